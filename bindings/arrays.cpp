@@ -46,8 +46,8 @@ DType array_dtype(const py::dtype& dtype) {
 
 std::vector<py::ssize_t> sizes(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
-}  // namespace
-
+// The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
+// integers of the same width.
 py::object numpy_dtype(DType dtype) {
   switch (dtype) {
     case DType::kBool:
@@ -88,6 +88,8 @@ py::object numpy_dtype(DType dtype) {
   }
   return py::none();
 }
+
+}  // namespace
 
 py::object array_of(const ConstantRef& constant) {
   const std::span<const std::byte> bytes = constant->bytes();
@@ -133,9 +135,9 @@ GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inpu
 }
 
 py::array to_numpy(const Array& array) {
-  auto keep = std::make_unique<Storage>(array.storage);
-  const void* data = keep->bytes().data();
-  const py::capsule owner(keep.release(), [](void* storage) { delete static_cast<Storage*>(storage); });
+  auto storage = std::make_unique<Storage>(array.storage);
+  const void* data = storage->bytes().data();
+  const py::capsule owner(storage.release(), [](void* held) { delete static_cast<Storage*>(held); });
   return py::array(py::reinterpret_borrow<py::dtype>(numpy_dtype(array.dtype)), sizes(array.shape),
                    sizes(array.strides), data, owner);
 }

@@ -1,4 +1,4 @@
-// Arrays: conversions between numpy arrays, and the views, arrays and constants of the core.
+// arrays: conversions between numpy arrays and the views, arrays and constants of the C++ library.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -11,9 +11,6 @@
 
 namespace tosaic::python {
 
-// The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
-// integers of the same width.
-[[nodiscard]] py::object numpy_dtype(DType dtype);
 // The elements of a constant as a read-only array, without a copy: the array keeps the constant alive. If the
 // constant is a view of memory that somebody may write, the array is a copy.
 [[nodiscard]] py::object array_of(const ConstantRef& constant);
@@ -33,7 +30,7 @@ struct GivenArrays {
 [[nodiscard]] GivenArrays given_arrays(const Graph& graph, std::span<const std::uint32_t> inputs,
                                        const py::sequence& objects);
 
-// The array keeps the memory alive.
+// The array as a numpy array, which keeps its memory alive.
 [[nodiscard]] py::array to_numpy(const exec::Array& array);
 [[nodiscard]] py::list to_list(const std::vector<exec::Array>& arrays);
 // A copy of a dense view whose memory is valid only during a call; None if the view has no data.

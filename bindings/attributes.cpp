@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 
 namespace tosaic::python {
 namespace {
@@ -39,7 +40,7 @@ void read(py::handle from, bool& to) {
 }
 void read(py::handle from, std::int64_t& to) { to = to_int(from); }
 void read(py::handle from, double& to) { to = to_double(from); }
-// Bytes that are not UTF-8 are lone surrogates in a Python str (surrogateescape), as in file names.
+// Bytes that are not UTF-8 are lone surrogates in a Python str (surrogateescape), as in file names of Python.
 void read(py::handle from, std::string& to) {
   if (!PyUnicode_Check(from.ptr())) refuse("wrong kind of value", "a string", from);
   const auto bytes =
@@ -144,13 +145,13 @@ void check_all_known(Op op, const A& attrs, py::handle fields) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     });
     if (known) continue;
-    const std::string who = "'" + std::string(info(op).name) + "'";
+    const std::string who = quoted(info(op).name);
     const std::string expected = names.empty() ? who + " has no attributes" : "one of " + names;
     refuse("unknown attribute of " + who, expected.c_str(), item.first);
   }
 }
 
-// What a value of an attribute may be, as text.
+// The values that an attribute of this type may have, as text for errors.
 template <class T>
 struct Kind;
 template <>
@@ -205,7 +206,7 @@ struct Kind<E> {
          expected.c_str(), value);
 }
 
-// Reads an attribute. What a value of a wrong type raises becomes an error that names the attribute; other
+// Reads an attribute. If the value has a wrong type, throws an error that names the attribute. Other
 // exceptions pass.
 template <class T>
 void read_attribute(Op op, const char* name, py::handle from, T& to) {

@@ -1,5 +1,5 @@
-// bind: what the files of bindings/ share: one bind function per area, called in module.cpp, and conversions
-// without further logic.
+// bind: the parts that the files of bindings/ share. There is one bind function per area, which module.cpp
+// calls, and there are conversions without further logic.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -33,7 +33,8 @@ void bind_tosa(py::module_& m);
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);
 // A Python callable () -> str as a function that any thread may call. Returns an empty function for None.
 [[nodiscard]] std::function<std::string()> callback(const py::object& callable);
-// The __reduce__ of an object for pickle and copy, which this function of tosaic.pickling implements.
+// The __reduce__ of an object, for pickle and copy. `function` is the name of the function of tosaic.pickling
+// that computes it.
 [[nodiscard]] py::object reduced(const py::object& self, const char* function);
 
 // Attributes of `op` from {field: value}. Missing fields have their defaults. Throws InvalidGraph for unknown
@@ -44,7 +45,8 @@ void bind_tosa(py::module_& m);
 
 // A tosaic.QParams; None for null.
 [[nodiscard]] py::object qparams_to_python(const QParamsRef& qparams);
-// From a tosaic.QParams, or from a dict of its fields; null for None. Throws InvalidGraph for anything else.
+// From a tosaic.QParams or a dict of its fields. Returns null for None. Throws InvalidGraph for anything
+// else.
 [[nodiscard]] QParamsRef qparams_from(py::handle object);
 
 // The parts of an error by name: the dict `error.parts`.

@@ -1,5 +1,5 @@
-// Callables of Python as functions of the executor. Any thread may call and release them. They receive copies
-// of arrays, so they may store them.
+// callables: Python callables as functions of the executor. Any thread may call and release them. They
+// receive copies of arrays, so they may store them.
 #pragma once
 
 #include <map>

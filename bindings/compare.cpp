@@ -1,4 +1,4 @@
-// Comparing runs from Python: metrics of arrays, comparisons of graphs, and the tolerances of operators.
+// Bindings of comparisons: metrics of arrays, comparisons of graphs, and the tolerances of operators.
 #include "tosaic/exec/compare/compare.h"
 
 #include <pybind11/stl.h>
@@ -18,17 +18,11 @@ using exec::ArrayView;
 using SharedGraph = std::shared_ptr<Graph>;
 
 py::dict to_dict(const report::Metrics& metrics) {
-  py::dict out;
-  out["count"] = metrics.count;
-  out["mismatches"] = metrics.mismatches;
-  out["nonfinite"] = metrics.nonfinite;
-  out["sqnr_db"] = metrics.sqnr_db;
-  out["cosine"] = metrics.cosine;
-  out["max_abs"] = metrics.max_abs;
-  out["relative"] = metrics.relative;
-  out["max_ulp"] = metrics.max_ulp;
-  out["p99_ulp"] = metrics.p99_ulp;
-  return out;
+  return py::dict(py::arg("count") = metrics.count, py::arg("mismatches") = metrics.mismatches,
+                  py::arg("nonfinite") = metrics.nonfinite, py::arg("sqnr_db") = metrics.sqnr_db,
+                  py::arg("cosine") = metrics.cosine, py::arg("max_abs") = metrics.max_abs,
+                  py::arg("relative") = metrics.relative, py::arg("max_ulp") = metrics.max_ulp,
+                  py::arg("p99_ulp") = metrics.p99_ulp);
 }
 
 py::object to_dict(const std::optional<report::Metrics>& metrics) {
@@ -36,36 +30,22 @@ py::object to_dict(const std::optional<report::Metrics>& metrics) {
 }
 
 py::dict to_dict(const report::CompareRow& row) {
-  py::dict out;
-  out["fx_name"] = row.fx_name;
-  out["op_a"] = row.op_a;
-  out["op_b"] = row.op_b;
-  out["value_a"] = row.value_a;
-  out["value_b"] = row.value_b;
-  out["module_path"] = row.module_path;
-  out["source"] = row.source;
-  out["total"] = to_dict(row.total);
-  out["local"] = to_dict(row.local);
-  out["inherited"] = to_dict(row.inherited);
-  out["local_share"] = row.local_share;
-  return out;
+  return py::dict(py::arg("fx_name") = row.fx_name, py::arg("op_a") = row.op_a, py::arg("op_b") = row.op_b,
+                  py::arg("value_a") = row.value_a, py::arg("value_b") = row.value_b,
+                  py::arg("module_path") = row.module_path, py::arg("source") = row.source,
+                  py::arg("total") = to_dict(row.total), py::arg("local") = to_dict(row.local),
+                  py::arg("inherited") = to_dict(row.inherited), py::arg("local_share") = row.local_share);
 }
 
 py::dict to_dict(const report::Comparison& comparison) {
   py::list rows, unmatched;
   for (const report::CompareRow& row : comparison.rows) rows.append(to_dict(row));
   for (const report::UnmatchedValue& value : comparison.unmatched) {
-    py::dict entry;
-    entry["fx_name"] = value.fx_name;
-    entry["reason"] = value.reason;
-    unmatched.append(entry);
+    unmatched.append(py::dict(py::arg("fx_name") = value.fx_name, py::arg("reason") = value.reason));
   }
-  py::dict out;
-  out["rows"] = rows;
-  out["unmatched"] = unmatched;
-  out["threshold_db"] = comparison.threshold_db;
-  out["first_divergence"] = comparison.first_divergence;
-  return out;
+  return py::dict(py::arg("rows") = rows, py::arg("unmatched") = unmatched,
+                  py::arg("threshold_db") = comparison.threshold_db,
+                  py::arg("first_divergence") = comparison.first_divergence);
 }
 
 py::dict metrics(const py::object& reference, const py::object& value, std::optional<double> unit) {
@@ -130,12 +110,10 @@ py::dict to_dict(const exec::ComparedRuns& runs) {
   py::dict out = to_dict(runs.report);
   py::list outputs;
   for (const exec::ComparedOutput& output : runs.outputs) {
-    py::dict entry;
-    entry["a"] = to_numpy(output.a);
-    entry["b"] = output.b.storage.bound() ? py::object(to_numpy(output.b)) : py::none();
-    entry["local_share"] = output.local_share;
-    entry["carried_share"] = output.carried_share;
-    outputs.append(entry);
+    outputs.append(py::dict(
+        py::arg("a") = to_numpy(output.a),
+        py::arg("b") = output.b.storage.bound() ? py::object(to_numpy(output.b)) : py::none(),
+        py::arg("local_share") = output.local_share, py::arg("carried_share") = output.carried_share));
   }
   out["outputs"] = outputs;
   return out;

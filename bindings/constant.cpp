@@ -1,5 +1,5 @@
-// Constants in Python: the elements of a constant are the memory of a Python object, and Python reads them as
-// an array without a copy.
+// Bindings of constants. The elements of a constant are the memory of a Python object, and Python reads them
+// as an array without a copy.
 #include <pybind11/stl.h>
 
 #include "arrays.h"

@@ -1,4 +1,4 @@
-// Errors as Python classes: each C++ error becomes the exception of the same name, with its parts as a dict.
+// Bindings of errors. Each C++ error becomes the Python exception of the same name, with its parts as a dict.
 #include <array>
 #include <exception>
 
@@ -13,7 +13,7 @@ bool is(const Error& error) {
   return dynamic_cast<const E*>(&error) != nullptr;
 }
 
-// An exception class, its base of Python, and the test whether a C++ error is of its class.
+// An exception class, its base class in Python, and a test whether a C++ error is of the class.
 struct ErrorClass {
   const char* name;
   const char* doc;
@@ -91,22 +91,14 @@ PyObject* new_class(py::module_& m, const char* name, const char* doc, PyObject*
 }  // namespace
 
 py::dict error_parts_to_dict(const ErrorParts& parts) {
-  py::dict out;
-  out["where"] = text_of(parts.where);
-  out["what"] = text_of(parts.what);
-  out["expected"] = text_of(parts.expected);
-  out["got"] = text_of(parts.got);
-  out["node"] = text_of(parts.node);
-  out["module_path"] = text_of(parts.module_path);
-  out["source"] = text_of(parts.source);
-  out["hint"] = text_of(parts.hint);
-  return out;
+  return py::dict(py::arg("where") = text_of(parts.where), py::arg("what") = text_of(parts.what),
+                  py::arg("expected") = text_of(parts.expected), py::arg("got") = text_of(parts.got),
+                  py::arg("node") = text_of(parts.node), py::arg("module_path") = text_of(parts.module_path),
+                  py::arg("source") = text_of(parts.source), py::arg("hint") = text_of(parts.hint));
 }
 
 void bind_errors(py::module_& m) {
-  py::dict attributes;
-  attributes["parts"] = error_parts_to_dict({});
-  attributes["each"] = py::tuple();
+  py::dict attributes(py::arg("parts") = error_parts_to_dict({}), py::arg("each") = py::tuple());
   PyObject* base = PyErr_NewExceptionWithDoc(
       "tosaic.Error",
       "Base of all errors of tosaic. ``parts`` is a dict of the pieces of the "

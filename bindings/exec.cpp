@@ -1,6 +1,6 @@
-// Running graphs from Python: sessions, traces and memory plans.
+// Bindings of runs: sessions, traces and memory plans.
 //
-// Input arrays are read in place; outputs are new arrays. The GIL is released while a graph runs.
+// Input arrays are read in place, and outputs are new arrays. The GIL is released while a graph runs.
 #include <pybind11/stl.h>
 
 #include <chrono>
@@ -43,24 +43,16 @@ py::dict plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
   py::list values;
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     if (graph.values()[i].kind == ValueKind::kConstant) continue;
-    py::dict entry;
-    entry["name"] = graph.values()[i].name;
-    entry["bytes"] = graph.values()[i].type.bytes();
-    entry["area"] = std::string(to_string(plan.values[i].area));
-    entry["offset"] = plan.values[i].offset;
-    entry["alias"] = std::string(to_string(plan.alias[i]));
-    entry["alias_of"] =
-        plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none();
-    values.append(entry);
+    values.append(py::dict(
+        py::arg("name") = graph.values()[i].name, py::arg("bytes") = graph.values()[i].type.bytes(),
+        py::arg("area") = std::string(to_string(plan.values[i].area)),
+        py::arg("offset") = plan.values[i].offset, py::arg("alias") = std::string(to_string(plan.alias[i])),
+        py::arg("alias_of") =
+            plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none()));
   }
-  py::dict out;
-  out["arena_bytes"] = plan.arena_bytes;
-  out["lower_bound"] = plan.lower_bound;
-  out["gap"] = plan.gap();
-  out["unshared_bytes"] = plan.unshared_bytes;
-  out["live_bytes"] = plan.live_bytes;
-  out["values"] = values;
-  return out;
+  return py::dict(py::arg("arena_bytes") = plan.arena_bytes, py::arg("lower_bound") = plan.lower_bound,
+                  py::arg("gap") = plan.gap(), py::arg("unshared_bytes") = plan.unshared_bytes,
+                  py::arg("live_bytes") = plan.live_bytes, py::arg("values") = values);
 }
 
 py::list steps_to_list(const exec::Prepared& prepared) {
@@ -70,13 +62,9 @@ py::list steps_to_list(const exec::Prepared& prepared) {
     const Node& node = graph.node(step.node);
     std::size_t bytes = 0;
     for (std::uint32_t i = 0; i < node.result_count; ++i) bytes += graph.type(graph.result(node, i)).bytes();
-    py::dict entry;
-    entry["name"] = step.name;
-    entry["op"] = std::string(info(node.op).name);
-    entry["kernel"] = step.kernel;
-    entry["result_bytes"] = bytes;
-    entry["scratch_bytes"] = step.scratch_bytes;
-    out.append(entry);
+    out.append(py::dict(py::arg("name") = step.name, py::arg("op") = std::string(info(node.op).name),
+                        py::arg("kernel") = step.kernel, py::arg("result_bytes") = bytes,
+                        py::arg("scratch_bytes") = step.scratch_bytes));
   }
   return out;
 }

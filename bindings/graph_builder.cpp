@@ -1,5 +1,5 @@
-// GraphBuilder in Python. The importer calls it once per node, so its arguments are converted with as little
-// work as possible.
+// Bindings of GraphBuilder. The importer calls it once per node, so its arguments are converted with as
+// little work as possible.
 #include "tosaic/ir/graph_builder.h"
 
 #include <pybind11/stl.h>
@@ -17,7 +17,7 @@ std::string text_of(PyObject* object) {
   return {data, static_cast<std::size_t>(size)};
 }
 
-// (fx_name, target, module_path, file, line)
+// The origin for a tuple (fx_name, target, module_path, file, line).
 OriginRef origin_from(const py::tuple& parts) {
   if (parts.size() != 5) throw InternalError({.where = "graph builder", .what = "an origin has five parts"});
   auto origin = std::make_shared<Origin>();

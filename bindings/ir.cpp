@@ -1,4 +1,5 @@
-// Graphs in Python: immutable, with light views of nodes and values. A view keeps its graph alive.
+// Bindings of graphs. In Python a graph is immutable, and its nodes and values are light views that keep it
+// alive.
 #include "tosaic/ir/diff.h"
 #include "tosaic/ir/dot.h"
 #include "tosaic/ir/own_constants.h"
@@ -47,7 +48,7 @@ QParamsRef qparams_from(py::handle object) {
 
 namespace {
 
-// Sequences that create their items on access.
+// Sequences of nodes and values, which create their items on access.
 struct NodeList {
   GraphRef graph;
   [[nodiscard]] std::size_t size() const { return graph->nodes().size(); }

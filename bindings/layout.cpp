@@ -1,4 +1,4 @@
-// Bindings of layout/: a plan as plain data.
+// Bindings of layout/, which return a plan as plain data.
 #include "tosaic/layout/plan.h"
 
 #include <pybind11/stl.h>
@@ -18,7 +18,7 @@ py::tuple axes_of(const Graph& graph, ValueId value, const DimOrder& order) {
   return to_tuple(order.axes(graph.type(value).rank()));
 }
 
-// (orders of the operands, orders of the results); None for an absent operand.
+// A layout option as (orders of the operands, orders of the results), with None for an absent operand.
 py::tuple to_python(const Graph& graph, const Node& node, const layout::LayoutOption& option) {
   py::list operands, results;
   for (std::size_t i = 0; i < node.operand_count; ++i) {
@@ -34,10 +34,10 @@ py::list choices_of(const SharedGraph& graph) {
   py::list out;
   const layout::Choices choices = layout::choices_of(*graph);
   for (std::size_t n = 0; n < choices.size(); ++n) {
-    py::list ways;
+    py::list options;
     for (const layout::LayoutOption& option : choices[n])
-      ways.append(to_python(*graph, graph->nodes()[n], option));
-    out.append(ways);
+      options.append(to_python(*graph, graph->nodes()[n], option));
+    out.append(options);
   }
   return out;
 }
@@ -45,13 +45,9 @@ py::list choices_of(const SharedGraph& graph) {
 py::list to_python(const std::vector<layout::Demand>& demands) {
   py::list out;
   for (const layout::Demand& demand : demands) {
-    py::dict row;
-    row["who"] = demand.who;
-    row["rule"] = demand.rule;
-    row["module_path"] = demand.module_path;
-    row["source"] = demand.source;
-    row["remedy"] = demand.remedy;
-    out.append(row);
+    out.append(py::dict(py::arg("who") = demand.who, py::arg("rule") = demand.rule,
+                        py::arg("module_path") = demand.module_path, py::arg("source") = demand.source,
+                        py::arg("remedy") = demand.remedy));
   }
   return out;
 }
@@ -59,33 +55,25 @@ py::list to_python(const std::vector<layout::Demand>& demands) {
 }  // namespace
 
 py::dict plan_to_dict(const Graph& graph, const layout::LayoutPlan& plan, const layout::PlanReview& review) {
-  py::list ways, orders, transposes;
+  py::list options, orders, transposes;
   for (std::size_t n = 0; n < plan.options.size(); ++n)
-    ways.append(to_python(graph, graph.nodes()[n], plan.options[n]));
+    options.append(to_python(graph, graph.nodes()[n], plan.options[n]));
   for (std::uint32_t v = 0; v < plan.order.size(); ++v)
     orders.append(axes_of(graph, ValueId(v), plan.order[v]));
   for (std::size_t i = 0; i < plan.transposes.size(); ++i) {
     const layout::Transpose& each = plan.transposes[i];
-    py::dict row;
-    row["value"] = graph.value(each.value).name;
-    row["from"] = axes_of(graph, each.value, each.from);
-    row["to"] = axes_of(graph, each.value, each.to);
-    row["bytes"] = each.bytes;
-    row["cost"] = each.cost;
-    row["made_by"] = to_python(review.explanations[i].made);
-    row["read_by"] = to_python(review.explanations[i].read);
-    transposes.append(row);
+    transposes.append(py::dict(py::arg("value") = graph.value(each.value).name,
+                               py::arg("from") = axes_of(graph, each.value, each.from),
+                               py::arg("to") = axes_of(graph, each.value, each.to),
+                               py::arg("bytes") = each.bytes, py::arg("cost") = each.cost,
+                               py::arg("made_by") = to_python(review.explanations[i].made),
+                               py::arg("read_by") = to_python(review.explanations[i].read)));
   }
-  py::dict out;
-  out["ways"] = ways;
-  out["orders"] = orders;
-  out["transposes"] = transposes;
-  out["bytes"] = plan.bytes;
-  out["cost"] = plan.cost;
-  out["bound"] = review.bound;
-  out["seconds"] = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds);
-  out["visits"] = review.visits;
-  return out;
+  return py::dict(
+      py::arg("ways") = options, py::arg("orders") = orders, py::arg("transposes") = transposes,
+      py::arg("bytes") = plan.bytes, py::arg("cost") = plan.cost, py::arg("bound") = review.bound,
+      py::arg("seconds") = py::make_tuple(plan.seconds.state, plan.seconds.solve, review.check_seconds),
+      py::arg("visits") = review.visits);
 }
 
 layout::Objective objective_of(const py::object& objective) {
@@ -110,7 +98,7 @@ layout::Objective objective_of(const py::object& objective) {
 
 void bind_layout(py::module_& m) {
   m.def("layout_choices", &choices_of, py::arg("graph").none(false),
-        "The ways that each node may compute in: (orders of its operands, orders of its results).");
+        "The layout options of each node: (orders of its operands, orders of its results).");
   m.def(
       "plan_layout",
       [](const SharedGraph& graph, const py::object& objective, const std::vector<bool>& grids) {
@@ -126,7 +114,8 @@ void bind_layout(py::module_& m) {
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("objective") = "bytes",
       py::arg("grids") = std::vector<bool>(),
-      "The way of each node, the order of each value, the transposes between them and the proven bound.");
+      "The layout option of each node, the order of each value, the transposes between them and the proven "
+      "bound.");
 }
 
 }  // namespace tosaic::python

@@ -1,4 +1,4 @@
-// The extension module tosaic._core: a table of contents.
+// The extension module tosaic._core. It calls the bind function of each area.
 #include "bind.h"
 
 PYBIND11_MODULE(_core, m) {

@@ -1,4 +1,4 @@
-// Python objects that the core owns.
+// Python objects that C++ objects own.
 #include "bind.h"
 
 namespace tosaic::python {

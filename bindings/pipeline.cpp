@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/qdq.h"
@@ -22,16 +23,10 @@ SharedGraph shared(const std::shared_ptr<const Graph>& graph) {
 }
 
 py::dict to_dict(const pipeline::PassTiming& timing) {
-  py::dict out;
-  out["name"] = timing.name;
-  out["section"] = timing.section;
-  out["seconds"] = timing.seconds;
-  out["verify_seconds"] = timing.verify_seconds;
-  out["changed"] = timing.changed;
-  out["nodes_before"] = timing.nodes_before;
-  out["nodes_after"] = timing.nodes_after;
-  out["visits"] = timing.visits;
-  return out;
+  return py::dict(py::arg("name") = timing.name, py::arg("section") = timing.section,
+                  py::arg("seconds") = timing.seconds, py::arg("verify_seconds") = timing.verify_seconds,
+                  py::arg("changed") = timing.changed, py::arg("nodes_before") = timing.nodes_before,
+                  py::arg("nodes_after") = timing.nodes_after, py::arg("visits") = timing.visits);
 }
 
 std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
@@ -43,7 +38,7 @@ std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
   throw InvalidGraph({.where = "lower",
                       .what = "unknown form of a boundary",
                       .expected = "'float', 'converted' or 'integer'",
-                      .got = "'" + text + "'"});
+                      .got = quoted(text)});
 }
 
 // The declared orders of inputs or outputs: None, or a list by index with entries None or (axes, physical).
@@ -74,13 +69,9 @@ py::dict to_dict(const Graph& imported, const pipeline::CallPlan& plan) {
   for (std::size_t i = 0; i < plan.outputs.size(); ++i)
     outputs.append(axes_of(imported.outputs()[i].value, plan.outputs[i]));
   for (const Value& value : plan.graph->values()) names.append(value.name);
-  py::dict out;
-  out["plan"] = plan_to_dict(*plan.graph, plan.plan, plan.review);
-  out["names"] = names;  // of the values of the planned graph
-  out["orders"] = orders;
-  out["reads"] = reads;
-  out["outputs"] = outputs;
-  return out;
+  return py::dict(py::arg("plan") = plan_to_dict(*plan.graph, plan.plan, plan.review),
+                  py::arg("names") = names, py::arg("orders") = orders, py::arg("reads") = reads,
+                  py::arg("outputs") = outputs);
 }
 
 pipeline::BoundaryOrders orders_of(const py::object& inputs, const py::object& outputs) {
@@ -118,12 +109,12 @@ Stage stage_of(const std::string& text) {
     throw InvalidGraph({.where = "pipeline",
                         .what = "unknown stage",
                         .expected = passes::to_string(passes::StageSet::all()),
-                        .got = "'" + text + "'"});
+                        .got = quoted(text)});
   return *stage;
 }
 
-// A pass function from a callable Graph -> Graph or None. If it returns the graph that it was called with,
-// nothing changed.
+// The function of a pass for a Python callable, which takes a Graph and returns a Graph or None. If it
+// returns the graph with which it was called, nothing changed.
 passes::Pass::Function function_of(const std::string& name, const py::object& callable) {
   return
       [name, held = owned(callable)](const Graph& graph, const passes::PassOptions&) -> std::optional<Graph> {

@@ -1,7 +1,8 @@
-// Rewriter: how a pass written in Python makes a new graph of an old one.
+// Bindings of Rewriter, with which a pass that is written in Python makes a changed graph.
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/checked_rewriter.h"
 #include "views.h"
 
@@ -10,7 +11,8 @@ namespace {
 
 using Self = std::shared_ptr<CheckedRewriter>;
 
-// A value of the graph that a rewriter makes. Its type and name are copies, since finish() moves the graph away.
+// A value of the graph that a rewriter makes. Its type and name are copies, since finish() moves the graph
+// away.
 struct NewValue {
   NewValue(Self of, ValueId value)
       : rewriter(std::move(of)),
@@ -34,7 +36,7 @@ NodeId node_of(const Self& self, const NodeView& node) {
     throw InvalidGraph({.where = "rewriter",
                         .what = "the node is of another graph",
                         .expected = "a node of rewriter.source",
-                        .got = "'" + node.graph->node_name(node.node()) + "'"});
+                        .got = quoted(node.graph->node_name(node.node()))});
   return node.id;
 }
 
@@ -66,7 +68,8 @@ py::object wrapped(const Self& self, const std::vector<ValueId>& ids) {
   return out;
 }
 
-// None, the qparams of the only result, or a sequence with an entry for each result.
+// Converts qparams of results: None, the qparams of the only result, or a sequence with an entry for each
+// result.
 std::vector<QParamsRef> result_qparams(const py::object& qparams) {
   std::vector<QParamsRef> out;
   if (qparams.is_none()) return out;
@@ -78,7 +81,7 @@ std::vector<QParamsRef> result_qparams(const py::object& qparams) {
   return out;
 }
 
-// The attributes of a node that is emitted at `at`, which errors name.
+// The attributes of a node that is emitted at `at`. Errors name that node.
 Attrs attrs_at(const NodeView& at, Op op, const py::object& attrs) {
   try {
     return attrs_from(op, attrs);

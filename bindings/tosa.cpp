@@ -1,4 +1,4 @@
-// The bytes of .tosa files, both ways.
+// Bindings of .tosa files: writing a graph as bytes, and reading bytes as a graph.
 #include <pybind11/stl.h>
 
 #include "bind.h"

@@ -1,4 +1,4 @@
-// Views: the Python objects for a node or value of a graph. A view keeps its graph alive.
+// views: the Python objects for a node or value of a graph. A view keeps its graph alive.
 #pragma once
 
 #include <memory>

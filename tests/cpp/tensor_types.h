@@ -1,4 +1,4 @@
-// Types of tensors that the tests share: row-major, and not quantized.
+// tensor_types: types of tensors that the tests share. They are row-major and not quantized.
 #pragma once
 
 #include "tosaic/ir/type.h"

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <concepts>
-#include <cstdint>
 #include <limits>
 
 namespace tosaic {

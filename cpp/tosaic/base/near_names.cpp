@@ -1,9 +1,14 @@
 #include "tosaic/base/near_names.h"
 
 #include <algorithm>
+#include <cstddef>
+
+#include "tosaic/base/error_text.h"
 
 namespace tosaic {
+namespace {
 
+// The number of letters to insert, remove or exchange so that `a` becomes `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
@@ -19,21 +24,24 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
+std::size_t edit_distance(std::string_view name, const KnownName& known) {
+  const std::size_t to_name = edit_distance(name, known.name);
+  return known.short_form.empty() ? to_name : std::min(to_name, edit_distance(name, known.short_form));
+}
+
+}  // namespace
+
+std::string did_you_mean(std::string_view name, const std::vector<KnownName>& known) {
   std::size_t least = name.size() / 3 + 1;
-  std::vector<std::string_view> near;
-  for (const std::string& candidate : known) {
+  std::vector<std::string> near;
+  for (const KnownName& candidate : known) {
     const std::size_t found = edit_distance(name, candidate);
     if (found > least) continue;
     if (found < least) near.clear();
     least = found;
-    near.push_back(candidate);
+    near.push_back(quoted(candidate.name));
   }
-  if (near.empty() || near.size() > 3) return {};
-  std::string text = "Did you mean ";
-  for (const std::string_view each : near)
-    text.append(each.data() == near.front().data() ? "'" : ", '").append(each).append("'");
-  return text;
+  return near.empty() || near.size() > 3 ? std::string() : "Did you mean " + joined(near);
 }
 
 }  // namespace tosaic

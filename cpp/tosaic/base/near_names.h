@@ -1,18 +1,20 @@
-// near_names: which known names an unknown name may stand for, for the hint of an error.
+// near_names: the known names that a user may have meant by an unknown name, for the hint of an error.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tosaic {
 
-// The number of letters to insert, remove or exchange so that `a` becomes `b`.
-[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+struct KnownName {
+  std::string name;             // the hint shows this
+  std::string short_form = {};  // the user may write this in place of `name`; empty if there is no such form
+};
 
-// "Did you mean 'relu', 'selu'": the names that differ least from `name`, at most three; empty if all differ in
-// more than a third of its letters.
-[[nodiscard]] std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+// "Did you mean 'relu', 'selu'": the names that differ least from `name`. A difference is a letter to insert,
+// remove or exchange. Returns "" if every name differs in more than a third of the letters of `name`, or if
+// more than three names differ equally little.
+[[nodiscard]] std::string did_you_mean(std::string_view name, const std::vector<KnownName>& known);
 
 }  // namespace tosaic

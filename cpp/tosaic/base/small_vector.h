@@ -1,10 +1,9 @@
 // SmallVector: a vector that stores up to N elements in the object itself. With more elements, all of them
-// are on the heap. For trivially copyable types only.
+// are on the heap. The elements must be of a trivially copyable type.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 #include <utility>

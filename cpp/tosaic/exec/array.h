@@ -1,10 +1,8 @@
-// array: typed, strided memory: the arrays that callers pass in and the arrays that the executor returns.
+// array: typed, strided memory, for the arrays that callers pass in and the arrays that the executor returns.
 #pragma once
 
 #include <cstddef>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "tosaic/ir/storage.h"
 #include "tosaic/ir/type.h"
@@ -41,7 +39,7 @@ struct Array {
   Shape shape;
   Dims strides;
 
-  // Row-major.
+  // A new row-major array. Its elements are not set.
   static Array allocate(DType dtype, const Shape& shape);
   [[nodiscard]] ArrayView view() const { return {storage.bytes().data(), dtype, shape, strides}; }
 };
@@ -54,8 +52,8 @@ struct Array {
 // The view whose axis i is axis axes[i] of `view`.
 [[nodiscard]] ArrayView permuted(const ArrayView& view, const Dims& axes);
 [[nodiscard]] MutableArrayView permuted(const MutableArrayView& view, const Dims& axes);
-// The dtype with which callers that lack the narrow dtype hold the same bytes: i4 -> i8, i48 -> i64; any
-// other dtype is its own container.
+// The dtype with which callers that lack the narrow dtype hold the same bytes: i8 for i4, and i64 for i48.
+// Any other dtype is its own container.
 [[nodiscard]] DType container(DType dtype);
 // The view as the caller means it: callers that lack bf16 and f8 may pass such values as unsigned integers of
 // the same width. For any other `declared` dtype, returns `view`.

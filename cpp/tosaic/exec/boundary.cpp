@@ -10,7 +10,7 @@
 namespace tosaic::exec {
 namespace {
 
-// The range of integers that an array for this input or output may contain.
+// The range of the integers that an array for this input or output may contain.
 ValueRange allowed(const TensorType& type, const BoundaryFormat& boundary) {
   if (boundary.source_dtype) return {boundary.range_min, boundary.range_max};
   return integer_limits(type.dtype).value_or(ValueRange::all());

@@ -7,9 +7,9 @@
 //   others   physical, order o    the physical shape, row-major    the k with o[k] == i
 //   others   order o              the value's shape, any strides   i
 //
-// The columns mean: the graph's stage; the fields of the input's or output's `BoundaryFormat`; shape and
-// strides of the array; and the array axis for each axis of the graph's value. An output that the executor
-// allocates is stored in the dim order that its `BoundaryFormat` declares.
+// The columns are: the graph's stage; the fields of the `BoundaryFormat` of the input or output; the shape
+// and strides of the array; and the array axis for each axis of the graph's value. An output that the
+// executor allocates is stored in the dim order that its `BoundaryFormat` declares.
 #pragma once
 
 #include <string>
@@ -36,9 +36,9 @@ struct ArrayFormat {
 // Throws LayoutMismatch unless the array's dtype and shape are those of `form`. An integer input may have
 // another integer width; import_array checks its values. A quantized input may already have the storage dtype
 // of `form.qparams`; its elements are copied. If `boundary` is physical and has an order, an output must be
-// row-major. An input is then refused if it is not row-major and its logical view has the strides of a memory
-// format (row-major or channels last): the caller forgot to permute it. `role` ("input") and `name` ("x")
-// appear in the message.
+// row-major. An input with such a boundary is refused if it is not row-major and its logical view has the
+// strides of a memory format (row-major or channels last), because then the caller forgot to permute it.
+// `role` ("input") and `name` ("x") appear in the message.
 void verify_array(const ArrayFormat& form, const BoundaryFormat& boundary, const ArrayView& array,
                   const std::string& role, const std::string& name);
 // Throws LayoutMismatch if the strides of an input of rank 3 or more contradict the dim order `form.memory`.

@@ -12,8 +12,8 @@ namespace tosaic::exec {
 // Returns the results of `node` as new constants of kind kFolded, named like the result values. Returns
 // nothing if the node cannot be run: it is opaque or control flow, there is no kernel for these dtypes, or a
 // constant is unbound. `operands` are the node's operands, null where absent; their types are those of the
-// graph's values. The constant of a view operator shares the bytes of its operand. Makes no memory plan.
-// Throws what the kernel throws, with the node's location.
+// graph's values. The constant of a view operator shares the bytes of its operand. The function makes no
+// memory plan. It throws what the kernel throws, with the node's location.
 [[nodiscard]] std::optional<std::vector<ConstantRef>> evaluate(const Graph& graph, const Node& node,
                                                                std::span<const ConstantRef> operands);
 

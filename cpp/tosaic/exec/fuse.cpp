@@ -23,8 +23,8 @@ ChainFinder::ChainFinder(const Graph& graph, std::function<bool(std::uint32_t)> 
     if (reads[i] != 1) reader_[i] = kNobody;
 }
 
-// Returns the only reader of the node's only result, or nothing if there is no such reader, or if it has
-// further operands or several results.
+// Returns the only reader of the node's only result. Returns nothing if there is no such reader, if the
+// reader has further operands or several results, or if it may not be part of a chain.
 std::optional<std::uint32_t> ChainFinder::follower(std::uint32_t node) const {
   const Node& from = graph_.nodes()[node];
   if (from.result_count != 1) return std::nullopt;

@@ -3,7 +3,7 @@
 //   conv -> a -> rescale -> b -> clamp -> c        one kernel reads the operands of conv and writes c, if a
 //                                                  and b have no other reader
 //
-// The values in between (a, b) are not computed. A run that must show them runs the nodes one by one.
+// The values between the nodes (a, b) are not computed. A run that must show them runs the nodes one by one.
 #pragma once
 
 #include <cstdint>

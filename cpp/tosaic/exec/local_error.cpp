@@ -14,13 +14,14 @@ namespace tosaic::exec {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Bound for the root mean square of rounding errors, in units. Rounding to a whole number is off by at most
-// half a unit; the additional sixteenth is for the arithmetic before the rounding.
+// The bound of the root mean square of rounding errors, in units. Rounding to a whole number is off by at
+// most half a unit; the additional sixteenth is for the arithmetic before the rounding.
 constexpr double kRoundingLeaves = 0.5625;
-// One unit of 16 bits in units of 8 bits.
+// One unit of an integer of 16 bits, in units of an integer of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
 
-// The distance between 1 and the next number. Integers represent numbers that are computed in f32.
+// The distance between 1 and the next number of the dtype. For an integer dtype it is that of f32, in which
+// the numbers that the integers represent are computed.
 double epsilon(DType dtype) { return kernels::epsilon(is_float(dtype) ? dtype : DType::kF32); }
 
 double smallest_normal(DType dtype) { return dtype == DType::kF16 ? 0x1p-14 : 0x1p-126; }
@@ -184,10 +185,11 @@ double mean_square(const std::vector<double>& values) {
   return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
-// The greatest change of each element in the variants, but at least the root of the mean square of all
-// changes: with few samples, the change of one element may be small by chance. Infinite if base and variant
-// differ and one of them is not finite. `sparse` is true if only few elements change, but by much. The root
-// of the mean square then says little about the others, so the floor is at most 1.5 medians.
+// The effect of errors on each element: its greatest change in the variants, but at least the root of the
+// mean square of all changes, since with few samples the change of one element may be small by chance. The
+// effect is infinite if base and variant differ and one of them is not finite. `sparse` is true if only few
+// elements change, but by much. The root of the mean square then says little about the others, so the least
+// effect is at most 1.5 medians.
 std::vector<double> effects(const std::vector<double>& base, const std::vector<Array>& variants,
                             bool sparse) {
   std::vector<double> out(base.size(), 0.0);
@@ -311,8 +313,8 @@ std::optional<std::vector<Array>> LocalReference::compute(const Node& node,
   return run_whole(graph_, node, operands, options_);
 }
 
-// The k-th variant of a value: the value with small errors. If no node here computed a float value (it is an
-// input or an accepted value), each number is changed by the number of units by which operands may be off.
+// The k-th variant of a value: the value with small errors. If no node here computed a float value, it is an
+// input or an accepted value, and each number is changed by the number of units by which operands may be off.
 // Constants and integers are exact.
 Held LocalReference::variant(ValueId value, std::size_t k) const {
   const Estimate& estimate = values_[value.index()];

@@ -1,5 +1,5 @@
-// local_error: computes what the nodes of a reference make of another run's values, and how far that run may
-// be off.
+// local_error: the values that the nodes of a reference compute from another run's values, and how far that
+// run may be off.
 //
 //   reference   x -> conv -> relu -> linear      other   x -> conv+relu -> r -> linear -> y
 //
@@ -7,16 +7,16 @@
 //   the reference's own relu. So each comparison covers the nodes since the last values that both programs
 //   have.
 //
-// The bounds, by the kind of value:
+// The bounds depend on the kind of value:
 // - Floats: the tolerances (kernels/tolerance.cpp) of these nodes are added up. The effect of rounding
 //   errors in the values between is measured: the nodes are run twice more on numbers that are off by a few
 //   units in the last place, and the changes of the result are added to the bound.
-// - Integers of 8 bits: a value is right if it is within half a unit of the result before rounding, plus the
-//   error of the arithmetic before the rounding. That error is the sum of the nodes' 16-bit units in the
-//   operator table, each 2^-8 of a unit of 8 bits; four times as many for a composite over an axis, because
-//   its parts round too; and up to 1/4 unit more for rescales that round twice. A zero point that is off by
-//   one shifts the number that is rounded. It shows if the shift exceeds this bound, in the elements that the
-//   shift carries over a tie.
+// - Integers of 8 bits: a value is right if its distance from the result before rounding is at most half a
+//   unit plus the error of the arithmetic before the rounding. That error is the sum of the nodes' 16-bit
+//   units in the operator table, each of which is 2^-8 of a unit of 8 bits. A composite over an axis counts
+//   four times, because its parts round too. Rescales that round twice add up to 1/4 unit. A zero point that
+//   is off by one shifts the number that is rounded. It shows if the shift exceeds this bound, in the
+//   elements that the shift carries over a tie.
 // - Wider integers: each value is within the operator table's units of the rounded result, and the root mean
 //   square of the distances to the unrounded result is at most what one rounding causes (0.5625 units, more
 //   if the operator table allows more than 1 unit).
@@ -27,7 +27,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "tosaic/exec/array.h"

@@ -57,8 +57,9 @@ class Unit {
   FloatFormat format_{};
 };
 
-// Blocks of both arrays as doubles, and their differences. Two 64-bit integers are subtracted as integers,
-// before the rounding to double, so that a small difference of large numbers is not lost.
+// The elements of both arrays, block by block as doubles, and their differences. Two 64-bit integers are
+// subtracted as integers, before the rounding to double, so that a small difference of large numbers is not
+// lost.
 class Blocks {
  public:
   Blocks(const ArrayView& a, const ArrayView& b)

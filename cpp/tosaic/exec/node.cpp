@@ -25,7 +25,7 @@ void compute(const NodeFunction& function, const Graph& graph, const Node& node,
   call_override(function, {graph, node, graph.node_name(node), operands, writes});
 }
 
-// Returns nothing if there is no kernel.
+// The kernel of the node. Returns nothing if there is none.
 std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node,
                                            const kernels::Options& options) {
   std::vector<kernels::Operand> operands, results;

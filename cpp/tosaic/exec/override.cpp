@@ -1,9 +1,9 @@
 #include "tosaic/exec/override.h"
 
 #include <exception>
-#include <stdexcept>
 
-#include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
+#include "tosaic/base/rethrow.h"
 #include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
@@ -12,7 +12,7 @@ namespace {
 [[noreturn]] void refuse(const NodeCall& call, const std::exception& error) {
   const ErrorParts parts{.where = "run",
                          .what = "the function that computes this node threw an exception",
-                         .got = "'" + std::string(error.what()) + "'"};
+                         .got = quoted(error.what())};
   throw InvalidGraph(located(parts, call.node.origin, call.name));
 }
 
@@ -20,15 +20,8 @@ namespace {
 
 void call_override(const NodeFunction& function, const NodeCall& call) {
   with_node_location(call.node, call.name, [&] {
-    try {
-      function(call);
-    } catch (const Error&) {  // a std::runtime_error too
-      throw;
-    } catch (const std::logic_error& error) {
-      refuse(call, error);
-    } catch (const std::runtime_error& error) {
-      refuse(call, error);
-    }
+    with_exceptions_refused([&] { function(call); },
+                            [&](const std::exception& error) { refuse(call, error); });
   });
 }
 

@@ -1,4 +1,4 @@
-// override: what a callable gets and returns that runs in place of a kernel (Overrides, prepare.h).
+// override: calls the functions that run in place of a kernel (Overrides, prepare.h).
 #pragma once
 
 #include <span>
@@ -11,9 +11,9 @@ namespace tosaic::exec {
 // The arguments of a foreign node that are not tensors, as its attributes have them; "" for other nodes.
 [[nodiscard]] std::string foreign_arguments(const Node& node);
 
-// Calls the function. If it throws a std::logic_error or std::runtime_error, throws InvalidGraph with its text
-// and the name of the node. An error of tosaic gets the name of the node. All other exceptions pass as they
-// are, those of Python among them.
+// Calls the function. If it throws a std::logic_error or std::runtime_error, throws InvalidGraph with its
+// text and the name of the node. An error of tosaic gets the name of the node. All other exceptions pass
+// unchanged, those of Python among them.
 void call_override(const NodeFunction& function, const NodeCall& call);
 
 // Copies the arrays that an override returned into the results of the node. An array may have any strides,

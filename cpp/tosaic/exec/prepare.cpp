@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/near_names.h"
+#include "tosaic/base/rethrow.h"
 #include "tosaic/exec/fuse.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
@@ -15,12 +17,6 @@ namespace {
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
-}
-
-template <class E>
-[[noreturn]] void rethrow(const E& error, const Node& node, const std::string& name) {
-  if (!error.parts().node.empty()) throw error;
-  throw E(located(error.parts(), node.origin, name));
 }
 
 const NodeFunction* find(const std::map<std::string, NodeFunction>& table, const std::string& key) {
@@ -42,7 +38,7 @@ std::string foreign_name(const Node& node) {
   return opaque.name.empty() ? std::string() : opaque.domain + "." + opaque.name;
 }
 
-// The name of a foreign node in messages, which is also a key in Overrides::ops.
+// The name by which messages call a foreign node. It is also a key in Overrides::ops.
 std::string foreign_target(const Node& node) {
   return node.op == Op::kOpaque ? Graph::attrs<OpaqueAttrs>(node).target : foreign_name(node);
 }
@@ -64,15 +60,16 @@ void collect_keys(const Graph& graph, Keys& keys) {
   }
 }
 
-// A tosa.custom does not say which target the opaque node had that it was, so in a graph with such nodes every
-// name of a foreign operator may be a target.
+// A tosa.custom does not record the target of the opaque node that it was before lowering, so in a graph with
+// such nodes every name of a foreign operator may be a target.
 bool has_key(const Keys& keys, const std::string& name) {
   return parse_op(name) || keys.ops.contains(name) || (keys.has_custom && is_foreign_key(name));
 }
 
 [[noreturn]] void refuse_key(const Keys& keys, const std::string& name) {
-  std::vector<std::string> known(keys.ops.begin(), keys.ops.end());
-  for (std::size_t i = 0; i < kOpCount; ++i) known.emplace_back(info(static_cast<Op>(i)).name);
+  std::vector<KnownName> known;
+  for (const std::string& key : keys.ops) known.push_back({key});
+  for (std::size_t i = 0; i < kOpCount; ++i) known.push_back({std::string(info(static_cast<Op>(i)).name)});
   std::string hint = did_you_mean(name, known);
   if (hint.empty()) {
     for (const std::string& key : keys.ops) hint += (hint.empty() ? "'" : ", '") + key + "'";
@@ -81,7 +78,7 @@ bool has_key(const Keys& keys, const std::string& name) {
   throw InvalidGraph({.where = "prepare",
                       .what = "an override names no operator",
                       .expected = "the name of an operator, or a foreign operator of the graph",
-                      .got = "'" + name + "'",
+                      .got = quoted(name),
                       .hint = std::move(hint)});
 }
 
@@ -99,7 +96,7 @@ void verify_overrides(const Graph& graph, const Overrides& overrides) {
   for (const auto& [name, function] : overrides.nodes) {
     if (!keys.nodes.contains(name))
       throw InvalidGraph(
-          {.where = "prepare", .what = "an override names no node of the graph", .got = "'" + name + "'"});
+          {.where = "prepare", .what = "an override names no node of the graph", .got = quoted(name)});
     require_function(name, function);
   }
   for (const auto& [name, function] : overrides.ops) {
@@ -121,7 +118,7 @@ bool all_results_empty(const Graph& graph, const Node& node) {
                                         ? "'my_library::my_operator', kernel, domain='" +
                                               Graph::attrs<TosaCustomAttrs>(node).domain_name + "', name='" +
                                               Graph::attrs<TosaCustomAttrs>(node).operator_name + "'"
-                                        : "'" + name + "', kernel";
+                                        : quoted(name) + ", kernel";
   throw UnsupportedOp(
       {.where = "prepare",
        .what = "no kernel for the foreign operator '" + name + "'",
@@ -264,8 +261,8 @@ class Preparer {
     variables_.push_back(std::move(variable));
   }
 
-  // Plans the scratch of a step with regions: for a loop, the carried values first; then one arena for each
-  // region.
+  // Plans the scratch of a step with regions. For a loop, the carried values come first. One arena for each
+  // region follows.
   void add_regions(const Node& node, Step& out) {
     const bool loop = is_while_loop(node.op);
     out.kind = loop ? StepKind::kWhileLoop : StepKind::kCond;
@@ -424,21 +421,10 @@ Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& optio
 }
 
 void with_node_location(const Node& node, const std::string& name, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const InvalidGraph& error) {
-    rethrow(error, node, name);
-  } catch (const UnsupportedOp& error) {
-    rethrow(error, node, name);
-  } catch (const SpecViolation& error) {
-    rethrow(error, node, name);
-  } catch (const QuantMismatch& error) {
-    rethrow(error, node, name);
-  } catch (const LayoutMismatch& error) {
-    rethrow(error, node, name);
-  } catch (const InternalError& error) {
-    rethrow(error, node, name);
-  }
+  with_errors_rethrown(body, [&]<class E>(const E& error) {
+    if (!error.parts().node.empty()) throw error;
+    throw E(located(error.parts(), node.origin, name));
+  });
 }
 
 Overrides overrides_for(const Graph& graph, Overrides overrides) {

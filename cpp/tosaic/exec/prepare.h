@@ -77,13 +77,13 @@ class Prepared {
   std::shared_ptr<const Data> data_;
 };
 
-// Throws UnsupportedOp (no kernel; a foreign node without an override) and InvalidGraph (an unbound or
-// changed constant; an empty override; an override for a node or a foreign operator that the graph does not
-// have). The error names the node that it concerns, if any.
+// Throws UnsupportedOp if an operator has no kernel, or a foreign node no override. Throws InvalidGraph if a
+// constant is unbound or changed, if an override is empty, or if an override is for a node or a foreign
+// operator that the graph does not have. The error names the node that it concerns, if any.
 //
-// Overrides for operators of tosaic that the graph does not have are allowed. In a graph with tosa.custom
-// nodes, so is every key with "." or "::": it may be the target of an opaque node before lowering. So one set
-// of overrides serves a graph at every stage.
+// An override for an operator of tosaic is allowed if the graph does not have the operator. In a graph with
+// tosa.custom nodes, every key with "." or "::" is allowed, too: it may be the target of an opaque node
+// before lowering. So one set of overrides serves a graph at every stage.
 [[nodiscard]] Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& options = {});
 
 }  // namespace tosaic::exec

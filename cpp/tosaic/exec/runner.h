@@ -1,4 +1,4 @@
-// runner: runs the steps of a prepared graph over given memory. Internal to exec.
+// runner: runs the steps of a prepared graph over given memory. Only files of exec/ include this header.
 #pragma once
 
 #include "tosaic/exec/session.h"

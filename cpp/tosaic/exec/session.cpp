@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <mutex>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/exec/boundary.h"
 #include "tosaic/exec/runner.h"
 
@@ -248,8 +248,7 @@ class Session::Impl {
         return {input_type(state.input), &state.current, std::nullopt};
     for (std::size_t i = 0; i < variables_.size(); ++i)
       if (declared()[i].name == path) return {declared()[i].type, &variables_[i].current, i};
-    throw InvalidGraph(
-        {.where = "run", .what = "the graph has no state of that name", .got = "'" + path + "'"});
+    throw InvalidGraph({.where = "run", .what = "the graph has no state of that name", .got = quoted(path)});
   }
 
   // Copies the initial value, or writes zeros if there is none.
@@ -326,7 +325,7 @@ class Session::Impl {
       if (std::none_of(prepared_.steps().begin(), prepared_.steps().end(),
                        [&](const Step& step) { return step.name == name; }))
         throw InvalidGraph(
-            {.where = "run", .what = "the trace names no node of the graph", .got = "'" + name + "'"});
+            {.where = "run", .what = "the trace names no node of the graph", .got = quoted(name)});
   }
 
   void bind_inputs(Context& context, std::span<const ArrayView> arrays) const {

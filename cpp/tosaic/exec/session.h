@@ -55,9 +55,9 @@ class Session {
   [[nodiscard]] std::vector<std::string> output_names() const;
 
   // Runs the graph. An array that is dense in the order of the graph's axes is read in place; other arrays
-  // are copied first. Throws LayoutMismatch (dtype, shape, strides) and InvalidGraph (number of inputs, value
-  // out of range, changed constant), with the input, what was expected and what was found. If a run fails,
-  // the state is unchanged.
+  // are copied first. Throws LayoutMismatch for a wrong dtype, shape or strides, and InvalidGraph for a wrong
+  // number of inputs, a value out of range, or a changed constant. The error has the input, what was expected
+  // and what was found. If a run fails, the state is unchanged.
   [[nodiscard]] RunResult run(std::span<const ArrayView> inputs, const RunOptions& options = {});
   // Runs the graph and writes the outputs into the caller's memory. If an output array is dense and 64-byte
   // aligned, and overlaps no input, the last kernels write into it directly; otherwise the output is copied.

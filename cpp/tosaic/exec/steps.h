@@ -1,5 +1,5 @@
-// steps: what prepare() makes of a graph: a step for each node, and the tables of pointers that they read.
-// The runner executes the steps. Users of the library see a Prepared only as a handle.
+// steps: the result of prepare(), which has a step for each node of a graph, and the tables of pointers that
+// the steps read. The runner executes the steps. Users of the library see a Prepared only as a handle.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,7 @@ void with_node_location(const Node& node, const std::string& name, const std::fu
 // foreign operators.
 [[nodiscard]] Overrides overrides_for(const Graph& graph, Overrides overrides);
 
-// The override for the node, or null.
+// The override for the node. Returns null if there is none.
 [[nodiscard]] const NodeFunction* find_override(const Graph& graph, const Node& node,
                                                 const Overrides& overrides);
 

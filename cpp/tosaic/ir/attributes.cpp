@@ -38,7 +38,7 @@ class FieldPrinter {
   bool first_ = true;
 };
 
-// What a value of one struct needs; `to` is raw memory.
+// The functions that the type-erased Attrs needs for one struct. `to` is raw memory.
 struct Row {
   void (*copy)(std::byte* to, const std::byte* from);
   void (*move)(std::byte* to, std::byte* from) noexcept;

@@ -1,9 +1,10 @@
-// attributes: the attribute structs of operators. Plain data, compared by value, one struct per family.
+// attributes: the attribute structs of operators. They are plain data, compared by value, one struct per
+// family.
 //
 // Each struct lists its fields once, in `fields`. Printing, parsing, diffing and the Python bindings walk
-// that list. Field types: bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar,
-// the enums below, and optional<T> of these except bool. Axes and pads of canonical operators refer to
-// logical (torch) axes; axes are normalised to [0, rank).
+// that list. A field is a bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar,
+// one of the enums below, or an optional<T> of one of these except bool. Axes and pads of canonical operators
+// refer to logical (torch) axes; axes are normalised to [0, rank).
 #pragma once
 
 #include <algorithm>
@@ -93,9 +94,9 @@ struct NoAttrs {
 
 // ---- canonical operators ----
 
-// Convolution of spatial rank 1 to 3. Weight (O, I/groups, k...), or (I, O/groups, k...) if `transposed`.
-// pad_* have one entry per spatial axis. With `transposed` the pads crop the result, and output_padding
-// extends it.
+// Convolution of spatial rank 1 to 3. The weight is (O, I/groups, k...), or (I, O/groups, k...) if
+// `transposed`. pad_* have one entry per spatial axis. With `transposed` the pads crop the result, and
+// output_padding extends it.
 struct ConvAttrs {
   Dims stride, pad_before, pad_after, dilation, output_padding;
   std::int64_t groups = 1;
@@ -125,16 +126,17 @@ struct PoolAttrs {
   bool operator==(const PoolAttrs&) const = default;
 };
 
-// reshape, expand: the shape of the result. adaptive pools: its spatial extents. repeat, tosa.tile: the
-// number of repetitions per axis.
+// For reshape and expand, the shape of the result. For adaptive pools, its spatial extents. For repeat and
+// tosa.tile, the number of repetitions per axis.
 struct ShapeAttrs {
   Shape shape;
   TOSAIC_FIELDS(TOSAIC_FIELD(shape))
   bool operator==(const ShapeAttrs&) const = default;
 };
 
-// torch's upsample_nearest, upsample_(bi|tri)linear and upsample_bicubic. `scales` are the factors (out / in)
-// that the call of torch has, one per spatial axis; empty if it does not have one for every axis.
+// The attributes of torch's upsample_nearest, upsample_(bi|tri)linear and upsample_bicubic. `scales` are the
+// factors (out / in) that the torch call has, one per spatial axis; the list is empty if the call lacks one
+// for some axis.
 struct ResizeAttrs {
   ResizeMode mode = ResizeMode::kNearest;
   Dims size;
@@ -144,8 +146,8 @@ struct ResizeAttrs {
   bool operator==(const ResizeAttrs&) const = default;
 };
 
-// Reductions. Axes are listed explicitly and sorted. `dtype` is torch's optional dtype argument, in which the
-// reduction is computed and returned.
+// The attributes of reductions. Axes are listed explicitly and sorted. `dtype` is torch's optional dtype
+// argument: the reduction computes in this dtype and returns it.
 struct ReduceAttrs {
   Dims axes;
   bool keepdim = false;
@@ -190,8 +192,8 @@ struct BatchNormAttrs {
   bool operator==(const BatchNormAttrs&) const = default;
 };
 
-// layer_norm, rms_norm over the trailing `normalized_rank` axes. Without eps layer_norm uses 1e-5 and
-// rms_norm the machine epsilon of f32 (of f64 for f64 operands).
+// The attributes of layer_norm and rms_norm over the trailing `normalized_rank` axes. Without eps, layer_norm
+// uses 1e-5, and rms_norm uses the machine epsilon of f32 (of f64 for f64 operands).
 struct NormAttrs {
   std::int64_t normalized_rank = 1;
   std::optional<double> eps;
@@ -393,7 +395,8 @@ struct VectorNormAttrs {
   bool operator==(const VectorNormAttrs&) const = default;
 };
 
-// torch.einsum without spaces and with an explicit result: "bhqd,bhkd->bhqk", "...ij,jk->...ik".
+// An equation of torch.einsum without spaces and with an explicit result: "bhqd,bhkd->bhqk",
+// "...ij,jk->...ik".
 struct EinsumAttrs {
   std::string equation;
   TOSAIC_FIELDS(TOSAIC_FIELD(equation))
@@ -422,16 +425,16 @@ struct IndexPutAttrs {
   bool operator==(const IndexPutAttrs&) const = default;
 };
 
-// The transform is not normalised, forward or inverse, as in TOSA.
+// As in TOSA, neither the forward nor the inverse transform is normalised.
 struct FftAttrs {
   bool inverse = false;
   TOSAIC_FIELDS(TOSAIC_FIELD(inverse))
   bool operator==(const FftAttrs&) const = default;
 };
 
-// torch.nn.LSTM, GRU, RNN. The weights of each layer and direction are in torch's order: w_ih, w_hh; with
-// `bias` b_ih, b_hh; with `projection` (lstm only) w_hr. The input is (steps, batch, features), (batch,
-// steps, features) with batch_first, or (steps, features) without a batch.
+// The attributes of torch.nn.LSTM, GRU and RNN. The weights of each layer and direction are in torch's order:
+// w_ih, w_hh; with `bias` also b_ih, b_hh; with `projection` (lstm only) also w_hr. The input is (steps,
+// batch, features), (batch, steps, features) with batch_first, or (steps, features) without a batch.
 struct RecurrentAttrs {
   Cell cell = Cell::kLstm;
   std::int64_t layers = 1;
@@ -535,8 +538,8 @@ struct TosaMaxPoolAttrs {
   bool operator==(const TosaMaxPoolAttrs&) const = default;
 };
 
-// matmul: zero points of A and B. `dtype` is the dtype of the result: none means the accumulator dtype of the
-// operands; f32 selects f32 for f16 operands.
+// matmul: the zero points of A and B, and the dtype of the result. Without `dtype` the result has the
+// accumulator dtype of the operands; with f32 it is f32 for f16 operands.
 struct TosaMatmulAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   std::optional<DType> dtype;
@@ -544,7 +547,7 @@ struct TosaMatmulAttrs {
   bool operator==(const TosaMatmulAttrs&) const = default;
 };
 
-// negate: zero points of the input and the output.
+// negate: the zero points of the input and the output.
 struct TosaZeroPointAttrs {
   std::int64_t first_zp = 0, second_zp = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(first_zp) TOSAIC_FIELD(second_zp))
@@ -722,7 +725,8 @@ template <class A>
 concept AttributeStruct = kAttrsIndex<A> < StructsOf<AllAttributeStructs>::kCount;
 
 // The attributes of one node: one of the structs, by value. `get`, `get_if`, `holds` and `visit` below read
-// it. This is std::variant with less to compile: a variant of 70 structs is 18,000 functions.
+// it. A std::variant of 70 structs would do the same, but the compiler would generate 18,000 functions for
+// it.
 class Attrs {
  public:
   Attrs() noexcept;  // NoAttrs

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/origin.h"
 #include "tosaic/ir/quantized.h"
@@ -21,18 +22,15 @@ InvalidGraph misuse(std::string what, std::string expected, std::string got, std
                        .node = std::move(node)});
 }
 
-constexpr Stage kStages[] = {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 std::string stages_of(Op op) {
   std::string text;
-  for (const Stage stage : kStages)
+  for (const Stage stage : kAllStages)
     if (allowed_at(op, stage)) text += (text.empty() ? "" : ", ") + std::string(to_string(stage));
   return text;
 }
 
-// "Emit 'sigmoid'" for tosa.sigmoid and the reverse, if the stage has the operator of this name; else empty.
+// "At this stage, emit 'sigmoid'" for tosa.sigmoid, and the reverse for sigmoid. Returns "" if the stage
+// lacks the operator of that name.
 std::string counterpart(Op op, Stage stage) {
   constexpr std::string_view kPrefix = "tosa.";
   const OpInfo& row = info(op);
@@ -44,7 +42,8 @@ std::string counterpart(Op op, Stage stage) {
 
 std::string text_of(const QParamsRef& qparams) { return qparams ? to_string(*qparams) : "no qparams"; }
 
-// "qparams=node.results[0].qparams", or for an operator of several results a list.
+// The line of Python that passes on the qparams of a node: "qparams=node.results[0].qparams", or a list for
+// an operator of several results.
 std::string line_of_qparams(std::size_t results) {
   return results == 1 ? "qparams=node.results[0].qparams"
                       : "qparams=[result.qparams for result in node.results]";
@@ -56,7 +55,7 @@ const Node& CheckedRewriter::turn_of(NodeId node) const {
   const std::span<const Node> nodes = source_->nodes();
   if (finished_) throw misuse("the rewriter is used after finish()", "a new rewriter", "a finished one");
   const auto name = [&](std::uint32_t i) {
-    return i < nodes.size() ? "'" + source_->node_name(nodes[i]) + "'" : std::string("the end of the graph");
+    return i < nodes.size() ? quoted(source_->node_name(nodes[i])) : std::string("the end of the graph");
   };
   if (!node.valid() || node.index() != next_)
     throw misuse("nodes are visited in order, and each is copied or replaced once", name(next_),
@@ -227,7 +226,7 @@ ValueId CheckedRewriter::map(ValueId old) const {
   const Value& value = source_->value(old);
   if (value.kind == ValueKind::kResult && value.producer.index() >= next_)
     throw misuse("the value is read before its node is visited", "a value of an earlier node",
-                 "'" + value.name + "'");
+                 quoted(value.name));
   return rewriter_.map(old);
 }
 

@@ -2,7 +2,8 @@
 //
 // A Rewriter trusts its caller. A CheckedRewriter checks that nodes are visited in order and each once, that
 // values exist, that results of operators over quantized values have qparams, and that a replacement has the
-// type and qparams of what it replaces. It throws InvalidGraph that names the node. In the function of a pass:
+// type and qparams of what it replaces. If not, it throws InvalidGraph, which names the node. In the function
+// of a pass:
 //
 //   std::optional<Graph> run(const Graph& graph, const passes::PassOptions&) {
 //     CheckedRewriter rewriter(graph);
@@ -47,19 +48,20 @@ class CheckedRewriter {
 
   // Copies the node, which must be the next node of the walk.
   void copy(NodeId node);
-  // Replaces the results of the node, which must be the next node of the walk, by values of current(): as
-  // many values, with the same dtypes and shapes. At stage quantized their qparams must be the same, too. At
-  // other stages qparams only say what integers represent: an emitted value without qparams gets those of the
-  // result.
+  // Replaces the results of the node, which must be the next node of the walk, by values of current(). There
+  // must be as many values as results, with the same dtypes and shapes. At stage quantized their qparams must
+  // be the same, too. At other stages qparams only say what integers represent: an emitted value without
+  // qparams gets those of the result.
   void replace(NodeId node, std::span<const ValueId> results);
   // Adds a node in front of `at`, the next node of the walk. The new node has the origin of `at`. `operands`
   // are values of current(); an invalid id is an absent operand. Returns its results, whose types infer()
   // determines.
   //
-  // `qparams` is empty, or has an entry for each result, null for a result without. At stage quantized a
-  // result with qparams is the computed f32, quantized: its dtype is the storage dtype. An f32 result of an
-  // operator over values with qparams must have qparams. The result of quantize has those of its attributes,
-  // and the result of dequantize has none. At other stages qparams label results of their storage dtype.
+  // `qparams` is empty, or has one entry per result, which is null for a result without qparams. At stage
+  // quantized the operator computes f32 and a result with qparams is quantized: its dtype is the storage
+  // dtype. An f32 result of an operator over values with qparams must have qparams. The result of quantize
+  // has those of its attributes, and the result of dequantize has none. At other stages qparams label results
+  // of their storage dtype.
   std::vector<ValueId> emit(NodeId at, Op op, Attrs attrs, std::span<const ValueId> operands,
                             std::span<const QParamsRef> qparams = {});
   // A constant of current(). `qparams` say which numbers its integers represent.
@@ -68,8 +70,8 @@ class CheckedRewriter {
   // have been visited.
   [[nodiscard]] ValueId map(ValueId old) const;
 
-  // The new graph, or nothing if every node was copied. All nodes must have been visited. Can be called only
-  // once.
+  // Returns the new graph, or nothing if every node was copied. All nodes must have been visited. The
+  // function can be called only once.
   [[nodiscard]] std::optional<Graph> finish();
 
  private:

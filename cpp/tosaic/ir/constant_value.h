@@ -1,4 +1,4 @@
-// constant_value: what is known of a value before a run.
+// constant_value: what a pass knows of the elements of a value before a run.
 #pragma once
 
 #include <cmath>

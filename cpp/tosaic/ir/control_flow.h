@@ -1,4 +1,4 @@
-// control_flow: what a pass must know about a node beyond its data flow: regions and effects.
+// control_flow: facts about a node that its operands and results do not show: its regions and its effects.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,11 @@
 
 namespace tosaic {
 
-// Regions: then, else. Operands: the condition, then the inputs of the regions.
+// True for a branch. Its regions are `then` and `else`. Its operands are the condition, then the inputs of
+// the regions.
 [[nodiscard]] inline bool is_cond(Op op) { return op == Op::kCond || op == Op::kTosaCondIf; }
 
-// Regions: condition, body. Operands: the inputs of both regions.
+// True for a loop. Its regions are the condition and the body. Its operands are the inputs of both regions.
 [[nodiscard]] inline bool is_while_loop(Op op) { return op == Op::kWhileLoop || op == Op::kTosaWhileLoop; }
 
 // Operators whose meaning tosaic does not know. Passes must not remove, merge or fold them.

@@ -1,4 +1,4 @@
-// diff: what changed between two graphs, node by node, independent of the names of values.
+// diff: finds what changed between two graphs, node by node, whatever the names of values are.
 //
 // Nodes are matched in these steps. Each step considers only nodes that are still unmatched:
 //   1. equal structure: the same operator and attributes, recursively for all operands up to the graph

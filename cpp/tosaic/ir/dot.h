@@ -1,6 +1,6 @@
-// dot: a graph as Graphviz text. Boxes are operators, ellipses are graph inputs and outputs. Constants are
-// listed in the box of the operator that reads them. An edge is labelled with the type of its value. Regions
-// are clusters.
+// dot: writes a graph as Graphviz text. Boxes are operators, ellipses are graph inputs and outputs. Constants
+// are listed in the box of the operator that reads them. An edge is labelled with the type of its value.
+// Regions are clusters.
 #pragma once
 
 #include <string>

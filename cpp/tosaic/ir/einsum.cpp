@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 
 namespace tosaic {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr int kEllipsis = 256;  // label of an ellipsis axis: this + the axis counted from the last one
 
 [[noreturn]] void fail(const std::string& equation, const std::string& what) {
-  throw InvalidGraph({.where = "einsum", .what = what, .got = "'" + equation + "'"});
+  throw InvalidGraph({.where = "einsum", .what = what, .got = quoted(equation)});
 }
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }

@@ -1,7 +1,5 @@
 #include "tosaic/ir/graph.h"
 
-#include <array>
-
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
@@ -9,15 +7,16 @@
 namespace tosaic {
 namespace {
 
-constexpr std::array<std::string_view, 4> kStageNames{"exported", "quantized", "integer", "tosa"};
+constexpr std::array<std::string_view, kAllStages.size()> kStageNames{"exported", "quantized", "integer",
+                                                                      "tosa"};
 
 }  // namespace
 
 std::string_view to_string(Stage stage) { return kStageNames.at(static_cast<std::size_t>(stage)); }
 
 std::optional<Stage> parse_stage(std::string_view text) {
-  for (std::size_t i = 0; i < kStageNames.size(); ++i)
-    if (kStageNames.at(i) == text) return static_cast<Stage>(i);
+  for (const Stage stage : kAllStages)
+    if (to_string(stage) == text) return stage;
   return std::nullopt;
 }
 

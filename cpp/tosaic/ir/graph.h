@@ -1,4 +1,4 @@
-// Graph: one function as plain data, in topological order.
+// Graph: one function as plain data, with its nodes in topological order.
 //
 // A value is an input, a constant or one result of a node. Nodes refer to values by id. Ids are indices into
 // contiguous arrays and are valid for one graph only. A graph is built front to back: every operand must
@@ -6,6 +6,7 @@
 // build a new graph with `Rewriter`. Constants, origins and attributes are shared between graphs.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 namespace tosaic {
 
 enum class Stage : std::uint8_t { kExported, kQuantized, kInteger, kTosa };
+inline constexpr std::array kAllStages{Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
 [[nodiscard]] std::string_view to_string(Stage stage);
 [[nodiscard]] std::optional<Stage> parse_stage(std::string_view text);
 // True if a graph at `stage` may contain `op`:
@@ -48,9 +50,10 @@ struct Value {
   // Follows values through passes: the value of an earlier graph that this value represents. Callers who want
   // to follow values set it before the passes and read it after them. Rewrites copy it along with the name.
   ValueId source;
-  // Stage tosa: how the value stores the axes of the canonical value that it was legalized from. Axis i is
-  // axis i of this dim order. legalize-tosa sets this order, and rewrites copy it along with the name.
-  // Neither the text form nor a .tosa file has it, so it is absent in graphs that were parsed or read.
+  // At stage tosa: how the value stores the axes of the canonical value from which it was legalized. Axis i
+  // of the value is axis i of this dim order. legalize-tosa sets the order, and rewrites copy it along with
+  // the name. It is absent in graphs that were parsed or read, since neither the text form nor a .tosa file
+  // records it.
   std::optional<DimOrder> canonical_order;
 };
 
@@ -158,8 +161,8 @@ class Graph {
   [[nodiscard]] ValueId result(const Node& node, std::size_t i = 0) const {
     return ValueId(node.first_result + static_cast<std::uint32_t>(i));
   }
-  // The name of the first result. Without results: the FX name of the first leaf of its origin, or the name
-  // of the operator if it has no origin.
+  // The name of the first result. If the node has no results, it is the FX name of the first leaf of its
+  // origin, or the name of the operator if it has no origin.
   [[nodiscard]] std::string node_name(const Node& node) const;
   [[nodiscard]] NodeId id(const Node& node) const {
     return NodeId(static_cast<std::uint32_t>(&node - nodes_.data()));

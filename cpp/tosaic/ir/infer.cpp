@@ -187,7 +187,7 @@ void check_count(const Call& call) {
   call.fail("wrong number of operands", expected, std::to_string(call.count()));
 }
 
-// Presence and extents of operand i. TOSA has no empty tensors.
+// Checks whether operand i is present, and its extents. TOSA has no empty tensors.
 void check_operand(const Call& call, std::size_t i) {
   const OpInfo& row = info(call.op());
   const TensorType* const type = call.operands()[i];

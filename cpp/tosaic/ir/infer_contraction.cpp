@@ -44,7 +44,7 @@ std::int64_t conv_extent(const Call& call, const ConvAttrs& attrs, std::size_t s
   return room / attrs.stride[s] + 1;
 }
 
-// (in - 1) * stride + reach + output_padding - pads
+// The extent of a transposed convolution: (in - 1) * stride + reach + output_padding - pads.
 std::int64_t transposed_extent(const Call& call, const ConvAttrs& attrs, std::size_t s, std::int64_t in,
                                std::int64_t kernel) {
   if (attrs.output_padding[s] >= std::max(attrs.stride[s], attrs.dilation[s]))
@@ -60,8 +60,8 @@ std::int64_t transposed_extent(const Call& call, const ConvAttrs& attrs, std::si
   return out;
 }
 
-// The shape of torch.matmul: broadcast batch extents, then rows of a, columns of b. A rank-1 operand
-// contributes no rows or columns.
+// The shape of torch.matmul: the broadcast batch extents, then the rows of a and the columns of b. A rank-1
+// operand contributes no rows or columns.
 Shape matmul_shape(const Call& call, const Shape& a, const Shape& b) {
   const std::int64_t inner_a = a.back();
   const std::int64_t inner_b = b.size() == 1 ? b[0] : b[b.size() - 2];
@@ -95,8 +95,8 @@ Types infer_fused_product(const Call& call, std::size_t rank) {
   return single_result(call.operand(0).dtype, shape);
 }
 
-// Grouped-query attention: the shape of key or value after its heads are repeated to the number of query
-// heads.
+// The shape of key or value after its heads are repeated to the number of query heads (grouped-query
+// attention).
 Shape repeated_heads(const Call& call, std::size_t i) {
   Shape shape = call.operand(i).shape;
   const std::size_t axis = shape.size() - 3;
@@ -158,8 +158,8 @@ Types infer_conv(const Call& call) {
   return single_result(call.operand(0).dtype, convolved(call, call.attrs<ConvAttrs>()));
 }
 
-// Input i8 or i16, weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias has that
-// dtype.
+// The input is i8 or i16, the weight i8 or i4. The result is i32 for i8 input and i48 for i16 input. The bias
+// has the dtype of the result.
 Types infer_integer_conv(const Call& call) {
   const auto& attrs = call.attrs<IntegerConvAttrs>();
   const DType input = call.operand(0).dtype, weight = call.operand(1).dtype;

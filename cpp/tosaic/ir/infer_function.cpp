@@ -1,4 +1,4 @@
-// Result types of functions, gates and quantizers: elementwise operators beyond arithmetic, and the
+// Result types of functions, gates and quantizers: elementwise operators other than arithmetic, and the
 // reductions logsumexp and vector_norm.
 #include <cmath>
 
@@ -10,7 +10,8 @@ namespace {
 
 DType function_dtype(DType dtype) { return is_float(dtype) ? dtype : DType::kF32; }
 
-// Requires one scale and zero point, or with `axis` one for each index on this axis, and qmin <= qmax.
+// Requires qmin <= qmax, and one scale and zero point or, with `axis`, one of each for each index on this
+// axis.
 void require_parameters(const Call& call, const std::optional<std::int64_t>& axis, std::size_t scales,
                         std::size_t zero_points, std::int64_t qmin, std::int64_t qmax) {
   const Shape& shape = call.operand(0).shape;

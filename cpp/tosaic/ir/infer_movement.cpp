@@ -56,6 +56,48 @@ std::int64_t arange_count(const Call& call, const ArangeAttrs& attrs) {
   return count <= static_cast<double>(kMaxElements) ? static_cast<std::int64_t>(count) : kMaxElements + 1;
 }
 
+// Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place.
+// If they are not, the axes of the index come first.
+//
+//   input [A,B,C,D], indices of shape [N] for axes 1 and 2:  [A,N,D]
+//                                         for axes 0 and 2:  [N,B,D]
+//
+// Returns the shape of the elements that are read or written. Operand first_index + k is the index for axis
+// k.
+Shape indexed_shape(const Call& call, std::size_t first_index) {
+  const Shape& input = call.operand(0).shape;
+  if (call.count() - first_index > input.size())
+    call.fail("too many indices", "at most " + std::to_string(input.size()),
+              std::to_string(call.count() - first_index));
+  Shape index_shape, kept;
+  std::optional<std::size_t> first;
+  std::size_t last = 0, indexed = 0, place = 0;
+  for (std::size_t axis = 0; axis < input.size(); ++axis) {
+    const TensorType* const index = call.optional(axis + first_index);
+    if (index == nullptr) {
+      kept.push_back(input[axis]);
+      continue;
+    }
+    if (index->dtype == DType::kBool || index->dtype == DType::kU8)
+      call.unsupported("a mask as index: the result's shape depends on data", "i32 or i64",
+                       std::string(to_string(index->dtype)));
+    call.require_index(axis + first_index);
+    index_shape = broadcast(index_shape, index->shape);
+    if (!first) {
+      first = axis;
+      place = kept.size();
+    }
+    last = axis;
+    ++indexed;
+  }
+  if (!first) call.fail("every index is absent", "at least one index", "none");
+  if (last - *first + 1 != indexed) place = 0;
+  Shape shape(kept.span().first(place));
+  for (const std::int64_t extent : index_shape) shape.push_back(extent);
+  for (const std::int64_t extent : kept.span().subspan(place)) shape.push_back(extent);
+  return shape;
+}
+
 }  // namespace
 
 Types infer_reshape(const Call& call) {
@@ -253,45 +295,6 @@ Types infer_index_select(const Call& call) {
   call.require_rank_between(1, 0, 1);
   shape[axis] = num_elements(call.operand(1).shape);
   return single_result(call.operand(0).dtype, shape);
-}
-
-// Advanced indexing: if the indexed axes are adjacent, the axes of the broadcast index replace them in place.
-// If they are not, the axes of the index come first.
-//
-//   input [A,B,C,D], indices of shape [N] for axes 1 and 2:  [A,N,D]
-//                                         for axes 0 and 2:  [N,B,D]
-Shape indexed_shape(const Call& call, std::size_t first_index) {
-  const Shape& input = call.operand(0).shape;
-  if (call.count() - first_index > input.size())
-    call.fail("too many indices", "at most " + std::to_string(input.size()),
-              std::to_string(call.count() - first_index));
-  Shape index_shape, kept;
-  std::optional<std::size_t> first;
-  std::size_t last = 0, indexed = 0, place = 0;
-  for (std::size_t axis = 0; axis < input.size(); ++axis) {
-    const TensorType* const index = call.optional(axis + first_index);
-    if (index == nullptr) {
-      kept.push_back(input[axis]);
-      continue;
-    }
-    if (index->dtype == DType::kBool || index->dtype == DType::kU8)
-      call.unsupported("a mask as index: the result's shape depends on data", "i32 or i64",
-                       std::string(to_string(index->dtype)));
-    call.require_index(axis + first_index);
-    index_shape = broadcast(index_shape, index->shape);
-    if (!first) {
-      first = axis;
-      place = kept.size();
-    }
-    last = axis;
-    ++indexed;
-  }
-  if (!first) call.fail("every index is absent", "at least one index", "none");
-  if (last - *first + 1 != indexed) place = 0;
-  Shape shape(kept.span().first(place));
-  for (const std::int64_t extent : index_shape) shape.push_back(extent);
-  for (const std::int64_t extent : kept.span().subspan(place)) shape.push_back(extent);
-  return shape;
 }
 
 Types infer_index(const Call& call) { return single_result(call.operand(0).dtype, indexed_shape(call, 1)); }

@@ -44,7 +44,7 @@ void require_weights(const Call& call, const RecurrentAttrs& attrs, std::size_t 
   if (attrs.projection) call.require_shape(at, {sizes.output, sizes.hidden});
 }
 
-// (layers * directions, batch, elements), without the batch if the input has none.
+// The shape of a state: (layers * directions, batch, elements), without the batch if the input has none.
 Shape state_shape(const Call& call, const RecurrentAttrs& attrs, const Sizes& sizes, std::int64_t elements) {
   Shape shape{call.times(attrs.layers, sizes.directions)};
   const Shape& input = call.operand(0).shape;

@@ -72,7 +72,7 @@ Types infer_extremum(const Call& call) {
   return single_result(call.operand(0).dtype, shape);
 }
 
-// The result is bool, but as in torch u8 for a u8 operand.
+// The result is bool, except that a u8 operand has a u8 result, as in torch.
 Types infer_any_all(const Call& call) {
   const auto& attrs = call.attrs<ReduceAttrs>();
   require_no_dtype(call, attrs);

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,7 +40,7 @@ class Call {
     return get<A>(attrs_);
   }
 
-  // Throw InvalidGraph and UnsupportedOp. The message is the operator's name, then `what`.
+  // These throw InvalidGraph and UnsupportedOp. The message is the operator's name, then `what`.
   [[noreturn]] void fail(const std::string& what, const std::string& expected = "",
                          const std::string& got = "") const;
   [[noreturn]] void unsupported(const std::string& what, const std::string& expected = "",
@@ -182,9 +181,6 @@ class Call {
 [[nodiscard]] Types infer_scatter(const Call& call);
 [[nodiscard]] Types infer_index_put(const Call& call);
 [[nodiscard]] Types infer_slice_scatter(const Call& call);
-// The shape of the elements that advanced indexing of operand 0 reads or writes. Operand first + k is the
-// index for axis k.
-[[nodiscard]] Shape indexed_shape(const Call& call, std::size_t first);
 [[nodiscard]] Types infer_arange(const Call& call);
 [[nodiscard]] Types infer_full(const Call& call);
 
@@ -215,7 +211,7 @@ inline constexpr std::array<Rule, kOpCount> kInference = {
 };
 [[nodiscard]] constexpr Rule inference_of(Op op) { return kInference[static_cast<std::size_t>(op)]; }
 
-// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+// True if the row of the operator names `family`. This is a predicate for OpTable::mismatch().
 template <Rule family>
 [[nodiscard]] constexpr bool is_inferred_by(Op op) {
   constexpr bool kIs[] = {

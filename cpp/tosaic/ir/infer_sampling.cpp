@@ -3,7 +3,7 @@
 
 namespace tosaic::rules {
 
-// Input (N, C, H, W), grid (N, H', W', 2), result (N, C, H', W').
+// The input is (N, C, H, W), the grid (N, H', W', 2), and the result (N, C, H', W').
 Types infer_grid_sample(const Call& call) {
   call.require_float(0);
   call.require_same_dtype(1, 0);

@@ -1,6 +1,5 @@
 // Result types of TOSA 1.0 operators. The rules check shapes and kinds of dtypes as the specification's
 // ERROR_IF clauses do. They do not check which dtypes a profile or extension allows; the layer target does.
-#include <algorithm>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/infer_rules.h"
@@ -35,7 +34,7 @@ Shape broadcast_equal_rank(const Call& call) {
   return shape;
 }
 
-// What the dtype of an operand has to be.
+// A check of the dtype of an operand.
 using Check = void (Call::*)(std::size_t) const;
 constexpr Check kFloat = &Call::require_float, kNumber = &Call::require_number,
                 kInteger = &Call::require_integer, kBool = &Call::require_bool;
@@ -208,7 +207,7 @@ Types conv(const Call& call) {
   return single_result(dtype, shape);
 }
 
-// Weight (KH, KW, C, M). Element (c, m) contributes to channel c * M + m of the result.
+// The weight is (KH, KW, C, M). Element (c, m) contributes to channel c * M + m of the result.
 Types depthwise_conv(const Call& call) {
   const auto& attrs = call.attrs<TosaConvAttrs>();
   const DType dtype = conv_dtype(call, attrs.acc_type, attrs.input_zp, attrs.weight_zp);
@@ -433,7 +432,7 @@ Types tile(const Call& call) {
   return single_result(call.operand(0).dtype, shape);
 }
 
-// values (N, K, C), indices (N, W) -> (N, W, C)
+// values (N, K, C) at indices (N, W) become (N, W, C).
 Types gather(const Call& call) {
   call.require_rank(0, 3);
   call.require_rank(1, 2);

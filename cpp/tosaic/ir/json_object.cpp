@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 
 namespace tosaic {
 namespace {
@@ -139,9 +140,8 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(kSpace) == 
 std::string with_entry(std::string_view object, std::string_view key, std::string_view value) {
   const std::optional<std::vector<std::string>> keys = json_keys(is_blank(object) ? "{}" : object);
   if (!keys)
-    throw InternalError({.where = "json",
-                         .what = "an entry is added to text that is no JSON object",
-                         .got = "'" + std::string(object) + "'"});
+    throw InternalError(
+        {.where = "json", .what = "an entry is added to text that is no JSON object", .got = quoted(object)});
   std::string out(keys->empty() ? "{" : object.substr(0, object.rfind('}')));
   if (!keys->empty()) out += ',';
   return out.append("\"").append(key).append("\":").append(value).append("}");

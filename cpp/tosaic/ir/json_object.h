@@ -4,7 +4,7 @@
 //     ->
 //   {"args":[{"$":0},1.5],"kwargs":{},"dim_orders":[[0,2,3,1],[0,2,3,1]]}
 //
-// The text is scanned and extended, and never built anew, so that it keeps its bytes.
+// The text is only scanned and extended, never written anew, so its other bytes stay as they are.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace tosaic {
 
-// The keys of the outermost object, as they are written between the quotes. Returns nothing if the text is not
-// one JSON object (RFC 8259), or if it is nested deeper than kMaxJsonDepth.
+// The keys of the outermost object, as they are written between the quotes. Returns nothing if the text is
+// not one JSON object (RFC 8259), or if it is nested deeper than kMaxJsonDepth.
 [[nodiscard]] std::optional<std::vector<std::string>> json_keys(std::string_view text);
 
 inline constexpr int kMaxJsonDepth = 256;

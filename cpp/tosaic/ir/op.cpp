@@ -1,6 +1,5 @@
 #include "tosaic/ir/op.h"
 
-#include <array>
 #include <unordered_map>
 
 namespace tosaic {

@@ -1,4 +1,4 @@
-// Op: the closed set of operators, and the row of ops.def for each of them. Generated from ops.def.
+// Op: the closed set of operators, and the row of each operator in ops.def.
 #pragma once
 
 #include <cstdint>

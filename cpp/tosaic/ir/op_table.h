@@ -3,9 +3,9 @@
 //   constexpr OpTable<Rule> kRules = {{Op::kReshape, reshape}, {Op::kPermute, permute}};
 //   static_assert(complete<kRules.mismatch(is_legalized_by<legalize_movement>)>);
 //
-// A row of ops.def names the family of the operator; the table of the family says what the family does for
-// it. The second line compares both: if an operator of the family has no entry, or an entry is of another
-// family, the compiler refuses the table and its message contains the operator.
+// A row of ops.def names the family of the operator. The table of the family has an entry for each of its
+// operators. The static_assert compares both: if an operator of the family has no entry, or an entry is of
+// another family, the compiler refuses the table and its message contains the operator.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ class OpTable {
   std::array<bool, kOpCount> present_{};
 };
 
-// Whether a and b are the same function. With its sanitizers, GCC refuses a == b in a constant expression.
+// True if a and b are the same function. With its sanitizers, GCC refuses a == b in a constant expression.
 template <auto a, auto b>
 inline constexpr bool is_same_function =
     std::is_same_v<std::integral_constant<decltype(a), a>, std::integral_constant<decltype(b), b>>;

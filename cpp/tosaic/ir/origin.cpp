@@ -23,9 +23,9 @@ class Leaves {
 
 bool quantizes(const OriginRef& call) { return call->target.find("quantize") != std::string::npos; }
 
-// The FX call that an error about the node names. If no call of the origin quantizes or dequantizes, it is
-// the first call. Such calls are merged into the nodes beside them. If there are any, the result is the call
-// that has the name of the node, or else the first call that neither quantizes nor dequantizes.
+// The FX call that an error about the node names. Calls that quantize or dequantize are merged into the nodes
+// beside them. If the origin has none of these, the result is its first call. Otherwise the result is the
+// call that has the name of the node, or else the first call that neither quantizes nor dequantizes.
 OriginRef call_of(const std::vector<OriginRef>& calls, const std::string& node_name) {
   if (calls.empty()) return nullptr;
   if (std::ranges::none_of(calls, quantizes)) return calls.front();

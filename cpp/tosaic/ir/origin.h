@@ -44,8 +44,8 @@ struct Origin {
                                   const OriginRef& at);
 
 // Fills in the node, module_path and source of an error, where they are empty, from the first call of the
-// origin. If calls that quantize or dequantize are merged with others, the node is `node_name`, and module_path
-// and source are those of the call of this name, or else of the first call that does neither.
+// origin. If calls that quantize or dequantize are merged with others, the node is `node_name`. Then
+// module_path and source are those of the call of this name, or else of the first call that does neither.
 [[nodiscard]] ErrorParts located(ErrorParts parts, const OriginRef& origin, const std::string& node_name);
 
 }  // namespace tosaic

@@ -40,7 +40,7 @@ class Copies {
 
  private:
   std::map<ConstantRef, ConstantRef> constants_;
-  // The copies by the memory that was copied: constants that share memory, such as folded reshapes of one
+  // The copies, by the memory that was copied. Constants that share memory, such as folded reshapes of one
   // constant, also share the copy.
   std::map<std::pair<const std::byte*, std::size_t>, Storage> bytes_;
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/lexical.h"
 #include "tosaic/ir/print.h"
 #include "tosaic/ir/verify.h"
@@ -83,7 +84,7 @@ class Scanner {
     return true;
   }
   void expect(std::string_view symbol) {
-    if (!accept(symbol)) fail_here("'" + std::string(symbol) + "'");
+    if (!accept(symbol)) fail_here(quoted(symbol));
   }
   // Accepts `word` as a whole word, not as the start of a longer one.
   bool accept_word(std::string_view word) {
@@ -109,7 +110,7 @@ class Scanner {
     return false;
   }
   void expect_word(std::string_view word) {
-    if (!accept_word(word)) fail_here("'" + std::string(word) + "'");
+    if (!accept_word(word)) fail_here(quoted(word));
   }
   std::string_view word(std::string_view what) {
     skip();
@@ -148,7 +149,7 @@ class Scanner {
     return value;
   }
 
-  std::string quoted() {
+  std::string quoted_string() {
     expect("\"");
     const std::size_t start = at_;
     std::string out;
@@ -166,7 +167,7 @@ class Scanner {
   // A quoted string of valid UTF-8, as Python requires.
   std::string text() {
     const std::size_t start = at_;
-    std::string read = quoted();
+    std::string read = quoted_string();
     if (!is_utf8(read)) fail(start, "a name is not UTF-8", "text", excerpt(start));
     return read;
   }
@@ -261,7 +262,7 @@ class FieldReader {
   void read(std::int64_t& value) { value = scanner_.integer(); }
   void read(double& value) { value = scanner_.real(); }
   void read(Scalar& value) { value = scanner_.scalar(); }
-  void read(std::string& value) { value = scanner_.quoted(); }
+  void read(std::string& value) { value = scanner_.quoted_string(); }
   void read(DType& value) {
     const std::size_t at = scanner_.here();
     const std::string_view word = scanner_.word("a dtype");

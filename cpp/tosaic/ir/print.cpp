@@ -1,7 +1,6 @@
 #include "tosaic/ir/print.h"
 
 #include <array>
-#include <bit>
 #include <cstring>
 #include <unordered_map>
 

@@ -3,10 +3,10 @@
 // q is quantize, dq is dequantize. At this stage an operator on values with qparams means q(op(dq(x))). Four
 // predicates classify operators by what they do with elements:
 //
-//   rearranges              places elements of the operands          reshape, permute, slice, cat
-//   moves                   ... or inserts 0                         tril, pad with 0
-//   selects_elements        ... or selects by order or condition     relu, max_pool, where
-//   commutes_with_quantize  ... or clamps                            clamp
+//   rearranges              places elements of the operands                      reshape, permute, slice, cat
+//   moves                   also inserts 0                                       tril, pad with 0
+//   selects_elements        also chooses elements by their order or a condition  relu, max_pool, where
+//   commutes_with_quantize  also clamps                                          clamp
 //
 // Each predicate holds for all nodes for which the one above it holds.
 #pragma once

@@ -5,8 +5,8 @@
 //   x = (float32(q) - float32(zero_point)) * float32(scale)
 //
 // The scale is inverted as a double: inverting a float32 scale, or dividing by it, results in other integers.
-// The sum with the zero point is a float32, too. There is one difference: if torch's conversion to the
-// integer dtype wraps, the value saturates here.
+// The sum with the zero point is a float32, too. There is one difference from torch: where torch's conversion
+// to the integer dtype wraps, the value saturates here.
 #pragma once
 
 #include <cmath>

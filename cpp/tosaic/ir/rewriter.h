@@ -18,7 +18,6 @@
 
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "tosaic/ir/graph.h"

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Storage of at least this many bytes is mapped directly from the system, which zeroes it, with huge pages if
-// available: the first access to 50 MB in pages of 4 KiB costs as much as copying them.
+// Storage of at least this many bytes is mapped directly from the system, with huge pages if available. The
+// system zeroes it. The first access to 50 MB in pages of 4 KiB costs as much as copying them.
 constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
@@ -259,19 +259,14 @@ ConstantRef make_constant(std::string name, DType dtype, const Shape& shape, std
          .what = "constant '" + name + "' of shape " + to_string(shape) + " has the wrong count",
          .expected = std::to_string(num_elements(shape)),
          .got = std::to_string(values.size())});
-  auto constant = std::make_shared<Constant>();
-  constant->name = std::move(name);
-  constant->kind = ConstantKind::kFolded;
-  constant->dtype = dtype;
-  constant->shape = shape;
   const std::size_t size = byte_size(dtype);
-  constant->storage = Storage::allocate(values.size() * size);
-  std::byte* at = constant->storage.writable();
+  Storage storage = Storage::allocate(values.size() * size);
+  std::byte* at = storage.writable();
   for (const double value : values) {
     store_element(dtype, at, value);
     at += size;
   }
-  return constant;
+  return constant_over(std::move(name), ConstantKind::kFolded, dtype, shape, std::move(storage));
 }
 
 double load_element(DType dtype, const std::byte* at) {

@@ -1,4 +1,5 @@
-// TensorType: the type of a value: dtype, logical shape, dim order, optional quantization parameters.
+// TensorType: the type of a value, which is its dtype, logical shape, dim order, and optional quantization
+// parameters.
 #pragma once
 
 #include <cstdint>

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <unordered_set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/work.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
@@ -107,8 +107,8 @@ class Checker {
   void variable(const Node& node);
   void variable_use(const Node& node);
   void predicate(const Node& node, const TensorType& type, const std::string& what);
-  void region_takes(const Node& node, const Graph& region, std::span<const ValueId> operands);
-  void region_gives(const Node& node, const Graph& region, std::span<const Value> expected);
+  void region_inputs(const Node& node, const Graph& region, std::span<const ValueId> operands);
+  void region_outputs(const Node& node, const Graph& region, std::span<const Value> expected);
 
   const Graph& graph_;
   const VerifyOptions& options_;
@@ -393,7 +393,6 @@ bool Checker::attributes(const Node& node) {
 // pass lower-to-integer adds "qparams", and legalize-tosa adds "dim_orders".
 void Checker::description(const Node& node) {
   const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
-  const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
   if (attrs.domain.empty() != attrs.name.empty())
     invalid(node, {.what = "foreign operator " + quoted(attrs.target) + " has a domain or a name alone",
                    .expected = "both, or neither",
@@ -514,7 +513,7 @@ void Checker::predicate(const Node& node, const TensorType& type, const std::str
             {.what = what + " is no single truth value", .expected = "bool[]", .got = array_text(type)});
 }
 
-void Checker::region_takes(const Node& node, const Graph& region, std::span<const ValueId> operands) {
+void Checker::region_inputs(const Node& node, const Graph& region, std::span<const ValueId> operands) {
   if (region.inputs().size() != operands.size()) {
     invalid(node, {.what = "region '" + region.name + "' takes another number of inputs",
                    .expected = std::to_string(operands.size()),
@@ -532,7 +531,7 @@ void Checker::region_takes(const Node& node, const Graph& region, std::span<cons
   }
 }
 
-void Checker::region_gives(const Node& node, const Graph& region, std::span<const Value> expected) {
+void Checker::region_outputs(const Node& node, const Graph& region, std::span<const Value> expected) {
   if (region.outputs().size() != expected.size()) {
     invalid(node, {.what = "region '" + region.name + "' gives another number of outputs",
                    .expected = std::to_string(expected.size()),
@@ -553,8 +552,8 @@ void Checker::cond(const Node& node) {
   const std::span<const ValueId> operands = graph_.operands(node);
   predicate(node, graph_.type(operands[0]), "the predicate of " + std::string(info(node.op).name));
   for (const auto& region : node.regions) {
-    region_takes(node, *region, operands.subspan(1));
-    region_gives(node, *region, graph_.values().subspan(node.first_result, node.result_count));
+    region_inputs(node, *region, operands.subspan(1));
+    region_outputs(node, *region, graph_.values().subspan(node.first_result, node.result_count));
   }
 }
 
@@ -577,9 +576,9 @@ void Checker::while_loop(const Node& node) {
                    .got = std::to_string(node.result_count)});
     return;
   }
-  region_takes(node, condition, operands);
-  region_takes(node, body, operands);
-  region_gives(node, body, graph_.values().subspan(node.first_result, node.result_count));
+  region_inputs(node, condition, operands);
+  region_inputs(node, body, operands);
+  region_outputs(node, body, graph_.values().subspan(node.first_result, node.result_count));
   for (std::uint32_t i = 0; i < node.result_count; ++i)
     if (!same_array(graph_.type(operands[i]), graph_.type(graph_.result(node, i))))
       invalid(node, {.what = name + " changes the type of carried operand " + std::to_string(i),
@@ -610,7 +609,7 @@ void Checker::variable(const Node& node) {
   if (!operands.empty() && operands[0].valid() && graph_.value(operands[0]).kind != ValueKind::kConstant)
     invalid(node, {.what = "the initial value of variable '" + attrs.name + "' is computed",
                    .expected = "a constant",
-                   .got = "'" + graph_.value(operands[0]).name + "'"});
+                   .got = quoted(graph_.value(operands[0]).name)});
 }
 
 void Checker::variable_use(const Node& node) {

@@ -32,8 +32,8 @@ void verify(const Graph& graph, const VerifyOptions& options = {});
 // Returns all problems, in order. Types are not checked for nodes whose structure is broken.
 [[nodiscard]] std::vector<ErrorParts> check(const Graph& graph, const VerifyOptions& options = {});
 
-// What is wrong with the qparams of a value of this type: their storage dtype, range, axis, number of scales, a
-// scale or a zero point. Returns nothing if they are sound, or if there are none.
+// What is wrong with the qparams of a value of this type: with their storage dtype, range, axis, number of
+// scales, a scale or a zero point. Returns nothing if they are sound, or if there are none.
 [[nodiscard]] std::optional<ErrorParts> qparams_fault(const TensorType& type);
 
 // The largest extent of an axis. Together with the limit on bytes it bounds arithmetic on shapes to 64 bits.

@@ -1,5 +1,5 @@
-// result = softmax(query key^T scale + mask) value, head by head, 32 query rows at a time, in double
-// throughout:
+// Computes softmax(query key^T scale + mask) value, head by head and 32 query rows at a time. All arithmetic
+// is in double:
 //
 //   key, value of a head --convert, pack--> panels;  query rows --multiply--> scores --mask, softmax-->
 //   --multiply--> rows
@@ -27,8 +27,8 @@ using std::int64_t;
 constexpr int64_t kQueryRows = 32;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: how
-// many elements of the operand one step along that axis skips.
+// The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: the
+// number of elements of the operand that one step along that axis skips.
 struct Heads {
   ConvertBlock load = nullptr;
   int64_t bytes = 0;

@@ -1,7 +1,8 @@
-// Blocks: kernels of many dtypes compute in one of four domains, so that they need few loops. A kernel
-// converts elements to the domain in blocks that fit the first-level cache. A loop compiled for each
-// instruction set computes on the block, and the result is converted back. If an array already has the
-// element type of the domain, the loop works on the array itself.
+// block: what kernels that compute block by block share. Such kernels compute in one of four domains,
+// whatever the dtypes are, so they need few loops. A kernel converts elements to the domain in blocks that
+// fit the first-level cache. A loop compiled for each instruction set computes on the block, and the result
+// is converted back. If an array already has the element type of the domain, the loop works on the array
+// itself.
 //
 //   bool i4 i8 u8 i16 u16 i32 -> kI32    i48 i64 -> kI64    f8 f16 bf16 f32 -> kF32    f64 -> kF64
 //
@@ -18,8 +19,8 @@ namespace tosaic::kernels {
 
 enum class Domain : std::uint8_t { kI32, kI64, kF32, kF64 };
 
-// How a float is converted to an integer: both modes saturate and convert NaN to 0. Conversion of an integer
-// to a narrower one takes the low bits in both modes.
+// How a float is converted to an integer. Both modes saturate and convert NaN to 0. The conversion of an
+// integer to a narrower one takes the low bits in both modes.
 enum class Rounding : std::uint8_t { kTruncate, kHalfToEven };
 
 inline constexpr std::int64_t kBlockElements = 512;
@@ -30,7 +31,8 @@ inline constexpr std::int64_t kBlockElements = 512;
 
 [[nodiscard]] constexpr bool is_float(Domain domain) { return domain >= Domain::kF32; }
 
-// The domain that holds `dtype` exactly. With `reference`, the 64-bit domain of its category (kI64, kF64).
+// The domain that holds `dtype` exactly. With `reference`, it is the 64-bit domain of the category: kI64 or
+// kF64.
 [[nodiscard]] constexpr Domain domain_of(DType dtype, bool reference) {
   if (tosaic::is_float(dtype)) return reference || dtype == DType::kF64 ? Domain::kF64 : Domain::kF32;
   return reference || dtype == DType::kI48 || dtype == DType::kI64 ? Domain::kI64 : Domain::kI32;

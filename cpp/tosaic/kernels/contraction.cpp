@@ -1,5 +1,5 @@
-// Reduces requests to convolutions and products. Converts the operands to the type that sums are computed in,
-// and the sums to the dtype of the result.
+// The kernels of contractions. A request is reduced to a convolution or a product (contraction.h). The
+// operands are converted to the type in which sums are computed, and the sums to the dtype of the result.
 //
 //   operands             sums of the reference   sums of the fast path
 //   f32, f16, bf16, f8   double                  float
@@ -104,7 +104,7 @@ Convolution tosa_conv(const Request& request) {
   return conv;
 }
 
-// TOSA's DEPTHWISE_CONV2D. Its weights have shape [KH, KW, C, M] (M: channel multiplier).
+// TOSA's DEPTHWISE_CONV2D. Its weights have shape [KH, KW, C, M], where M is the channel multiplier.
 Convolution tosa_depthwise(const Request& request) {
   const auto& attrs = get<TosaConvAttrs>(*request.attrs);
   const Shape& w = request.operands[1].shape;
@@ -117,7 +117,7 @@ Convolution tosa_depthwise(const Request& request) {
   return conv;
 }
 
-// out_pad = (top, bottom, left, right) extends the result; Convolution::pad is then negative.
+// out_pad = (top, bottom, left, right) extends the result, so Convolution::pad is negative.
 Convolution tosa_transpose_conv(const Request& request) {
   const auto& attrs = get<TosaTransposeConvAttrs>(*request.attrs);
   Convolution conv =

@@ -1,5 +1,5 @@
-// Contractions: all canonical and TOSA contractions are reduced to two forms, a convolution (three spatial
-// axes, channels first or last, any strides of the weights) and a batched matrix product.
+// contraction: the two forms to which all canonical and TOSA contractions are reduced. They are a convolution
+// (three spatial axes, channels first or last, any strides of the weights) and a batched matrix product.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The reference of contractions: plain loops that follow the definitions.
+// The reference of contractions: plain loops that follow the definitions of the operators.
 #include "tosaic/kernels/contraction.h"
 
 namespace tosaic::kernels {
@@ -11,7 +11,7 @@ std::int64_t multiply_add(std::int64_t sum, std::int64_t a, std::int64_t b) {
                                    static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-// Strides of a tensor of (batch, channel, d, h, w) in either layout.
+// The strides of a tensor of (batch, channel, d, h, w), with channels first or last.
 struct Layout {
   Index batch, channel;
   Spatial axis;

@@ -1,4 +1,4 @@
-// Convolutions on the blocked GEMM.
+// Convolutions as matrix products, which the blocked GEMM computes.
 //
 //   channels last         result[pixels x channels] = patches[pixels x (taps, channels)] * weights
 //   channels first, 1x1   result[channels x pixels] = weights * input (floats only)
@@ -8,7 +8,6 @@
 // no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
 // which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
 // without stride.
-#include <limits>
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
@@ -24,8 +23,8 @@ bool is_pointwise(const Convolution& conv) {
   return true;
 }
 
-// One axis of a phase: results first, first + step, ... (`count` of them). Result number i reads tap taps[k]
-// at the input coordinate i * in_step + offsets[k]; the offsets ascend.
+// One axis of a phase. The phase has `count` results: first, first + step, ... Result number i reads tap
+// taps[k] at the input coordinate i * in_step + offsets[k]. The offsets ascend.
 struct PhaseAxis {
   Index first = 0, step = 1, count = 0;
   Index in_step = 1;
@@ -88,7 +87,7 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       gather_size_ = std::max(gather_size_, blocking.gather_elements());
-      if (hands_on()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
+      if (puts_rows()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
@@ -131,11 +130,11 @@ class ChannelsLast {
  private:
   // True if finished rows go through put_rows(), because the rows of a transposed convolution are not
   // adjacent pixels, or because an epilogue converts rows.
-  [[nodiscard]] bool hands_on() const { return conv_.transposed || inputs_.epilogue; }
+  [[nodiscard]] bool puts_rows() const { return conv_.transposed || inputs_.epilogue; }
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase),
-                         hands_on());
+                         puts_rows());
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
@@ -211,7 +210,7 @@ class ChannelsLast {
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(phase, group, {row, count, sums}, result, scratch);
     };
-    if (hands_on()) {
+    if (puts_rows()) {
       problem.c = piece<Sum<T>>(scratch, staged_at_);
       problem.c_stride = conv_.group_out();
       problem.take = &take;
@@ -268,7 +267,7 @@ class ChannelsLast {
               epilogue_at_ = 0;
 };
 
-// Channels first, 1x1: the rows of the product are output channels, the columns are pixels.
+// A 1x1 convolution with channels first. The rows of the product are output channels, the columns are pixels.
 template <class T>
 class PointwiseFirst {
  public:
@@ -355,8 +354,8 @@ class PointwiseFirst {
   std::size_t spread_at_ = 0, packed_at_ = 0, bias_at_ = 0;
 };
 
-// A convolution with channels first: runs `inner`, which has channels last, with transpositions before and
-// after.
+// A convolution with channels first. `inner` computes it with channels last; transpositions before and after
+// convert the arrays.
 template <class T>
 Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInputs<T>& inputs) {
   ScratchPlan plan;

@@ -1,4 +1,4 @@
-// Kernels without operands (arange, full), and the fill that pad uses.
+// creation: kernels without operands (arange, full), and the fill that pad uses.
 #pragma once
 
 #include <cstddef>

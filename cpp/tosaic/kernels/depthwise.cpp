@@ -1,6 +1,7 @@
-// Depthwise convolutions. Channels last: one line of the result at a time, with vectors along the channels;
-// for a channel multiplier m > 1, each channel of the input is repeated m times first. Channels first, with
-// at most two spatial axes: one channel at a time, over phase planes (isa/depthwise.h).
+// Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
+// vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
+// times. With channels first, and at most two spatial axes, it computes one channel at a time, over phase
+// planes (isa/depthwise.h).
 #include <algorithm>
 
 #include "tosaic/kernels/contraction.h"
@@ -65,7 +66,7 @@ class Parameters {
   std::size_t weights_at_ = 0, bias_at_ = 0;
 };
 
-// Channels last.
+// The core for channels last.
 template <class T>
 class DepthwiseLines {
  public:
@@ -147,7 +148,7 @@ class DepthwiseLines {
   std::size_t repeated_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
 };
 
-// Channels first.
+// The core for channels first.
 class DepthwisePlanes {
  public:
   DepthwisePlanes(const Convolution& conv, const FastInputs<float>& inputs)

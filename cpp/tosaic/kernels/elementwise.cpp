@@ -148,7 +148,7 @@ Meaning clamp(const Request& request) {
           clamp_parameters(attrs.min, attrs.max, dtype), Rounding::kTruncate};
 }
 
-// torch's cast to f8e4m3, which has no infinity, saturates at the largest values of f8e4m3.
+// A cast. As in torch, a cast to f8e4m3, which has no infinity, saturates at the largest values of f8e4m3.
 Meaning cast(const Request& request) {
   Meaning meaning{Function::kIdentity, ComputeIn::kOperands, {}, Rounding::kTruncate};
   if (request.results[0].dtype != DType::kF8E4M3) return meaning;
@@ -167,8 +167,8 @@ Meaning tosa_clamp(const Request& request) {
 
 template <Function propagate, Function numbers>
 Meaning by_nan_mode(const Request& request) {
-  const bool keep = attrs_of<TosaNanAttrs>(request).nan_mode == NanMode::kPropagate;
-  return {keep ? propagate : numbers, ComputeIn::kResult, {}, Rounding::kTruncate};
+  const bool propagates = attrs_of<TosaNanAttrs>(request).nan_mode == NanMode::kPropagate;
+  return {propagates ? propagate : numbers, ComputeIn::kResult, {}, Rounding::kTruncate};
 }
 
 Meaning tosa_mul(const Request& request) {
@@ -610,12 +610,13 @@ bool is_discontinuous(Function function) {
   return function == Function::kDivFloor || function == Function::kDivTrunc;
 }
 
-// Functions that have no result for integers with a zero divisor.
+// True for functions that have no result for integers with a zero divisor.
 bool divides(Function function) {
   return is_discontinuous(function) || function == Function::kFmod || function == Function::kRemainder;
 }
 
-// torch computes a power with a scalar f64 exponent in float64, where the exponent 1.7 is not 1.7f.
+// True for a power with a scalar f64 exponent. torch computes it in float64, where the exponent 1.7 is not
+// 1.7f.
 bool has_wide_exponent(const Request& request) {
   return request.op == Op::kPow && request.operands[1].dtype == DType::kF64 &&
          request.operands[1].shape.empty();

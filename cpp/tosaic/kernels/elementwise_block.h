@@ -1,4 +1,5 @@
-// The loops of elementwise kernels: each computes one Function on blocks of one compute domain.
+// elementwise_block: the loops of elementwise kernels. Each computes one Function on blocks of one compute
+// domain.
 #pragma once
 
 #include <cstdint>
@@ -149,7 +150,7 @@ extern const ElementwiseKernels kElementwiseKernels;
 // find_function() has.
 [[nodiscard]] ElementwiseBlock find_reference(Function function);
 
-// The functions that have no vectorised loop. Returns null for the other functions.
+// The functions that have no vectorised loop. Returns null for functions that have one.
 [[nodiscard]] ElementwiseBlock find_function(Function function, Domain domain);
 
 }  // namespace tosaic::kernels

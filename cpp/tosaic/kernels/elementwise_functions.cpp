@@ -1,5 +1,5 @@
-// Elementwise functions without a vectorised loop. One definition serves both float domains (T is float or
-// double): it calls the C library in double, and rounds to T where torch rounds to its compute dtype, so that
+// Elementwise functions without a vectorised loop. One definition serves both float domains, as T is float or
+// double. It calls the C library in double, and rounds to T where torch rounds to its compute dtype, so that
 // values overflow and cancel as in torch.
 #include <cmath>
 #include <limits>
@@ -93,7 +93,7 @@ TOSAIC_WIDE(Tan, std::tan(x))
 TOSAIC_WIDE(LogSigmoid, std::fmin(x, 0.0) - std::log1p(std::exp(-std::fabs(x))))
 #undef TOSAIC_WIDE
 
-// x * tanh(log1p(e^x)), where e^x is taken as 0 if it rounds to 0 in T.
+// x * tanh(log1p(e^x)), where an e^x that rounds to 0 in T counts as 0.
 template <class T>
 struct Mish {
   T operator()(T value, P) const {
@@ -236,7 +236,7 @@ constexpr Row kFloats[] = {
 
 // ---- integers ----
 
-// Divisors are not zero.
+// The caller checks that divisors are not zero.
 template <class T>
 struct FmodInteger {
   T operator()(T a, T b, P) const { return b == -1 ? T{0} : a % b; }

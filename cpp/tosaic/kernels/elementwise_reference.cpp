@@ -1,7 +1,6 @@
-// The definitions on doubles of the elementwise functions that have a vectorised loop: the reference of these
-// loops, and the kernels of f64 operands.
+// The definitions on doubles of the elementwise functions that have a vectorised loop. They are the reference
+// of these loops, and the kernels of f64 operands.
 #include <cmath>
-#include <limits>
 
 #include "tosaic/kernels/elementwise_block.h"
 

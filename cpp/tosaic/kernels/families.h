@@ -1,6 +1,6 @@
-// Families of kernels: what the column `kernel` of ops.def names.
+// families: the families of kernels, which the column `kernel` of ops.def names.
 //
-// Each function prepares the kernel of any operator whose row names it, see prepare() in kernel.h. If the
+// Each function prepares the kernel of any operator whose row names it: see prepare() in kernel.h. If the
 // kernel has no name, prepare() names it after the operator.
 #pragma once
 
@@ -20,8 +20,8 @@ namespace tosaic::kernels {
 [[nodiscard]] Kernel prepare_normalize(const Request& request);    // normalize.cpp: norms and softmaxes
 [[nodiscard]] Kernel prepare_attention(const Request& request);    // attention.cpp: sdpa
 [[nodiscard]] Kernel prepare_movement(const Request& request);     // movement.cpp: views and movement
-// index.cpp and scatter.cpp: reads and writes by index arrays. Running throws InvalidGraph, which names the
-// index and the limits, if an index is out of range.
+// index.cpp and scatter.cpp: operators that read or write at positions from index arrays. Running the kernel
+// throws InvalidGraph, which names the index and the limits, if an index is out of range.
 [[nodiscard]] Kernel prepare_index(const Request& request);
 [[nodiscard]] Kernel prepare_index_put(const Request& request);
 [[nodiscard]] Kernel prepare_arange(const Request& request);  // creation.cpp
@@ -44,7 +44,7 @@ inline constexpr auto kFamilies = [] {
 
 [[nodiscard]] constexpr Prepare family_of(Op op) { return kFamilies[static_cast<std::size_t>(op)]; }
 
-// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+// True if the row of the operator names `family`. This is a predicate for OpTable::mismatch().
 template <Prepare family>
 [[nodiscard]] constexpr bool has_family(Op op) {
   constexpr Prepare kNoKernel = nullptr;

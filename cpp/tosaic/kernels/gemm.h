@@ -1,4 +1,4 @@
-// Matrix products of any size, cut into the blocks that isa/gemm.h multiplies.
+// gemm: matrix products of any size, cut into the blocks that isa/gemm.h multiplies.
 //
 //   for each block of rows:
 //     for each block of depth:
@@ -11,13 +11,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <type_traits>
 
 #include "tosaic/kernels/isa/gemm.h"
 
 namespace tosaic::kernels {
 
-// Called with finished rows [row, row + count) of C, dense.
+// A function that is called with finished rows [row, row + count) of C, which are dense.
 template <class T>
 using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const Sum<T>* sums)>;
 
@@ -54,8 +53,8 @@ template <class T>
   return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 == 0;
 }
 
-// A row stride of at least `depth` elements: an odd number of cache lines, so that rows spread over all cache
-// sets.
+// The row stride for rows of `depth` elements: at least `depth`, and an odd number of cache lines, so that
+// rows spread over all cache sets.
 template <class T>
 [[nodiscard]] std::int64_t spread_stride(std::int64_t depth) {
   constexpr std::int64_t line = 64 / sizeof(T);

@@ -1,8 +1,7 @@
-// The kernels of index.h except index_put. Every index is checked before it is used. As in torch, negative
-// indices count from the end in `index` only.
+// Kernels that read or write at positions from index arrays, except index_put (scatter.cpp). Every index is
+// checked before it is used. Negative indices count from the end in `index` only, as in torch.
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <memory>
 
@@ -106,7 +105,7 @@ Kernel tosa_gather(const Request& request) {
   return lookup(plan);
 }
 
-// TOSA allows at most one write to each row of a batch; `written` has a byte for each row.
+// TOSA's SCATTER may write each row of a batch at most once. `written` has a byte for each row.
 void run_tosa_scatter(const RowLookup& plan, const Arrays& arrays) {
   const std::byte* row = arrays.operands[2];
   std::byte* const written = arrays.scratch;

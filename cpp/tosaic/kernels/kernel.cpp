@@ -1,9 +1,10 @@
-// Instruction sets and the dispatch of a request to its family.
+// Instruction sets, and prepare(), which passes a request on to the family of its operator.
 #include "tosaic/kernels/kernel.h"
 
 #include <array>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
 
@@ -75,9 +76,8 @@ std::span<const Isa> usable_isas() { return std::span(usable().isas).first(usabl
 Isa parse_isa(std::string_view name) {
   for (const Isa isa : usable_isas())
     if (to_string(isa) == name) return isa;
-  throw InvalidGraph({.where = "prepare",
-                      .what = "this machine cannot run the instruction set",
-                      .got = "'" + std::string(name) + "'"});
+  throw InvalidGraph(
+      {.where = "prepare", .what = "this machine cannot run the instruction set", .got = quoted(name)});
 }
 
 Kernel prepare_fused(const Request& request) {

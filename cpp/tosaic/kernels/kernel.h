@@ -11,10 +11,8 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "tosaic/ir/op.h"
 #include "tosaic/ir/storage.h"
@@ -23,8 +21,8 @@
 
 namespace tosaic::kernels {
 
-// One operand or result at prepare time. `constant` points to the elements if they are known at prepare time;
-// kernels may pack them. An absent optional operand has `present == false`.
+// What is known about an operand or result when a kernel is prepared. `constant` points to the elements if
+// they are known, and a kernel may pack them. An absent optional operand has `present == false`.
 struct Operand {
   DType dtype = DType::kF32;
   Shape shape;
@@ -91,7 +89,7 @@ struct Tolerance {
 // The distance between 1 and the next number of the dtype; 0 for integers.
 [[nodiscard]] double epsilon(DType dtype);
 
-// The allowed difference between a program lowered to TOSA and the same reference; `program` is the sum of
+// The allowed difference between a program lowered to TOSA and the same reference. `program` is the sum of
 // the tolerances of the operators of the program. TOSA has no operator for most functions: lowering expands
 // such a function into several TOSA operators, each of which the specification bounds by a few ulp of its
 // result. `result` allows for the roundings of an expansion that does not amplify them. For an expansion that

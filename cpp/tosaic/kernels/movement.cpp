@@ -1,10 +1,9 @@
-// Data movement: operators that copy elements of their operands without changing them. Most are one strided
-// copy, or one per operand or result. pad in the modes reflect, replicate and circular has a loop of its own,
-// and so have tril and triu. Lookups by index are in index.cpp, arange and full in creation.cpp.
+// Data movement: operators that copy elements of their operands without changing them. Most of them are one
+// strided copy, or one per operand or result. pad in the modes reflect, replicate and circular has a loop of
+// its own, and so have tril and triu. Lookups by index are in index.cpp, arange and full in creation.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/storage.h"
@@ -78,7 +77,7 @@ Kernel expand(const Request& request) {
   return one_move(request, std::move(source));
 }
 
-// Axis i of the result is split into two axes (repeats, extent); the source stride of `repeats` is 0.
+// Splits axis i of the result into two axes (repeats, extent). The source stride of `repeats` is 0.
 Kernel repeat(const Request& request) {
   const Shape& from = request.operands[0].shape;
   const Shape& to = request.results[0].shape;
@@ -232,7 +231,7 @@ Kernel pad_constant(const Request& request, const Dims& before, const Dims& afte
   return kernel;
 }
 
-// The index in the operand that is read for index i of the padded axis; i = 0 is the operand's first element.
+// The index in the operand that is read for index i of the padded axis. i = 0 is the operand's first element.
 int64_t border_index(int64_t i, int64_t extent, PadMode mode) {
   switch (mode) {
     case PadMode::kReflect:

@@ -9,7 +9,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/normalize_block.h"
@@ -24,7 +23,7 @@ using std::int64_t;
 constexpr int64_t kColumns = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// What all plans have in common: the loops for elements T, and how rows are loaded and stored.
+// The parts that all plans share: the loops for elements T, and how rows are loaded and stored.
 template <class T>
 struct Base {
   const NormalizeLoops<T>* loops = nullptr;
@@ -79,8 +78,8 @@ Base<T> base_of(const Request& request, ScratchPlan& scratch, int64_t row) {
   return base;
 }
 
-// A weight, bias, mean or variance as doubles in scratch. If the operand is absent, all elements are
-// `absent`.
+// The elements of a weight, bias, mean or variance as doubles in scratch. If the operand is absent, all
+// elements are `absent`.
 struct Weights {
   std::size_t operand = 0;
   bool present = false;

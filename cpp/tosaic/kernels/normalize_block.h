@@ -1,4 +1,5 @@
-// The loops of normalizations and softmax over arrays of T (float, double), with statistics in double.
+// normalize_block: the loops of normalizations and softmax over arrays of T (float, double), with statistics
+// in double.
 #pragma once
 
 #include <cstdint>

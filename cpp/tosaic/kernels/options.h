@@ -1,4 +1,4 @@
-// Options of kernels: which implementation prepare() chooses.
+// options: the options by which prepare() chooses an implementation.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
 [[nodiscard]] std::string_view to_string(Isa isa);
 [[nodiscard]] Isa best_isa();                      // the best of usable_isas()
 [[nodiscard]] std::span<const Isa> usable_isas();  // the compiled instruction sets that this CPU can run
-// One of usable_isas() by its name. Throws InvalidGraph for any other name.
+// The usable instruction set of this name. Throws InvalidGraph for any other name.
 [[nodiscard]] Isa parse_isa(std::string_view name);
 
 class Packs;  // packs.h

@@ -1,4 +1,4 @@
-// Pools: every operator becomes, for each axis, a list of windows [begin, end) of input coordinates.
+// Pools. Every operator becomes, for each axis, a list of windows [begin, end) of input coordinates.
 //
 //   avg_pool, max_pool   windows at o * stride - padding; count_include_pad counts padding up to in + padding
 //   adaptive pools       [floor(o * in / out), ceil((o + 1) * in / out))
@@ -99,7 +99,7 @@ Pool adaptive_pool(const Request& request, Pooling pooling) {
   return pool;
 }
 
-// pad = (top, bottom, left, right).
+// A pool of TOSA. pad = (top, bottom, left, right).
 Pool tosa_pool(const Request& request, const Dims& kernel, const Dims& stride, const Dims& pad) {
   Pool pool{.in = image_of(request.operands[0].shape, 2, true),
             .out = image_of(request.results[0].shape, 2, true),
@@ -204,7 +204,7 @@ std::vector<Index> counts_of(const Pool& pool) {
   return counts;
 }
 
-// Means of integers: rescales lines of 32-bit sums by the reciprocals of their counts.
+// Computes means of integers: it rescales lines of 32-bit sums by the reciprocals of their counts.
 class IntegerMeans {
  public:
   IntegerMeans(const Pool& pool, DType dtype, Isa isa)

@@ -1,4 +1,4 @@
-// Matrix products on the blocked GEMM.
+// Matrix products by the blocked GEMM.
 //
 // If all batches share the right operand, they are computed as one product of all rows. A constant right
 // operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just

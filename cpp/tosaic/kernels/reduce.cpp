@@ -23,7 +23,7 @@ namespace {
 
 using std::int64_t;
 
-// What is computed from the accumulator.
+// What is computed from the accumulator when all elements are folded.
 enum class Finish : std::uint8_t { kNothing, kMean, kVariance, kDeviation };
 
 struct Meaning {
@@ -47,7 +47,7 @@ struct Plan {
   ConvertBlock load = nullptr;  // null if the array has the domain's element type
   ConvertBlock store = nullptr;
   int64_t element = 0, result_element = 0;
-  Dims keep_extents, keep_strides, reduce_extents, reduce_strides;  // without the innermost merged axis
+  Dims kept_extents, kept_strides, reduce_extents, reduce_strides;  // without the innermost merged axis
   bool innermost_kept = false;
   int64_t innermost = 1;
   int64_t terms = 1;  // elements that are reduced to one result
@@ -233,13 +233,13 @@ class Run {
 
   void all() {
     if (plan_.results == 0) return;
-    Walk keep(plan_.keep_extents, plan_.keep_strides);
+    Walk kept(plan_.kept_extents, plan_.kept_strides);
     do {
       if (plan_.innermost_kept)
-        reduce_across(keep.offset());
+        reduce_across(kept.offset());
       else
-        reduce_along(keep.offset());
-    } while (keep.next());
+        reduce_along(kept.offset());
+    } while (kept.next());
     flush();
   }
 
@@ -352,8 +352,8 @@ void set_groups(Plan& plan, const Shape& shape, const Dims& axes) {
       plan.innermost = extents[i];
       plan.innermost_kept = !is_reduced;
     } else {
-      (is_reduced ? plan.reduce_extents : plan.keep_extents).push_back(extents[i]);
-      (is_reduced ? plan.reduce_strides : plan.keep_strides).push_back(strides[i]);
+      (is_reduced ? plan.reduce_extents : plan.kept_extents).push_back(extents[i]);
+      (is_reduced ? plan.reduce_strides : plan.kept_strides).push_back(strides[i]);
     }
   }
 }

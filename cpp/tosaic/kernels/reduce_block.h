@@ -1,5 +1,6 @@
-// The loops of reductions. A loop folds a block of one compute domain into one accumulator (along the block)
-// or into one accumulator per element (across blocks). Floats accumulate in double, integers modulo 2^64.
+// reduce_block: the loops of reductions. A loop folds a block of one compute domain into one accumulator
+// (along the block) or into one accumulator per element (across blocks). Floats accumulate in double,
+// integers modulo 2^64.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ enum class Fold : std::uint8_t {
   kSquares  // the sum of the squared distances from a centre
 };
 
-// `real` for the float domains, `whole` for the integer domain.
+// The float domains use `real`, and the integer domain uses `whole`.
 union Accumulator {
   double real;
   std::int64_t whole;
@@ -39,7 +40,7 @@ struct FoldLoops {
 };
 
 struct ReduceKernels {
-  // Has loops for the domains kF32, kF64 and kI64.
+  // The loops for the domains kF32, kF64 and kI64.
   FoldLoops (*find)(Fold fold, Domain domain) = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Requantization of the sums of a contraction: RESCALE and an optional CLAMP in the same pass as the sums.
+// requantize: computes RESCALE and an optional CLAMP in the same pass as the sums of a contraction.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 namespace tosaic::kernels {
 
 // Converts `count` adjacent values to elements of `bytes` bytes. The channels of the values are `channel`,
-// `channel` + 1, ..., and 0 follows the last channel. Throws InvalidGraph if RESCALE has no result for a
+// `channel` + 1, ..., and channel 0 follows the last one. Throws InvalidGraph if RESCALE has no result for a
 // value, as the operator itself does.
 struct Requantizer {
   std::function<void(const std::int32_t* values, std::int64_t count, std::int64_t channel, std::byte* to,

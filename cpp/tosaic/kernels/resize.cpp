@@ -1,5 +1,5 @@
-// Resizes: for each axis, a table of the two inputs that each output o reads, and of their weights. (Bicubic:
-// four inputs.)
+// Resizes. For each axis, a table has the two inputs that each output o reads, and their weights. Bicubic
+// reads four inputs.
 //
 // torch computes the source position of output o in float (double for f64 tensors). `in` and `out` are the
 // extents of the axis in the operand and in the result:
@@ -216,7 +216,7 @@ void blend_pixels(const Axis<Weight>& axis, bool blends, const Wide* line, Index
   }
 }
 
-// Reads arrays of T, writes arrays of Wide.
+// Resizes an image: reads arrays of T, and writes arrays of Wide.
 template <class T, class Wide>
 Kernel fast_resize(const Request& request) {
   using Weight = std::conditional_t<std::is_integral_v<T>, Index, T>;
@@ -251,7 +251,7 @@ bool weighted_fit(const Request& request, int bits, int result_bits) {
   return attrs->scale[0] <= 2048 && attrs->scale[2] <= 2048 && bits + 22 <= result_bits;
 }
 
-// `run` is empty if there is no fast path for the dtypes.
+// The kernel of the fast path for integers. `run` is empty if there is none for the dtypes.
 Kernel fast_integer_resize(const Request& request) {
   const DType from = request.operands[0].dtype, to = request.results[0].dtype;
   if (from == DType::kI8 && to == DType::kI8 && weighted_fit(request, 8, 8))

@@ -1,5 +1,5 @@
 // index_put: writes or adds values at the elements that index arrays select. The index arrays broadcast to
-// one shape, the places.
+// one shape. Each of its elements is called a place.
 //
 // The places are visited in row-major order, so the last one of several values for one element stays. Sums
 // are rounded to the dtype after each addition, as in torch.

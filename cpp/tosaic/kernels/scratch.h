@@ -1,5 +1,5 @@
-// The scratch memory of a kernel: ScratchPlan assigns offsets at prepare time, piece() finds the memory at
-// run time.
+// scratch: the scratch memory of a kernel. ScratchPlan assigns offsets at prepare time, and piece() finds the
+// memory at run time.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What pools and resizes share: Image, the extents of an image with three spatial axes, channels first or
-// last; and kernel_over(), a kernel with one operand whose loops compute in a wide type.
+// spatial: what pools and resizes share. Image has the extents of an image with three spatial axes, channels
+// first or last. kernel_over() makes a kernel with one operand whose loops compute in a wide type.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ struct Image {
   }
 };
 
-// The shape has `rank` spatial axes: (N, C, spatial...) or (C, spatial...), or with channels_last
-// (N, spatial..., C).
+// The image of this shape, which has `rank` spatial axes: (N, C, spatial...) or (C, spatial...), or with
+// channels_last (N, spatial..., C).
 [[nodiscard]] inline Image image_of(const Shape& shape, std::size_t rank, bool channels_last) {
   Image image{.channels_last = channels_last};
   const std::size_t first = channels_last ? 1 : shape.size() - rank;

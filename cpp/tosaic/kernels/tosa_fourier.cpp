@@ -1,10 +1,10 @@
-// fft2, rfft2, tosa.fft2d and tosa.rfft2d, not normalised:
+// The kernels of fft2, rfft2, tosa.fft2d and tosa.rfft2d. The transforms are not normalised:
 //
 //   forward  X[oy, ox] = sum over iy, ix of x[iy, ix] * exp(-2 pi i (iy oy / H + ix ox / W))
 //   inverse  the same with +2 pi i
 //
-// Rows are transformed first, then columns. A transform of even length is split in two (radix 2); one of odd
-// length is computed by the definition. Everything is computed in double and rounded once at the end. The
+// Rows are transformed first, then columns. A transform of even length is split into two (radix 2). One of
+// odd length is computed by the definition. Everything is computed in double and rounded once at the end. The
 // factors at the quarters of the circle are exact, so results that are zero by the definition are zero.
 //
 // An image with an infinite or NaN element is computed by the double sum above: products of such an element
@@ -74,7 +74,8 @@ void transform(const Complex* from, int64_t stride, Complex* to, int64_t n, cons
   }
 }
 
-// The inverse is the forward transform with real and imaginary part exchanged before and after it.
+// Exchanges real and imaginary part. The inverse transform is the forward transform with this before and
+// after it.
 Complex exchanged(const Complex& value) { return {value.imag, value.real}; }
 
 // The scratch of a run: an H x W image; its transformed rows, which then become the result; one column.
@@ -94,8 +95,8 @@ void transform_separately(const Fourier& plan, const Images& images) {
   }
 }
 
-// The definition. For a real input, a term has no sine if its angles on both axes are multiples of half the
-// circle: that sine is exactly zero, also times infinity.
+// One result by the definition. For a real input, a term has no sine if its angles on both axes are multiples
+// of half the circle: that sine is exactly zero, also times infinity.
 Complex defined_sum(const Fourier& plan, std::span<const Complex> image, int64_t oy, int64_t ox) {
   Complex sum;
   for (int64_t iy = 0; iy < plan.height; ++iy)

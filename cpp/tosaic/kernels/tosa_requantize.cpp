@@ -74,8 +74,8 @@ void interpolate_one_by_one(int64_t count, const Arrays& arrays) {
     put(arrays.results[0], i, interpolated(arrays.operands[1], element<std::int16_t>(arrays.operands[0], i)));
 }
 
-// If a slope does not fit 16 bits, the reference runs instead, which throws for a value that uses such a
-// slope.
+// Interpolates in a table. If a slope does not fit 16 bits, the reference runs instead, which throws for a
+// value that uses such a slope.
 void interpolate(int64_t count, const TableKernels& kernels, const Arrays& arrays) {
   constexpr int64_t kEntries = 512;
   std::array<std::int32_t, kEntries> base, slope;

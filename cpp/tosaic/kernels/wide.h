@@ -1,4 +1,4 @@
-// widen, narrow: conversion between arrays and the types that contractions, pools and resizes compute in.
+// wide: conversion between arrays and the types in which contractions, pools and resizes compute.
 //
 //   double, float   floats; double also narrow integers, if it holds their sums exactly
 //   int64           integers

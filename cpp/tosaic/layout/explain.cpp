@@ -21,7 +21,7 @@ std::string text_of(const DimOrder& order, std::size_t rank) {
   return "order " + to_string(order.axes(rank));
 }
 
-// What an operator with several layout options requires of the order. Empty if it takes any order.
+// What an operator with several layout options requires of the order. Returns "" if it takes any order.
 std::string_view partial_demand(const Node& node, target::LayoutNeed need) {
   if (need == target::LayoutNeed::kChannelsInnermost) return " wants its channels innermost";
   if (need == target::LayoutNeed::kMatricesInnermost) return " wants the axes of its matrices innermost";
@@ -29,8 +29,8 @@ std::string_view partial_demand(const Node& node, target::LayoutNeed need) {
   return {};
 }
 
-// One breadth-first walk explains all transposes. Its vertices ("spots") are the nodes, and places: the data
-// of a value in one order. A value and its views (views.h) share places.
+// One breadth-first walk explains all transposes. Its vertices ("spots") are the nodes and the places. A
+// place is the data of a value in one order. A value and its views (views.h) share places.
 //
 //   conv -- place (0,2,3,1), made -- relu       A node is connected with the places that it reads and makes.
 //                  |                            A demand spreads from its node to these places, and from a

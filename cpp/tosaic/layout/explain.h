@@ -1,4 +1,4 @@
-// explain: why each transpose of a plan is there.
+// explain: tells why each transpose of a plan is there.
 //
 // On either side of a transpose is a region of the graph whose nodes pass one order on to each other. The
 // reasons are the nearest operators in that region with requirements of their own, and the nearest graph

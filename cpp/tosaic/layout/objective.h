@@ -1,4 +1,4 @@
-// objective: what a layout plan minimises.
+// objective: the cost that a layout plan minimises.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,9 @@ enum class Measure : std::uint8_t {
   kCount,  // the number of transposes; plans with equal numbers are compared by bytes
 };
 
-// The cost of one transpose of a value, from whichever order to whichever. It is not negative. A plan
-// minimises the sum over all transposes. Between equal sums it minimises their number, unless the costs are
-// too large for that (weigh in plan_problem.cpp). A plan calls the function once for each value that might be
-// transposed.
+// The cost of a transpose of a value, from any order to any other. It is not negative. A plan minimises the
+// sum over all transposes. Between equal sums it minimises their number, unless the costs are too large for
+// that (weigh in plan_problem.cpp). A plan calls the function once for each value that might be transposed.
 using TransposeCost = std::function<std::int64_t(const Graph& graph, ValueId value)>;
 
 using Objective = std::variant<Measure, TransposeCost>;

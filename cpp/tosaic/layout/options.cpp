@@ -1,7 +1,5 @@
 #include "tosaic/layout/options.h"
 
-#include <algorithm>
-
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/windows.h"
 
@@ -40,7 +38,8 @@ bool is_one_matrix(const Shape& shape) {
   return true;
 }
 
-// Tables and lists of indices are row-major whatever the order of the other values.
+// True if the operand is a table or a list of indices. These are row-major, whatever the orders of the other
+// values are.
 bool is_list(const Node& node, std::size_t operand) {
   return operand == 1 && (node.op == Op::kTosaTable || node.op == Op::kIndexSelect);
 }
@@ -210,8 +209,8 @@ std::optional<LayoutOption> LayoutRules::matrices(const Node& node, const DimOrd
   return option;
 }
 
-// The preferred option if its order for the value of this shape (`preferred_order`) is `lead` in memory. In
-// other cases, the option of a reduction, with `lead` for operand and result.
+// The preferred option, if its order for the value of this shape (`preferred_order`) is the same in memory as
+// `lead`. If it is not, the option of a reduction, with `lead` for operand and result.
 LayoutOption LayoutRules::windows(const Node& node, const Shape& shape, const DimOrder& lead,
                                   const DimOrder& preferred_order) const {
   if (same_in_memory(shape, lead, preferred_order)) return preferred(node);

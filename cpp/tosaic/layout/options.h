@@ -59,8 +59,8 @@ class LayoutRules {
                                                       const DimOrder& order) const;
 
  private:
-  // How all orders of an option follow from one of them, the lead: the order of the result, or of the operand
-  // of a reduction.
+  // How all orders of an option follow from one of them, which is called the lead. It is the order of the
+  // result, or of the operand of a reduction.
   enum class Relation : std::uint8_t {
     kNone,      // there is only one option
     kSame,      // one order for all operands and the result

@@ -1,4 +1,5 @@
-// order: what becomes of a dim order if axes are permuted, dropped, added or regrouped, and no element moves.
+// order: computes the dim order that results if axes are permuted, dropped, added or regrouped and no element
+// moves.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// placement: how elements are placed in memory, whatever the shape in which they are seen.
+// placement: the places of elements in memory, described independently of the shape.
 //
 // The count of an element is its index in row-major order of the logical shape. A reshape does not change
 // counts, so a value and its reshapes have one placement.
@@ -6,13 +6,12 @@
 //   f32[1,2,2,4] in order (0,2,3,1)   count = 8 c + 4 h + w, memory h w c:   (8, 1) (2, 8)
 //   f32[1,2,4,2] in order (0,2,3,1)   count = 8 c + 2 h + w, memory h w c:   (8, 1) (2, 8)
 //
-// A run (extent, stride) is an axis of the memory: `extent` places, where the count grows by `stride` from
-// each to the next. Runs are listed outermost first. Runs of extent 1 are dropped, and runs that continue
-// one another are merged, so equal placements have equal runs.
+// A run (extent, stride) is an axis of the memory. It has `extent` places, and the count grows by `stride`
+// from one place to the next. Runs are listed outermost first. Runs of extent 1 are dropped, and runs that
+// continue one another are merged, so equal placements have equal runs.
 #pragma once
 
 #include <optional>
-#include <span>
 
 #include "tosaic/base/small_vector.h"
 #include "tosaic/ir/type.h"

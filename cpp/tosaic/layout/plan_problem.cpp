@@ -16,9 +16,9 @@ bool has_orders(const Shape& shape) {
 // The limit for the sum of the costs of all tensors.
 constexpr double kMostCost = 0x1p60;
 
-// `all` is an upper bound of the cost of all tensors together. `fixed` is 1 plus an upper bound of how often
-// the tensors that cannot be transposed may count. The weight of each such tensor must exceed the cost of all
-// others together, so the product all * fixed must be below kMostCost.
+// The sums that limit weights. `all` is an upper bound of the cost of all tensors together. `fixed` is 1 plus
+// an upper bound of how often the tensors that cannot be transposed may count. The weight of each such tensor
+// must exceed the cost of all others together, so the product all * fixed must be below kMostCost.
 struct Totals {
   double all = 0, fixed = 1;
 };
@@ -148,7 +148,7 @@ Cost PlanProblem::callers_cost(ValueId value) const {
 }
 
 // Throws InvalidGraph if the costs of all transposes may add up to kMostCost or more. The caller's function
-// says what a transpose costs, except if the tensor cannot be transposed: the cost then exceeds that of all
+// determines the cost of a transpose. Only a tensor that cannot be transposed has a cost above that of all
 // others together (see weigh()).
 void PlanProblem::require_room() const {
   const auto [all, fixed] = totals_of(problem_, can_be_transposed_);

@@ -1,9 +1,9 @@
-// plan_problem: the choice of layout options, stated as a problem for the solver.
+// plan_problem: states the choice of layout options as a problem for the solver.
 //
 // The variables are the nodes, then the graph inputs, then the graph outputs. The states of a node are its
 // layout options. The states of an input or output are the orders that it may have: one, unless the plan may
-// choose. There is a tensor for each value that is made (constants are not), which the readers of all its
-// views (views.h) read. Nodes that make views choose nothing.
+// choose. There is a tensor for each value that is made; constants are not made. The tensor is read by the
+// readers of all views of the value (views.h). Nodes that make views choose nothing.
 #pragma once
 
 #include <optional>

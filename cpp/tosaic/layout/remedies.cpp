@@ -1,7 +1,5 @@
 #include "tosaic/layout/remedies.h"
 
-#include <algorithm>
-
 #include "tosaic/layout/order.h"
 
 namespace tosaic::layout {

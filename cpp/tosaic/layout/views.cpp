@@ -47,14 +47,6 @@ DimOrder View::of_data(const DimOrder& order) const {
   return completed(sequence, rank);
 }
 
-DimOrder View::of_view(const DimOrder& order) const {
-  Dims sequence;
-  for (const std::int64_t own : order.axes(rank))
-    for (std::size_t axis = 0; axis < axes.size(); ++axis)
-      if (axes[axis] == own) sequence.push_back(static_cast<std::int64_t>(axis));
-  return completed(sequence, axes.size());
-}
-
 bool makes_view(const Graph& graph, const Node& node) {
   if (node.op != Op::kPermute && node.op != Op::kReshape) return false;
   if (graph.value(graph.operands(node)[0]).kind == ValueKind::kConstant) return false;

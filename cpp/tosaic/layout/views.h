@@ -1,5 +1,5 @@
-// views: permutes, and reshapes that only add or drop axes of extent 1, are views of the data of another
-// value. A transpose moves the data once for all of its views.
+// views: which values are views of the data of another value. They are the results of permutes, and of
+// reshapes that only add or drop axes of extent 1. A transpose moves the data once for all of its views.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace tosaic::layout {
 
-// A value as a permutation of `of`, the value that owns the data and has `rank` axes. Axis i of the view is
-// axis axes[i] of `of`, or kAdded: an axis of extent 1 that `of` does not have. Axes of `of` that the view
-// does not have are of extent 1, too. A value that owns its data is a view of itself.
+// A value as a permutation of the data of another value. The value `of` owns the data and has `rank` axes.
+// Axis i of the view is axis axes[i] of `of`, or kAdded: an axis of extent 1 that `of` does not have. Axes of
+// `of` that the view does not have are of extent 1, too. A value that owns its data is a view of itself.
 struct View {
   static constexpr std::int64_t kAdded = -1;
 
@@ -18,9 +18,8 @@ struct View {
   Dims axes;
   std::size_t rank = 0;
 
-  // Converts an order of this value's axes to one of the data's axes, and back.
+  // Converts an order of this value's axes to one of the data's axes.
   [[nodiscard]] DimOrder of_data(const DimOrder& order) const;
-  [[nodiscard]] DimOrder of_view(const DimOrder& order) const;
 };
 
 // One view per value, by value index. A permute or reshape of a constant is no view, since constants are

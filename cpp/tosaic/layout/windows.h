@@ -1,4 +1,4 @@
-// windows: operators whose windows are side by side.
+// windows: finds operators whose windows are side by side.
 //
 // No element is in two windows, so the result of a window is a reduction of a part of an axis. An operator
 // over such windows may compute in any order of its axes.
@@ -16,7 +16,8 @@
 
 namespace tosaic::layout {
 
-// `windows` windows of `size` elements each, which begin at the first element of an axis.
+// A row of windows along one axis: `windows` of them, of `size` elements each, from the first element of the
+// axis on.
 struct WindowedAxis {
   std::int64_t axis = 0, windows = 1, size = 1;
 };

@@ -103,8 +103,8 @@ std::size_t count_conflicts(const std::vector<Item>& items) {
 }
 
 // Places items in order of their first steps, each into the smallest gap that holds it. When an item ends,
-// its bytes become a gap. Used for lists that are too long to compare every pair: the sweep costs as much as
-// sorting.
+// its bytes become a gap. This costs as much as sorting, so it is used for lists in which comparing every
+// pair would take too long.
 class Sweep {
  public:
   explicit Sweep(const Items& items) : items_(items.items) {
@@ -315,9 +315,9 @@ class Search {
   std::size_t work_ = 0;
 };
 
-// Orders of items that yield small arenas for networks. Four orders have the largest first: by bytes; by
-// busiest step, then bytes; by bytes times lifetime; by lifetime, then bytes. Two more orders go forwards and
-// backwards in time.
+// Orders of items that yield small arenas for networks. Four orders have the largest item first, measured by
+// bytes; by busiest step, then bytes; by bytes times lifetime; by lifetime, then bytes. Two more orders go
+// forwards and backwards in time.
 std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
   const std::vector<std::size_t> live = live_bytes_of(items);
   std::vector<std::size_t> busiest;
@@ -391,8 +391,6 @@ Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
   check(buffers, out);
   return out;
 }
-
-std::size_t lower_bound(std::span<const Buffer> buffers) { return greatest(live_bytes(buffers)); }
 
 std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers) {
   return live_bytes_of(group(buffers).items);

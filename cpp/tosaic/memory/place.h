@@ -27,7 +27,7 @@ namespace tosaic::memory {
 
 enum class AliasKind : std::uint8_t {
   kNone,     // memory of its own
-  kView,     // has the same contents as its target, or a part of them
+  kView,     // holds the contents of its target, or a part of them
   kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
 };
 [[nodiscard]] std::string_view to_string(AliasKind kind);
@@ -47,7 +47,7 @@ struct Buffer {
 struct Placement {
   std::vector<std::size_t> offsets;  // one per buffer
   std::size_t bytes = 0;             // the size of the arena
-  std::size_t lower_bound = 0;
+  std::size_t lower_bound = 0;       // the greatest sum of live bytes at any step: no arena can be smaller
   [[nodiscard]] std::size_t gap() const { return bytes - lower_bound; }
 };
 
@@ -58,9 +58,6 @@ struct PlaceOptions {
 // Throws InvalidGraph for a malformed list (alignment, target, part outside its target), and InternalError
 // if the independent check (check.h) finds a fault in the result.
 [[nodiscard]] Placement place(std::span<const Buffer> buffers, const PlaceOptions& options = {});
-
-// The greatest sum of live bytes at any step. No arena can be smaller, whatever the offsets are.
-[[nodiscard]] std::size_t lower_bound(std::span<const Buffer> buffers);
 
 // Bytes live at each step; shared memory counts once.
 [[nodiscard]] std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers);

@@ -20,7 +20,7 @@ std::size_t entry_bytes(const TensorType& type, std::int64_t axis) {
 }
 
 // The axis along which a node cuts its operand into blocks, and the index on that axis at which each result
-// begins. blocks() returns none for a node whose results are not whole blocks.
+// begins. blocks() returns nothing for a node whose results are not whole blocks.
 struct Blocks {
   std::int64_t axis = 0;
   std::vector<std::int64_t> starts;

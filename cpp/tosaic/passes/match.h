@@ -1,4 +1,4 @@
-// match: what passes ask about a value: is it a constant, a splat, the result of a certain operator?
+// match: finds out what a value is: the result of a certain operator or, by ir/constant_value.h, a constant.
 #pragma once
 
 #include "tosaic/ir/constant_value.h"

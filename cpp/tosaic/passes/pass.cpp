@@ -141,7 +141,7 @@ std::string to_string(const StageSet& stages) {
 
 std::vector<Stage> stages_of(const StageSet& stages) {
   std::vector<Stage> out;
-  for (const Stage stage : {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa})
+  for (const Stage stage : kAllStages)
     if (stages.has(stage)) out.push_back(stage);
   return out;
 }

@@ -1,4 +1,4 @@
-// Pass: a named step that makes a changed graph of a graph, or nothing if it has nothing to change.
+// Pass: a named step that makes a changed graph from a graph, or nothing if it has nothing to change.
 //
 // A pass reads the graph once and builds nothing before the first change. It preserves names and origins, and
 // it preserves the meaning: a run computes identical integers, and floats within the tolerance of the
@@ -32,7 +32,7 @@ enum class FloatIoForm : std::uint8_t {
   kInteger,    // integers, and the caller's arrays are integers too
 };
 
-// What a pass may have to know of the lowering that it is part of.
+// What a pass may have to know about the lowering of which it is a part.
 struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
   FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
@@ -49,7 +49,9 @@ class StageSet {
     for (const Stage stage : stages) bits_ |= bit(stage);
   }
   [[nodiscard]] static constexpr StageSet all() {
-    return {Stage::kExported, Stage::kQuantized, Stage::kInteger, Stage::kTosa};
+    StageSet all;
+    for (const Stage stage : kAllStages) all.add(stage);
+    return all;
   }
 
   [[nodiscard]] constexpr bool has(Stage stage) const { return (bits_ & bit(stage)) != 0; }
@@ -93,8 +95,8 @@ struct Pass {
 // Moves quantization from quantize and dequantize nodes to qparams on values; stage exported -> quantized.
 // Returns nothing if the graph has no such node.
 [[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);
-// Replaces each operator over values with qparams by what it means: dequantize, the operator in f32,
-// quantize; stage quantized -> exported. Values retain their names and qparams.
+// Replaces each operator over values with qparams by its meaning: dequantize, the operator in f32, quantize;
+// stage quantized -> exported. Values retain their names and qparams.
 [[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
 // Turns float inputs that are quantized, and float outputs that are dequantized, into integer inputs and
 // outputs. Runs at stage integer, and at stage exported if the target has no floats.
@@ -108,10 +110,10 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> sink_reshapes(const Graph& graph, const PassOptions& options = {});
 // Lets elementwise operators compute in other shapes if the layout plan then transposes less.
 [[nodiscard]] std::optional<Graph> choose_shapes(const Graph& graph, const PassOptions& options = {});
-// conv/linear followed by batch_norm with constant statistics becomes one conv/linear, folded in double
-// precision.
+// Folds a batch_norm with constant statistics into the conv or linear in front of it. The new weights are
+// computed in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
-// Expands composite operators into operators that a TOSA target has a counterpart for.
+// Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
 // Expands only the composites for which `wanted` returns true, also in regions and among the nodes of an
 // expansion.

@@ -1,4 +1,4 @@
-// regions: how passes rewrite the graphs inside cond and while_loop nodes.
+// regions: rewrites the graphs inside cond and while_loop nodes, for passes.
 #pragma once
 
 #include <functional>

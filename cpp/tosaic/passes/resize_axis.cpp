@@ -75,8 +75,8 @@ std::vector<std::int64_t> nearest_elements(std::int64_t in, std::int64_t out, do
 
 namespace {
 
-// The position at which torch reads the input for output o, computed in float32: ratio * (o + 0.5) - 0.5, or
-// ratio * o with align_corners. The position is at least 0, unless the mode is bicubic.
+// The position at which torch reads the input for output o, computed in float32. It is ratio * (o + 0.5) -
+// 0.5, or ratio * o with align_corners. The position is at least 0, unless the mode is bicubic.
 float source_position(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out, double scale,
                       std::int64_t o) {
   const auto at = static_cast<float>(o);
@@ -88,7 +88,7 @@ float source_position(const ResizeAttrs& attrs, std::int64_t in, std::int64_t ou
   return attrs.mode == ResizeMode::kBicubic ? x : std::max(x, 0.0f);
 }
 
-// Keys' kernel with a = -0.75 at the distances t + 1, t, 1 - t, 2 - t.
+// The weights of Keys' kernel with a = -0.75 at the distances t + 1, t, 1 - t, 2 - t.
 std::array<float, 4> cubic_weights(float t) {
   const float a = -0.75f;
   const auto outer = [a](float d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };

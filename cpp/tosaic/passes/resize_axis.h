@@ -33,7 +33,7 @@ struct ResizeTap {
   std::vector<double> weights;
 };
 
-// torch's two taps of a bilinear axis, or its four taps of a bicubic one.
+// The two taps of torch for a bilinear axis, or its four taps for a bicubic one.
 [[nodiscard]] std::vector<ResizeTap> resize_taps(const ResizeAttrs& attrs, std::int64_t in, std::int64_t out,
                                                  double scale);
 

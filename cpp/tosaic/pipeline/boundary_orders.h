@@ -1,4 +1,4 @@
-// Dim orders that the caller declares for the inputs and outputs of a graph.
+// boundary_orders: dim orders that the caller declares for the inputs and outputs of a graph.
 #pragma once
 
 #include <memory>

@@ -7,11 +7,12 @@
 #include <map>
 #include <set>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "tosaic/base/error_text.h"
+#include "tosaic/base/rethrow.h"
 #include "tosaic/base/work.h"
 #include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
@@ -35,11 +36,11 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
           .objective = options.objective};
 }
 
-// The path of an input or output, and the shape of the caller's array.
+// The path of an input or output, and the shape of the caller's array, as text: "'args[0]' [1,3,8,8]".
 template <class Port>
 std::string port_of(const Graph& graph, const Port& port) {
   const Shape shape = exec::array_format(graph.stage, graph.type(port.value), port.boundary).shape;
-  return "'" + port.path + "' " + to_string(shape);
+  return quoted(port.path) + " " + to_string(shape);
 }
 
 // The inputs and outputs of a graph as text: paths and shapes of inputs, each once, and kinds, paths and
@@ -64,21 +65,17 @@ void require_stage(const passes::Pass& pass, const Graph& taken, const Graph& gi
                       .got = std::string(to_string(given.stage))});
 }
 
-// Throws unless the inputs and outputs are the same: a lowering may not change what the caller passes in and
-// gets back. Both graphs are valid.
-void require_ports(const passes::Pass& pass, const Graph& taken, const Graph& given) {
-  const std::string before = ports_of(taken), after = ports_of(given);
-  if (before != after)
+// Throws unless the caller of both graphs passes in and gets back the same arrays: a lowering may not change
+// inputs and outputs. Their floats may become integers, as in quantize-boundary, and their integers narrower
+// integers, as in legalize-tosa, but floats may not become floats of another dtype. Both graphs are valid.
+void require_same_boundary(const passes::Pass& pass, const Graph& taken, const Graph& given) {
+  const std::string ports = ports_of(taken), given_ports = ports_of(given);
+  if (ports != given_ports)
     throw InvalidGraph({.where = "pipeline",
                         .what = "pass '" + pass.name + "' returns a graph with other inputs or outputs",
-                        .expected = before,
-                        .got = after});
-}
-
-// Throws if an input or output of floats has floats of another dtype. Integers may replace floats, as in
-// quantize-boundary, and narrower integers wider ones, as in legalize-tosa.
-void require_port_types(const passes::Pass& pass, const Graph& taken, const Graph& given) {
-  const auto require = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
+                        .expected = ports,
+                        .got = given_ports});
+  const auto require_type = [&](const char* side, const std::string& path, ValueId before, ValueId after) {
     const DType was = taken.type(before).dtype, is = given.type(after).dtype;
     if (was == is || !is_float(was) || !is_float(is)) return;
     throw InvalidGraph({.where = "pipeline",
@@ -90,12 +87,13 @@ void require_port_types(const passes::Pass& pass, const Graph& taken, const Grap
   for (const Input& before : taken.inputs()) inputs.try_emplace({before.kind, before.path}, before.value);
   for (const Input& after : given.inputs())
     if (const auto found = inputs.find({after.kind, after.path}); found != inputs.end())
-      require("input", after.path, found->second, after.value);
+      require_type("input", after.path, found->second, after.value);
   for (std::size_t i = 0; i < given.outputs().size(); ++i)
-    require("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
+    require_type("output", given.outputs()[i].path, taken.outputs()[i].value, given.outputs()[i].value);
 }
 
-// `lead` and `headline` for the faults of a pass: of its own code, or of the graph that it returns.
+// How the text of an error names the pass that is at fault. `lead` starts the text of each fault, and
+// `headline` describes several faults. The fault is in the code of the pass, or in the graph that it returns.
 struct Blame {
   std::string lead, headline;
 };
@@ -111,27 +109,13 @@ template <class E>
 // Runs `body`. An error of tosaic that `body` throws is thrown again, as an error of the same class, with
 // `blame` in its text.
 void with_blame(const Blame& blame, const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const InvalidGraph& error) {
-    rethrow(error, blame);
-  } catch (const UnsupportedOp& error) {
-    rethrow(error, blame);
-  } catch (const SpecViolation& error) {
-    rethrow(error, blame);
-  } catch (const QuantMismatch& error) {
-    rethrow(error, blame);
-  } catch (const LayoutMismatch& error) {
-    rethrow(error, blame);
-  } catch (const InternalError& error) {
-    rethrow(error, blame);
-  }
+  with_errors_rethrown(body, [&blame](const auto& error) { rethrow(error, blame); });
 }
 
 [[noreturn]] void refuse_exception(const passes::Pass& pass, const std::exception& error) {
   throw InvalidGraph({.where = "pipeline",
                       .what = "pass '" + pass.name + "' threw an exception",
-                      .got = "'" + std::string(error.what()) + "'"});
+                      .got = quoted(error.what())});
 }
 
 // Errors of tosaic's own passes are about the program, and name its nodes. Errors of other passes name the
@@ -147,16 +131,12 @@ std::optional<Graph> result_of(const passes::Pass& pass, const Graph& graph,
                         .got = "an empty function"});
   if (is_of_tosaic(pass)) return pass.run(graph, options);
   std::optional<Graph> result;
-  try {
-    const std::string name = "pass '" + pass.name + "'";
-    with_blame({name + " failed", "faults in " + name}, [&] { result = pass.run(graph, options); });
-  } catch (const Error&) {  // a std::runtime_error too
-    throw;
-  } catch (const std::logic_error& error) {
-    refuse_exception(pass, error);
-  } catch (const std::runtime_error& error) {
-    refuse_exception(pass, error);
-  }
+  const std::string name = "pass '" + pass.name + "'";
+  with_exceptions_refused(
+      [&] {
+        with_blame({name + " failed", "faults in " + name}, [&] { result = pass.run(graph, options); });
+      },
+      [&](const std::exception& error) { refuse_exception(pass, error); });
   return result;
 }
 
@@ -230,8 +210,7 @@ class Run {
       start = std::chrono::steady_clock::now();
       if (options_.verify_each) verify_result(pass, *next);
       timing.verify_seconds = seconds_since(start);
-      require_ports(pass, *graph_, *next);
-      require_port_types(pass, *graph_, *next);
+      require_same_boundary(pass, *graph_, *next);
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
@@ -247,8 +226,6 @@ class Run {
   std::vector<PassTiming> timings_;
   std::vector<Skipped> skipped_;
 };
-
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 // Refuses a lowering that ends at another stage than tosa. The message names the first pass that was skipped
 // at that stage, and the pass of the default pipeline that makes a graph of a stage which the skipped pass
@@ -384,10 +361,8 @@ std::shared_ptr<const Graph> run_pass(const std::string& name, const Graph& grap
   if (pass == nullptr) {
     std::string known;
     for (const passes::Pass& row : passes::all_passes()) known += (known.empty() ? "" : ", ") + row.name;
-    throw InvalidGraph({.where = "pipeline",
-                        .what = "unknown pass",
-                        .expected = "one of " + known,
-                        .got = "'" + name + "'"});
+    throw InvalidGraph(
+        {.where = "pipeline", .what = "unknown pass", .expected = "one of " + known, .got = quoted(name)});
   }
   return run_pass(*pass, graph);
 }

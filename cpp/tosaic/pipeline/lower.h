@@ -1,4 +1,4 @@
-// lower: runs a pipeline on an exported graph, up to a TOSA graph that the target can run.
+// lower: runs a pipeline on an exported graph. The result is a TOSA graph that the target can run.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -44,10 +43,12 @@ struct Lowered {
   std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
 };
 
-// Throws InvalidGraph for a pipeline whose order has faults, or a pass that returns a graph that is broken or
-// at another stage than it claims. If a pass that is not tosaic's throws an error of tosaic, throws an error of
-// the same class that names the pass; for a std::logic_error or std::runtime_error, InvalidGraph. Throws UnsupportedOp with every node that has no lowering, and
-// SpecViolation with every rule of the target that the lowered graph breaks. A graph at stage tosa is only
+// Throws InvalidGraph if the order of the pipeline has faults, or if a pass returns a graph that is broken or
+// at another stage than the pass claims. A pass that is not tosaic's own may throw: for an error of tosaic,
+// throws an error of the same class that names the pass; for a std::logic_error or std::runtime_error, throws
+// InvalidGraph. Throws UnsupportedOp with every node that has no lowering, and SpecViolation with every rule
+// of the target that the lowered graph breaks. A graph at stage tosa is only checked. The lowered graphs own
+// their constants: later changes of the source's memory do not affect them.
 // checked. The lowered graphs own their constants: later changes of the source's memory do not affect them.
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                             const LowerOptions& options = {});
@@ -61,8 +62,8 @@ struct Lowered {
 // exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
-// The TOSA graph as a file for the target has it: state is in variables if the target has variables. Call it
-// on Lowered::tosa, and serialize what it returns, if the program has state.
+// The TOSA graph in the form that a file for the target has: state is in variables if the target has
+// variables. If the program has state, call this function on Lowered::tosa, and serialize what it returns.
 [[nodiscard]] std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
                                                       const target::TargetSpec& target);
 

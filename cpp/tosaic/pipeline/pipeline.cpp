@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/base/near_names.h"
 
 namespace tosaic::pipeline {
@@ -44,14 +45,6 @@ InvalidGraph refusal(std::string what, std::string expected, std::string got, st
                        .hint = std::move(hint)});
 }
 
-std::string joined(const std::vector<std::string>& texts) {
-  std::string out;
-  for (const std::string& text : texts) out += (out.empty() ? "" : ", ") + text;
-  return out;
-}
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 bool does_work_of(const passes::Pass& pass, std::string_view name) {
   return pass.name == name || std::ranges::find(pass.serves_as, name) != pass.serves_as.end();
 }
@@ -76,8 +69,8 @@ std::string makers_of(const passes::StageSet& stages) {
   return joined(names);
 }
 
-// Says, for an error, where in the pipeline the pass of step `at` could be: a place at which graphs have one
-// of the stages `takes`. `before` has the stages that graphs may have in front of each step.
+// Says, for an error, where in the pipeline the pass of step `at` could be: at a place where graphs have one
+// of the stages `takes`. before[i] has the stages that graphs may have in front of step i.
 std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<const Step> steps,
                       const std::vector<passes::StageSet>& before) {
   const auto is_reached = [&](std::size_t i) {
@@ -90,22 +83,7 @@ std::string place_for(const passes::StageSet& takes, std::size_t at, std::span<c
   return "a place behind " + makers_of(takes);
 }
 
-// "Did you mean ..", for the names or ids that differ least from the anchor; empty if all are far from it.
-std::string near_to(std::string_view anchor, std::span<const Step> steps) {
-  std::size_t least = anchor.size() / 3 + 1;
-  std::vector<std::string> near;
-  for (const Step& step : steps) {
-    const std::size_t found =
-        std::min(edit_distance(anchor, step.pass.name), edit_distance(anchor, step.id()));
-    if (found > least) continue;
-    if (found < least) near.clear();
-    least = found;
-    near.push_back(quoted(step.id()));
-  }
-  return near.empty() || near.size() > 3 ? std::string() : "Did you mean " + joined(near);
-}
-
-// Why a pipeline for the target lacks a pass of this name, and what to do.
+// Says why a pipeline for the target has no pass of this name, and what the user can do.
 std::string why_absent(std::string_view anchor, std::span<const Step> steps,
                        const target::TargetSpec& target) {
   for (const DefaultStep& step : kDefault) {
@@ -116,7 +94,9 @@ std::string why_absent(std::string_view anchor, std::span<const Step> steps,
              "+INT";
     return quoted(anchor) + " was removed from this pipeline";
   }
-  return near_to(anchor, steps);
+  std::vector<KnownName> known;
+  for (const Step& each : steps) known.push_back({each.id(), each.pass.name});
+  return did_you_mean(anchor, known);
 }
 
 }  // namespace

@@ -7,14 +7,15 @@
 // The order of all passes is defined here and nowhere else: `lower`, `problems`, comparisons, `tosaic passes`
 // and the documentation read it from a Pipeline.
 //
-// A pass is in one of five sections, and a name occurs once in a section. A pass is found by "section/name",
-// or by its name alone if the name occurs once in the pipeline.
+// Each pass is in one of five sections, and a name occurs once in a section. A pass is found by
+// "section/name", or by its name alone if the name occurs once in the pipeline.
 //
-//   simplify   exported -> exported    folds constants, removes duplicates and identities
-//   quantize   exported -> integer     quantization onto values, integer arithmetic (profile INT)
-//   decompose  exported or integer     composites into operators that TOSA has
-//   layout     exported or integer     a dim order for each value
-//   legalize   -> tosa                 TOSA operators
+//   section    stage before -> after   what its passes do
+//   simplify   exported -> exported    fold constants, remove duplicates and identities
+//   quantize   exported -> integer     move quantization onto values, then use integers (profile INT)
+//   decompose  exported or integer     expand composites into operators that TOSA has
+//   layout     exported or integer     choose a dim order for each value
+//   legalize   -> tosa                 replace all operators by TOSA's
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 #include "tosaic/pipeline/plan_calls.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 

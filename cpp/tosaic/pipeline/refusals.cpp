@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
@@ -30,13 +31,13 @@ bool computes_floats(const Graph& graph, const Node& node) {
   return found && !quantizes(node);
 }
 
-// Why an operator computes with floats or moves them. A foreign operator is named by its target, and computes
-// with integers if its description has a function for them.
+// The error that an operator computes with floats, or moves them. It names a foreign operator by its target,
+// which computes with integers if its description has a function for them.
 ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
   const auto parts = [&](const std::string& name, std::string hint) {
     return located(
         {.where = "lower",
-         .what = "'" + name + "' " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
+         .what = quoted(name) + " " + (moves ? "moves" : "computes with") + " floats: it was not quantized",
          .hint = std::move(hint)},
         node.origin, graph.node_name(node));
   };
@@ -62,8 +63,8 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
-// Why operators of a quantized program still compute with floats: the reasons of integer lowering or, if
-// there are none, those operators that no quantizer has quantized.
+// The reasons why operators of a quantized program still compute with floats: those that integer lowering
+// reports or, if it reports none, that no quantizer has quantized an operator.
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::TargetSpec& target) {
   const passes::LoweredToInteger lowered = passes::lower_to_integer(quantized, passes::integer_rules(target));
   if (!lowered.left.empty()) return lowered.left;
@@ -98,9 +99,9 @@ void refuse_quantized(const Graph& exported, const E& error, const target::Targe
           behind(cause, each));
 }
 
-// A fault of the pipeline that is the cause of a refusal. There are two such faults: the pipeline lacks
-// passes of section quantize that a quantized program needs on a target without floats, or a pass that
-// replaces `decompose` leaves composites. Returns nothing if the pipeline has neither.
+// The fault of the pipeline that is the cause of a refusal. Two faults are known: the pipeline lacks passes
+// of section quantize that a quantized program needs on a target without floats, or a pass that replaces
+// `decompose` leaves composites. Returns nothing if the pipeline has neither.
 std::optional<ErrorParts> cause_in_pipeline(const Graph& exported, const Graph* decomposed,
                                             const Pipeline& pipeline) {
   if (!pipeline.target().has(target::Profile::kFp) && is_quantized(exported)) {

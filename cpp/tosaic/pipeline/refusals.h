@@ -1,8 +1,8 @@
-// Refusals: the one reason behind a list of problems, so that an error names the cause first.
+// refusals: errors that name the one cause of many problems.
 //
 // A float program for a target without floats breaks a rule at nearly every node, and so does a quantized
-// program for a target without integer arithmetic. These functions are called when a lowering has failed.
-// They throw an error that begins with the cause, and return if the failure has another cause.
+// program for a target without integer arithmetic. `lower` calls these functions after a failure. Each throws
+// an error that begins with the cause, or returns if the failure has another cause.
 #pragma once
 
 #include "tosaic/base/error.h"

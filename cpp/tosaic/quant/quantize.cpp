@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/apply_scale.h"

@@ -1,9 +1,9 @@
 // quantize: converts constants and biases between floats and integers. Constants follow the formulas of
 // ir/quantized_value.h, element by element.
 //
-// A value outside the bounds saturates, where torch's conversion to the dtype wraps. Examples: 3e9 in i32;
-// the bias of a weight channel that is all zero, whose scale is tiny. The functions count such elements, so
-// that a caller can warn or throw.
+// A value outside the bounds saturates, where torch's conversion to the dtype wraps. Examples are 3e9 in i32,
+// and the bias of a weight channel that is all zero, whose scale is tiny. The functions count such elements,
+// so that a caller can warn or throw.
 #pragma once
 
 #include <span>

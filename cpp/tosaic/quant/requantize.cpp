@@ -28,6 +28,22 @@ std::int64_t shifted_half_even(std::int64_t value, int bits) {
   return quotient + (rest > half || (rest == half && quotient % 2 != 0) ? 1 : 0);
 }
 
+bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
+
+MultiplierWidth width_of(const TosaRescaleAttrs& attrs) {
+  return attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
+}
+
+void require_rescale(const TosaRescaleAttrs& attrs, DType from) {
+  TensorType input;
+  input.dtype = from;
+  input.shape = Shape{static_cast<std::int64_t>(attrs.multiplier.size())};
+  const TensorType* const operands[] = {&input};
+  static_cast<void>(infer(Op::kTosaRescale, attrs, operands));
+}
+
+}  // namespace
+
 Multiplier multiplier_of(double scale, MultiplierWidth width, const std::string& subject) {
   require_scale(subject, scale);
   constexpr int kMantissaBits = std::numeric_limits<double>::digits;
@@ -55,28 +71,6 @@ Multiplier narrowed(Multiplier wide, const std::string& subject) {
   if (narrow.shift < kMinShift) fail_large(subject, MultiplierWidth::k16, real_scale(wide));
   return narrow;
 }
-
-bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
-
-MultiplierWidth width_of(const TosaRescaleAttrs& attrs) {
-  return attrs.scale32 ? MultiplierWidth::k32 : MultiplierWidth::k16;
-}
-
-void require_rescale(const TosaRescaleAttrs& attrs, DType from) {
-  TensorType input;
-  input.dtype = from;
-  input.shape = Shape{static_cast<std::int64_t>(attrs.multiplier.size())};
-  const TensorType* const operands[] = {&input};
-  static_cast<void>(infer(Op::kTosaRescale, attrs, operands));
-}
-
-}  // namespace
-
-Multiplier multiplier_of(double scale, MultiplierWidth width) {
-  return multiplier_of(scale, width, "the scale");
-}
-
-Multiplier narrowed(Multiplier wide) { return narrowed(wide, "the scale"); }
 
 double real_scale(Multiplier by) { return std::ldexp(static_cast<double>(by.multiplier), -by.shift); }
 

@@ -1,5 +1,5 @@
 // requantize: turns the scale of a requantization, a double, into the integer multiplier and shift of
-// RESCALE. No other code does that.
+// RESCALE. No other file computes multipliers.
 //
 //   scale = mantissa * 2^e with 0.5 <= mantissa < 1
 //   k32: multiplier = round_half_even(mantissa * 2^31), shift = 31 - e
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tosaic/ir/apply_scale.h"
@@ -19,12 +20,14 @@
 namespace tosaic::quant {
 
 // Throws QuantMismatch unless the scale is positive, finite and small enough: below about 2^29 (k16: 2^13).
-[[nodiscard]] Multiplier multiplier_of(double scale, MultiplierWidth width);
+// `subject` names the scale in the error.
+[[nodiscard]] Multiplier multiplier_of(double scale, MultiplierWidth width,
+                                       const std::string& subject = "the scale");
 
 // The k16 form of a k32 multiplier: its upper half, rounded half up and at most 32767, as CMSIS-NN reduces
 // it. The result differs from multiplier_of(scale, k16) for one scale in a thousand. Throws QuantMismatch if
-// wide.shift is below 18.
-[[nodiscard]] Multiplier narrowed(Multiplier wide);
+// wide.shift is below 18. `subject` names the scale in the error.
+[[nodiscard]] Multiplier narrowed(Multiplier wide, const std::string& subject = "the scale");
 
 // multiplier / 2^shift, exact.
 [[nodiscard]] double real_scale(Multiplier by);

@@ -1,4 +1,5 @@
-// compare: the results of comparing arrays and runs. Plain data; the formatting is elsewhere.
+// compare: the results of comparing arrays and runs. The structs are plain data; python/tosaic/report formats
+// them.
 #pragma once
 
 #include <cstddef>

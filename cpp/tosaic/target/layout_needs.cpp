@@ -8,8 +8,8 @@ struct Row {
   OpLayout layout;
 };
 
-// The operators with needs of their own. The traits decide about all others: elementwise operators and
-// reductions take any order, everything else is row-major.
+// The operators whose need the traits do not tell. Of all others, elementwise operators and reductions take
+// any order, and the rest are row-major.
 constexpr Row kRows[] = {
     // CONV2D and its relatives, the pools and RESIZE are channels last. Pools, and sums over windows, may
     // become reductions.
@@ -24,7 +24,7 @@ constexpr Row kRows[] = {
     // MATMUL and CONV2D contract the innermost axes.
     {Op::kLinear, {LayoutNeed::kChannelsInnermost}},
     {Op::kMatmul, {LayoutNeed::kMatricesInnermost}},
-    // Movement of elements that treats each axis on its own.
+    // These operators move elements and treat each axis on its own.
     {Op::kCat, {LayoutNeed::kAny}},
     {Op::kSlice, {LayoutNeed::kAny}},
     {Op::kPad, {LayoutNeed::kAny}},
@@ -36,7 +36,7 @@ constexpr Row kRows[] = {
     {Op::kPermute, {LayoutNeed::kAny}},
     {Op::kReshape, {LayoutNeed::kAny}},
     {Op::kGather, {LayoutNeed::kAxisInnermost}},
-    // RESCALE with multipliers per channel.
+    // RESCALE with one multiplier per channel reads the channels from the innermost axis.
     {Op::kRescale, {LayoutNeed::kAxisInnermost}},
     // TOSA's reductions, which a graph may have at stage integer. The reduced axis remains, with extent 1.
     {Op::kTosaReduceAll, {LayoutNeed::kAny}},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/error_text.h"
 
 namespace tosaic::target {
 namespace {
@@ -71,7 +72,7 @@ std::string known_parts() {
   throw InvalidGraph({.where = "target",
                       .what = std::move(what),
                       .expected = std::move(expected),
-                      .got = "'" + std::string(got) + "'",
+                      .got = quoted(got),
                       .hint = std::move(hint)});
 }
 
@@ -103,8 +104,6 @@ void require_profiles(const TargetSpec& spec, std::string_view text) {
 }
 
 }  // namespace
-
-std::string_view to_string(Profile profile) { return kProfiles.at(static_cast<std::size_t>(profile)).name; }
 
 std::string_view to_string(Extension extension) {
   return kExtensions.at(static_cast<std::size_t>(extension)).name;

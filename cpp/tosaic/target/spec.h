@@ -1,4 +1,4 @@
-// The target: which TOSA 1.0 profiles, extensions and level an implementation has.
+// spec: the target, which is the TOSA 1.0 profiles, extensions and level that an implementation has.
 //
 //   "TOSA-1.0+INT+FP+int16+8k"
 //
@@ -29,7 +29,6 @@ enum class Extension : std::uint8_t {
 enum class Level : std::uint8_t { k8K, kNone };
 
 // The names that the specification uses: "PRO-INT", "EXT-INT16".
-[[nodiscard]] std::string_view to_string(Profile profile);
 [[nodiscard]] std::string_view to_string(Extension extension);
 
 // The limits of a level (section "Levels" of the specification).

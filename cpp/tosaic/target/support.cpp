@@ -4,6 +4,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/target/type_support.h"
@@ -11,7 +12,8 @@
 namespace tosaic::target {
 namespace {
 
-// Operators of any rank but 0. (Operators of one fixed rank are not listed: their inference checks the rank.)
+// The operators that take any rank but 0. An operator of one fixed rank is not listed: its inference checks
+// the rank.
 constexpr Op kRankOne[] = {Op::kTosaArgmax,    Op::kTosaReduceAll, Op::kTosaReduceAny,     Op::kTosaReduceMax,
                            Op::kTosaReduceMin, Op::kTosaReduceSum, Op::kTosaReduceProduct, Op::kTosaConcat,
                            Op::kTosaPad,       Op::kTosaReverse,   Op::kTosaSlice,         Op::kTosaTile,
@@ -96,7 +98,7 @@ class Checker {
     node_ = &node;
     if (!info(node.op).is_tosa) {
       add("operator", "not an operator of TOSA 1.0", "operators of stage tosa only",
-          "'" + std::string(info(node.op).name) + "'", "Lower the graph to stage tosa first");
+          quoted(info(node.op).name), "Lower the graph to stage tosa first");
     } else {
       for (std::size_t i = 0; i < node.result_count; ++i) check_type(graph_.type(graph_.result(node, i)));
       check_dtypes();
@@ -160,7 +162,7 @@ class Checker {
     for (const ValueId operand : graph_.operands(*node_))
       if (operand.valid() && graph_.type(operand).rank() == 0)
         add("rank", op_name() + " takes no rank-0 tensor", "rank of at least 1",
-            "'" + graph_.value(operand).name + "'");
+            quoted(graph_.value(operand).name));
   }
 
   // Type inference checks the ERROR_IF conditions. A stored result shape that differs from the inferred one
@@ -324,7 +326,7 @@ class Checker {
     if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))
       add("profile", op_name() + ": " + what + " is computed by the program",
           "a constant, or " + std::string(to_string(Extension::kDynamic)),
-          "'" + graph_.value(value).name + "' on " + to_string(spec_));
+          quoted(graph_.value(value).name) + " on " + to_string(spec_));
   }
 
   // TABLE interpolates an i16 table; the difference of neighbouring entries has to fit 16 bits.
@@ -341,7 +343,7 @@ class Checker {
     }
   }
 
-  // SCATTER must not write a row twice.
+  // SCATTER must not write a row twice, so constant indices must differ within a batch.
   void check_scatter_indices() {
     const Constant* indices = constant_operand(1);
     if (indices == nullptr || indices->shape.size() != 2) return;
@@ -373,19 +375,6 @@ class Checker {
 
 std::vector<Violation> check(const Graph& graph, const TargetSpec& spec) {
   return Checker(graph, spec).check();
-}
-
-void ensure(const Graph& graph, const TargetSpec& spec) {
-  const std::vector<Violation> violations = check(graph, spec);
-  if (violations.empty()) return;
-  ErrorParts parts = violations.front().parts;
-  if (violations.size() > 1) {
-    const std::size_t count = violations.size() - 1;
-    const std::string more =
-        count == 1 ? "There is 1 more violation" : "There are " + std::to_string(count) + " more violations";
-    parts.hint += parts.hint.empty() ? more : ". " + more;
-  }
-  throw SpecViolation(parts);
 }
 
 }  // namespace tosaic::target

@@ -15,15 +15,16 @@
 namespace tosaic::target {
 
 struct Violation {
-  // "operator"    not an operator of TOSA 1.0, but of an earlier stage
-  // "dtype"       no profile or extension has these dtypes
-  // "profile"     the target lacks the profile or extension that has these dtypes or this operator
-  // "level"       beyond a limit of the target's level
-  // "rank"        a rank-0 tensor for an operator that takes none
-  // "shape"       an empty tensor, or a dim order other than the identity
-  // "error_if"    an ERROR_IF condition of the operator is true
-  // "constant"    the operator is undefined for a constant operand (a shift of 40, an index out of range,
-  //               a divisor of 0)
+  // The kind of rule that is broken:
+  //   "operator"    the operator is not of TOSA 1.0, but of an earlier stage
+  //   "dtype"       no profile or extension has these dtypes
+  //   "profile"     the target lacks the profile or extension that has these dtypes or this operator
+  //   "level"       a limit of the target's level is exceeded
+  //   "rank"        the operator takes no rank-0 tensor
+  //   "shape"       the tensor is empty, or its dim order is not the identity
+  //   "error_if"    an ERROR_IF condition of the operator is true
+  //   "constant"    the operator is undefined for a constant operand (a shift of 40, an index out of range,
+  //                 a divisor of 0)
   std::string rule;
   ErrorParts parts;  // with node, module path and source line
   NodeId node;       // invalid for a violation of an input or a constant
@@ -31,8 +32,5 @@ struct Violation {
 
 // All violations; empty if the target can run the graph.
 [[nodiscard]] std::vector<Violation> check(const Graph& graph, const TargetSpec& spec);
-
-// Throws SpecViolation for the first violation; its hint says how many more there are.
-void ensure(const Graph& graph, const TargetSpec& spec);
 
 }  // namespace tosaic::target

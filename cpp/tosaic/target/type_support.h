@@ -11,7 +11,8 @@
 
 namespace tosaic::target {
 
-// A target meets a need if it has one of the features `any` (or `any` is 0) and all of the features `all`.
+// A target meets a need if it has all of the features `all` and, unless `any` is 0, one of the features
+// `any`.
 struct Need {
   Features any = 0;
   Features all = 0;
@@ -30,15 +31,15 @@ struct TypeMode {
   Need need;
 };
 
-// All combinations of a tosa.* operator with `operand_count` operands. Empty for operators of other stages,
-// and for TOSA operators that take any tensors.
+// All combinations of dtypes that a tosa.* operator with `operand_count` operands takes. Returns none for
+// operators of other stages, and for TOSA operators that take any tensors.
 [[nodiscard]] std::vector<TypeMode> type_modes(Op op, std::size_t operand_count);
 
-// The features that an operator needs that takes any tensors (CUSTOM, COND_IF, WHILE_LOOP); null for other
+// What an operator needs that takes tensors of any dtype (CUSTOM, COND_IF, WHILE_LOOP); null for other
 // operators.
 [[nodiscard]] const Need* untyped_need(Op op);
 
-// The combination that a node has.
+// The combination of dtypes that a node has.
 [[nodiscard]] std::vector<DType> node_dtypes(const Graph& graph, const Node& node);
 
 // The features that a constant or an input of the dtype needs; null if TOSA has no such dtype.

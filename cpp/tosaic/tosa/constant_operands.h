@@ -13,10 +13,10 @@
 
 namespace tosaic::tosa {
 
-// Calls one of these for each constant operand, in operand order. `name` is the operand's name in the
-// specification, `dtype` the dtype of the constant:
+// Calls one of these functions for each constant operand, in operand order. `name` is the operand's name in
+// the specification, and `dtype` is the dtype of the constant:
 //   visit.zero_point(name, dtype, int64, is_unsigned)    a tensor of one element
-//   visit.weight_zero_point(name, dtype, int64)          likewise; some writers store one per channel
+//   visit.weight_zero_point(name, dtype, int64)          the same; some writers store one element per channel
 //   visit.element(name, dtype, Scalar)                   a tensor of one element
 //   visit.elements(name, dtype, vector<int64>)           a tensor of one axis
 //   visit.shift(name, int64)                             a tensor of one i8

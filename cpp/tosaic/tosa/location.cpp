@@ -1,6 +1,5 @@
 #include "tosaic/tosa/location.h"
 
-#include <array>
 #include <charconv>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// location: origins as the location text of an operator in a .tosa file.
+// location: writes and reads origins as the location text of an operator in a .tosa file.
 //
 //   conv2d_3 | aten.conv2d.default | layer1.0.conv1 | model.py:41
 //   FX name    target                module path      source
@@ -16,8 +16,8 @@
 
 namespace tosaic::tosa {
 
-// "" for null. Only the last component of a source file's path is written, so that the text does not depend
-// on the folder of the model.
+// The text of the origin; "" for null. Only the last component of a source file's path is written, so that
+// the text does not depend on the folder of the model.
 [[nodiscard]] std::string location_text(const OriginRef& origin);
 
 // Reads the location texts of one file. Operators that share a leaf get the same Origin object, so that a

@@ -9,7 +9,7 @@
 // that is an input, a constant, or the same value as an earlier output is copied by an IDENTITY. The same
 // graph has the same bytes on every machine.
 //
-// How the file represents the facts of a graph:
+// The file represents the facts of a graph as follows:
 //
 //   names of values             the names of the tensors, which identify them in the file
 //   origins                     the location text of each operator (location.h)
@@ -58,9 +58,9 @@ class FileImage {
   std::size_t size_ = 0;
 };
 
-// Throws UnsupportedOp for what TOSA cannot express (operators of other stages, dtypes such as i64, empty
-// tensors) and InvalidGraph for unbound constants, dim orders other than the identity and attributes out of
-// range.
+// Throws UnsupportedOp if TOSA cannot express a part of the graph (an operator of another stage, a dtype such
+// as i64, an empty tensor). Throws InvalidGraph for an unbound constant, a dim order other than the identity,
+// or an attribute out of range.
 [[nodiscard]] FileImage lay_out(const Graph& graph, const SerializeOptions& options = {});
 
 // The whole file.

@@ -1,4 +1,4 @@
-// Liveness of the values of a small graph.
+// Checks the liveness of the values of a small graph.
 #include <catch2/catch.hpp>
 
 #include "exec/chain.h"

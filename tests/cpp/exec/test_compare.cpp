@@ -9,7 +9,7 @@
 namespace tosaic::exec {
 namespace {
 
-// n = neg(x), r = relu(n), add(r, n).
+// The graph n = neg(x), r = relu(n), add(r, n).
 std::shared_ptr<Graph> chain() {
   Builder b;
   const ValueId x = b.input("x", f32({2, 3}));

@@ -1,4 +1,4 @@
-// Fused chains: which nodes are fused, and that fusion changes no result, no trace and no error.
+// Checks which nodes are fused into chains, and that fusion changes no result, no trace and no error.
 #include <catch2/catch.hpp>
 #include <random>
 

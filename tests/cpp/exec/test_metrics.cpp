@@ -1,5 +1,5 @@
-// Metrics: their values for ordinary arrays, and for arrays for which the formulas have no value (zero
-// signals, empty arrays, NaN and infinities).
+// Checks metrics of ordinary arrays, and of arrays for which the formulas have no value (zero signals, empty
+// arrays, NaN and infinities).
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>

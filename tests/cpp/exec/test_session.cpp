@@ -1,4 +1,5 @@
-// Running graphs: shared memory, inputs and outputs, state, overrides, traces, control flow, threads, errors.
+// Checks runs of graphs: shared memory, inputs and outputs, state, overrides, traces, control flow, threads,
+// errors.
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <thread>

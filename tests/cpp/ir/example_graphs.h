@@ -1,4 +1,4 @@
-// Graphs that the tests of ir/ share.
+// example_graphs: graphs that the tests of ir/ share.
 #pragma once
 
 #include <functional>

@@ -117,8 +117,8 @@ TEST_CASE("16-bit multipliers are defined for exactly the values whose results f
       }
 }
 
-// CMSIS-NN's default, in two steps: the high half of the doubled product, rounded half up; then a division by
-// a power of two, rounded half away from zero.
+// CMSIS-NN's default, which works in two steps. It takes the high half of the doubled product, rounded half
+// up. Then it divides by a power of two, rounded half away from zero.
 int64_t in_two_steps(int64_t value, Multiplier by) {
   const int64_t product = value * by.multiplier;
   const int64_t high = (product + (int64_t{1} << 30)) >> 31;

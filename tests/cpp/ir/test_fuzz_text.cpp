@@ -1,6 +1,6 @@
-// Mutated texts: for any text, parse() must return a graph or throw a user error (not InternalError). A graph
+// Mutates texts. For any text, parse() must return a graph or throw a user error (not InternalError). A graph
 // that it returns must survive printing and parsing. The environment variable TOSAIC_FUZZ_ITERATIONS sets the
-// number of mutations, TOSAIC_FUZZ_SEED the seed.
+// number of mutations, and TOSAIC_FUZZ_SEED sets the seed.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -36,7 +36,7 @@ graph @ops stage=exported {
 }
 )";
 
-// Lines of stage exported, for the rules of type inference that kCanonical does not use.
+// Lines of a graph at stage exported, for the rules of type inference that kCanonical does not use.
 constexpr std::array kLines{
     "%r: f32[8,8,4] = reshape(%x) {shape=[8,8,4]}",
     "%r: f32[8,8,4,1] = permute(%x) {perm=[2,3,1,0]}",
@@ -75,7 +75,7 @@ constexpr std::array kLines{
     "%r: f32[2,3,4] = clone(%m) {order=[0,2,1]}",
 };
 
-// Lines of stage tosa.
+// Lines of a graph at stage tosa.
 constexpr std::array kTosaLines{
     "%r: f32[1,8,8,6] = tosa.conv2d(%x, %w, %c) {pad=[1,1,1,1], stride=[1,1], dilation=[1,1], acc_type=f32}",
     "%r: f32[1,8,8,8] = tosa.depthwise_conv2d(%x, %dw, %c8) {pad=[1,1,1,1], stride=[1,1], dilation=[1,1]}",

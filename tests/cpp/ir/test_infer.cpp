@@ -1,12 +1,11 @@
-// Result types by operator: tables of (operator, attributes, operands) with the result types of torch or of
-// the TOSA specification.
+// Checks result types by tables. A row has an operator, its attributes and operands, and the result types of
+// torch or of the TOSA specification.
 #include "tosaic/ir/infer.h"
 
 #include <catch2/catch.hpp>
 #include <limits>
 #include <string>
 #include <type_traits>
-#include <variant>
 #include <vector>
 
 #include "tensor_types.h"

@@ -1,5 +1,5 @@
-// Runs one operator on plain arrays with the kernels that prepare() returns: the reference, and the fast
-// kernel of every usable instruction set.
+// run_kernel: runs one operator on plain arrays with the kernels that prepare() returns. These are the
+// reference, and the fast kernel of every usable instruction set.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -40,8 +40,8 @@ inline Array constant(Array array) {
   return array;
 }
 
-// Multiples of 1/8 from -2 to 2 for floats, integers from -16 to 16 for other dtypes. Floats other than
-// f8e5m2 represent these values exactly.
+// Random elements: multiples of 1/8 from -2 to 2 for floats, and integers from -16 to 16 for other dtypes.
+// Floats other than f8e5m2 represent these values exactly.
 inline Array random_array(std::mt19937& random, DType dtype, const Shape& shape) {
   std::uniform_int_distribution<int> numbers(-16, 16);
   std::vector<double> values(static_cast<std::size_t>(num_elements(shape)));
@@ -49,7 +49,7 @@ inline Array random_array(std::mt19937& random, DType dtype, const Shape& shape)
   return {dtype, shape, std::move(values)};
 }
 
-// Normally distributed f32.
+// Random elements of f32 with a normal distribution.
 inline Array normal_array(std::mt19937& random, const Shape& shape) {
   std::normal_distribution<float> numbers;
   std::vector<double> values(static_cast<std::size_t>(num_elements(shape)));

@@ -16,7 +16,7 @@ void check_all(const Call& call) {
   check_fast_paths(call, scales);
 }
 
-// The results of the reference and of all fast kernels are exactly these values. NaN equals NaN.
+// Checks that the results of the reference and of all fast kernels are exactly these values. NaN equals NaN.
 void check_values(const Call& call, const std::vector<double>& expected) {
   std::vector<Options> all{{.reference = true}};
   for (const Isa isa : usable_isas()) all.push_back({.reference = false, .isa = isa});

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <numeric>
 
 #include "run_kernel.h"
@@ -22,7 +21,7 @@ Call move(Op op, Attrs attrs, std::vector<Array> operands, Shape shape) {
       .op = op, .attrs = std::move(attrs), .operands = std::move(operands), .dtype = dtype, .shape = shape};
 }
 
-// The results of the reference and of every instruction set are exactly these elements.
+// Checks that the results of the reference and of every instruction set are exactly these elements.
 void check(const Call& call, const std::vector<double>& expected) {
   CHECK(reference(call) == expected);
   for (const Isa isa : usable_isas()) CHECK(run(call, {.reference = false, .isa = isa}).values == expected);

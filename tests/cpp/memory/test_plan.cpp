@@ -1,4 +1,4 @@
-// Which values of a graph share memory, and where outputs are stored.
+// Checks which values of a graph share memory, and where outputs are stored.
 #include <catch2/catch.hpp>
 #include <set>
 

@@ -1,5 +1,5 @@
-// Small graphs for the tests of passes, and the checks for every pass: the graph is valid before and after, a
-// second run changes nothing, and results do not change.
+// pass_case: small graphs for the tests of passes, and the checks for every pass. The graph is valid before
+// and after, a second run changes nothing, and results do not change.
 #pragma once
 
 #include <catch2/catch.hpp>

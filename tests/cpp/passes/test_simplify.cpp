@@ -1,4 +1,3 @@
-#include <limits>
 
 #include "passes/pass_case.h"
 

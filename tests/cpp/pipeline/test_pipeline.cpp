@@ -262,7 +262,7 @@ QParamsRef grid(double scale, std::int64_t zero_point) {
   return std::make_shared<const QParams>(QParams{DType::kI8, -128, 127, {}, {scale}, {zero_point}});
 }
 
-// At stage quantized: neg, abs of an i8 with qparams.
+// A graph at stage quantized: neg and abs of an i8 with qparams.
 std::shared_ptr<const Graph> quantized_graph() {
   Case c;
   c.graph.stage = Stage::kQuantized;

@@ -1,5 +1,5 @@
-// A small graph for every TOSA operator, in several dtypes, for the tests of round trips, fuzzing and target
-// checks.
+// every_op: a small graph for every TOSA operator, in several dtypes, for the tests of round trips, fuzzing
+// and target checks.
 #pragma once
 
 #include <string>

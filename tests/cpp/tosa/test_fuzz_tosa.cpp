@@ -1,4 +1,4 @@
-// Damaged files: deserialize() throws InvalidGraph or UnsupportedOp, or returns a graph that survives a round
+// Damages files. deserialize() throws InvalidGraph or UnsupportedOp, or returns a graph that survives a round
 // trip (written, read and written again, it has the same bytes). The environment variable
 // TOSAIC_FUZZ_ITERATIONS sets the number of mutations.
 #include <algorithm>

@@ -1,8 +1,7 @@
-// Ranges of integers, and where they may overflow.
+// The rules for ranges of integers, and the search for nodes whose results may overflow.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/analysis/ranges/rule_table.h"
@@ -98,8 +97,8 @@ ValueRange left_shift(const Site& s) {
   return united(product(s.at(0), {power_of_two(count.low), power_of_two(count.high)}), ValueRange::only(0));
 }
 
-// The range of a right shift. If the count is negative, or at least the width of the dtype, only the sign
-// remains.
+// The range of a right shift. A count that is negative, or at least the width of the dtype, shifts out all
+// bits but the sign.
 ValueRange right_shift(const Site& s) {
   const ValueRange &value = s.at(0), &count = s.at(1);
   const auto shifted = [](std::int64_t x, std::int64_t bits) {
@@ -184,9 +183,9 @@ ValueRange computed_by(const Site& site) {
   return rule != nullptr ? rule(site) : range_of_dtype(site.result_dtype());
 }
 
-// True if a result beyond its dtype wraps in torch and in the legalized program alike: narrower dtypes,
-// products and left shifts of i32, and the negation (or absolute value) of the lowest i32. (i64 has no bounds
-// here: IntegerWidth covers it.)
+// True if torch and the legalized program wrap a result beyond its dtype in the same way: results of narrower
+// dtypes, products and left shifts of i32, and the negation (or absolute value) of the lowest i32. i64 is not
+// considered here, because IntegerWidth bounds its values.
 bool wraps_alike(Op op, DType result) {
   constexpr std::array kOfI32 = {Op::kMul, Op::kPow, Op::kLeftShift, Op::kNeg, Op::kAbs};
   return result != DType::kI32 || std::find(kOfI32.begin(), kOfI32.end(), op) != kOfI32.end();
@@ -268,9 +267,9 @@ std::vector<ValueRange> of_outputs(const Graph& region, const IntegerRanges& ran
   return out;
 }
 
-// Ranges that hold before every iteration of a loop: a fixed point of "the start values, united with what the
-// body returns". A bound that still moves after kTurns iterations becomes infinite. If the condition of the
-// loop bounds the value, the last iterations make the bound finite again.
+// Ranges that hold before every iteration of a loop. They are a fixed point: the ranges of the start values,
+// united with those that the body returns for them. A bound that still moves after kTurns iterations becomes
+// infinite. If the condition of the loop bounds the value, the last iterations make the bound finite again.
 std::vector<ValueRange> loop_invariant(const Node& node, const std::vector<ValueRange>& start, int bits) {
   constexpr int kTurns = 3;
   const Graph& condition = *node.regions[0];

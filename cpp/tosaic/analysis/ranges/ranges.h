@@ -1,4 +1,4 @@
-// ranges: which numbers can the elements of each value of a graph be?
+// ranges: an interval for each value of a graph that contains all its elements.
 //
 // Both analyses compute an interval (base/interval.h) for each value, from inputs to outputs. Each operator
 // has at most one rule per analysis, in a table (integer_ranges.cpp, float_ranges.cpp). The result of an
@@ -44,9 +44,9 @@ class FloatRanges {
 }
 
 // The range of each value before the rules of operators are applied. A constant has the range of its
-// elements, any other integer the range of its dtype. A float has the range of its cast to i32, which
+// elements, and any other integer has the range of its dtype. A float has the range of its cast to i32, which
 // saturates. That range is computed only if the float is cast, is an operand of a node with regions, or is an
-// output: other floats, such as weights, would only cost time.
+// output: for other floats, such as weights, it would only cost time.
 [[nodiscard]] std::vector<ValueRange> initial_integer_ranges(const Graph& graph);
 
 // An i64 or i32 value overflows unless it is within [-2^bits, 2^bits - 1].

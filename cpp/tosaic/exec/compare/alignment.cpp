@@ -12,8 +12,8 @@ std::vector<std::int64_t> non_unit(const Shape& shape) {
   return out;
 }
 
-// True if, as far as the shapes show, `to` is a reshape of `from`: the same elements in the same order. False
-// if the shapes have the same extents in another order, because that is a permutation.
+// True if, as far as the shapes show, `to` is a reshape of `from`: the same elements in the same order.
+// Shapes that have the same extents in another order are a permutation, so the result is false.
 bool is_regrouping(const Shape& from, const Shape& to) {
   std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);
   if (num_elements(from) != num_elements(to)) return false;
@@ -39,8 +39,8 @@ std::vector<std::int64_t> visible(const Shape& shape, const Dims& permutation) {
 
 constexpr std::size_t kMaxPermutedRank = 6;  // permutations are only tried for values of at most this rank
 
-// Adds alignments in which b has permuted a's axes and then joined or split some: a's [8,3,5] in the order
-// (1,0,2) is [3,8,5], which b holds as [24,5].
+// Adds alignments in which b has permuted a's axes and then joined or split some. For example, a's [8,3,5] in
+// the order (1,0,2) is [3,8,5], which b holds as [24,5].
 void add_regrouped(const Shape& from, const Shape& to, std::vector<Alignment>& out) {
   if (to.size() < 2 || to.size() > kMaxPermutedRank) return;
   std::vector<std::int64_t> a = non_unit(from), b = non_unit(to);

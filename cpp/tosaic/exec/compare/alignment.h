@@ -5,7 +5,6 @@
 //   a [8,3,5]      b [24,5]      permuted by (1,0,2) and then regrouped
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "tosaic/exec/local_error.h"

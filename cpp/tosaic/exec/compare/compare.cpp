@@ -44,7 +44,7 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
       replay(values_a, nodes_a, fx, matcher, references, options.local, local);
   RowWriter rows(a.get(), fx, matcher, options.threshold_db);
   for (const Reference& each : references) rows.add(each, replayed);
-  for (const FxId id : by_name(several, fx)) rows.leave_out(id, "several values in a");
+  for (const FxId id : by_name(several, fx)) rows.add_unmatched(id, "several values in a");
 
   ComparedRuns out;
   out.report = std::move(rows).finish();

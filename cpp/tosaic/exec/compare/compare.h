@@ -15,21 +15,22 @@
 //
 // The axes of b's value may be a permutation of a's axes, or a regrouping (reshape) of them. The values of a
 // graph that was lowered to stage tosa know their permutation (Value::canonical_order); this permutation is
-// tried first. If the permutation is not known (as in a graph that was read from a file), or if the value is
-// wrong with it, all permutations that fit the shape are tried. The one in which b's value equals what a's
-// nodes compute from b's values is assumed to be right. If b really computes a wrong dim order, the nodes
+// tried first. All permutations that fit the shape are tried if the permutation is not known (as in a graph
+// that was read from a file), or if the value is wrong with it. Then the one in which b's value equals what
+// a's nodes compute from b's values is assumed to be right. If b really computes a wrong dim order, the nodes
 // that read the value and the outputs show it. Values with qparams are dequantized before they are compared,
 // and their errors are in units of the scale.
 //
-// The steps, each in a file of its own:
+// The comparison has these steps, each in a file of its own:
 //
 //   traced_run.h   runs both graphs and records every value
-//   fx_nodes.h     which nodes of a graph belong to which FX node
-//   references.h   the arrays that b's values are compared with
-//   matching.h     the values of b that may be the counterpart of a reference; alignment.h: of their axes
-//   replay.h       runs a's nodes on b's values and chooses the counterpart: local errors
-//   rows.h         the report of each FX node
-//   outputs.h      the outputs
+//   fx_nodes.h     finds the nodes of a graph that belong to an FX node
+//   references.h   collects the arrays with which b's values are compared
+//   matching.h     finds the values of b that may be the counterpart of a reference, and with alignment.h
+//                  the permutations of their axes
+//   replay.h       runs a's nodes on b's values, which decides the counterpart and measures local errors
+//   rows.h         writes the report of each FX node
+//   outputs.h      compares the outputs
 #pragma once
 
 #include <memory>

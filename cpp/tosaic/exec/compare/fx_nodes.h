@@ -1,4 +1,4 @@
-// fx_nodes: the FX nodes of a comparison, and which nodes of a graph belong to each.
+// fx_nodes: the FX nodes of a comparison, and the nodes of a graph that belong to each of them.
 //
 //   reference   conv2d, batch_norm, relu        (in this order)
 //   graph       %c = tosa.conv2d   origins conv2d, batch_norm   ->  batch_norm
@@ -44,7 +44,7 @@ class FxNodes {
   std::unordered_map<std::string, FxId> ids_;
 };
 
-// By FX node: its nodes in the graph, in order.
+// The nodes of a graph that belong to each FX node, in order.
 class NodesOfFx {
  public:
   NodesOfFx(const Graph& graph, const FxNodes& fx);

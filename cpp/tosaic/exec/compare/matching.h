@@ -33,10 +33,10 @@ class Matcher {
   // The nodes of b that belong to the FX node.
   [[nodiscard]] const std::vector<const Node*>& nodes(FxId fx) const { return nodes_.of(fx); }
 
-  // The values of b that belong to the FX node, are the same result (by index) of a node with as many
-  // results, and fit the reference: the shapes align, and a floating-point or quantized reference needs a
-  // float or a value with qparams. The last value comes first. If `result_count` is 0, the node may have any
-  // number of results.
+  // The values of b that may be the counterpart of the reference. They belong to the FX node, and each is the
+  // result of the reference's index, of a node with as many results. Their shapes align with that of the
+  // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
+  // value comes first. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the value's canonical_order, or,
   // if that is not known, the alignment in which the value is nearest to the reference.
@@ -44,7 +44,7 @@ class Matcher {
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;
 
-  // b's value in a's axes. It is dequantized, except if the reference is an integer without qparams.
+  // b's value in a's axes. It is dequantized unless the reference is an integer without qparams.
   [[nodiscard]] Held in_axes(const Match& match, const Reference& reference) const;
   // The unit of the errors of b's value.
   [[nodiscard]] MetricsOptions metrics_options(const Reference& reference, ValueId value) const;

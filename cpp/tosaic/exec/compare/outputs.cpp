@@ -41,8 +41,8 @@ Held logical_output(const TracedRun& run, const RunValues& values, std::uint32_t
 
 bool holds_integers(const ArrayView& view) { return !is_float(view.dtype); }
 
-// The reference's nodes, run from the inputs to the outputs without any value of the other run. They are run
-// when the result is first used.
+// The values of the reference's nodes, run from the inputs to the outputs without any value of the other run.
+// The nodes run when a value is first needed.
 class Carried {
  public:
   Carried(const Graph& graph, const TracedRun& run, std::span<const ArrayView> inputs,

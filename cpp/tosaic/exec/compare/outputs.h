@@ -4,7 +4,6 @@
 // output is brought into a's logical axes.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 

@@ -1,7 +1,5 @@
 #include "tosaic/exec/compare/replay.h"
 
-#include <limits>
-
 #include "tosaic/exec/compare/numbers.h"
 #include "tosaic/ir/attributes.h"
 
@@ -54,8 +52,8 @@ class Replay {
     std::optional<double> share;
   };
 
-  // The first candidate whose share is at most 1. If none is right, the first candidate in its least wrong
-  // alignment. Returns nothing if no candidate can be judged.
+  // The first candidate whose share is at most 1. If there is none, the first candidate, in the alignment in
+  // which it is least wrong. Returns nothing if no candidate can be judged.
   Chosen least_wrong(ValueId value, const std::vector<Match>& candidates) const {
     Chosen best;
     for (const Match& each : candidates) {
@@ -149,7 +147,7 @@ void set_inputs(LocalReference& local, const Graph& graph, const Session& sessio
           {ArrayView::dense(input.initial->bytes().data(), input.initial->dtype, input.initial->shape), {}});
 }
 
-// Double rounding adds 2^30 before a shift of at least 32, i.e. at most 1/4.
+// The error that double rounding adds: it adds 2^30 before a shift of at least 32, so at most 1/4 of a unit.
 double rescale_error(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     const bool twice = (node.op == Op::kRescale && Graph::attrs<RescaleAttrs>(node).rescale.rounding_mode ==

@@ -4,7 +4,8 @@
 //   a     x -> conv -> relu -> linear
 //   b     x -> conv+relu -> r -> linear -> y
 //
-//   relu    a's conv and relu, run on x, against r        linear   a's linear, run on r, against y
+//   relu     compares a's conv and relu, run on x, with r
+//   linear   compares a's linear, run on r, with y
 //
 // Among the values of b that may be the counterpart of a's result, the first that is right is chosen. Later
 // nodes of a run on that value.

@@ -30,7 +30,7 @@ void RowWriter::add(const Reference& reference, const std::map<FxResult, Replaye
     add_row(reference, {matcher_.nearest(reference, candidates), nullptr, {}, {}, {}});
 }
 
-void RowWriter::leave_out(FxId fx, const std::string& reason) {
+void RowWriter::add_unmatched(FxId fx, const std::string& reason) {
   out_.unmatched.push_back({fx_.name(fx), reason});
 }
 

@@ -1,4 +1,4 @@
-// rows: what a comparison reports about each FX node.
+// rows: writes what a comparison reports about each FX node.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class RowWriter {
   // Matcher::nearest chooses. If no value fits, no row is added and the reference is reported as unmatched.
   void add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed);
   // Reports an FX node that is not compared.
-  void leave_out(FxId fx, const std::string& reason);
+  void add_unmatched(FxId fx, const std::string& reason);
   [[nodiscard]] report::Comparison finish() && { return std::move(out_); }
 
  private:

@@ -14,7 +14,7 @@ template <class To, class From>
   return __builtin_bit_cast(To, from);
 }
 
-// The types of array elements that are no C++ arithmetic type.
+// The array elements whose types are no C++ arithmetic types.
 struct Bool {
   std::uint8_t value;
 };

@@ -26,8 +26,8 @@ struct Taps {
   TapRange d, h, w;
 };
 
-// A vector of the image minus the zero point, as the factor of add_product(): all lanes, or the first
-// `count`.
+// A vector of the image minus the zero point, as the factor of add_product(). It has all lanes, or only the
+// first `count`.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> image_at(const T* at, T) {
   return load(at);

@@ -1,8 +1,8 @@
-// Depthwise convolution: what each instruction set provides.
+// Depthwise convolution: the loops that each instruction set provides.
 //
-// Channels last: vectors are along the channels. Channels first: the padded image of one channel is split
-// into phase planes, one per position modulo the strides. All planes have the same pitch, so that every tap
-// reads its plane at a constant offset.
+// With channels last, vectors are along the channels. With channels first, the padded image of one channel is
+// split into phase planes, one per position modulo the strides. All planes have the same pitch, so that every
+// tap reads its plane at a constant offset.
 //
 // Integers of 8 bits are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight
 // of each pair is zero.

@@ -167,7 +167,8 @@ struct AddScaled {
   std::uint64_t int_alpha;
 };
 
-// The larger or the smaller operand. If one operand is NaN: NaN, or with kNumbers the other operand.
+// The larger or the smaller operand. If one operand is NaN, the result is NaN or, with kNumbers, the other
+// operand.
 template <bool kLarger, bool kNumbers>
 struct Extremum : Stateless {
   using Stateless::Stateless;
@@ -205,7 +206,7 @@ TOSAIC_PREDICATE(LogicalXor, (a != T{}) != (b != T{}))
 
 // ---- floats ----
 
-// Computed in double and rounded once.
+// Unary functions that are computed in double and rounded once.
 #define TOSAIC_UNARY(Name, expression)           \
   struct Name : Stateless {                      \
     using Stateless::Stateless;                  \
@@ -424,7 +425,7 @@ struct MulShift {
   }
   int64_t shift, half;
 };
-// Divisors are not zero. The quotient of the least integer and -1 wraps.
+// The caller checks that divisors are not zero. The quotient of the least integer and -1 wraps.
 template <class T>
 [[gnu::always_inline]] inline T quotient(T a, T b) {
   return b == -1 ? static_cast<T>(0u - raw(a)) : a / b;
@@ -445,7 +446,7 @@ struct DivFloorInteger : Stateless {
     return remainder != 0 && (remainder < 0) != (b < 0) ? q - 1 : q;
   }
 };
-// A negative exponent truncates the power to an integer: 0 unless the base is 1 or -1.
+// A negative exponent has a power that is no integer. It is truncated, so it is 0 unless the base is 1 or -1.
 struct PowInteger : Stateless {
   using Stateless::Stateless;
   template <class T>

@@ -1,6 +1,6 @@
-// The register tile: up to kRows x 2 vectors of C stay in registers during the loop over depth. Each step
-// loads two vectors of B and broadcasts one element of every row of A. The rows of a block are spread evenly
-// over its tiles, so a tile has few rows only if the block has few.
+// The loops of matrix products work on register tiles: up to kRows x 2 vectors of C stay in registers during
+// the loop over depth. Each step loads two vectors of B and broadcasts one element of every row of A. The
+// rows of a block are spread evenly over its tiles, so a tile has few rows only if the block has few.
 #include "tosaic/kernels/isa/gemm.h"
 
 #include "tosaic/kernels/isa/multiply.h"
@@ -196,7 +196,7 @@ template <class T>
   copy(to, from, count);
 }
 
-// Widens kCount elements at a time. `count` is at least kCount; if it is no multiple of kCount, the last
+// Widens kCount elements at a time. `count` is at least kCount. If it is no multiple of kCount, the last
 // vector overlaps the one before.
 template <Index kCount>
 [[gnu::always_inline]] inline void widen_by(std::int16_t* to, const std::int8_t* from,
@@ -341,8 +341,8 @@ void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index 
 }
 #endif
 
-// Transposes a square of lanes x lanes: log2(lanes) times, it interleaves the upper half of the rows with the
-// lower half.
+// Transposes a square of lanes x lanes elements. Each of log2(lanes) rounds interleaves the upper half of the
+// rows with the lower half.
 template <class T>
 [[gnu::always_inline]] inline void transpose_square(const T* from, Index from_stride, T* to,
                                                     Index to_stride) {
@@ -379,8 +379,8 @@ void transpose(const T* from, Index from_stride, Index rows, Index cols, T* to, 
     for (Index j = 0; j < cols; ++j) to[j * to_stride + i] = from[i * from_stride + j];
 }
 
-// Calls pack_panel(j, valid, width, panel) for each panel: it holds columns [j, j + valid) of B, and zeros up
-// to its width.
+// Calls pack_panel(j, valid, width, panel) for each panel. The panel holds columns [j, j + valid) of B, and
+// zeros up to its width.
 template <class T, class F>
 [[gnu::always_inline]] inline void pack_panels(Index depth, Index cols, T* panels, F pack_panel) {
   for (Index j = 0; j < cols; j += 2 * kLanes<Sum<T>>) {

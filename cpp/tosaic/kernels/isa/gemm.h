@@ -1,12 +1,13 @@
-// Matrix products of blocks that fit the caches: what each instruction set provides to contraction kernels.
+// Matrix products of blocks that fit the caches: the loops that each instruction set provides to contraction
+// kernels.
 //
 //   C[rows x cols] (+)= A[rows x depth] * B[depth x cols]       vectors are along the columns
 //
-// A block of A has rows `a_stride` apart, with adjacent elements: it is a part of the operand itself, or
-// gathered rows or image patches of it. B is packed in panels of `panel` columns. Panel p starts at element
-// p * panel * panel_depth. It is an array [panel_depth][width], where width is `panel`, or `lanes` for a last
-// panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order
-// of depth.
+// The rows of a block of A are `a_stride` apart, and their elements are adjacent. The block is a part of the
+// operand itself, or of gathered rows or image patches. B is packed in panels of `panel` columns. Panel p
+// starts at element p * panel * panel_depth. It is an array [panel_depth][width], where width is `panel`, or
+// `lanes` for a last panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C
+// is summed in order of depth.
 //
 // Integers of 8 bits are multiplied as pairs of 16 bits, because there are instructions for such pairs.
 // Gathering subtracts the zero point and widens the elements of A to 16 bits. A panel is an array
@@ -20,8 +21,8 @@
 
 namespace tosaic::kernels {
 
-// For a contraction that multiplies T: the type of the elements of the left operand, the type of the sums,
-// and how many elements of depth one step multiplies.
+// For a contraction that multiplies elements of T: the type of the elements of the left operand, the type of
+// the sums, and the number of elements of depth that one step multiplies.
 template <class T>
 struct Arithmetic {
   using Source = T;
@@ -65,9 +66,10 @@ struct GemmBlock {
   Sum<T> low = 0, high = 0;
 };
 
-// Image patches as rows of A, channels last. A row is an output position (batch, d, h, w); the depth is (tap
-// d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate o * step +
-// offset[t]: the element there minus the zero point, or zero outside the image.
+// Image patches as rows of A, channels last. A row is an output position (batch, d, h, w), and the depth is
+// (tap d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate o *
+// step + offset[t]. It reads the element minus the zero point, or zero if the coordinate is outside the
+// image.
 template <class T>
 struct Patches {
   const Source<T>* input = nullptr;  // points to the first channel of the group

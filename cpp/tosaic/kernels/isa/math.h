@@ -41,13 +41,13 @@ template <int kCount>
   return value;
 }
 
-// The parts of e^x. Let x = n * ln2 + r with an integer n and |r| <= ln2 / 2: then scale = 2^n and expm1 =
+// The parts of e^x. Let x = n * ln2 + r with an integer n and |r| <= ln2 / 2. Then scale = 2^n and expm1 =
 // e^r - 1.
 struct ExpParts {
   double scale, expm1;
 };
 
-// Polynomial for (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. Requires |x| <= 709.
+// The polynomial approximates (e^r - 1) / r on |r| <= ln2 / 2: 5.2e-12. Requires |x| <= 709.
 [[gnu::always_inline]] inline ExpParts exp_parts(double x) {
   constexpr double kCoefficients[] = {0.999999999995509,      0.4999999999995511,    0.16666666786308587,
                                       0.04166666678626573,    0.008333283538708528,  0.0013888839110572009,
@@ -74,8 +74,9 @@ struct ExpParts {
   return with_sign(parts.scale * parts.expm1 + (parts.scale - 1.0), x);
 }
 
-// log(x), for a positive normal double x = 2^e * m with sqrt(1/2) <= m < sqrt(2). Let s = (m - 1) / (m + 1):
-// then log(m) = 2 * atanh(s). Polynomial for (2 * atanh(s) / s - 2) / s^2 on s^2 <= 0.0295: 7e-16.
+// log(x), for a positive normal double x = 2^e * m with sqrt(1/2) <= m < sqrt(2). Let s = (m - 1) / (m + 1).
+// Then log(m) = 2 * atanh(s). The polynomial approximates (2 * atanh(s) / s - 2) / s^2 on s^2 <= 0.0295:
+// 7e-16.
 [[gnu::always_inline]] inline double log_of_positive(double x) {
   constexpr double kCoefficients[] = {0.6666666666666208,  0.400000000112122,   0.2857142413651635,
                                       0.22222862476849542, 0.18140185202493248, 0.166219470901774};
@@ -97,8 +98,8 @@ struct ExpParts {
 }
 
 // sin(x + quarter * pi / 2) for |x| <= kTrigonometricLimit. x = n * pi / 2 + r, with pi / 2 in two parts of
-// 33 and 53 bits. Polynomials on |r| <= pi / 4: (sin r - r) / r^3: 1.9e-14; (cos r - 1 + r^2 / 2) / r^4:
-// 1.1e-15.
+// 33 and 53 bits. The polynomials on |r| <= pi / 4 approximate (sin r - r) / r^3: 1.9e-14; and (cos r - 1 +
+// r^2 / 2) / r^4: 1.1e-15.
 inline constexpr double kTrigonometricLimit = 1e5;
 [[gnu::always_inline]] inline double sin_of(double x, std::uint64_t quarter) {
   constexpr double kSin[] = {-0.16666666666663885, 0.008333333331078323, -0.00019841266916110632,
@@ -125,8 +126,8 @@ inline constexpr double kTrigonometricLimit = 1e5;
 
 [[gnu::always_inline]] inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
 
-// erf(x). Polynomial for erf(x) / x in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond |x| = 4, erf(x) is 1 or
-// -1 as a float.
+// erf(x). The polynomial approximates erf(x) / x in t = x^2 / 8 - 1 on |x| <= 4: 1.3e-11. Beyond |x| = 4,
+// erf(x) is 1 or -1 as a float.
 [[gnu::always_inline]] inline double erf_of(double x) {
   constexpr double kCoefficients[] = {0.35353099564340495,    -0.1765762332142376,    0.13167511686631903,
                                       -0.1077104489095233,    0.0902089961907006,     -0.07472772837517466,
@@ -140,9 +141,9 @@ inline constexpr double kTrigonometricLimit = 1e5;
   return bounded * polynomial(kCoefficients, bounded * bounded * 0.125 - 1.0);
 }
 
-// The normal distribution function, with a small relative error also in the left tail. It is erfc(z) / 2
-// there, for z = |x| / sqrt(2), and erfc(z) = e^(-z^2) * erfcx(z). erfcx(z) * (z + 3) as a polynomial in
-// t = (z - 3) / (z + 3) on 0 <= z <= 12: 2.6e-12.
+// The normal distribution function, whose relative error is small also in the left tail. There it is erfc(z)
+// / 2 with z = |x| / sqrt(2), and erfc(z) = e^(-z^2) * erfcx(z). The polynomial approximates erfcx(z) * (z +
+// 3) in t = (z - 3) / (z + 3) on 0 <= z <= 12: 2.6e-12.
 [[gnu::always_inline]] inline double normal_distribution(double x) {
   constexpr double kCoefficients[] = {1.0740069070872948,      -0.8833944531967377,    0.5902283572916683,
                                       -0.31046726014232084,    0.11952775636322333,    -0.026827269144522187,

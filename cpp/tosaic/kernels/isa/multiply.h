@@ -1,5 +1,5 @@
-// One step of a contraction: a vector of the right operand times an element, or a pair of elements, of the
-// left one is added to a vector of sums. Included by the files of kernels/isa/ only.
+// One step of a contraction: a vector of the right operand times an element of the left one (or times a pair
+// of elements) is added to a vector of sums. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"

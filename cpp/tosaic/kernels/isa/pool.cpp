@@ -10,7 +10,7 @@ using Index = std::int64_t;
 template <class T>
 inline constexpr bool kIsFloat = std::is_same_v<T, float>;
 
-// The type that elements of T are pooled in.
+// The type in which elements of T are pooled.
 template <class T, Pooling P>
 using Pooled = std::conditional_t<P == Pooling::kSum && !kIsFloat<T>, std::int32_t, T>;
 

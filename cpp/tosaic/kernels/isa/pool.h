@@ -1,8 +1,7 @@
-// Pooling with channels last and vectors along the channels: what each instruction set provides.
+// Pooling with channels last and vectors along the channels: the loops that each instruction set provides.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "tosaic/kernels/kernel.h"
 

@@ -1,6 +1,6 @@
-// Reduction loops. Along a block, kLanes accumulators run side by side; at the end, the upper half of the
-// lanes is merged into the lower half until one is left. The order depends on the length only, not on the
-// instruction set.
+// Reduction loops. Along a block, kLanes accumulators run side by side. At the end they are merged by halves:
+// each accumulator of the upper half is merged into one of the lower half, until one is left. So the order of
+// additions depends on the length only, not on the instruction set.
 #include "tosaic/kernels/reduce_block.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {

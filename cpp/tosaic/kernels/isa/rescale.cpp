@@ -1,9 +1,10 @@
 // RESCALE on blocks, equal to apply_scale() of ir/apply_scale.h on every value for which it is defined.
 //
 // Products need 64 bits, so a vector of 32-bit values has two vectors of products: of its even lanes and of
-// its odd lanes. The multiplication reads the low half of each 64-bit lane; odd lanes are shifted there
-// first. A shift and an or interleave the two results again. AVX2 has only a logical shift of 64-bit lanes:
-// adding a bias of 2^63 makes the sums non-negative, and the shifted bias is subtracted after the shift.
+// its odd lanes. The multiplication reads the low half of each 64-bit lane, so odd lanes are first shifted
+// there. At the end, a shift and a bitwise or interleave the two vectors of results. AVX2 has only a logical
+// shift of 64-bit lanes, so a bias of 2^63 makes the sums non-negative, and the shifted bias is subtracted
+// after the shift.
 #include "tosaic/kernels/isa/rescale.h"
 
 #include "tosaic/kernels/isa/vector.h"
@@ -90,7 +91,7 @@ struct Entries {
   [[gnu::always_inline]] Vector<T> operator[](Index i) const { return kUniform ? only : load(table + i); }
 };
 
-// Zero points and bounds, in all lanes.
+// The zero points and bounds, each in all lanes of a vector.
 struct Limits {
   V32 input_zp, output_zp, min, max;
 };

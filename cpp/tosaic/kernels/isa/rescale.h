@@ -1,4 +1,4 @@
-// Blocks of RESCALE with 32-bit results: what each instruction set provides.
+// RESCALE of blocks with 32-bit results: the loops that each instruction set provides.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 namespace tosaic::kernels {
 
 // The parameters of the elements of a block. T is the type of its values: i32, or i64 for i48 (with 16-bit
-// multipliers). The tables have one entry per element and kRescalePadding further entries. If `uniform` is
-// true, they have one entry for all elements, and kRescalePadding further ones.
+// multipliers). The tables have one entry per element or, if `uniform` is true, one entry for all elements.
+// kRescalePadding further entries follow.
 template <class T>
 struct RescaleTables {
   const std::int32_t* multiplier = nullptr;

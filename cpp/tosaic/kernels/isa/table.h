@@ -1,4 +1,4 @@
-// TABLE of 16-bit values: what each instruction set provides.
+// TABLE of 16-bit values: the loop that each instruction set provides.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Transposition of square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
-// shuffles: a round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
+// Transposes square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
+// shuffles. A round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
 // of rows, so that the cache lines of source and target stay in the first-level cache. The elements outside
 // whole tiles are copied one by one.
 #include "tosaic/kernels/transpose_block.h"

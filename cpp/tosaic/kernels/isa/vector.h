@@ -1,7 +1,7 @@
-// The vectors of this instruction set: GCC/Clang vector extensions, so that one source serves SSE, NEON, AVX2
-// and AVX-512. Included by the files of kernels/isa/ only. Those files must not call library templates: the
-// linker might use their instantiation, compiled for this instruction set, in code that runs on older
-// machines.
+// The vectors of this instruction set. They are vector extensions of GCC and Clang, so that one source serves
+// SSE, NEON, AVX2 and AVX-512. Only files of kernels/isa/ include this header. Those files must not call
+// library templates: the linker might use their instantiation, compiled for this instruction set, in code
+// that runs on older machines.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ template <class T>
   return value - Vector<T>{};  // one instruction, unlike setting each lane
 }
 
-// NaN stays NaN.
+// The larger or smaller operand of each lane. NaN stays NaN.
 template <class T>
 [[gnu::always_inline]] inline Vector<T> clamp(Vector<T> value, Vector<T> low, Vector<T> high) {
   value = value < low ? low : value;

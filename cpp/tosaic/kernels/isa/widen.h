@@ -1,5 +1,5 @@
-// Loads narrow integers into vectors of wider ones. Included by the files of kernels/isa/ only. GCC compiles
-// a conversion to four times the size element by element, so load_widened() uses intrinsics.
+// Loads narrow integers into vectors of wider ones. Only files of kernels/isa/ include this header. GCC
+// compiles a conversion to four times the size element by element, so load_widened() uses intrinsics.
 #pragma once
 
 #include "tosaic/kernels/isa/vector.h"

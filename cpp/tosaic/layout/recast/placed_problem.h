@@ -1,4 +1,4 @@
-// placed_problem: the choice of a placement for each node, stated as a problem for the solver.
+// placed_problem: states the choice of a placement for each node as a problem for the solver.
 //
 // The variables are the nodes, the inputs, the outputs, and one extra variable with a single state. The extra
 // variable makes one tensor for each node that may be recast (compute in another shape, recast.h). A

@@ -64,9 +64,9 @@ class RecastReader {
     throw InternalError({.where = "layout", .what = "a value that nobody makes"});
   }
 
-  // A value between a reader and the data that it reads through views: the placement in which it is wanted,
-  // and the one in which the data is made. `made` is none as long as it is not known, or if the result of a
-  // permute cannot have that placement without a move.
+  // A value between a reader and the data that it reads through views. It has the placement in which the
+  // value is wanted, and the one in which the data is made. `made` is none as long as it is not known, or if
+  // the result of a permute cannot have that placement without a move.
   struct Seen {
     ValueId value;
     PlacementId wanted;

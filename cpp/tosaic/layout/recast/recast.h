@@ -15,8 +15,8 @@
 // saves something. The result lists the cuts (row-major strides, placement.h) that each new shape must have;
 // the caller chooses a shape that has them.
 //
-//   shapes.h           in which shapes may a node compute?
-//   placed_options.h   in which placements may it compute?
+//   shapes.h           the shapes in which a node may compute
+//   placed_options.h   the placements in which a node may compute
 //   placed_problem.h   the choice of a placement for each node, as a problem for the solver
 //   recast.cpp         the solution, read as recasts
 #pragma once

@@ -1,4 +1,4 @@
-// shapes: in which shapes an elementwise operator may compute.
+// shapes: the shapes in which an elementwise operator may compute.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,15 @@ namespace tosaic::layout {
 // two or more elements, has an operand of the result's shape that is not a constant, and neither the result
 // nor any operand that is not a constant has per-channel qparams or a dtype that cannot be transposed.
 [[nodiscard]] bool can_be_recast(const Graph& graph, const Node& node, const target::LayoutNeeds& needs);
-// The node is to compute in another shape, with its result stored in `placement`. Returns the cuts
-// (placement.h: row-major strides) that such a shape must have. Returns nothing if there is no such shape.
+// The cuts (row-major strides, placement.h) that a shape must have so that the node can compute in it, with
+// its result stored in `placement`. Returns nothing if there is no such shape.
 [[nodiscard]] std::optional<Cuts> needed_cuts(const Graph& graph, const Node& node,
                                               const Placement& placement);
 
 // For each axis of the result: true if the operand has that axis and is not broadcast along it.
 [[nodiscard]] SmallVector<bool, 8> has_axes(const Shape& operand, const Shape& result);
-// The axis of `shape` that contains `stride`. With s the row-major stride of the axis and n its extent, which
-// is not 1: s <= `stride` < s * n.
+// The axis of `shape` that contains `stride`: s <= `stride` < s * n, where s is the row-major stride of the
+// axis and n its extent, which is not 1.
 [[nodiscard]] std::size_t axis_with(const Shape& shape, std::int64_t stride);
 
 [[nodiscard]] inline const Shape& shape_of(const Graph& graph, ValueId value) {
@@ -31,7 +31,7 @@ namespace tosaic::layout {
 [[nodiscard]] inline bool is_constant(const Graph& graph, ValueId value) {
   return graph.value(value).kind == ValueKind::kConstant;
 }
-// The entries of a table are a list, which does not depend on the shape.
+// True if the operand is a table. Its entries are a list, which does not depend on the shape.
 [[nodiscard]] inline bool is_table(const Node& node, std::size_t operand) {
   return node.op == Op::kTosaTable && operand == 1;
 }

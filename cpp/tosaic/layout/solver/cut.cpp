@@ -10,8 +10,8 @@
 namespace tosaic::layout {
 namespace {
 
-// Union-find over variables: which ones must be flipped alike and which ones differently. A set whose
-// requirements contradict each other is broken.
+// Union-find over variables. It records which variables must be flipped alike and which differently. A set
+// whose requirements contradict each other is broken.
 class Flips {
  public:
   explicit Flips(std::size_t size) : parent_(size), flip_(size, 0), broken_(size, 0) {
@@ -104,8 +104,8 @@ class Cutter {
     factors_.split_table(f, std::array<Cost, 4>{table[0], table[2], 0, table[1] - table[0]});
   }
 
-  // The side of a state of v: 1 for the source, 0 for the sink. The same formula returns the state that is
-  // on side `of`.
+  // The side of a state of v: 1 for the source, 0 for the sink. The same formula returns the state of v that
+  // is on side `of`.
   [[nodiscard]] std::uint32_t side(VariableId v, std::uint32_t of) const {
     return of ^ flips_.flip(v) ^ turned_;
   }

@@ -1,4 +1,4 @@
-// cut: solves what is left of the problem exactly by a minimum cut, where that is possible.
+// cut: solves the rest of the problem exactly by a minimum cut, where that is possible.
 //
 // Each variable has two states, one on the side of the source and one on the side of the sink. The transpose
 // of a tensor to one order is paid if some reader is on one side and the producer is on the other:
@@ -7,11 +7,11 @@
 //             >- z --weight-> producer weight is cut if the producer is on the side of the sink: once, even
 //   reader2 -/                         if both readers pull.
 //
-// The term may also be the mirror image, with all arcs reversed. Which state of a variable is on which side
-// is chosen ("flip") so that in each term the states in which the readers read the order are on one side, and
-// the states in which the producer lacks it are on the other. Only variables of one term or table restrict
-// each other's flips. So each connected component either has such flips or does not. A table over two
-// variables restricts its flips so that being on different sides is what costs.
+// The term may also be the mirror image, with all arcs reversed. A flip decides which state of a variable is
+// on which side. Flips are chosen so that, in each term, the states in which the readers read the order are
+// on one side, and the states in which the producer lacks it are on the other. Only variables of one term or
+// table restrict each other's flips. So each connected component either has such flips or does not. A table
+// over two variables restricts its flips so that the cost arises when the variables are on different sides.
 #pragma once
 
 #include "tosaic/layout/solver/factors.h"

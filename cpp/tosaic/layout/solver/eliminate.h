@@ -1,7 +1,7 @@
-// eliminate: minimises out variables one after another, those that leave the smallest tables first.
+// eliminate: minimises out variables one after another. Variables that leave the smallest tables come first.
 //
 //   a - b - c, a - c, c - d      b depends on a and c: the minimum over b is a table over (a, c), next to the
-//                                factor that is already between a and c. Next are a, then c, then d.
+//                                factor that is already between a and c. Then a, c and d follow.
 //
 // The elimination is exact as long as all factors of a variable are added up in one table. If variables with
 // at most two neighbours are eliminated, chains and series-parallel graphs disappear altogether.

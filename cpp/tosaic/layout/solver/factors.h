@@ -1,8 +1,8 @@
 // factors: the cost function while the solver takes it apart, and the certificate of each step.
 //
-// The sum of the constant, the unary costs and the factors that are alive is a function of the variables
-// that are not minimised out yet. This function is the minimum of the cost over all other variables (or a
-// lower bound of that, once a step lost something). Every change is recorded in the certificate, which
+// The sum of the constant, the unary costs and the factors that are alive is a function of the variables that
+// are not minimised out yet. This function is the minimum of the cost over all other variables. Once a step
+// has lost something, it is a lower bound of that minimum. Every change is recorded in the certificate, which
 // numbers factors and variables as this class does.
 #pragma once
 
@@ -94,7 +94,7 @@ class Factors {
   Certificate certificate_;
 };
 
-// On the way, unlinks the factors of v that are no longer alive.
+// Also unlinks the factors of v that are no longer alive.
 template <class Visit>
 void Factors::for_each_of(VariableId v, Visit visit) {
   for (std::uint32_t* at = &head_[v]; *at != kEnd;) {

@@ -1,7 +1,6 @@
 #include "tosaic/layout/solver/max_flow.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace tosaic::layout {
 namespace {

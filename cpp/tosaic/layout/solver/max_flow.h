@@ -1,4 +1,5 @@
-// max_flow: maximum flow in graphs whose nodes may each be fed by the source or drained by the sink.
+// max_flow: computes the maximum flow in graphs whose nodes may each be fed by the source or drained by the
+// sink.
 //
 // Two trees of arcs with room (residual capacity) grow, one from the nodes that the source feeds, and one
 // towards the nodes that the sink drains. Where the trees touch, the path from source to sink is filled
@@ -26,14 +27,14 @@ class MaxFlow {
   // infinite capacity, use the sum of all others.
   std::uint32_t add_arc(std::uint32_t from, std::uint32_t to, Amount capacity);
   // Adds an arc from the source to the node, or from the node to the sink if the amount is negative. Amounts
-  // of one node are added up: flow from the source through this node directly to the sink does not count.
+  // of one node are added up, so flow from the source through this node directly to the sink does not count.
   void feed(std::uint32_t node, Amount amount) { nodes_[node].excess += amount; }
 
-  // Returns the flow from source to sink. Call once per graph.
+  // Returns the flow from source to sink. The function may be called once per graph.
   Amount solve();
   [[nodiscard]] Amount flow(std::uint32_t arc) const { return arcs_[2 * arc + 1].room; }
-  // After solve(), by node: 1 on the side of the source, of the minimum cut with the fewest nodes on that
-  // side.
+  // After solve(), by node: 1 if the node is on the side of the source. The cut is the minimum cut with the
+  // fewest nodes on that side.
   [[nodiscard]] std::vector<char> source_side() const;
 
  private:

@@ -9,8 +9,8 @@
 namespace tosaic::layout {
 namespace {
 
-// Before variables are minimised out, terms are opened that have at least kManyVariables variables, or more
-// than two variables and a table of more than kManyEntries entries.
+// Terms are opened before variables are minimised out, if they have at least kManyVariables variables, or
+// more than two variables and a table of more than kManyEntries entries.
 constexpr std::size_t kManyVariables = 4;
 constexpr std::size_t kManyEntries = 256;
 
@@ -54,7 +54,8 @@ Attempt attempt(const Problem& problem, std::size_t widest) {
   return out;
 }
 
-// Chooses about half of the variables, a different half in each round. The choice is deterministic.
+// Chooses about half of the variables at random, a different half in each round. The same arguments have the
+// same result.
 bool held_by_lot(VariableId v, std::uint32_t round) {
   std::uint64_t bits = (std::uint64_t{round} << 32 | v) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ bits >> 29) * 0xbf58476d1ce4e5b9u;

@@ -1,17 +1,17 @@
 // solver: chooses a state for each variable so that the cost is least, and proves it. It knows no graphs.
 //
-// The problem. Each variable is in one of a few states. (In a layout plan, a variable is a node or a graph
-// input or output, and its states are its layout options.) The state of a tensor's producer determines the
-// order in which the tensor is made. The state of each reader determines the order in which that reader
-// reads the tensor. For each order that is read and is not the one in which the tensor is made, the tensor
-// is transposed once, however many readers want that order:
+// A problem has variables and tensors. Each variable is in one of a few states. In a layout plan, a variable
+// is a node or a graph input or output, and its states are its layout options. The state of a tensor's
+// producer determines the order in which the tensor is made. The state of each reader determines the order in
+// which that reader reads the tensor. The tensor is transposed once for each order that is read and in which
+// it is not made, however many readers want that order:
 //
 //   cost(states) = sum over tensors of weight * (number of distinct orders that are read and not made)
 //
 // Orders are numbered per tensor, from 0. Orders that are the same in memory have one number. A variable may
 // appear in one tensor several times, as producer and as reader.
 //
-// The steps of `solve`:
+// `solve` works in these steps:
 //
 //   1. Costs that depend on one variable or on none are set aside. The other costs form connected components
 //      (terms.h).
@@ -158,7 +158,7 @@ struct Solution {
   std::vector<std::uint32_t> state;  // the chosen state of each variable
   Cost cost = 0;
   Certificate certificate;
-  // No assignment costs less by more than this. 0: the cost is proven to be minimal.
+  // No assignment costs less by more than this. If it is 0, the cost is proven to be minimal.
   [[nodiscard]] Cost gap() const { return cost - certificate.bound; }
 };
 

@@ -1,4 +1,4 @@
-// common-subexpressions: value numbering front to back.
+// common-subexpressions: numbers the values from front to back, and merges nodes that compute the same.
 //
 //   %a = exp(%x)  %b = exp(%x)  %c = add(%a, %b)      ->      %a = exp(%x)  %c = add(%a, %a)
 //

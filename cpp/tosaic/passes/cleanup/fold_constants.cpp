@@ -1,4 +1,4 @@
-// fold-constants: computes once, at compile time, what depends on no input.
+// fold-constants: computes at compile time every node that depends on no input.
 //
 //   %i = arange(){...}  %j = unsqueeze(%i)  %m = le(%i, %j)      ->      constant %m: bool[32,32]
 //
@@ -19,8 +19,8 @@
 //   cos(mul(dequantize(%a), dequantize(%b)))    ->   constant: f32
 //   permute(dequantize(%weight))                     stays: integer operators read the integers of %weight
 //
-// Not folded: foreign nodes, nodes with regions or variables, and nodes over constants whose data is not
-// bound (a text form read without its weights). A folded value that only folded nodes read adds no constant
+// Foreign nodes, nodes with regions or variables, and nodes over constants whose data is not bound (a text
+// form read without its weights) are not folded. A folded value that only folded nodes read adds no constant
 // to the graph.
 
 #include <algorithm>
@@ -129,7 +129,7 @@ class Folding {
                : nullptr;
   }
 
-  // `value` is a broadcast constant, and `user` a node that is not folded. True if the node has the same
+  // `value` is a broadcast constant, and `user` is a node that is not folded. True if the node has the same
   // result without the broadcast, because another operand, which is not constant, has the whole shape.
   [[nodiscard]] bool broadcasts(const Node& user, ValueId value) const {
     if (user.op == Op::kSdpa) return true;  // the mask broadcasts
@@ -207,13 +207,9 @@ class Folding {
   }
 
   [[nodiscard]] ConstantRef made(ValueId result, Storage storage) const {
-    auto out = std::make_shared<Constant>();
-    out->name = graph_.value(result).name;
-    out->kind = ConstantKind::kFolded;
-    out->dtype = graph_.type(result).dtype;
-    out->shape = graph_.type(result).shape;
-    out->storage = std::move(storage);
-    return out;
+    const TensorType& type = graph_.type(result);
+    return constant_over(graph_.value(result).name, ConstantKind::kFolded, type.dtype, type.shape,
+                         std::move(storage));
   }
 
   // The integers of a quantize node over a float constant. Numbers beyond 32 bits saturate.

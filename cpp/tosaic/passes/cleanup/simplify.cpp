@@ -1,4 +1,4 @@
-// simplify: removes and merges nodes. Each function is one rule; the rules are applied front to back until
+// simplify: removes and merges nodes. Each function is one rule. The rules are applied front to back until
 // none matches.
 //
 //   clone(x)                ->  x                   reshape(reshape(x))   ->  reshape(x)
@@ -35,7 +35,7 @@ struct Site {
   [[nodiscard]] bool same_type(std::size_t i) const {
     return operand_type(i).dtype == result_type().dtype && operand_type(i).shape == result_type().shape;
   }
-  // Replaces the node by its operand i. False if the types or dim orders differ.
+  // Replaces the node by its operand i. Returns false if the types or dim orders differ.
   [[nodiscard]] bool forward(std::size_t i) {
     if (!same_type(i) || !(operand_type(i).order == result_type().order)) return false;
     static_cast<void>(rewriter.begin_output(node));
@@ -62,7 +62,8 @@ bool is_zero(const Dims& dims) {
   return std::all_of(dims.begin(), dims.end(), [](auto v) { return v == 0; });
 }
 
-// Conditions for a node whose operand 0 has the type of the result: true if the node changes no element.
+// The functions below are conditions for a node whose operand 0 has the type of the result. They are true if
+// the node changes no element.
 bool always(const Site& /*site*/) { return true; }
 bool has_elements(const Site& site) { return num_elements(site.result_type().shape) > 0; }
 bool has_no_axes(const Site& site) { return Graph::attrs<AxesAttrs>(site.node).axes.empty(); }

@@ -1,4 +1,4 @@
-// decompose: expands composite operators into operators that a TOSA target has a counterpart for.
+// decompose: expands composite operators into operators for which a TOSA target has a counterpart.
 //
 //   softmax     ->  amax, sub, exp, sum, reciprocal, mul
 //   layer_norm  ->  mean, sub, mul, mean, rsqrt, mul, add
@@ -6,8 +6,8 @@
 //   addmm       ->  linear
 //
 // The expansions are in expand_*.cpp. An operator that TOSA has stays, unless its ranks, dtypes or attributes
-// are beyond TOSA's operator: dilated and 3-d pools, 1-d convolutions, integer matrix products, resizes that
-// RESIZE does not compute exactly.
+// are beyond TOSA's operator. Dilated and 3-d pools, 1-d convolutions, integer matrix products, and resizes
+// that RESIZE does not compute exactly are beyond it.
 
 #include <algorithm>
 
@@ -66,8 +66,8 @@ bool has_float_result(const Graph& graph, const Node& node) {
   return is_float(graph.type(graph.result(node)).dtype);
 }
 
-// How a node is expanded: by a function with one result or with several, and at which width. The node stays
-// if both functions are null.
+// How a node is expanded: by a function with one result or by one with several, and at which width. If both
+// functions are null, the node stays.
 struct Rule {
   Expansion one = nullptr;
   MultiExpansion all = nullptr;

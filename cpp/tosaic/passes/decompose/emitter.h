@@ -1,7 +1,6 @@
-// Emitter: helper functions for the nodes that a decomposition emits in place of one node.
+// Emitter: functions that emit the nodes of an expansion in place of one node.
 #pragma once
 
-#include <initializer_list>
 #include <vector>
 
 #include "tosaic/ir/rewriter.h"

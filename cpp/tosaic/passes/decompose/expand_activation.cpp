@@ -1,4 +1,4 @@
-// expand_activation: activations in terms of erf, tanh, sigmoid, clamp, maximum and where. The formulas are
+// expand_activation: expresses activations by erf, tanh, sigmoid, clamp, maximum and where. The formulas are
 // those in the documentation of torch.nn.functional.
 
 #include <cmath>

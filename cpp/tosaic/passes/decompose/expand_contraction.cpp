@@ -1,8 +1,6 @@
 // expand_contraction: brings contractions, pools and resizes to the forms that TOSA has: linear layers, 2-d
 // convolutions, 2-d pools and lookups of elements.
 
-#include <algorithm>
-
 #include "tosaic/passes/decompose/expansions.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/resize_axis.h"
@@ -28,8 +26,8 @@ ValueId expand_matmul_by_constant(Emitter& e) {
   return e.emit(Op::kLinear, NoAttrs{}, {e.operand(0), e.permute(e.operand(1), {1, 0}), ValueId()});
 }
 
-// A 1-d convolution of (N, C, L) runs as a 2-d one of (N, C, 1, L). Unbatched convolutions, 1-d to 3-d, get a
-// batch axis.
+// A 1-d convolution of (N, C, L) runs as a 2-d one of (N, C, 1, L). An unbatched convolution of 1 to 3
+// dimensions gets a batch axis.
 ValueId expand_conv1d(Emitter& e) {
   ConvAttrs attrs = e.attrs<ConvAttrs>();
   Shape x = e.type(e.operand(0)).shape, w = e.type(e.operand(1)).shape;

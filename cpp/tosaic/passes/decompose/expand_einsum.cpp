@@ -1,11 +1,11 @@
-// expand_einsum: combines the operands of an einsum one after the other, in terms of slices, sums, products
-// and matmuls.
+// expand_einsum: combines the operands of an einsum one after the other, by slices, sums, products and
+// matmuls.
 //
-//   a letter twice in a term       the diagonal: both axes become one, which is sliced with step n + 1
-//   letters of this term only      a sum over their axes, if the result lacks the letters as well
-//   two terms                      a matmul (or a product): letters of both terms are batch axes if they are
-//                                  still needed, else they are contracted
-//   the result                     a permute
+//   a letter twice in a term       becomes the diagonal: both axes become one, sliced with step n + 1
+//   a letter of one term only      is summed over its axis, if the result lacks the letter as well
+//   two terms                      become one by a matmul (or a product). A letter of both terms is a batch
+//                                  axis if it is still needed, and is contracted if it is not.
+//   the result                     is a permute of the last term
 //
 // If a letter has extent 1 in one operand and a larger extent in another one, its axis of extent 1 is
 // dropped, and the term broadcasts along the letter.
@@ -152,8 +152,8 @@ class Contraction {
     return {e_.reshape(e_.binary(Op::kMatmul, x, y), shape_of(labels)), labels};
   }
 
-  // Merges each group of axes into one axis. The new axes are in the order of the groups. The first group,
-  // the batch, is left out if it is empty.
+  // Merges each group of axes into one axis. The new axes are in the order of the groups. If the first group,
+  // the batch, is empty, it has no axis.
   ValueId matrix(const Term& term, const std::vector<Labels>& groups) {
     Labels order;
     Shape shape;

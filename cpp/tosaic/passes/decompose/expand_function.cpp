@@ -1,11 +1,11 @@
-// expand_function: functions that TOSA lacks, in terms of exp, log, sin, cos, sqrt, reciprocal and
+// expand_function: expresses functions that TOSA lacks by exp, log, sin, cos, sqrt, reciprocal and
 // arithmetic.
 //
-// Operands are f32 (narrower floats are widened before). Every formula holds over the whole range:
+// Operands are f32, since narrower floats are widened before. Every formula holds over the whole range:
 // cancellation is compensated, and a value that would overflow is scaled, or clamped in the branch that is
 // not selected. With correctly rounded primitives, the error in ulp of f32 is below the bound that
-// tests/test_function_accuracy.py lists beside the name of each function. In the table, a = |x|, and formulas
-// in a get the sign of x at the end if the function is odd.
+// tests/test_function_accuracy.py lists beside the name of each function. In the table, a = |x|. If the
+// function is odd, the result of a formula in a gets the sign of x at the end.
 //
 //   expm1   (u - 1) x / log(u), u = exp(x), for |x| <= 1: both factors see the same rounded u; else u - 1
 //   log1p   log(u) + (x - (u - 1)) / u, u = 1 + x: the second term is what rounding u lost
@@ -18,8 +18,8 @@
 //   asin    B(a) = a + a^3 Q(a^2) for a <= 1 / 2; else pi / 2 - 2 B(sqrt((1 - a) / 2))
 //   erfinv  x R(w - 2.5), w = -log(1 - x^2), for w < 5; else x S(sqrt(w) - 3)
 //
-// P, Q, R and S are minimax in relative error, found by Remez exchange with 40 digits. The comment at each of
-// them states the relative error of the function with rounded coefficients.
+// P, Q, R and S are minimax polynomials in relative error, found by Remez exchange with 40 digits. The
+// comment at each of them states the relative error of the function with rounded coefficients.
 
 #include <cmath>
 #include <initializer_list>
@@ -54,7 +54,7 @@ ValueId maximum(Emitter& e, ValueId x, double y) { return e.binary(Op::kMaximum,
 // Operand 0 in the dtype of the result: integers become floats.
 ValueId argument(Emitter& e) { return e.cast(e.operand(0), e.result_dtype()); }
 
-// Horner's scheme; the coefficients begin with the constant term.
+// Horner's scheme. The coefficients begin with the constant term.
 ValueId polynomial(Emitter& e, ValueId x, std::initializer_list<double> coefficients) {
   const double* c = coefficients.end() - 1;
   ValueId value = e.mul(x, *c--);
@@ -67,8 +67,8 @@ ValueId with_sign_of(Emitter& e, ValueId x, ValueId magnitude) {
   return e.where(less(e, x, 0.0), negate(e, magnitude), magnitude);
 }
 
-// expm1 in terms of exp and log. With tanh fewer operators would do, but TOSA bounds only the absolute error
-// of tanh near zero, not the relative one.
+// expm1 by exp and log. A formula with tanh would have fewer operators, but TOSA bounds only the absolute
+// error of tanh near zero, not the relative one.
 ValueId expm1(Emitter& e, ValueId x) {
   const ValueId u = exp(e, x);
   const ValueId far = e.add(u, -1.0);
@@ -371,7 +371,8 @@ ValueId expand_hypot(Emitter& e) {
   return e.where(is_infinite, number_like(e, high, infinity), finite);
 }
 
-// Relative error: 5.6e-9 for w < 5; 9.8e-9 up to w = 16.7. The largest |x| below 1, 1 - 2^-24, has w = 15.9.
+// The relative error is 5.6e-9 for w < 5 and 9.8e-9 up to w = 16.7. The largest |x| below 1 is 1 - 2^-24,
+// where w = 15.9.
 ValueId expand_erfinv(Emitter& e) {
   const ValueId x = argument(e);
   const ValueId w = negate(e, log(e, e.mul(subtract_from(e, 1.0, x), e.add(x, 1.0))));
@@ -532,19 +533,19 @@ ValueId expand_rounded_division(Emitter& e) {
   return e.where(in_range, exact, e.where(equal(e, b, 0.0), plain, large));
 }
 
-// Let way = end - start. The result is start + weight * way if start is nearer, or end + (weight - 1) * way
-// if end is nearer. Torch fuses the product and the sum. If the weight may be so large that the product
-// overflows although the sum does not, both are computed at half their size.
+// Let difference = end - start. The result is start + weight * difference if start is nearer, or end +
+// (weight - 1) * difference if end is nearer. Torch fuses the product and the sum. If the weight may be so
+// large that the product overflows although the sum does not, both are computed at half their size.
 ValueId expand_lerp(Emitter& e) {
   const ValueId start = e.operand(0), end = e.operand(1), weight = e.operand(2);
-  const ValueId way = e.sub(end, start);
+  const ValueId difference = e.sub(end, start);
   const std::optional<double> known = splat_of(e.graph(), weight);
-  if (known && std::fabs(*known) < 0.5) return e.add(start, e.mul(weight, way));
-  if (known && std::fabs(*known - 1.0) <= 1.0) return e.add(end, e.mul(e.add(weight, -1.0), way));
+  if (known && std::fabs(*known) < 0.5) return e.add(start, e.mul(weight, difference));
+  if (known && std::fabs(*known - 1.0) <= 1.0) return e.add(end, e.mul(e.add(weight, -1.0), difference));
   const ValueId near = less(e, abs(e, weight), 0.5);
   const ValueId factor = e.where(near, weight, e.add(weight, -1.0));
   const ValueId from = e.where(near, start, end);
-  return e.mul(e.add(e.mul(from, 0.5), e.mul(factor, e.mul(way, 0.5))), 2.0);
+  return e.mul(e.add(e.mul(from, 0.5), e.mul(factor, e.mul(difference, 0.5))), 2.0);
 }
 
 ValueId expand_addc(Emitter& e) {
@@ -560,7 +561,7 @@ ValueId expand_addc(Emitter& e) {
 
 ValueId expand_std(Emitter& e) { return sqrt(e, expand_var(e)); }
 
-// The maximum is subtracted from the exponents if the maximum is finite.
+// logsumexp. If the maximum is finite, it is subtracted from the exponents.
 ValueId expand_logsumexp(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   const ValueId x = argument(e);
@@ -588,8 +589,8 @@ ValueId expand_vector_norm(Emitter& e) {
   return e.binary(Op::kPow, powers, number_like(e, size, 1.0 / attrs.ord));
 }
 
-// TOSA cannot reduce integers to their product: the two halves of an axis are multiplied until one element is
-// left.
+// TOSA cannot reduce integers to their product, so the two halves of an axis are multiplied until one element
+// is left.
 ValueId expand_integer_product(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();
   ValueId x = e.cast(e.operand(0), e.result_type().dtype);
@@ -608,7 +609,7 @@ ValueId expand_integer_product(Emitter& e) {
 
 // ---- quantizers ----
 
-// As in torch, computed in f32: clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax).
+// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does.
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
   const ValueId x = e.cast(e.operand(0), DType::kF32);
@@ -622,8 +623,8 @@ ValueId expand_quantize(Emitter& e) {
   return e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype);
 }
 
-// As in torch, q - zero_point is computed in the result's dtype with one scale, and in f32 with one for each
-// position of an axis.
+// q - zero_point is computed as in torch: in the result's dtype if there is one scale, and in f32 if there is
+// one for each position of an axis.
 ValueId expand_dequantize(Emitter& e) {
   const auto& attrs = e.attrs<DequantizeAttrs>();
   const DType difference = attrs.axis ? DType::kF32 : attrs.dtype;

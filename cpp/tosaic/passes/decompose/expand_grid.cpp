@@ -1,4 +1,4 @@
-// expand_grid: grid_sample and affine_grid in terms of arithmetic and lookups of pixels.
+// expand_grid: expresses grid_sample and affine_grid by arithmetic and lookups of pixels.
 //
 //   image (N, C, H, W)  ->  table (N * H * W, C)
 //   per tap: position -> padded position -> row of the table -> index_select -> times its weight
@@ -8,7 +8,6 @@
 // nearest edge pixel or zero in other modes.
 
 #include <array>
-#include <cmath>
 
 #include "tosaic/passes/decompose/expansions.h"
 
@@ -92,7 +91,7 @@ class Sampler {
     return e_.binary(Op::kLogicalAnd, low, high);
   }
 
-  // The pixels at integral positions; zero outside of the image.
+  // The pixels at integral positions. A position outside of the image has the pixel zero.
   ValueId pixels(ValueId x, ValueId y) {
     const ValueId inside = e_.binary(Op::kLogicalAnd, is_inside(x, width_), is_inside(y, height_));
     const DType index = DType::kI64;
@@ -130,7 +129,7 @@ class Sampler {
   }
 
   // The weights of four taps by Keys' cubic kernel with a = -0.75. t is the distance of the position from the
-  // second tap; d below is the distance from any tap.
+  // second tap. In the formulas below, d is the distance of the position from the tap.
   std::array<ValueId, 4> cubic_weights(ValueId t) {
     const double a = -0.75;
     const auto outer = [&](ValueId d) {  // ((a d - 5 a) d + 8 a) d - 4 a
@@ -171,7 +170,7 @@ class Sampler {
 };
 
 // torch's coordinates of the pixels of an axis. With align_corners, the first and the last pixel are at -1
-// and 1; without it, the outer edges of these pixels are. Real is the type that torch computes in.
+// and 1. Without it, the outer edges of these pixels are there. torch computes in the type Real.
 template <class Real>
 std::vector<double> base_positions(std::int64_t extent, bool align_corners) {
   std::vector<double> positions(static_cast<std::size_t>(extent), 0.0);

@@ -1,4 +1,4 @@
-// expand_movement: stacks, splits, selections, triangles and advanced indexing in terms of cat, slice, where
+// expand_movement: expresses stacks, splits, selections, triangles and advanced indexing by cat, slice, where
 // and index_select.
 
 #include "tosaic/passes/decompose/expansions.h"
@@ -58,11 +58,11 @@ ValueId expand_triangle(Emitter& e) {
   const Shape& shape = e.result_type().shape;
   const std::int64_t rows = shape[shape.size() - 2], columns = shape.back();
   const bool lower = e.node().op == Op::kTril;
-  std::vector<double> keep;
+  std::vector<double> inside;
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c)
-      keep.push_back((lower ? c - r <= diagonal : c - r >= diagonal) ? 1.0 : 0.0);
-  return e.where(e.constant(DType::kBool, {rows, columns}, keep), e.operand(0),
+      inside.push_back((lower ? c - r <= diagonal : c - r >= diagonal) ? 1.0 : 0.0);
+  return e.where(e.constant(DType::kBool, {rows, columns}, inside), e.operand(0),
                  e.number(0.0, e.result_type().dtype));
 }
 

@@ -1,6 +1,6 @@
-// expand_normalize: normalisation, softmax and attention in terms of elementwise arithmetic and reductions.
+// expand_normalize: expresses normalisation, softmax and attention by elementwise arithmetic and reductions.
 //
-// No step loses more than its own rounding: the variance is computed from centred values (not as E[x^2] -
+// No step loses more than its own rounding. The variance is computed from centred values (not as E[x^2] -
 // E[x]^2), softmax is shifted by its maximum, and batch norm's affine map is computed from constants in
 // double.
 
@@ -37,7 +37,7 @@ double default_epsilon(DType dtype) {
                               : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
-// A per-channel vector as (C, 1, 1 ...) so that it broadcasts along axis 1.
+// A per-channel vector in the shape (C, 1, 1 ...), which broadcasts along axis 1.
 ValueId along_channels(Emitter& e, ValueId vector, std::size_t rank) {
   Shape shape{num_elements(e.type(vector).shape)};
   for (std::size_t i = 2; i < rank; ++i) shape.push_back(1);
@@ -96,9 +96,9 @@ Mask read_mask(Emitter& e, ValueId mask, DType dtype) {
   std::vector<double> values(elements.size());
   bool any_hidden = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const bool keep = elements.as_double(i) != 0.0;
-    values[i] = keep ? 0.0 : -std::numeric_limits<double>::infinity();
-    any_hidden = any_hidden || !keep;
+    const bool shows = elements.as_double(i) != 0.0;
+    values[i] = shows ? 0.0 : -std::numeric_limits<double>::infinity();
+    any_hidden = any_hidden || !shows;
   }
   if (any_hidden) out.addend = e.constant(dtype, constant->shape, values);
   return out;
@@ -128,6 +128,19 @@ Dims swap_last_two(std::size_t rank) {
   Dims perm = Dims::iota(rank);
   std::swap(perm[rank - 1], perm[rank - 2]);
   return perm;
+}
+
+// Softmax over one axis. With `safe`, rows that hold only -inf become zeros instead of NaN.
+ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe) {
+  const Dims axes{static_cast<std::int64_t>(axis)};
+  const ValueId top = e.reduce(Op::kAmax, x, axes, true);
+  const ValueId exps = e.unary(Op::kExp, e.sub(x, top));
+  const ValueId total = e.reduce(Op::kSum, exps, axes, true);
+  const ValueId y = e.mul(exps, e.unary(Op::kReciprocal, total));
+  if (!safe) return y;
+  const DType dtype = e.type(x).dtype;
+  const ValueId hidden = e.binary(Op::kEq, top, e.number(-std::numeric_limits<double>::infinity(), dtype));
+  return e.where(hidden, e.number(0.0, dtype), y);
 }
 
 }  // namespace
@@ -200,18 +213,6 @@ ValueId expand_group_norm(Emitter& e) {
   if (e.has(1)) y = e.mul(y, along_channels(e, e.operand(1), shape.size()));
   if (e.has(2)) y = e.add(y, along_channels(e, e.operand(2), shape.size()));
   return e.cast(y, e.result_type().dtype);
-}
-
-ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe) {
-  const Dims axes{static_cast<std::int64_t>(axis)};
-  const ValueId top = e.reduce(Op::kAmax, x, axes, true);
-  const ValueId exps = e.unary(Op::kExp, e.sub(x, top));
-  const ValueId total = e.reduce(Op::kSum, exps, axes, true);
-  const ValueId y = e.mul(exps, e.unary(Op::kReciprocal, total));
-  if (!safe) return y;
-  const DType dtype = e.type(x).dtype;
-  const ValueId hidden = e.binary(Op::kEq, top, e.number(-std::numeric_limits<double>::infinity(), dtype));
-  return e.where(hidden, e.number(0.0, dtype), y);
 }
 
 ValueId expand_softmax(Emitter& e) {

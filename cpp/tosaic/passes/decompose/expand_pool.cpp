@@ -1,10 +1,10 @@
-// expand_pool: pools and transposed convolutions that TOSA has no operator for.
+// expand_pool: expands pools and transposed convolutions for which TOSA has no operator.
 //
 //   pool over (D, H, W)   ->  pool over (H, W) of D times as many channels, then over (D, 1)
 //   dilated max pool      ->  an axis at a time: the maximum of strided slices, one for each tap
-//   adaptive pool         ->  a pool if all windows are equal, else an axis at a time: the taps of all
+//   adaptive pool         ->  a pool if all windows are equal. If not, an axis at a time: the taps of all
 //                             windows are looked up, then reduced
-//   transposed conv, 3-d  ->  zeros are inserted into the input, which is convolved with the flipped kernel
+//   transposed conv, 3-d  ->  a convolution by the flipped kernel, of the input with zeros inserted
 
 #include <algorithm>
 #include <limits>

@@ -4,11 +4,10 @@
 //                      for each step: a slice of that, a linear layer (w_hh) of h, the gates
 //                      one concatenation of the hidden states of all steps
 //
-// Steps and batch remain separate axes, so that the layout plan may place either one outermost. The order of
-// gates is torch's: lstm i, f, g, o; gru r, z, n. The reverse direction walks the steps backwards. Every step
-// adds a fixed number of nodes, so the size of the expansion is linear in steps * layers * directions.
-
-#include <algorithm>
+// Steps and batch remain separate axes, so that the layout plan may place either one outermost. The gates are
+// in torch's order: i, f, g, o for lstm, and r, z, n for gru. The reverse direction walks the steps
+// backwards. Every step adds a fixed number of nodes, so the size of the expansion is linear in steps *
+// layers * directions.
 
 #include "tosaic/passes/decompose/expansions.h"
 
@@ -115,8 +114,8 @@ class Unrolled {
     return {hidden, cell};
   }
 
-  // n + z * (h - n), as in torch; the reset gate is a factor of the part of n that is computed from the
-  // hidden state.
+  // The new state is n + z * (h - n), as in torch. The reset gate is a factor of the part of n that is
+  // computed from the hidden state.
   ValueId gru(ValueId x, ValueId h, ValueId before) {
     const ValueId reset = e_.unary(Op::kSigmoid, e_.add(gate(x, 0, 3), gate(h, 0, 3)));
     const ValueId update = e_.unary(Op::kSigmoid, e_.add(gate(x, 1, 3), gate(h, 1, 3)));

@@ -1,4 +1,4 @@
-// expand_reduce: means, variances, argmin, cumulative sums and differences in terms of sums, argmax, slices
+// expand_reduce: expresses means, variances, argmin, cumulative sums and differences by sums, argmax, slices
 // and pads.
 
 #include <limits>
@@ -38,7 +38,8 @@ ValueId expand_var(Emitter& e) {
   return e.mul(total, 1.0 / freedom);
 }
 
-// argmax of the values in reversed order: -x for floats, ~x for integers, which cannot overflow.
+// argmin is the argmax of the values in reversed order: -x for floats, and ~x for integers, which cannot
+// overflow.
 ValueId expand_argmin(Emitter& e) {
   const ValueId x = e.operand(0);
   const ValueId reversed = e.unary(is_float(e.type(x).dtype) ? Op::kNeg : Op::kBitwiseNot, x);

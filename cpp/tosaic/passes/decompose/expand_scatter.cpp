@@ -6,8 +6,8 @@
 //   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
 // SCATTER requires that no row is written twice. Places known only at run time are assumed to differ, because
-// torch leaves the order of such writes open. If values are accumulated at such places, they are written one
-// after the other, and there may be at most kMostSteps of them.
+// torch does not define the order of such writes. If values are accumulated at such places, they are written
+// one after the other, and there may be at most kMostSteps of them.
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
-// expansions: the functions by which `decompose` expands composite operators, one for each operator, grouped
-// by family in expand_*.cpp. Each returns the value that replaces the node's only result, or one value for
-// each result.
+// expansions: the functions by which `decompose` expands composite operators. There is one for each operator,
+// and each family has a file expand_*.cpp. A function returns the value that replaces the node's only result,
+// or one value for each result.
 #pragma once
 
 #include "tosaic/passes/decompose/emitter.h"
@@ -15,8 +15,6 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_log_softmax(Emitter& e);
 [[nodiscard]] ValueId expand_sdpa(Emitter& e);
-// Softmax over one axis. With `safe`, rows that hold only -inf become zeros instead of NaN.
-[[nodiscard]] ValueId softmax(Emitter& e, ValueId x, std::size_t axis, bool safe);
 
 // expand_activation.cpp
 [[nodiscard]] ValueId expand_gelu(Emitter& e);
@@ -90,7 +88,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_select(Emitter& e);
 [[nodiscard]] ValueId expand_triangle(Emitter& e);
 [[nodiscard]] ValueId expand_index(Emitter& e);
-// x[.., i, j, ..] with index tensors on several axes, as one lookup of rows: the indexed axes of x are moved
+// x[.., i, j, ..] with index tensors on several axes, as one lookup of rows. The indexed axes of x are moved
 // to the front and merged, and the index tensors are combined into one. Operand `first` + k of the node is
 // the index tensor of axis k, or absent.
 struct IndexedRows {

@@ -1,5 +1,5 @@
 // assign-dim-order: writes the layout plan onto the values, and adds a clone where a reader needs a value in
-// another order than the value is made in.
+// another order than the one in which the value is made.
 //
 //   %y: f32[1,64,56,56] = conv(%x, %w)
 //     ->  %x.order: f32[1,3,56,56] order(0,2,3,1) = clone(%x) {order=[0,2,3,1]}

@@ -76,8 +76,8 @@ class Recasting {
   }
 
  private:
-  // A shape that has the cuts (row-major strides, layout/placement.h), or nothing. Shapes of neighbouring
-  // reshapes are tried first: each saves a reshape.
+  // A shape that has the cuts (row-major strides, layout/placement.h). Returns nothing if there is none.
+  // Shapes of neighbouring reshapes are tried first, since each saves a reshape.
   [[nodiscard]] std::optional<Shape> chosen_shape(const Node& node, const layout::Cuts& cuts) const {
     const Shape& own = graph_.type(graph_.result(node)).shape;
     std::vector<Shape> at_hand;
@@ -130,8 +130,8 @@ class Recasting {
     rewriter_.replace(node, reshaped(node, made, graph_.type(graph_.result(node)).shape));
   }
 
-  // The value in front of the reshapes that lead to it: in the shape that it was computed in, or was recast
-  // to.
+  // The value in front of the reshapes that lead to it, in the shape in which it was computed or to which it
+  // was recast.
   ValueId in_front(ValueId value) {
     for (;;) {
       if (const ValueId source = source_[value.index()]; source.valid()) return source;

@@ -19,8 +19,8 @@
 namespace tosaic::passes {
 namespace {
 
-// How many axes of `longer` each axis of `shorter` joins. Returns nothing if `shorter` does not arise from
-// `longer` by joining axes, or if `longer` has no elements.
+// The number of axes of `longer` that each axis of `shorter` joins. Returns nothing if `shorter` does not
+// arise from `longer` by joining axes, or if `longer` has no elements.
 std::optional<std::vector<std::size_t>> joined_axes(const Shape& longer, const Shape& shorter) {
   if (num_elements(longer) == 0) return std::nullopt;
   std::vector<std::size_t> counts;

@@ -108,7 +108,7 @@ enum class Needed : std::uint8_t {
 };
 
 // is_exact: f32 represents all integers of the range. is_rounded_to_alone: in addition, no other i32 rounds
-// to one of them. (2^24 + 1 rounds to 2^24, so 2^24 is excluded.)
+// to one of them. For example, 2^24 + 1 rounds to 2^24, so 2^24 is excluded.
 bool is_exact(const ValueRange& range) { return integers_of_bits(kF32IntegerBits).contains(range); }
 bool is_rounded_to_alone(const ValueRange& range) {
   const ValueRange exact = integers_of_bits(kF32IntegerBits);

@@ -1,4 +1,4 @@
-// f32_integers: which integers a target without profile INT represents in f32, and which in i32.
+// f32_integers: decides which integers a target without profile INT represents in f32, and which in i32.
 //
 // Such a target has no integer arithmetic except what is composed of i32 operators
 // (legalize_wide_integers.cpp), which is expensive. f32 is exact up to 24 bits. So a value is i32 ("wide")

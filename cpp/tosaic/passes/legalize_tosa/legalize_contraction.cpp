@@ -1,7 +1,8 @@
-// Contractions: convolutions in channels-last order, linear layers as 1x1 convolutions, matmul in rank 3.
+// Legalizes contractions. Convolutions compute in channels-last order, linear layers as 1x1 convolutions, and
+// matmul in rank 3.
 //
 // TOSA requires that the stride divides (in + pads - dilation * (k - 1) - 1). The trailing padding therefore
-// becomes exactly what the last window needs; if that is negative, the end of the input is sliced off
+// becomes exactly what the last window needs. If that is negative, the end of the input is sliced off
 // instead. If this would slice off the whole input, because all windows read leading padding only, the
 // leading padding becomes elements (PAD), since TOSA has no empty axis. A depthwise weight (C*M, 1, H, W)
 // becomes (H, W, C, M). Other grouped convolutions are split into one convolution per group.
@@ -16,7 +17,7 @@ namespace {
 
 DimOrder nhwc() { return DimOrder::channels_last(4); }
 
-// Floats accumulate in f32: torch does, and TOSA has no other accumulator for bf16.
+// The accumulator of floats is f32: torch's is, and TOSA has no other for bf16.
 DType accumulator(const Legalizer& l) {
   const DType dtype = l.result_type().dtype;
   return is_float(dtype) ? DType::kF32 : dtype;
@@ -51,7 +52,7 @@ ValueId bias_or_zero(Legalizer& l, ValueId x) {
   return l.has(2) ? l.operand(2) : l.zero_bias(is_float(dtype) ? dtype : l.result_type().dtype);
 }
 
-// (C*M, 1, H, W) -> (H, W, C, M)
+// Converts the weight of a depthwise convolution from (C*M, 1, H, W) to (H, W, C, M).
 ValueId depthwise_weight(Legalizer& l, std::int64_t groups) {
   const Shape& shape = l.logical_type(1).shape;
   return l.reshape(l.operand(1, DimOrder({2, 3, 0, 1})), {shape[2], shape[3], groups, shape[0] / groups});
@@ -114,7 +115,7 @@ Physical forward_conv(Legalizer& l, const Site& site) {
   return {l.concat(parts, rank - 1), order};
 }
 
-// Inserts dilation - 1 elements of value `zero_point` between the taps of a kernel axis of extent k; its new
+// Inserts dilation - 1 elements of value `zero_point` between the taps of a kernel axis of extent k. Its new
 // extent is (k - 1) * dilation + 1. TRANSPOSE_CONV2D has no dilation.
 ValueId dilated_kernel(Legalizer& l, ValueId weight, std::size_t axis, std::int64_t dilation,
                        std::int64_t zero_point) {
@@ -160,11 +161,6 @@ Physical transposed_conv(Legalizer& l, const Site& site) {
   return {l.slice(y, crop_start, physical_dims(l.result_type().shape, nhwc())), nhwc()};
 }
 
-struct Batched {
-  ValueId value;
-  Shape batch;  // the batch axes: all axes but the two of the matrix
-};
-
 // Broadcasts the batch extents to `batch` and merges them: (.., r, c) -> (B, r, c).
 ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
   Shape shape = l.type(x).shape;
@@ -186,8 +182,8 @@ Physical legalize_conv(Legalizer& l) {
   return site.conv.transposed ? transposed_conv(l, site) : forward_conv(l, site);
 }
 
-// x (.., I) times weight (O, I), with I input features and O output features: the 1x1 convolution of (1,
-// rows, 1, I) by (O, 1, 1, I).
+// Multiplies x (.., I) by the weight (O, I), where I is the number of input features and O that of output
+// features. This is the 1x1 convolution of (1, rows, 1, I) by (O, 1, 1, I).
 Physical legalize_linear(Legalizer& l) {
   const Shape& weight = l.logical_type(1).shape;
   const Shape& shape = l.result_type().shape;

@@ -1,11 +1,11 @@
-// Control flow, for targets that have COND_IF and WHILE_LOOP.
+// Legalizes control flow, for targets that have COND_IF and WHILE_LOOP.
 //
 //   cond(p, x..)          ->  tosa.cond_if(p, x..), its regions legalized
 //   while_loop(c.., x..)  ->  tosa.while_loop(c.., x..), its regions legalized
 //
-// The body of `while_loop` updates c.. and only reads x..; WHILE_LOOP updates every operand, so its body also
-// returns its inputs x.. unchanged. Operands and results of regions are in row-major order, and integers have
-// the dtype that they have inside the graph (Legalizer::physical_dtype).
+// The body of `while_loop` updates c.. and only reads x.., whereas WHILE_LOOP updates every operand. So its
+// body also returns its inputs x.. unchanged. Operands and results of regions are in row-major order, and
+// integers have the dtype that they have inside the graph (Legalizer::physical_dtype).
 
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
@@ -32,7 +32,7 @@ std::vector<Physical> in_row_major_order(const std::vector<ValueId>& results, st
 }
 
 // The region with additional outputs: its inputs from index `first` on.
-std::shared_ptr<const Graph> with_inputs_given_back(const Graph& region, std::size_t first) {
+std::shared_ptr<const Graph> with_inputs_returned(const Graph& region, std::size_t first) {
   Graph out = region;
   for (std::size_t i = first; i < region.inputs().size(); ++i)
     out.add_output({region.inputs()[i].value, OutputKind::kUser, "out[" + std::to_string(i) + "]", 0, {}});
@@ -64,7 +64,7 @@ std::vector<Physical> legalize_while_loop(Legalizer& l) {
   std::vector<TensorType> types;
   for (const ValueId operand : operands) types.push_back(l.type(operand));
   const std::vector<ValueId> results = l.emit_all(Op::kTosaWhileLoop, NoAttrs{}, operands, types,
-                                                  {condition, with_inputs_given_back(*body, carried)});
+                                                  {condition, with_inputs_returned(*body, carried)});
   return in_row_major_order(results, carried);
 }
 

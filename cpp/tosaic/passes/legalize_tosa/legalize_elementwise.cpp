@@ -1,4 +1,5 @@
-// Elementwise operators: operands are promoted, aligned to the rank and order of the result, then combined.
+// Legalizes elementwise operators. Operands are promoted, aligned to the rank and order of the result, then
+// combined.
 //
 // Arithmetic on i8 and i16 is computed in i32 and cast back, which wraps as in torch. Operators that TOSA
 // lacks are composed:
@@ -28,7 +29,7 @@ DType arithmetic_dtype(const Legalizer& l, DType dtype) {
   return physical == DType::kI8 || physical == DType::kI16 || physical == DType::kI4 ? DType::kI32 : physical;
 }
 
-// f32 for narrower floats: a result that is composed of several operators is rounded to the narrow dtype only
+// f32 for narrower floats. A result that is composed of several operators is rounded to the narrow dtype only
 // once, at the end.
 DType wide_dtype(DType dtype) { return is_float(dtype) ? DType::kF32 : dtype; }
 
@@ -62,7 +63,7 @@ ValueId bounded(Legalizer& l, ValueId x, std::optional<double> min, std::optiona
 
 ValueId reciprocal(Legalizer& l, ValueId x) { return l.unary(Op::kTosaReciprocal, x); }
 
-// The reciprocal of a divisor whose magnitude is within these bounds is a normal number.
+// The reciprocal of a divisor is a normal number if the divisor's magnitude is within these bounds.
 constexpr double kLeastDivisor = 0x1p-126, kLargestDivisor = 0x1p126;
 
 // a / b in floats as a * reciprocal(b), within 2 ulp. Constant folding evaluates the reciprocal of a constant
@@ -119,11 +120,11 @@ ValueId negated_where(Legalizer& l, ValueId condition, ValueId x) {
 bool is_whole(double value) { return value == std::floor(value); }
 
 // a^b for all floats. TOSA defines POW only for finite a > 0 and finite b, so the magnitude is
-//   POW(|a|, b)          where |a| is finite and not 0 and b is finite
+//   POW(|a|, b)          where |a| is finite and not 0, and b is finite
 //   1                    elsewhere, where |a| = 1 or b = 0
 //   exp(b * log |a|)     elsewhere; its 0, inf and NaN are those of a^b
 // For a < 0 the result is negated where b is an odd integer, and is NaN (the log of a) where b is not an
-// integer and a is finite. `base`, `exponent`: the value of the operand if it is a constant.
+// integer and a is finite. `base` and `exponent` are the values of the operands, if these are constants.
 ValueId power_of_floats(Legalizer& l, ValueId a, ValueId b, std::optional<double> base,
                         std::optional<double> exponent) {
   const auto both = [&](ValueId x, ValueId y) { return l.binary(Op::kTosaLogicalAnd, x, y); };
@@ -279,7 +280,7 @@ ValueId to_signed(Legalizer& l, ValueId x, DType from) {
   return l.binary(Op::kTosaAdd, low, l.number_like(low, 32768));
 }
 
-// The reverse of to_signed; saturates.
+// The reverse of to_signed. Values outside the range of the dtype saturate.
 ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
   if (to == DType::kU8) return rescale(l, l.cast(x, DType::kI16), {DType::kI16, 0}, {to, 0});
   const ValueId whole = l.cast(x, DType::kI32);
@@ -365,7 +366,7 @@ ValueId bitwise_not(Legalizer& l, ValueId x) {
   return l.result_type().dtype == DType::kBool ? l.logical_not(x) : l.unary(Op::kTosaBitwiseNot, x);
 }
 
-// ---- rules for two operands, which have the dtype that the operator computes in ----
+// ---- rules for two operands, which have the dtype in which the operator computes ----
 
 template <Op tosa_op>
 ValueId direct(Legalizer& l, ValueId a, ValueId b) {
@@ -396,7 +397,7 @@ ValueId rest(Legalizer& l, ValueId a, ValueId b) {
   return rest_of_division(l, a, b, rounding);
 }
 
-// Comparisons compare bool operands as numbers; eq and ne do not need to.
+// A bool as a number. Comparisons compare bool operands as numbers, except eq and ne, which need not.
 ValueId as_number(Legalizer& l, ValueId x) {
   return l.type(x).dtype == DType::kBool ? l.cast(x, l.physical_dtype(DType::kI32)) : x;
 }
@@ -425,11 +426,11 @@ ValueId below(Legalizer& l, ValueId a, ValueId b) {
   return l.binary(tosa_op, b, a);
 }
 
-// Torch computes a + alpha * b and a - alpha * b in f32, for alpha != 1.
+// True for alpha != 1: then torch computes a + alpha * b and a - alpha * b in f32.
 bool is_scaled_sum(const Legalizer& l) { return as_double(l.attrs<AlphaAttrs>().alpha) != 1.0; }
 
-// The product of an f32 number and a tensor of narrower floats: as in torch, the number is not rounded to the
-// narrow dtype before the multiplication.
+// True for the product of an f32 number and a tensor of narrower floats. As in torch, the number is not
+// rounded to the narrow dtype before the multiplication.
 bool has_wide_factor(const Legalizer& l) {
   const DType result = l.result_type().dtype;
   if (result != DType::kF16 && result != DType::kBF16) return false;

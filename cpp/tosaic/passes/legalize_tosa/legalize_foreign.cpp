@@ -1,19 +1,21 @@
-// Foreign operators that their user described become tosa.custom.
+// Legalizes foreign operators that their user described: they become tosa.custom.
 //
 //   %y = opaque(%x) {target="lib.op.default", arguments="..", domain="lib", name="op", layout=channels_last}
 //     ->
 //   %y = tosa.custom(%x) {operator_name="op", domain_name="lib", implementation_attrs=".."}
 //
-// Operands and results have the dim orders that the layout of the operator asks for, so their shapes are
-// permuted. If an order is not row-major, the JSON of implementation_attrs has the key "dim_orders", by which
-// a reader of the file knows the axes of each tensor, those of the operands first.
+// Operands and results have the dim orders that the layout of the operator requires, so their shapes are
+// permuted. If an order is not row-major, the JSON of implementation_attrs has the key "dim_orders". From it
+// a reader of the file knows the axes of each tensor. The orders of the operands come first.
 //
 //   {"args":[{"$":0},1.5],"kwargs":{},"dim_orders":[[0,2,3,1],[0,2,3,1]]}
 //
-// Integers retain their dtype, except that i64 becomes i32. A foreign operator without description is refused.
+// Integers retain their dtype, except that i64 becomes i32. A foreign operator without description is
+// refused.
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tosaic/ir/json_object.h"
 #include "tosaic/layout/order.h"
@@ -24,11 +26,12 @@ namespace {
 
 [[noreturn]] void refuse_foreign(const Legalizer& l, const OpaqueAttrs& attrs) {
   const std::string name = "operator '" + attrs.target + "' ";
-  // The importer marks such calls in the last entry of the arguments.
-  if (attrs.arguments.ends_with("\"training\":true}"))
+  // The importer marks such calls by an entry "training" or "random" of the arguments.
+  const std::vector<std::string> keys = json_keys(attrs.arguments).value_or(std::vector<std::string>());
+  if (std::ranges::find(keys, "training") != keys.end())
     l.refuse(name + "is in training mode, which TOSA does not have",
              "Call .eval() on the module before torch.export.export");
-  if (attrs.arguments.ends_with("\"random\":true}"))
+  if (std::ranges::find(keys, "random") != keys.end())
     l.refuse(name + "draws random numbers, which TOSA does not do",
              "Call .eval() on the module before torch.export.export, or make the numbers an input");
   if (attrs.target.starts_with("higher_order."))

@@ -1,4 +1,4 @@
-// Fourier transforms over the last two axes.
+// Legalizes Fourier transforms over the last two axes.
 //
 //   fft2, rfft2  ->  tosa.fft2d, tosa.rfft2d   if the target has FFT and both extents are powers of two
 //                ->  tosa.matmul per axis      otherwise, by the matrix of the definition:

@@ -1,5 +1,5 @@
-// Views and data movement. The axes of attributes are translated to positions in the dim order of the value.
-// Indexed reads become GATHER of values (N, K, C).
+// Legalizes views and data movement. The axes of attributes are translated to positions in the dim order of
+// the value. Indexed reads become GATHER of values (N, K, C).
 
 #include <algorithm>
 
@@ -143,7 +143,8 @@ Physical pad(Legalizer& l) {
   return {x, order};
 }
 
-// GATHER: values (N, K, C) at indices (N, W) -> (N, W, C). GATHER takes no bool, so bool is cast.
+// Gathers values (N, K, C) at indices (N, W), which results in (N, W, C). GATHER takes no bool, so bool is
+// cast.
 ValueId gather(Legalizer& l, ValueId values, ValueId indices) {
   if (l.type(values).dtype == DType::kBool)
     return l.to_bool(gather(l, l.cast(values, l.has_integers() ? DType::kI8 : DType::kF32), indices));
@@ -174,8 +175,8 @@ Physical embedding(Legalizer& l) {
   return {l.reshape(rows, l.result_type().shape), DimOrder()};
 }
 
-// torch.gather: the axis is innermost; every position of the other axes is a batch entry N of GATHER,
-// with C = 1.
+// torch.gather. The axis is innermost. Every position of the other axes is a batch entry N of GATHER, and C
+// is 1.
 Physical gather_elements(Legalizer& l) {
   const Shape index_shape = l.logical_type(1).shape;
   const std::size_t rank = index_shape.size();
@@ -192,7 +193,7 @@ Physical gather_elements(Legalizer& l) {
   return {l.reshape(picked, positions), order};
 }
 
-// SCATTER: values (1, K, C) with the rows at indices (1, W) replaced by input (1, W, C). No row is written
+// Values (1, K, C), in which the input (1, W, C) replaces the rows at indices (1, W). No row is written
 // twice.
 ValueId scatter(Legalizer& l, ValueId values, ValueId indices, ValueId input) {
   if (l.type(values).dtype == DType::kBool) {

@@ -1,7 +1,7 @@
-// Reductions: one TOSA operator per axis, whose result has extent 1 on that axis, then one reshape that
+// Legalizes reductions. One TOSA operator per axis has a result of extent 1 on that axis, then one reshape
 // removes these axes.
 //
-// argmax of integers that ARGMAX does not take is the lowest index at which an element equals the maximum.
+// For integers that ARGMAX does not take, argmax is the lowest index at which an element equals the maximum.
 
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"

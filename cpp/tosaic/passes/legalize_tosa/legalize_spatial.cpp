@@ -1,13 +1,13 @@
-// Pools and resizes in channels-last order.
+// Legalizes pools and resizes, in channels-last order.
 //
 // If the layout plan has another order for a pool, the windows of the pool are side by side
 // (layout/windows.h). Each spatial axis is then split into (windows, taps) and reduced over the taps by
 // REDUCE_SUM or REDUCE_MAX. Means of integers are rounded as in AVG_POOL2D.
 //
 // AVG_POOL2D divides by the number of elements that are not padding. If padding counts as well
-// (count_include_pad), the padding becomes elements by a PAD with 0. The trailing padding is what the last
+// (count_include_pad), a PAD with 0 turns the padding into elements. The trailing padding is what the last
 // window needs, as for convolutions. `decompose` has expanded max pools with dilation, and resizes that
-// RESIZE cannot express; padding of the kernel's extent or more is refused.
+// RESIZE cannot express. Padding of the kernel's extent or more is refused.
 
 #include <algorithm>
 
@@ -86,7 +86,7 @@ ValueId reduced(Legalizer& l, bool is_max, ValueId x, std::size_t axis) {
                 : l.emit(Op::kTosaReduceSum, AxisAttrs{at}, {x});
 }
 
-// (.., windows * size + rest, ..) -> (.., windows, ..)
+// Reduces the windows of an axis: (.., windows * size + rest, ..) -> (.., windows, ..).
 ValueId reduced_axis(Legalizer& l, bool is_max, ValueId x, std::size_t axis,
                      const layout::WindowedAxis& windows) {
   x = l.slice_axis(x, axis, 0, windows.windows * windows.size);
@@ -101,14 +101,15 @@ ValueId reduced_axis(Legalizer& l, bool is_max, ValueId x, std::size_t axis,
   return l.reshape(x, shape);
 }
 
-// Sums of integers minus the zero point of each element that was summed.
+// The sums, from which the zero point is subtracted once for each element that was summed.
 ValueId centred(Legalizer& l, ValueId sum, const layout::Windows& windows, std::int64_t zero_point) {
   if (zero_point == 0) return sum;
   const std::int64_t count = windows.axes[0].size * windows.axes[1].size;
   return l.binary(Op::kTosaSub, sum, l.number_like(sum, static_cast<double>(count * zero_point)));
 }
 
-// The sum divided by the window's count, as AVG_POOL2D divides it: a RESCALE by the reciprocal.
+// The sum divided by the window's count. It is a RESCALE by the reciprocal of the count, as AVG_POOL2D
+// computes it.
 ValueId integer_mean(Legalizer& l, ValueId sum, const layout::Windows& windows) {
   const auto& attrs = l.attrs<TosaAvgPoolAttrs>();
   const Multiplier by = reciprocal_of(windows.count);

@@ -1,13 +1,13 @@
-// legalize-tosa: canonical operators over values with dim orders become TOSA operators over physical shapes.
+// legalize-tosa: replaces canonical operators over values with dim orders by TOSA operators over physical
+// shapes.
 //
 //   %y: f32[1,8,4,4] order(0,2,3,1) = conv(%x, %w, %b) {pad_before=[1,1] ...}
 //     -> %w.t = tosa.transpose(%w)   %y: f32[1,4,4,8] = tosa.conv2d(%x.t, %w.t, %b) {pad=[1,1,1,1] ...}
 //
 // i64 becomes i32: the range analysis (narrow_integers.cpp) proves that every value fits, and a run checks
-// i64 inputs against their ranges. All problems are reported together.
+// i64 inputs against their ranges. The error has all problems of the graph.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "tosaic/base/work.h"
@@ -55,9 +55,9 @@ bool is_reduction(Op op) {
   return target::tosa_layout_needs().of(op).need == target::LayoutNeed::kAny && !info(op).has(kElementwise);
 }
 
-// A TOSA operator that the graph has at stage integer already. An elementwise operator or reduction computes
-// in the planned order; the table of TABLE, and an operand of another rank than the result, is read in
-// row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
+// Copies a TOSA operator that the graph has at stage integer already. An elementwise operator or reduction
+// computes in the planned order. The table of TABLE, and an operand of another rank than the result, is read
+// in row-major order. Every other operator computes in row-major order, to which its axis attributes refer.
 Physical copy_tosa_op(Legalizer& l) {
   if (is_reduction(l.node().op)) {
     const DimOrder& order = l.planned_order();
@@ -505,7 +505,8 @@ ValueId Legalizer::pad(ValueId x, const Dims& before, const Dims& after, const S
   return emit(Op::kTosaPad, TosaPadAttrs{before, after, typed}, {x});
 }
 
-// A tree of CONCATs if there are more parts than the level of the target allows in a list of tensors.
+// Concatenates the parts. If there are more than the level of the target allows in a list of tensors, CONCATs
+// form a tree.
 ValueId Legalizer::concat(const std::vector<ValueId>& parts, std::size_t axis) {
   const auto most = static_cast<std::size_t>(target::limits(target_.level).max_tensor_list_size);
   if (parts.size() == 1) return parts.front();

@@ -1,5 +1,5 @@
-// Integers beyond 24 bits on a target without profile INT. Its i32 operators are ADD, SUB, MUL, INTDIV and
-// the logical shifts; CAST converts i32 to f32 and back. Everything else is composed of them:
+// Computes with integers beyond 24 bits on a target without profile INT. Its i32 operators are ADD, SUB, MUL,
+// INTDIV and the logical shifts. CAST converts i32 to f32 and back. Everything else is composed of them:
 //
 //   x >> n   = (x >>> n) + (x >>> 31) * (-2 << (31 - n))        fills in the bits of the sign
 //   x & m    = sum over the bits that both have; for a constant m, sum over its runs of ones
@@ -135,7 +135,7 @@ ValueId smaller(Legalizer& l, ValueId a, ValueId b) { return choose(l, is_less(l
 
 // ---- shifts ----
 
-// Shift counts clamped to [0, bits), and whether they were inside. A count outside shifts all bits out.
+// Shift counts clamped to [0, bits), and whether each count was inside. A count outside shifts all bits out.
 struct Counts {
   ValueId clamped;  // i32
   ValueId inside;   // 1 or 0
@@ -178,7 +178,7 @@ ValueId times(Legalizer& l, ValueId x, const Scalar& factor) {
   return as_int(factor) == 1 ? x : l.mul(x, l.number_like(x, as_double(factor)));
 }
 
-// The result of a div (truncated or floored), fmod or remainder. INTDIV truncates: the floored quotient is
+// The result of a div (truncated or floored), fmod or remainder. INTDIV truncates, so the floored quotient is
 // one less where remainder and divisor differ in sign. Their product in f32 has the right sign, and is 0 only
 // if the remainder is.
 ValueId divide(Legalizer& l, Op op, ValueId a, ValueId b, DivRounding rounding) {
@@ -213,8 +213,8 @@ ValueId extreme_of_axis(Legalizer& l, Op reduce, ValueId x, std::size_t axis) {
   return l.emit(reduce, TosaAxisNanAttrs{static_cast<std::int64_t>(axis), NanMode::kPropagate}, {x});
 }
 
-// The lower halves where the upper half is `extreme`; elsewhere a number that `reduce` never selects, as
-// lower halves are from 0 to 2^16 - 1.
+// The lower halves where the upper half is `extreme`. Elsewhere it is a number that `reduce` never selects,
+// since lower halves are from 0 to 2^16 - 1.
 ValueId lower_candidates(Legalizer& l, Op reduce, const SignedHalves& x, ValueId extreme) {
   const double never = reduce == Op::kTosaReduceMax ? -1.0 : 0x1p16;
   return l.select(l.binary(Op::kTosaEqual, x.high, extreme), x.low, l.number_like(x.low, never));

@@ -7,7 +7,7 @@
 //
 // Each logical value has one physical value, in the dim order that the layout plan chose ("planned order"). A
 // copy in another order is made when a rule asks for it, once per value and order. A rule returns a physical
-// result and its dim order; the driver brings the result to the planned order.
+// result and its dim order. Legalizer brings the result to the planned order.
 #pragma once
 
 #include <array>
@@ -15,7 +15,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "tosaic/analysis/ranges/ranges.h"
@@ -37,8 +36,9 @@ struct Physical {
 struct IntegerPlan {
   std::vector<ValueRange> inputs;  // by index: the range that a run checks an i64 or i32 input against
   std::vector<bool> wraps;         // by node: the result may exceed its dtype, and then wraps
-  // Set only for a target without profile INT, which represents integers in f32. wide_values, by value: the
-  // value is i32 instead. wide_nodes, by node: the node computes in i32.
+  // Set only for a target without profile INT, which represents integers in f32. wide_values has an entry per
+  // value, which is true if the value is i32 instead. wide_nodes has an entry per node, which is true if the
+  // node computes in i32.
   std::vector<bool> wide_values, wide_nodes;
 };
 
@@ -53,7 +53,7 @@ class Legalizer {
   [[nodiscard]] Graph run();
   [[nodiscard]] const std::vector<ErrorParts>& problems() const { return problems_; }
 
-  // ---- for the rules: the node being legalized ----
+  // ---- the node being legalized, for the rules ----
   // The dtype that represents a logical dtype inside the TOSA graph. On a target with profile INT, i64
   // becomes i32, and u8 and u16 become i8 and i16 of the same bits. On a target without profile INT every
   // integer is represented in f32, which is exact up to 24 bits; the overload for a value returns i32 instead
@@ -74,7 +74,8 @@ class Legalizer {
   [[nodiscard]] bool has_wide_integers() const {
     return has_integers() && target_.has(target::Extension::kInt16);
   }
-  // An integer that may be represented in f32, as an integer of `dtype`: for indices and graph outputs.
+  // The integer x, which may be represented in f32, as an integer of `dtype`. Indices and graph outputs need
+  // it.
   [[nodiscard]] ValueId as_integer(ValueId x, DType dtype);
   [[nodiscard]] const Graph& source() const { return source_; }
   [[nodiscard]] const Node& node() const { return *node_; }
@@ -89,7 +90,7 @@ class Legalizer {
   [[nodiscard]] const TensorType& result_type() const { return source_.type(source_.result(*node_)); }
   [[nodiscard]] const DimOrder& planned_order() const { return result_type().order; }
   // The physical value of operand i in `order`. Without profile INT an i32 value is rounded to f32, unless
-  // the node computes in i32. order_of: the order in which operand i is stored, which needs no copy.
+  // the node computes in i32. order_of() is the order in which operand i is stored, so it needs no copy.
   [[nodiscard]] ValueId operand(std::size_t i, const DimOrder& order = {}) {
     return in_order(logical(i), order, !computes_wide());
   }
@@ -115,8 +116,8 @@ class Legalizer {
   ValueId pad(ValueId x, const Dims& before, const Dims& after, const Scalar& value);
   ValueId concat(const std::vector<ValueId>& parts, std::size_t axis);
   ValueId tile(ValueId x, const Dims& multiples);
-  // CAST, or what replaces it where the target has no such CAST: SELECT from bool to float, a comparison to
-  // bool, and without profile INT f32 between two integer dtypes.
+  // Casts x. Where the target has no such CAST, another operator replaces it: SELECT from bool to float, a
+  // comparison to bool, and without profile INT f32 between two integer dtypes.
   ValueId cast(ValueId x, DType dtype);
   ValueId to_bool(ValueId x);  // x != 0
   ValueId logical_not(ValueId x) { return unary(Op::kTosaLogicalNot, x); }
@@ -213,7 +214,7 @@ using layout::physical_dims;
 [[noreturn]] Physical not_expanded(Legalizer& l);
 // An operator of TOSA, which the graph has at stage integer already.
 [[nodiscard]] Physical legalize_tosa_op(Legalizer& l);
-// Families with several results.
+// These families have several results.
 [[nodiscard]] std::vector<Physical> legalize_cond(Legalizer& l);  // legalize_control_flow.cpp
 [[nodiscard]] std::vector<Physical> legalize_while_loop(Legalizer& l);
 [[nodiscard]] std::vector<Physical> legalize_fourier(Legalizer& l);  // legalize_fourier.cpp
@@ -241,7 +242,7 @@ inline constexpr std::array<Legalization, kOpCount> kLegalizations = {
   return kLegalizations[static_cast<std::size_t>(op)];
 }
 
-// Whether the row of an operator names `family`. A predicate for OpTable::mismatch().
+// True if the row of the operator names `family`. This is a predicate for OpTable::mismatch().
 template <Legalization::One family>
 [[nodiscard]] constexpr bool is_legalized_by(Op op) {
   constexpr bool kIs[] = {

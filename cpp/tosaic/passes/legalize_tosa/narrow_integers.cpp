@@ -1,4 +1,4 @@
-// narrow_integers: finds out under which inputs the integers of a graph fit i32.
+// narrow_integers: finds the ranges of inputs under which the integers of a graph fit i32.
 //
 // TOSA has no i64, and leaves the overflow of i32 sums undefined where torch wraps (products wrap in both).
 // The search assumes a range for each integer input, and asks analysis/ranges for the ranges of all values.
@@ -9,7 +9,6 @@
 // large for f32 and have to be i32 instead (f32_integers.h).
 
 #include <algorithm>
-#include <optional>
 
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/passes/legalize_tosa/f32_integers.h"

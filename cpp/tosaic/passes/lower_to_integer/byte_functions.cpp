@@ -28,18 +28,19 @@ bool is_byte_function(const Graph& graph, const Node& node) {
   return node.op != Op::kTosaTable || constant_of(graph, graph.operands(node)[1]) != nullptr;
 }
 
-// The results of the node for all 256 inputs; nothing if the node cannot be run.
+ConstantRef table_of(const Bytes& f, const std::string& name) {
+  return constant_over(name, ConstantKind::kFolded, DType::kI8, {256},
+                       Storage::of(std::vector<std::int8_t>(f.begin(), f.end())));
+}
+
+// The results of the node for all 256 inputs. Returns nothing if the node cannot be run.
 std::optional<Bytes> values_of(const Graph& graph, const Node& node) {
   Bytes all{};
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i] = static_cast<std::int8_t>(static_cast<std::int64_t>(i) - 128);
   Graph alone;
   alone.stage = Stage::kInteger;
-  auto ramp = std::make_shared<Constant>();
-  ramp->name = "bytes";
-  ramp->dtype = DType::kI8;
-  ramp->shape = {256};
-  ramp->storage = Storage::of(std::vector<std::int8_t>(all.begin(), all.end()));
+  const ConstantRef ramp = table_of(all, "bytes");
   std::vector<ValueId> ids{alone.add_constant(ramp)};
   std::vector<ConstantRef> constants{ramp};
   if (node.op == Op::kTosaTable) {
@@ -52,16 +53,6 @@ std::optional<Bytes> values_of(const Graph& graph, const Node& node) {
   const auto* bytes = reinterpret_cast<const std::int8_t*>(found->front()->bytes().data());
   std::copy_n(bytes, all.size(), all.begin());
   return all;
-}
-
-ConstantRef table_of(const Bytes& f, const std::string& name) {
-  auto out = std::make_shared<Constant>();
-  out->name = name;
-  out->kind = ConstantKind::kFolded;
-  out->dtype = DType::kI8;
-  out->shape = {256};
-  out->storage = Storage::of(std::vector<std::int8_t>(f.begin(), f.end()));
-  return out;
 }
 
 class Joining {

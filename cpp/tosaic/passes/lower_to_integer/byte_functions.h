@@ -1,5 +1,5 @@
-// byte_functions: joins successive functions of one i8 element (clamps, rescales from i8 to i8, tables) into
-// one table, and moves such a function in front of a pad.
+// byte_functions: joins successive functions of one i8 element into one table, and moves such a function in
+// front of a pad. The functions are clamps, rescales from i8 to i8, and tables.
 //
 //   rescale(clamp(x: i8): i8): i8  ->  table(x)            rescale(pad(x: i8)): i8  ->  pad(rescale(x))
 //

@@ -1,5 +1,6 @@
 #include "tosaic/passes/lower_to_integer/copied_nodes.h"
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/quantized.h"
 
 namespace tosaic::passes {
@@ -29,10 +30,9 @@ void copy_node(ValueMap& values, const Node& node, IntegerBuilder& build) {
 }
 
 void report_float_operator(ValueMap& values, const Node& node, const std::string& reason) {
-  values.made().float_operators.push_back(
-      located({.where = "lower-to-integer",
-               .what = "'" + std::string(info(node.op).name) + "' is left to floats: " + reason},
-              node.origin, values.source().node_name(node)));
+  values.made().float_operators.push_back(located(
+      {.where = "lower-to-integer", .what = quoted(info(node.op).name) + " is left to floats: " + reason},
+      node.origin, values.source().node_name(node)));
 }
 
 std::vector<TensorType> float_types(const Graph& graph, const Node& node) {

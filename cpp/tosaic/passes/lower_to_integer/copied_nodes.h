@@ -1,8 +1,8 @@
-// copied_nodes: nodes that enter the new graph without integer arithmetic.
+// copied_nodes: adds nodes to the new graph without integer arithmetic.
 //
-//   copy_node         operands and results as the graph has them: indices, bools, floats, or integers in
+//   copy_node         operands and results are as the graph has them: indices, bools, floats, or integers in
 //                     signed form
-//   add_over_floats   quantized operands are dequantized, quantized results are quantized again
+//   add_over_floats   quantized operands are dequantized, and quantized results are quantized again
 #pragma once
 
 #include <string>

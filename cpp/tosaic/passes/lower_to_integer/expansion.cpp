@@ -77,7 +77,7 @@ Outcome lower_part(const RuleContext& ctx) {
   return refused;
 }
 
-// Lowers the parts in order and returns the results of the graph, or why one of them cannot be lowered.
+// Lowers the parts in order. Returns the results of the graph, or why one of the parts cannot be lowered.
 Outcome lower_parts(ValueMap& values, IntegerBuilder& build, std::vector<RuleResult>& results) {
   const Graph& graph = values.source();
   for (const Node& part : graph.nodes()) {

@@ -1,4 +1,5 @@
-// expansion: lowers a composite by the rules of its parts, without rounding between them.
+// expansion: lowers a composite by the rules of its parts. Values between the parts are not rounded to
+// qparams.
 //
 //   %y = gelu(%x)  ->  %y.mul = mul(%x, ..), %y.erf = erf(%y.mul), ..      a graph of its own
 //                      each part lowered by lower_node(), over the same new graph

@@ -1,13 +1,14 @@
-// foreign_operator: foreign operators that compute with integers (attribute `integers` of opaque nodes).
+// foreign_operator: lowers foreign operators that compute with integers (attribute `integers` of opaque
+// nodes).
 //
 //   %y: i8 {qparams} = opaque(%x: i8 {qparams}) {arguments="{..}"}   at stage quantized: q(op(dq(x)))
 //     ->
 //   %y: i8 {qparams} = opaque(%x: i8 {qparams})
 //                      {arguments="{.., "qparams": {"operands": [..], "results": [..]}}"}
 //
-// All float operands and results must have qparams, which the arguments then hold as JSON, so that the
-// kernel, and the reader of the tosa.custom, know which numbers the integers represent. If some
-// have no qparams, the operator stays between dequantize and quantize.
+// All float operands and results must have qparams. The arguments then hold them as JSON, so that the kernel,
+// and the reader of the tosa.custom, know which numbers the integers represent. If one has no qparams, the
+// operator stays between dequantize and quantize.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/value_map.h"

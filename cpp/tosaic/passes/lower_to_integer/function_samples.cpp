@@ -20,10 +20,9 @@ constexpr int kPositionBits = 28;
 
 // The node's result at these points of `variable`, in f32 by the float kernels.
 std::vector<double> evaluated_at(const NodeView& node, ValueId variable, const std::vector<float>& points) {
-  auto argument = std::make_shared<Constant>();
-  argument->dtype = DType::kF32;
-  argument->shape = {static_cast<std::int64_t>(points.size())};
-  argument->storage = Storage::of(points);
+  const Shape shape{static_cast<std::int64_t>(points.size())};
+  const ConstantRef argument =
+      constant_over("", ConstantKind::kFolded, DType::kF32, shape, Storage::of(points));
   const ConstantRef f = evaluate_from(node, variable, argument);
   const Elements elements(*f);
   std::vector<double> out(elements.size());
@@ -74,8 +73,9 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
 }
 
 // The interval that is worth tabulating. In front of it, the function differs from its value at the start of
-// `over` by at most 2^-20 of its largest magnitude, and behind it equally from its value at the end. Results
-// beyond `most` saturate and count as `most`. The interval begins and ends at a multiple of `unit`.
+// `over` by at most 2^-20 of its largest magnitude. Behind it, the function differs as little from its value
+// at the end. Results beyond `most` saturate and count as `most`. The interval begins and ends at a multiple
+// of `unit`.
 Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;

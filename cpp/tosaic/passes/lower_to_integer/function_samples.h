@@ -1,14 +1,14 @@
-// function_samples: elementwise functions of one number of more than 16 bits, from samples of the float
-// kernels.
+// function_samples: computes elementwise functions of one number of more than 16 bits from samples of the
+// float kernels.
 //
 //   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
 //   other    the value at the nearest of 65537 points: off by up to half a step times the slope
 //
 // The points cover the range in which the function is not constant. Results that saturate are not relevant.
 //
-// An operator may be smooth as a function of an upstream value, but not as a function of its operand.
-// Example: log(1 + exp(x)). The operand of the logarithm spans more orders of magnitude than its integers can
-// represent, while the whole is smooth in x.
+// An operator may be smooth as a function of an upstream value, but not as a function of its operand. An
+// example is log(1 + exp(x)): the operand of the logarithm spans more orders of magnitude than its integers
+// can represent, while the whole is smooth in x.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"

@@ -18,18 +18,15 @@ constexpr std::int64_t kBytes = 256;
 // is repeated `times` times.
 ConstantRef ramp(DType dtype, std::int64_t repeat = 1, std::int64_t times = 1) {
   const ValueRange all = *integer_limits(dtype);
-  auto out = std::make_shared<Constant>();
-  out->dtype = dtype;
   const std::int64_t count = (all.high - all.low + 1) * repeat * times;
-  out->shape = {count};
-  out->storage = Storage::allocate(static_cast<std::size_t>(count) * byte_size(dtype));
-  std::byte* to = out->storage.writable();
+  Storage storage = Storage::allocate(static_cast<std::size_t>(count) * byte_size(dtype));
+  std::byte* to = storage.writable();
   for (std::int64_t i = 0; i < count; ++i, to += byte_size(dtype))
     store_element(dtype, to, static_cast<double>(all.low + i / repeat % (all.high - all.low + 1)));
-  return out;
+  return constant_over("", ConstantKind::kFolded, dtype, {count}, std::move(storage));
 }
 
-// A table of bools as i8 integers, 0 and 1; other tables are unchanged.
+// A table of bools becomes a table of the i8 integers 0 and 1. Other tables are unchanged.
 ConstantRef as_integers(const ConstantRef& f) {
   if (f->dtype != DType::kBool) return f;
   auto out = std::make_shared<Constant>(*f);
@@ -171,7 +168,7 @@ std::optional<Composition> composed(const RuleContext& ctx) {
   return Composition{std::move(*variables), evaluate_stored(ctx.node, constants, qparams)};
 }
 
-// A movement of a FunctionTable: its variables are moved, its values stay.
+// Moves a FunctionTable: its variables are moved, and its values stay.
 std::optional<FunctionTable> moved_table(const RuleContext& ctx) {
   if (ctx.node.operand_count() != 1 || !rearranges(ctx.node.node())) return std::nullopt;
   const FunctionTable* const from = table_of(ctx, 0);

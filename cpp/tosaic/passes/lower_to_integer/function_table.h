@@ -1,5 +1,6 @@
-// function_table: elementwise functions of quantized values, as tables that the float kernels of the q/dq
-// graph compute. Results are exact, with one exception: a TABLE of 513 entries may be off by one unit.
+// function_table: computes elementwise functions of quantized values by tables, whose entries the float
+// kernels of the q/dq graph compute. Results are exact, with one exception: a TABLE of 513 entries may be off
+// by one unit.
 //
 //   one operand of i8 or i16   a table of 256 or 65536 entries
 //   two operands of i8         a table of 65536 entries
@@ -21,9 +22,10 @@
 
 namespace tosaic::passes {
 
-// The operands of an elementwise function that is evaluated at compile time: `constants` and `qparams` have
-// an entry for each operand (the constants have one element; null if the operand is no constant). `variables`
-// has an entry for each distinct value that is no constant: the operands that are this value.
+// The operands of an elementwise function that is evaluated at compile time. `constants` and `qparams` have
+// an entry for each operand. A constant has one element; its entry is null if the operand is no constant.
+// `variables` has an entry for each distinct value that is no constant, with the operands that are this
+// value.
 struct FunctionOperands {
   std::vector<ConstantRef> constants;
   std::vector<const QParams*> qparams;

@@ -3,14 +3,14 @@
 //
 // A node takes one of these routes:
 //
-//   quantize, dequantize     quantize rounds a ScaledInteger or emits a FunctionTable;
-//                            dequantize begins a ScaledInteger
-//   foreign                  a foreign operator with a kernel over integers
-//   copied                   has no integers that represent numbers, or moves them as they are
-//   computed                 by lower_node(); if that fails, in this order:
+//   quantize                 rounds a ScaledInteger, or emits a FunctionTable
+//   dequantize               begins a ScaledInteger
+//   foreign                  calls a kernel over integers of a foreign operator
+//   copied                   has no integers that represent numbers, or moves them unchanged
+//   computed                 is lowered by lower_node(). If that fails, these are tried in order:
 //                              deferred    its float becomes a FunctionTable for the readers
-//                              sampled     lower_as_smooth_function()
-//                              in floats   between dequantize and quantize, and reported
+//                              sampled     lower_as_smooth_function() computes it
+//                              in floats   it stays between dequantize and quantize, and is reported
 //
 // A float between two nodes is a ScaledInteger only if all of its readers quantize it in the end, or if the
 // target has no floats. Other floats stay floats, with their precision.

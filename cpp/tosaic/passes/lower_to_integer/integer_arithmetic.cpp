@@ -184,7 +184,7 @@ ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second
   return out;
 }
 
-// True if operand i is the floor of operand `of`, and was not quantized.
+// True if operand i is the floor of operand `of` and has not been quantized.
 bool is_floor_of(const NodeView& node, std::size_t i, std::size_t of) {
   const Node* producer = node.graph().producer(node.operand(i));
   return producer != nullptr && producer->op == Op::kFloor && node.operand_type(i).qparams == nullptr &&

@@ -1,8 +1,9 @@
-// integer_arithmetic: sums, products and quotients of two operands, in i32; rules, and parts of other rules.
+// integer_arithmetic: computes sums, products and quotients of two operands in i32, for rules and for parts
+// of other rules.
 //
 //   add   rescales both operands to one unit in which the sum has 29 bits; exact if the scales are equal
 //   mul   multiplies and drops the bits beyond 30; a constant factor of one sign only changes the scales
-//   div   multiplies by the reciprocal of a constant divisor; divides mantissa and exponent for others
+//   div   multiplies by the reciprocal of a constant divisor; otherwise divides mantissas and exponents
 //
 // Constant operands are converted to integers of the chosen unit at compile time.
 #pragma once

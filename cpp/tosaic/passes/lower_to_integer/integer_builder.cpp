@@ -58,17 +58,12 @@ ValueId IntegerBuilder::broadcast_to(ValueId x, const Shape& shape) {
 }
 
 ValueId IntegerBuilder::constant(DType dtype, const Shape& shape, const std::vector<std::int64_t>& values) {
-  auto out = std::make_shared<Constant>();
-  out->name = name_ + ".const";
-  out->kind = ConstantKind::kFolded;
-  out->dtype = dtype;
-  out->shape = shape;
   const std::size_t width = byte_size(dtype);
-  out->storage = Storage::allocate(values.size() * width);
-  std::byte* to = out->storage.writable();
+  Storage storage = Storage::allocate(values.size() * width);
+  std::byte* to = storage.writable();
   for (std::size_t i = 0; i < values.size(); ++i)  // little endian: the low bytes
     std::memcpy(to + i * width, &values[i], width);
-  return constant(std::move(out));
+  return constant(constant_over(name_ + ".const", ConstantKind::kFolded, dtype, shape, std::move(storage)));
 }
 
 ValueId IntegerBuilder::number(std::int64_t value, std::size_t rank, DType dtype) {

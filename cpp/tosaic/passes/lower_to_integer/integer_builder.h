@@ -1,5 +1,5 @@
-// IntegerBuilder: adds nodes to the new graph on behalf of one node of the source graph. They have its
-// origin, and their names begin with its name.
+// IntegerBuilder: adds nodes to the new graph on behalf of one node of the source graph. The nodes have the
+// origin of that node, and their names begin with its name.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace tosaic::passes {
 struct NewGraph {
   Graph graph;
   IntegerRules rules;
-  // Operators over quantized values that stay operators over floats, each with the reason.
+  // One entry for each operator over quantized values that stays an operator over floats. It says why.
   std::vector<ErrorParts> float_operators = {};
 };
 
@@ -52,7 +52,7 @@ class IntegerBuilder {
 
   // Clamps `x`, whose values are in `range`, to the range `to`; adds no node if `range` is within `to`.
   ValueId bounded(ValueId x, ValueRange range, ValueRange to);
-  // Logical or, and logical and, of bool masks. No value means a mask that is false everywhere.
+  // The logical or, and the logical and, of masks of bools. An absent mask is false everywhere.
   std::optional<ValueId> either(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
   std::optional<ValueId> both(const std::optional<ValueId>& a, const std::optional<ValueId>& b);
 

@@ -15,7 +15,7 @@
 namespace tosaic::passes {
 namespace {
 
-// Whether the sums start at the bias.
+// Says whether the sums start at the bias or at 0.
 enum class Bias : std::uint8_t { kInSums, kNone };
 
 struct Weight {
@@ -39,9 +39,9 @@ bool rounds_too_far(const RuleContext& ctx, std::size_t i, std::int64_t depth, d
   return static_cast<double>(depth) * unit / 2 * largest > allowed * eventual->scales.front();
 }
 
-// Splits a constant of floats into i8 parts that add up to it: digits to base 128, of either sign. There are
-// two digits, or three if the target has int16 (then the other operand may have 16 bits) or if
-// rounds_too_far() is true of two.
+// Splits a constant of floats into i8 parts that add up to it. The parts are digits to base 128, of either
+// sign. There are two digits. There are three if the target has int16 (then the other operand may have 16
+// bits), or if rounds_too_far() is true of two.
 std::vector<ScaledInteger> constant_parts(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
   const std::vector<double> numbers = ctx.numbers(i);
   double largest = 0;
@@ -94,12 +94,12 @@ WeightAxes conv_axes(const ConvAttrs& attrs, const Shape& weight) {
   return {1, attrs.groups, weight[0] == attrs.groups};
 }
 
-// How many products of a weight's elements each sum has, at most: a transposed convolution may have fewer.
+// The greatest number of products of a weight's elements in a sum. A transposed convolution may have fewer.
 std::int64_t products_per_sum(const Shape& weight, const WeightAxes& axes) {
   return num_elements(weight) / std::max<std::int64_t>(weight[axes.channels], 1);
 }
 
-// A constant of integers as two digits to base 128, with scales of their own. Exact.
+// A constant of integers as two digits to base 128, which have scales of their own. The result is exact.
 std::vector<ScaledInteger> exact_parts(IntegerBuilder& build, const ScaledInteger& x) {
   const Elements elements(*build.known(x.id));
   std::vector<std::int64_t> upper, lower;
@@ -187,8 +187,8 @@ bool is_fine(const NodeView& node, const std::vector<double>& numbers,
   return true;
 }
 
-// The bias in units of the sums. Returns nothing if it cannot be part of them: it is computed, does not fit,
-// or would be rounded too much. Throws NoIntegerForm if it has NaN.
+// The bias in units of the sums. Returns nothing if the bias cannot be part of them: because it is not a
+// constant, does not fit, or would be rounded too much. Throws NoIntegerForm if it has NaN.
 std::optional<std::vector<std::int64_t>> bias_values(const RuleContext& ctx, std::size_t i,
                                                      const std::vector<double>& scales, DType sums) {
   if (!ctx.is_known(i)) return std::nullopt;
@@ -282,8 +282,8 @@ ScaledInteger with_bias(const RuleContext& ctx, const Shape& own, const WeightAx
   return plus(ctx, *over_parts(ctx.build, lefts, rights, Bias::kNone, contract), 2, own);
 }
 
-// A convolution with i48 sums, group by group: TOSA cannot concatenate i48. The sums of each group are
-// brought to i32 first, all divided by the same power of two.
+// A convolution with i48 sums, group by group, because TOSA cannot concatenate i48. The sums of each group
+// are first converted to i32, all divided by the same power of two.
 ScaledInteger convolved_by_group(IntegerBuilder& build, const IntegerConvAttrs& whole,
                                  const std::vector<ValueId>& operands, const Sums& sums) {
   IntegerConvAttrs attrs = whole;
@@ -306,7 +306,7 @@ ScaledInteger convolved_by_group(IntegerBuilder& build, const IntegerConvAttrs& 
   return out;
 }
 
-// Returns nothing if the bias cannot be part of the sums; so does row_products().
+// Returns nothing if the bias cannot be part of the sums, as does row_products().
 std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteger& x,
                                        const ScaledInteger& filters, Bias bias) {
   const auto& attrs = ctx.node.attrs<ConvAttrs>();
@@ -324,8 +324,8 @@ std::optional<ScaledInteger> convolved(const RuleContext& ctx, const ScaledInteg
   return scaled_sums(ctx.build.emit(Op::kIntegerConv, conv, operands), *sums, 1);
 }
 
-// Multiplies rows (.., I) by a weight (O, I), with I input channels and O result channels: a 1x1 convolution
-// in which each row is a pixel.
+// Multiplies rows (.., I) by a weight (O, I), with I input channels and O result channels. This is a 1x1
+// convolution in which each row is a pixel.
 std::optional<ScaledInteger> row_products(const RuleContext& ctx, const ScaledInteger& x,
                                           const ScaledInteger& rows_of_weight, Bias bias) {
   const Shape shape = ctx.build.type(rows_of_weight.id).shape;
@@ -390,10 +390,11 @@ ScaledInteger matrix_product(const RuleContext& ctx, const ScaledInteger& a, con
   return sums;
 }
 
-// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16: at most
-// two, which hold 30 bits. If not, the digits are i8: two, which hold 14 bits, or three, which hold 21 bits.
-// There are three if two cannot hold the range of x. Two would lose too much then: the range is a proven
-// bound and may be a hundred times larger than the numbers of a run, which would have only 7 of the 14 bits.
+// Splits x into digits that add up to it, the highest digit first. If `wide`, the digits are i16. There are
+// at most two of them, which hold 30 bits. Otherwise the digits are i8: two, which hold 14 bits, or three,
+// which hold 21 bits. Three are used if two cannot hold the range of x. Two would then lose too much: the
+// range is a proven bound and may be a hundred times larger than the numbers of a run, which would have only
+// 7 of the 14 bits.
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide) {
   const DType dtype = build.type(x.id).dtype;
   if (dtype == DType::kI8 || (dtype == DType::kI16 && wide)) return {x};

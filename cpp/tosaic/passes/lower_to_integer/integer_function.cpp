@@ -119,7 +119,7 @@ std::optional<ScaledInteger> remainder(const RuleContext& ctx, const ScaledInteg
   return difference(ctx.build, x, whole);
 }
 
-// floor, ceil, trunc and round.
+// Lowers floor, ceil, trunc and round.
 std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledInteger& x) {
   return in_whole_numbers(ctx.build, x, ctx.node.op());
 }
@@ -132,7 +132,8 @@ std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x
   return ScaledInteger{ctx.build.bounded(x.id, x.range, {-1, 1}), {1.0}, 0, {-1, 1}};
 }
 
-// The functions with arithmetic of their own, of a number x in i32. Nothing if they have none for this node.
+// The functions of a number x in i32 that have arithmetic of their own. A function returns nothing if it has
+// none for the node.
 struct FunctionRule {
   std::optional<ScaledInteger> (*rule)(const RuleContext& ctx, const ScaledInteger& x);
   bool steep_at_zero = false;  // the function changes much within few units of the operand near zero

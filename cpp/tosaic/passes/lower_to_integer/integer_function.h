@@ -1,9 +1,9 @@
-// integer_function: elementwise functions of one number of more than 16 bits. Such numbers are sums and
-// products that an expansion does not round.
+// integer_function: computes elementwise functions of one number of more than 16 bits. Such numbers are sums
+// and products that an expansion does not round.
 //
 //   sqrt, rsqrt, reciprocal, log   by mantissa and exponent: small operands are normalized and lose no bits
-//   exp                            errors are relative to the largest possible result
-//   floor, ceil, trunc, round      whole_numbers.h; so are remainders of a division by a constant
+//   exp                            with errors relative to the largest possible result
+//   floor, ceil, trunc, round      by whole_numbers.h, as are remainders of a division by a constant
 //   any other                      by samples of the float kernels: function_samples.h
 //
 // Results have about 30 bits below their largest magnitude. The error of log is about 2^-22, absolute.

@@ -1,5 +1,5 @@
-// integer_math: emits i32 arithmetic for the rules of lower-to-integer: sums of terms of 30 bits, positive
-// numbers as mantissa and exponent, and linear interpolation between the entries of a table.
+// integer_math: emits i32 arithmetic for the rules of lower-to-integer. It has sums of terms of 30 bits,
+// positive numbers as mantissa and exponent, and linear interpolation between the entries of a table.
 #pragma once
 
 #include <functional>
@@ -44,9 +44,9 @@ class IntegerMath {
   // entries[index], elementwise. Each index is in [0, entries.size()).
   ValueId lookup(ValueId index, const std::vector<std::int64_t>& entries, DType dtype = DType::kI32);
 
-  // The sum along `axis`, of extent `count`, of numbers in [0, 2^30], divided by 2^bits_to(count): at most
-  // 2^30. Long sums add the upper and the lower 15 bits of the terms separately, so that only the total is
-  // rounded.
+  // The sum along `axis`, of extent `count`, of numbers in [0, 2^30], divided by 2^bits_to(count). It is at
+  // most 2^30. Long sums add the upper and the lower 15 bits of the terms separately, so that only the total
+  // is rounded.
   ValueId sum30(ValueId a, std::int64_t axis, std::int64_t count);
   // The sum as above, but of numbers of either sign and at most 30 bits, and divided by 2^fewer. `fewer` must
   // be large enough for the result to have at most 30 bits.
@@ -56,9 +56,9 @@ class IntegerMath {
   // `fraction_bits` fractional bits.
   ValueId on_lines(ValueId at, int fraction_bits, const std::vector<std::int64_t>& knots);
 
-  // exp(d) in units of 2^-30, for d <= 0 with zero point 0. At most 256 different integers have a table.
-  // Others are split: exp(d) = 2^o * 2^f with an integer o and 0 <= f < 1; 2^f is interpolated in a table and
-  // shifted right by -o.
+  // exp(d) in units of 2^-30, for d <= 0 with zero point 0. If at most 256 different integers occur, a table
+  // has an entry for each. Otherwise exp(d) = 2^o * 2^f with an integer o and 0 <= f < 1: 2^f is interpolated
+  // in a table and shifted right by -o.
   static constexpr int kExpBits = 30;
   ValueId exp30(const ScaledInteger& d);
 
@@ -79,9 +79,10 @@ class IntegerMath {
   // -size where the mask `negative` is true, and size elsewhere. An invalid mask is false everywhere.
   ValueId with_sign(ValueId size, ValueId negative);
 
-  // f(mantissa) by linear interpolation. The knots are 2^19 apart: a part h of the least mantissa, with h =
-  // 2^-11, or 2^-10 if `even`. The error is at most h^2 / 8 times the second derivative of f: relative 2^-24
-  // for a reciprocal, relative 2^-23 for 1 / sqrt (with `even`), absolute 2^-25 for a logarithm.
+  // f(mantissa) by linear interpolation. The distance of the knots is 2^19, which is the part h of the least
+  // mantissa, with h = 2^-11, or 2^-10 if `even`. The error is at most h^2 / 8 times the second derivative of
+  // f. It is relative 2^-24 for a reciprocal, relative 2^-23 for 1 / sqrt (with `even`), and absolute 2^-25
+  // for a logarithm.
   using Function = std::function<double(double)>;
   ValueId of_mantissa(ValueId mantissa, const Function& f, bool even = false);
 

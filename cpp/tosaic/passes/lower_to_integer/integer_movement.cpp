@@ -1,4 +1,4 @@
-// integer_movement: operators that move elements, such as reshape, cat and where. The operands are
+// integer_movement: lowers operators that move elements, such as reshape, cat and where. The operands are
 // requantized to common qparams before they are moved. If the result has qparams, these are the common ones.
 // If it has none and all operands share one set of qparams, that set is used. In all other cases, the
 // operands become i32 in a common unit. Constant operands are quantized at compile time.

@@ -1,5 +1,5 @@
-// integer_normalize: softmax, logsumexp and norms in integer arithmetic, without qparams of intermediate
-// values.
+// integer_normalize: computes softmax, logsumexp and norms in integer arithmetic, without qparams of
+// intermediate values.
 //
 //   softmax   e = exp(x - max), with 30 bits
 //             sum(e) = m / 2^s, with the mantissa m normalized to 31 bits
@@ -11,7 +11,8 @@
 //             result = y / sqrt(v), the reciprocal of the root by linear interpolation
 //
 // The numbers of a row are relative to its largest, so no range has to be known beforehand, and rows of any
-// magnitude are equally precise. Relative errors are below 2^-20; that of a logarithm is 2^-22, absolute.
+// magnitude are equally precise. Relative errors are below 2^-20. The error of a logarithm is 2^-22,
+// absolute.
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,7 @@ std::int64_t extent(const IntegerBuilder& build, ValueId x, std::int64_t axis) {
   return build.type(x).shape[static_cast<std::size_t>(axis)];
 }
 
-// x - top in i32 and the unit of x, where `top` is the maximum of each row; never positive.
+// x - top in i32 and the unit of x, where `top` is the maximum of each row. The result is never positive.
 ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top) {
   IntegerMath m(build);
   ScaledInteger out = x;

@@ -1,4 +1,4 @@
-// integer_order: rules for operators that compare two numbers: extrema, clamps and comparisons, in i32.
+// integer_order: lowers extrema, clamps and comparisons of two numbers, in i32.
 //
 //   maximum   rescales both operands to one unit, as add does; so do minimum and the comparisons
 //   clamp     rounds its bounds to the unit of the operand, or to a finer one
@@ -69,7 +69,7 @@ void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::op
   }
 }
 
-// relu and clamp.
+// Lowers relu and clamp.
 RuleResult clamped(const RuleContext& ctx) {
   ScaledInteger x = ctx.with_one_scale(0);
   ValueRange to;
@@ -136,7 +136,7 @@ void bring_near(Term& term, double others) {
     if (std::isinf(x)) x = std::copysign(2 * others + 1, x);
 }
 
-// `hiding` hides minus infinity (scaled_integer.h): all its integers that represent minus infinity become the
+// `hiding` hides minus infinity (scaled_integer.h). All its integers that represent minus infinity become the
 // largest of these integers. If `other` is a constant, its minus infinity becomes the same number, and its
 // other elements become at least kBetween units more.
 void bring_together(IntegerBuilder& build, Term& hiding, Term& other) {

@@ -32,7 +32,7 @@ Magnitude magnitude_of(IntegerBuilder& build, const ScaledInteger& x) {
   return out;
 }
 
-// 2^60 / mantissa: a table, and one Newton step r * (2 - m * r).
+// 2^60 / mantissa, by a table and one Newton step r * (2 - m * r).
 ValueId inverse_of(IntegerBuilder& build, ValueId mantissa) {
   IntegerMath m(build);
   const ValueId coarse = m.of_mantissa(mantissa, [](double at) { return 0x1p60 / at; });

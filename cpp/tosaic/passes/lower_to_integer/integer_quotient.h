@@ -1,7 +1,7 @@
-// integer_quotient: quotients of numbers in i32, by mantissa and exponent.
+// integer_quotient: computes quotients of numbers in i32, by mantissa and exponent.
 //
 //   x = m / 2^s, with the mantissa m normalized to 31 bits
-//   1 / m by a table and one Newton step; the exponents are subtracted
+//   1 / m is computed by a table and one Newton step, and the exponents are subtracted
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/integer_builder.h"
@@ -9,7 +9,7 @@
 
 namespace tosaic::passes {
 
-// 1 / x. All results share one unit: a result has one bit less for each power of two below the largest.
+// 1 / x. All results share one unit, so a result has one bit less for each power of two below the largest.
 // Throws NoIntegerForm if fewer than 16 bits may remain.
 [[nodiscard]] ScaledInteger reciprocal_of(IntegerBuilder& build, const ScaledInteger& x);
 // a / b, in a unit for the largest result: the largest number of `eventual` (the qparams to which the result

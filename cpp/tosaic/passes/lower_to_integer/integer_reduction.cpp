@@ -1,9 +1,9 @@
-// integer_reduction: sums, means, products, extrema and pools.
+// integer_reduction: lowers sums, means, products, extrema and pools.
 //
 //   sum, mean, avg_pool      sums are exact up to 30 bits; a mean divides by changing the scale, so the only
 //                            rounding is that of the result
-//   amax, argmax, max_pool   on the integers as they are: their order is that of the numbers
-//   prod                     by mantissa and exponent
+//   amax, argmax, max_pool   work on the integers unchanged, as their order is that of the numbers
+//   prod                     works on mantissas and exponents
 //
 // Sums over windows, and over a whole image, are one operator: a depthwise convolution by ones.
 
@@ -75,9 +75,9 @@ bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
          to->zero_points.front() == x.zero_point;
 }
 
-// AVG_POOL2D. It divides by the number of elements of a window that are inside the image, and its result has
-// the qparams of x. AVG_POOL2D needs channels last, hence the permutes; if the values are stored channels
-// last, the layout plan makes them no-ops.
+// Emits AVG_POOL2D. It divides by the number of elements of a window that are inside the image, and its
+// result has the qparams of x. AVG_POOL2D needs channels last, so permutes are emitted. If the values are
+// stored channels last, the layout plan makes them no-ops.
 ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel, const Dims& stride,
                const Dims& before, const Shape& out) {
   ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
@@ -124,8 +124,9 @@ RuleResult integer_sum(const RuleContext& ctx) {
   return sum;
 }
 
-// The divisor of a window is the number of its elements inside the image; with count_include_pad, elements in
-// the requested padding count too. If divisors differ, each sum is multiplied by a factor of its own.
+// Lowers avg_pool. The divisor of a window is the number of its elements inside the image. With
+// count_include_pad, elements in the requested padding count too. If divisors differ, each sum is multiplied
+// by a factor of its own.
 RuleResult integer_avg_pool(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<PoolAttrs>();
   const Shape& in = ctx.node.operand_type(0).shape;
@@ -200,7 +201,7 @@ Floating floating(IntegerMath& m, ValueId positive) {
   return {m.left(positive, shift), m.sub(0, shift)};
 }
 
-// The product along an axis: multiplies pairs until one element is left.
+// The product along an axis. Pairs are multiplied until one element is left.
 Floating multiplied_along(IntegerBuilder& build, Floating x, std::int64_t axis) {
   IntegerMath m(build);
   const auto part = [&](ValueId id, std::int64_t from, std::int64_t to) {
@@ -265,7 +266,7 @@ RuleResult integer_prod(const RuleContext& ctx) {
   return ScaledInteger{ctx.build.reshape(value, ctx.node.result_type().shape), {scale}, 0, {-most, most}};
 }
 
-// any and all of numbers: an element is true if it is not 0.
+// Lowers any and all of numbers. An element is true if it is not 0.
 RuleResult integer_any(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const ScaledInteger x = ctx.with_one_scale(0);

@@ -1,7 +1,7 @@
-// integer_resize: resizes of images of 8 or 16 bits, by RESIZE. Nearest moves integers. Bilinear sums them
-// with integer weights that add up to n_y * n_x; dividing by that product only changes the scale, so the only
-// rounding is that of the result. RESIZE needs channels last, hence the permutes; if the values are stored
-// channels last, the layout plan makes them no-ops.
+// integer_resize: lowers resizes of images of 8 or 16 bits to RESIZE. Nearest moves integers. Bilinear sums
+// them with integer weights that add up to n_y * n_x. Dividing by that product only changes the scale, so the
+// only rounding is that of the result. RESIZE needs channels last, so permutes are emitted. If the values are
+// stored channels last, the layout plan makes them no-ops.
 
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"

@@ -4,33 +4,33 @@
 //     ->  %s: i32 = integer_conv(%x, %w, %b') {input_zp=..}
 //         %c: i8 = rescale(%s) {multiplier=[..] shift=[..]}
 //
-// Every result is within one unit of the result of torch's q/dq graph for the same integers (results of 16
-// bits: within the bound of the operator's rule). The executor, the TOSA reference model and hardware compute
-// the same bits. No integer overflows: the range of every value is known, and values for which a multiplier
-// is not defined are clamped first. An operator without integer arithmetic stays an operator over floats
-// between dequantize and quantize nodes.
+// Every result is within one unit of the result of torch's q/dq graph for the same integers. A result of 16
+// bits is within the bound of the operator's rule. The executor, the TOSA reference model and hardware
+// compute the same bits. No integer overflows: the range of every value is known, and values for which a
+// multiplier is not defined are clamped first. An operator without integer arithmetic stays an operator over
+// floats between dequantize and quantize nodes.
 
+// The list has the files of this folder, the pass first. A file uses those below it:
 //
-// The files of this folder, from the pass down. A file uses those below it:
-//
-//   graph_lowering                        the walk over the graph: which node takes which route
-//   foreign_operator                      operators of others that compute with integers
-//   node_lowering, expansion              one node: by its rule, or by the rules of its parts
-//   nan_masks                             NaN in what a rule returns
-//   rules, integer_*                      the rule of each operator, by family
-//   function_table, function_samples      functions that the float kernels evaluate at compile time
-//   terms, evaluation                     what rules share
-//   rule_context                          what a rule is called with
-//   value_map, copied_nodes               what the values of the source graph became
-//   node_view                             the node, as the source graph has it
-//   table_lookup, whole_numbers,          arithmetic on scaled integers
+//   graph_lowering                        walks over the graph, and chooses the route of each node
+//   foreign_operator                      lowers foreign operators that compute with integers
+//   node_lowering, expansion              lower one node, by its rule or by the rules of its parts
+//   nan_masks                             adds masks of NaN to what a rule returns
+//   rules, integer_*                      have the rule of each operator, by family
+//   function_table, function_samples      compute functions that the float kernels evaluate at compile time
+//   terms, evaluation                     have parts that rules share
+//   rule_context                          is the argument of a rule
+//   copied_nodes                          adds nodes without integer arithmetic
+//   value_map                             records what the values of the source graph became
+//   node_view                             shows the node as the source graph has it
+//   table_lookup, whole_numbers,          compute with scaled integers
 //   integer_quotient, integer_math
-//   rescaling                             other units, dtypes and zero points
-//   rule_result                           what a rule returns
+//   rescaling                             changes units, dtypes and zero points
+//   rule_result                           is the result of a rule
 //   integer_builder                       adds nodes
-//   scaled_integer                        integers that represent numbers
+//   scaled_integer                        has integers that represent numbers
 //
-// byte_functions joins functions of one byte in the graph that the walk made.
+// byte_functions then joins functions of one byte in the graph that the walk made.
 
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 

@@ -1,4 +1,4 @@
-// lower-to-integer: the pass, with a report of the operators that it could not lower.
+// lower_to_integer: the pass, with a report of the operators that it could not lower.
 #pragma once
 
 #include <vector>

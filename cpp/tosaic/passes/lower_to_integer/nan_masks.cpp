@@ -11,8 +11,8 @@ namespace {
 
 using Mask = std::optional<ValueId>;
 
-// True for elementwise operators with a rule for NaN: a float result is NaN, a comparison false (ne: true),
-// another bool true.
+// True for elementwise operators with a rule for NaN. Where an operand is NaN, a float result is NaN, `ne` is
+// true, any other comparison is false, and any other bool is true.
 bool passes_nan_on(Op op) {
   const OpInfo& row = info(op);
   if (!row.has(kElementwise) || row.is_tosa) return false;
@@ -31,7 +31,7 @@ Mask chosen(IntegerBuilder& build, ValueId condition, const Mask& a, const Mask&
   return out;
 }
 
-// The integer that quantize makes of NaN, in the dtype of these qparams.
+// The integer that quantize computes from NaN, in the dtype of these qparams.
 std::int64_t quantized_nan(const QParams& qparams) {
   const float nan[] = {std::numeric_limits<float>::quiet_NaN()};
   Constant one;

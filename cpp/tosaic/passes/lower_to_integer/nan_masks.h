@@ -1,4 +1,4 @@
-// nan_masks: infinity and NaN in integer arithmetic, which has neither.
+// nan_masks: represents infinity and NaN in integer arithmetic, which has neither.
 //
 // Infinity is a number so large that it saturates when it is stored. How large that is follows from the
 // qparams with which the result is stored in the end (NodeView::eventual_qparams). A quotient whose divisor

@@ -12,7 +12,7 @@
 namespace tosaic::passes {
 namespace {
 
-// The result of an elementwise operator over constants alone, if it is quantized.
+// The result of an elementwise operator whose operands are all constants, if the result is quantized.
 std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   const NodeView& node = ctx.node;
   const OpInfo& row = info(node.op());
@@ -30,8 +30,8 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
   return ctx.build.constant(evaluate_stored(node, constants, qparams));
 }
 
-// Lowers the node without expanding it: evaluates it (constant operands), or computes it by a table, by the
-// rule of its operator, or as a function of one number. Returns nothing if none of these applies.
+// Lowers the node without expanding it. A node over constants is evaluated. Any other is computed by a table,
+// by the rule of its operator, or as a function of one number. Returns nothing if none of these applies.
 std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
   const IntegerRule rule = rule_of(ctx.node.node());

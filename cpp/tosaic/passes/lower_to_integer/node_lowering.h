@@ -8,8 +8,8 @@
 //   lower_as_smooth_function
 //                    samples as a function of an upstream value: function_samples.h
 //
-// The first that succeeds decides. Each returns kLowered, and the results are then stored in the ValueMap, or
-// why it did not lower the node.
+// The first one that succeeds decides. Each returns kLowered, after it has stored the results in the
+// ValueMap, or the reason why it did not lower the node.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"

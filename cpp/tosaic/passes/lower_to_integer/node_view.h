@@ -1,5 +1,5 @@
-// NodeView: the node that is being lowered, as the source graph has it: operands, attributes, types, and the
-// qparams to which its result is rounded. Read only; made once for each node.
+// NodeView: the node that is being lowered, as the source graph has it, with its operands, attributes, types,
+// and the qparams to which its result is rounded. It is made once for each node and never changed.
 #pragma once
 
 #include <optional>

@@ -53,7 +53,7 @@ ValueId bounded_by_channel(IntegerBuilder& build, const ScaledInteger& x, const 
   return build.binary(Op::kTosaMinimum, above, build.constant(dtype, shape, high));
 }
 
-// A TABLE of what dequantize and quantize compute for each i8 value. Returns nothing if RESCALE, with its
+// A TABLE of the results of dequantize and quantize for each i8 value. Returns nothing if RESCALE, with its
 // multiplier and shift, computes the same.
 std::optional<ValueId> requantized_bytes(IntegerBuilder& build, const ScaledInteger& x, const QParams& to) {
   const float inverse = inverse_scale(to.scales.front());
@@ -126,8 +126,8 @@ ScaledInteger rescaled(IntegerBuilder& build, const ScaledInteger& x, DType dtyp
   return out;
 }
 
-// i48 rescales have multipliers of 15 bits only. Dividing by a power of two loses nothing but the bits beyond
-// 30.
+// i48 rescales have multipliers of 15 bits only, so the sums are divided by a power of two, which loses
+// nothing but the bits beyond 30.
 ScaledInteger within_32_bits(IntegerBuilder& build, const ScaledInteger& x) {
   const int fewer = std::max(0, bits_to(x.magnitude()) - 30);
   const ScaledInteger made = rescaled(build, {x.id, {1.0}, 0, x.range}, DType::kI32, std::ldexp(1.0, fewer));

@@ -27,7 +27,7 @@ namespace tosaic::passes {
 // if needed.
 [[nodiscard]] ScaledInteger within_bits(IntegerBuilder& build, const ScaledInteger& x, int bits);
 // x rounded to integers with the qparams `to`. From i8 to i8 the result is exactly that of dequantize and
-// quantize: by a TABLE, if multiplier and shift would round differently.
+// quantize. A TABLE computes it if multiplier and shift would round differently.
 [[nodiscard]] ValueId store(IntegerBuilder& build, const ScaledInteger& x, const QParams& to);
 // store(), or only a clamp if `x` has the dtype, scale and zero point of `to` already.
 [[nodiscard]] ValueId requantize(IntegerBuilder& build, const ScaledInteger& x, const QParams& to);

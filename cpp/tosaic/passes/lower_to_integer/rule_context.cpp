@@ -10,7 +10,7 @@
 namespace tosaic::passes {
 namespace {
 
-// Subtracts the zero point of each channel from a constant of i8; the differences have 9 bits.
+// Subtracts the zero point of each channel from a constant of i8. The differences have 9 bits.
 ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
   const Elements elements(known);
   const auto axis = static_cast<std::size_t>(*qparams.axis);
@@ -110,13 +110,9 @@ ValueId RuleContext::quantized_constant(std::size_t i, const QParams& to) const 
   const std::vector<double> known = numbers(i);
   const std::vector<float> floats(known.begin(), known.end());
   const Shape& shape = node.operand_type(i).shape;
-  auto out = std::make_shared<Constant>();
-  out->name = build.name() + ".quantized";
-  out->kind = ConstantKind::kFolded;
-  out->dtype = to.storage;
-  out->shape = shape;
-  out->storage = quant::quantize(floats, shape, to).storage;
-  const ValueId id = build.constant(std::move(out));
+  const ValueId id =
+      build.constant(constant_over(build.name() + ".quantized", ConstantKind::kFolded, to.storage, shape,
+                                   quant::quantize(floats, shape, to).storage));
   values.made().graph.set_qparams(id, std::make_shared<const QParams>(to));
   return id;
 }

@@ -1,8 +1,8 @@
-// RuleContext: what a rule is called with.
+// RuleContext: the argument of a rule.
 //
 //   node     the node to lower, read only
 //   build    adds the nodes of the rule to the new graph
-//   values   what the values of the source graph became; a rule reads its operands through the functions here
+//   values   the new value of each source value; a rule reads its operands through the functions here
 //
 //   RuleResult rule(const RuleContext& ctx) {
 //     const ScaledInteger x = ctx.with_one_scale(0);                   operand 0 as integers

@@ -1,4 +1,4 @@
-// rule_result: what a rule returns, and how a rule says that it cannot lower a node.
+// rule_result: the result of a rule, or the reason why it cannot lower a node.
 //
 //   rule -> RuleResult   a ScaledInteger, which the caller rounds to the qparams of the result
 //                        the final value: integers in these qparams, bools or indices
@@ -12,7 +12,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include "tosaic/base/error.h"

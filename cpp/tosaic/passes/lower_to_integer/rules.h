@@ -1,5 +1,5 @@
-// rules: the integer arithmetic of operators, by file. The column `integer rule` of ir/ops.def names the rule
-// of each operator.
+// rules: the rules by which operators compute with integers, by file. The column `integer rule` of ir/ops.def
+// names the rule of each operator.
 #pragma once
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"
@@ -8,8 +8,8 @@ namespace tosaic::passes {
 
 using IntegerRule = RuleResult (*)(const RuleContext& ctx);
 
-// The rule of an operator, or null. Without a rule, an elementwise operator may still become a table or
-// another function, and a composite may be expanded.
+// The rule of an operator. Returns null if it has none. Then an elementwise operator may still become a table
+// or another function, and a composite may be expanded.
 [[nodiscard]] IntegerRule rule_of(const Node& node);
 
 // integer_contraction.cpp

@@ -9,7 +9,6 @@
 // qparams in between; rescaling.h rounds the last one to the qparams of the result.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -71,8 +70,8 @@ struct ScaledInteger {
 
 // ---- minus infinity ----
 [[nodiscard]] inline bool is_minus_infinity(double x) { return std::isinf(x) && x < 0; }
-// How far the number that represents minus infinity is below finite numbers of magnitude up to `size`: exp is
-// 0 there, and rounding does not close the gap.
+// The distance by which the number that represents minus infinity is below finite numbers of magnitude up to
+// `size`. At that distance exp is 0, and rounding does not close the gap.
 [[nodiscard]] double hidden_below(double size);
 // x.minus_infinity, the largest integer that represents minus infinity, converted to the unit `unit`.
 [[nodiscard]] std::int64_t least_in_unit(const ScaledInteger& x, double unit);

@@ -63,8 +63,8 @@ bool slopes_fit(const std::vector<std::int64_t>& entries) {
   return true;
 }
 
-// 513 entries: the function at every 128th integer. The last, beyond the range, repeats the function's last
-// value.
+// 513 entries, which are the function at every 128th integer. The last one is beyond the range and repeats
+// the function's last value.
 std::vector<std::int64_t> knots(const std::vector<std::int64_t>& f) {
   std::vector<std::int64_t> out;
   for (std::int64_t k = 0; k < 512; ++k) out.push_back(f[static_cast<std::size_t>(k << kFractionBits)]);

@@ -1,5 +1,5 @@
-// table_lookup: nodes that look up a table, given as a constant with an entry for each integer of 8 or 16
-// bits, or for each pair of integers of 8 bits.
+// table_lookup: emits nodes that look up a table. The table is a constant with an entry for each integer of 8
+// or 16 bits, or for each pair of integers of 8 bits.
 //
 //   x: i8    entries of i8    no node for the identity, CLAMP for a clamp, TABLE of 256 entries for others
 //   x: i8    entries of i16   TABLE of 513 entries at 256 * x: each entry is at a knot, so it is exact

@@ -12,7 +12,8 @@
 
 namespace tosaic::passes {
 
-// An operand before its unit is chosen: scaled integers, or the numbers of a constant; times `factor`.
+// An operand before its unit is chosen: scaled integers, or the numbers of a constant. It is multiplied by
+// `factor`.
 struct Term {
   std::optional<ScaledInteger> scaled;
   std::vector<double> numbers;  // the numbers of a constant
@@ -40,7 +41,7 @@ struct Integers {
   ValueRange range;
   double error = 0;  // as in ScaledInteger
 };
-// The term as i32 in units of `unit`, with |factor|: the caller handles its sign.
+// The term as i32 in units of `unit`, times |factor|. The caller handles the sign of `factor`.
 [[nodiscard]] Integers in_unit(IntegerBuilder& build, const Term& term, double unit);
 
 }  // namespace tosaic::passes

@@ -21,9 +21,9 @@
 
 namespace tosaic::passes {
 
-// A float value as a function of one variable of 8 or 16 bits, or of two of 8 bits, for each of their
-// integers. The float kernels compute the tables of a chain of such functions one from the other. Infinities,
-// NaN and large magnitudes in between do not matter.
+// A float value as a function of one variable of 8 or 16 bits, or of two variables of 8 bits. It has a value
+// for each of their integers. The float kernels compute the tables of a chain of such functions one from the
+// other. Infinities, NaN and large magnitudes in between do not matter.
 struct FunctionTable {
   std::vector<ScaledInteger> variables;
   ConstantRef values;  // floats or bools; two variables: at 256 * (first + 128) + second + 128
@@ -37,7 +37,7 @@ class ValueMap {
   [[nodiscard]] const Graph& source() const { return *source_; }
   [[nodiscard]] NewGraph& made() const { return *made_; }
 
-  // ---- what a value is; null or false if it is something else ----
+  // ---- the form of a value; null or false if it has another form ----
   [[nodiscard]] const ScaledInteger* scaled(ValueId id) const;
   [[nodiscard]] const FunctionTable* deferred_table(ValueId id) const;
   // True if the value has qparams, or is a ScaledInteger.

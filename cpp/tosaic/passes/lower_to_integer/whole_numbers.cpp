@@ -14,8 +14,8 @@ namespace {
 struct Binary {
   ScaledInteger scaled;
   int bits;  // n, at most 31: a right shift by 31 leaves only the sign
-  // How far, in units, the number may be from torch's f32. A number within this distance of a step counts as
-  // being at the step.
+  // The distance, in units, that the number may have from torch's f32. A number within this distance of a
+  // step counts as being at the step.
   std::int64_t near;
 };
 

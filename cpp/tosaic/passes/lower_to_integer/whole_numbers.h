@@ -1,4 +1,4 @@
-// whole_numbers: floor, ceil, trunc and round of scaled integers.
+// whole_numbers: computes floor, ceil, trunc and round of scaled integers.
 //
 // Results are exact, except that a number counts as being at a step of the function if f32, or the number's
 // own error, cannot separate it from the step.

@@ -18,8 +18,8 @@
 // of its result. It is also emitted unchanged if its floats are still read. If all of its float operands are
 // constants, it must commute with quantization: a lookup in a table of floats, or a selection (where).
 //
-// The labels are found first. Three walks follow: the wanted qparams of each float (backwards), its forms
-// (forwards), and which floats are still read (backwards). Then the new graph is built.
+// The labels are found first. Three walks follow. They find the wanted qparams of each float (backwards), its
+// forms (forwards), and which floats are still read (backwards). Then the new graph is built.
 //
 // A constant that several dequantize nodes read with different parameters is split into one constant for
 // each.
@@ -289,8 +289,8 @@ class Folding {
     return std::any_of(forms.begin(), forms.end(), [](const Form& form) { return form.exact; });
   }
 
-  // True if the node can compute from exact forms and constants, and has no float result. Examples: a
-  // comparison, an argmax.
+  // True if the node can compute from exact forms and constants, and has no float result. Examples are
+  // comparisons and argmax.
   [[nodiscard]] bool only_reads(const Node& node) const {
     if (is_qdq(node.op) || !may_fold(node) || !may_read(node, nullptr)) return false;
     for (std::uint32_t r = 0; r < node.result_count; ++r)
@@ -362,8 +362,8 @@ class Folding {
     return made;
   }
 
-  // The new value for a reader that needs what the old graph had: a float or integers. If the new graph has a
-  // float only as the integers of an exact form, these are dequantized, once for all readers.
+  // The new value for a reader that needs the value as it was in the old graph, a float or integers. If the
+  // new graph has a float only as the integers of an exact form, these are dequantized, once for all readers.
   ValueId original_value(ValueId id) {
     if (is_constant(id)) return constant(id);
     ValueId& made = made_[id.index()];

@@ -1,5 +1,5 @@
-// quantize-boundary: float inputs of the graph become the integers that they are quantized to, and float
-// outputs the integers that they are dequantized from.
+// quantize-boundary: replaces float inputs of the graph by the integers to which they are quantized, and
+// float outputs by the integers from which they are dequantized.
 //
 //   input %x: f32                   ->  input %x: i8 boundary(source=f32 q(..))
 //   %p = pad(%x)                        %q = pad(%x)
@@ -19,7 +19,7 @@
 //   %a: i8 = quantize(%x)          input %x_1: i16 path="x" boundary(source=f32 q(..))
 //   %b: i16 = quantize(%x)
 //
-// These inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
+// Some inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
 // and, with kInteger, inputs that are quantized in several ways.
 //
 // On a target without floats, an input that nobody reads becomes i8 of scale 1, so that the file has an input
@@ -49,72 +49,73 @@ class Boundaries {
   Boundaries(const Graph& graph, const PassOptions& options) : graph_(graph), options_(options) {}
 
   std::optional<Graph> run() {
-    ways_.resize(graph_.values().size());
+    quantizations_.resize(graph_.values().size());
     if (options_.inputs != FloatIoForm::kFloat)
       for (const Input& input : graph_.inputs())
-        if (input.kind == InputKind::kUser) find_ways_of_input(input.value);
+        if (input.kind == InputKind::kUser) find_quantizations_of_input(input.value);
     for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
-    const bool any =
-        std::any_of(ways_.begin(), ways_.end(), [](const Ways& ways) { return !ways.empty(); }) ||
-        std::any_of(dequantized_.begin(), dequantized_.end(),
-                    [](const Node* node) { return node != nullptr; });
+    const bool any = std::any_of(quantizations_.begin(), quantizations_.end(),
+                                 [](const Quantizations& all) { return !all.empty(); }) ||
+                     std::any_of(dequantized_.begin(), dequantized_.end(),
+                                 [](const Node* node) { return node != nullptr; });
     return any ? std::optional(make()) : std::nullopt;
   }
 
  private:
   using Attrs = const QuantizeAttrs*;
 
-  using Ways = std::vector<Attrs>;
+  using Quantizations = std::vector<Attrs>;
 
-  static void add_way(Ways& ways, Attrs way) {
-    if (std::none_of(ways.begin(), ways.end(), [&](Attrs known) { return *known == *way; }))
-      ways.push_back(way);
+  static void add_distinct(Quantizations& all, Attrs quantization) {
+    if (std::none_of(all.begin(), all.end(), [&](Attrs known) { return *known == *quantization; }))
+      all.push_back(quantization);
   }
 
-  // The different ways in which the readers of a float quantize it, possibly after movements. Empty if the
-  // float is an output, or if a reader does not quantize it or quantizes it by channel.
-  [[nodiscard]] Ways quantizations(ValueId id) const {
-    Ways found;
+  // The different qparams with which the readers of a float quantize it, possibly after movements. Empty if
+  // the float is an output, or if a reader does not quantize it or quantizes it by channel.
+  [[nodiscard]] Quantizations quantizations_by_readers(ValueId id) const {
+    Quantizations found;
     if (graph_.is_output(id)) return found;
     for (const NodeId user : graph_.users(id)) {
       const Node& node = graph_.node(user);
       if (node.op == Op::kQuantize && !Graph::attrs<QuantizeAttrs>(node).axis) {
-        add_way(found, &Graph::attrs<QuantizeAttrs>(node));
+        add_distinct(found, &Graph::attrs<QuantizeAttrs>(node));
         continue;
       }
-      const Ways behind = moves_one(graph_, node) ? quantizations(graph_.result(node)) : Ways{};
+      const Quantizations behind =
+          moves_one(graph_, node) ? quantizations_by_readers(graph_.result(node)) : Quantizations{};
       if (behind.empty()) return {};
-      for (Attrs way : behind) add_way(found, way);
+      for (Attrs quantization : behind) add_distinct(found, quantization);
     }
     return found;
   }
 
   [[nodiscard]] bool is_unread(ValueId id) const { return graph_.users(id).empty() && !graph_.is_output(id); }
 
-  void find_ways_of_input(ValueId id) {
+  void find_quantizations_of_input(ValueId id) {
     const DType dtype = graph_.type(id).dtype;
     if (!options_.target.has(target::Profile::kFp) && is_float(dtype) && is_unread(id))
-      ways_[id.index()] = {&unread_};
+      quantizations_[id.index()] = {&unread_};
     else if (dtype == DType::kF32)
-      find_ways(id);
+      find_quantizations(id);
   }
 
-  void find_ways(ValueId id) {
-    const Ways ways = quantizations(id);
-    if (ways.size() == 1 || (ways.size() > 1 && options_.inputs == FloatIoForm::kConverted)) mark(id);
+  void find_quantizations(ValueId id) {
+    const Quantizations all = quantizations_by_readers(id);
+    if (all.size() == 1 || (all.size() > 1 && options_.inputs == FloatIoForm::kConverted)) mark(id);
   }
 
   // Records the quantizations of the value, and of all values that movements make of it.
   void mark(ValueId id) {
-    ways_[id.index()] = quantizations(id);
+    quantizations_[id.index()] = quantizations_by_readers(id);
     for (const NodeId user : graph_.users(id))
       if (graph_.node(user).op != Op::kQuantize) mark(graph_.result(graph_.node(user)));
   }
 
   // Records that the value, and all values that movements make of it, stay floats.
   void unmark(ValueId id) {
-    if (ways_[id.index()].empty()) return;
-    ways_[id.index()].clear();
+    if (quantizations_[id.index()].empty()) return;
+    quantizations_[id.index()].clear();
     for (const NodeId user : graph_.users(id))
       if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
@@ -151,12 +152,12 @@ class Boundaries {
     const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
     if (is_unread(input)) {  // the program writes the input but never reads it
       written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
-      ways_[input.index()] = {&written_.back()};
+      quantizations_[input.index()] = {&written_.back()};
     }
-    const Ways& ways = ways_[input.index()];
-    const bool agree = ways.size() == 1 && ways.front()->dtype == dtype &&
+    const Quantizations& all = quantizations_[input.index()];
+    const bool agree = all.size() == 1 && all.front()->dtype == dtype &&
                        (form(output) == FloatIoForm::kConverted ||
-                        *qparams_of(*ways.front(), dtype) == *qparams_of(attrs, dtype));
+                        *qparams_of(*all.front(), dtype) == *qparams_of(attrs, dtype));
     if (!agree) unmark(input);
     return agree;
   }
@@ -186,26 +187,27 @@ class Boundaries {
   void add_input(const Input& input) {
     input_at_.push_back(static_cast<std::uint32_t>(out_.inputs().size()));
     const Value& value = graph_.value(input.value);
-    const Ways& ways = ways_[input.value.index()];
-    if (ways.empty())
+    const Quantizations& all = quantizations_[input.value.index()];
+    if (all.empty())
       made_[input.value.index()] =
           out_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
-    const std::string& path = input.path.empty() && ways.size() > 1 ? value.name : input.path;
-    for (Attrs way : ways) {
+    const std::string& path = input.path.empty() && all.size() > 1 ? value.name : input.path;
+    for (Attrs quantization : all) {
       TensorType type = value.type;
       BoundaryFormat boundary = input.boundary;
-      boundary.qparams = qparams_of(*way, way->dtype);
+      boundary.qparams = qparams_of(*quantization, quantization->dtype);
       if (options_.inputs == FloatIoForm::kConverted) boundary.source_dtype = type.dtype;
-      type.dtype = way->dtype;
+      type.dtype = quantization->dtype;
       if (graph_.stage == Stage::kInteger) type.qparams = boundary.qparams;
-      quantized_.push_back({input.value, way, out_.add_input(input.kind, value.name, type, path, boundary)});
+      quantized_.push_back(
+          {input.value, quantization, out_.add_input(input.kind, value.name, type, path, boundary)});
     }
   }
 
-  // The value, quantized by `way`, in the new graph.
-  [[nodiscard]] ValueId quantized(ValueId id, Attrs way) const {
+  // The value, quantized by `quantization`, in the new graph.
+  [[nodiscard]] ValueId quantized(ValueId id, Attrs quantization) const {
     const auto found = std::find_if(quantized_.begin(), quantized_.end(), [&](const Quantized& known) {
-      return known.from == id && *known.way == *way;
+      return known.from == id && *known.quantization == *quantization;
     });
     return found->made;
   }
@@ -222,7 +224,7 @@ class Boundaries {
 
   void add(const Node& node) {
     const ValueId from = node.operand_count == 1 ? graph_.operands(node)[0] : ValueId();
-    const bool of_input = from.valid() && !ways_[from.index()].empty();
+    const bool of_input = from.valid() && !quantizations_[from.index()].empty();
     if (of_input && node.op == Op::kQuantize) {
       made_[node.first_result] = quantized(from, &Graph::attrs<QuantizeAttrs>(node));
       return;
@@ -234,19 +236,19 @@ class Boundaries {
   // A movement of a float becomes one movement for each quantization of its result.
   void move(const Node& node, ValueId from) {
     const ValueId result = graph_.result(node);
-    for (Attrs way : ways_[result.index()]) {
+    for (Attrs quantization : quantizations_[result.index()]) {
       tosaic::Attrs attrs = *node.attrs;
-      if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = way->zero_points.front();
-      const ValueId operands[] = {quantized(from, way)};
+      if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = quantization->zero_points.front();
+      const ValueId operands[] = {quantized(from, quantization)};
       const ValueId id = out_.add(node.op, std::move(attrs), operands, node.origin, graph_.node_name(node));
-      out_.set_qparams(id, qparams_of(*way, way->dtype));
-      quantized_.push_back({result, way, id});
+      out_.set_qparams(id, qparams_of(*quantization, quantization->dtype));
+      quantized_.push_back({result, quantization, id});
     }
   }
 
   struct Quantized {
     ValueId from;  // a float of the old graph
-    Attrs way;
+    Attrs quantization;
     ValueId made;  // its integers in the new graph
   };
 
@@ -254,13 +256,13 @@ class Boundaries {
   const PassOptions& options_;
   Graph out_;
   // By value: the quantizations of an input, or of a value moved from one; empty if it stays a float.
-  std::vector<Ways> ways_;
+  std::vector<Quantizations> quantizations_;
   std::vector<Quantized> quantized_;
   std::vector<const Node*> dequantized_;  // by output: see integers_of()
   std::deque<QuantizeAttrs> written_;     // for inputs that are written, but not read
   const QuantizeAttrs unread_{DType::kI8, std::nullopt, -128,
                               127,        {1.0},        {0}};  // for inputs that nobody reads
-  std::vector<ValueId> made_;            // by value: its value in the new graph, if `ways_` is empty
+  std::vector<ValueId> made_;            // by value: its value in the new graph, if `quantizations_` is empty
   std::vector<std::uint32_t> input_at_;  // by input: the index of its first input in the new graph
 };
 

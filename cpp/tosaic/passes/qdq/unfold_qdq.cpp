@@ -1,4 +1,4 @@
-// unfold-qdq: the inverse of fold-qdq, for running a quantized graph on float kernels.
+// unfold-qdq: does the inverse of fold-qdq, so that float kernels can run a quantized graph.
 //
 //   %c: i8 q(..) = conv(%x: i8 q(..), %w: i8 q(..), %b)   ->   %c = quantize(conv(dequantize(%x),
 //                                                                            dequantize(%w), %b))

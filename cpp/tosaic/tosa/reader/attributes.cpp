@@ -126,7 +126,7 @@ class TableReader {
     return *dtype;
   }
 
-  // A file without the field has UNKNOWN, which means PROPAGATE.
+  // The NaN mode of a table. A file without the field has UNKNOWN, which means PROPAGATE.
   NanMode nan_mode(schema::NanPropagationMode mode) const {
     if (mode > schema::NanPropagationMode::MAX)
       fail<InvalidGraph>(place_, "unknown nan_mode", "PROPAGATE or IGNORE",

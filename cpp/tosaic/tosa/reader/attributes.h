@@ -1,4 +1,4 @@
-// attributes: the attribute table of an operator in the file, as the attributes of its node.
+// attributes: reads the attribute table of an operator in the file as the attributes of its node.
 //
 //   CONV2D {pad=[1,1,1,1], stride=[1,1], ...}   ->   TosaConvAttrs
 //

@@ -15,9 +15,10 @@ void read_inputs(BlockState& state) {
   for (std::size_t i = 0; i < length(state.block.inputs()); ++i) {
     const std::string_view name = name_at(state.block.inputs(), i);
     TensorEntry& entry = state.tensors.find({}, name);
-    if (entry.tensor == nullptr) fail<UnsupportedOp>({}, "input " + quoted(name) + " is a shape value");
-    if (entry.is_variable) fail<InvalidGraph>({}, "input " + quoted(name) + " is a variable");
-    if (entry.is_input) fail<InvalidGraph>({}, "input " + quoted(name) + " is listed twice");
+    if (entry.tensor == nullptr)
+      fail<UnsupportedOp>({}, "input " + quoted_readable(name) + " is a shape value");
+    if (entry.is_variable) fail<InvalidGraph>({}, "input " + quoted_readable(name) + " is a variable");
+    if (entry.is_input) fail<InvalidGraph>({}, "input " + quoted_readable(name) + " is listed twice");
     check_extents({}, entry);
     entry.is_input = true;
     entry.value = state.graph.add_input(InputKind::kUser, std::string(name), entry.type, std::string(name));

@@ -1,4 +1,4 @@
-// block: a block of the file as a graph.
+// block: reads a block of the file as a graph.
 #pragma once
 
 #include <cstddef>

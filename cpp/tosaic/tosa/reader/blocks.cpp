@@ -32,7 +32,8 @@ BlockEntry* BlockTable::find(std::string_view name) {
 void BlockTable::require_all_used() const {
   for (const BlockEntry& entry : entries_)
     if (!entry.used)
-      fail<InvalidGraph>({}, "block " + quoted(view(entry.block->name())) + " is used by no operator");
+      fail<InvalidGraph>({},
+                         "block " + quoted_readable(view(entry.block->name())) + " is used by no operator");
 }
 
 }  // namespace tosaic::tosa

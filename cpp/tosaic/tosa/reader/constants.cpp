@@ -11,7 +11,7 @@ bool has_data(const schema::TosaTensor& tensor) { return length(tensor.data()) !
 
 std::span<const std::byte> raw_bytes(const Place& place, const Storage& file, const TensorEntry& entry) {
   const schema::TosaTensor& tensor = *entry.tensor;
-  const std::string name = "constant " + quoted(entry.name());
+  const std::string name = "constant " + quoted_readable(entry.name());
   if (length(tensor.data()) != 0)
     return {reinterpret_cast<const std::byte*>(tensor.data()->data()), tensor.data()->size()};
   if (tensor.offset() <= 1) fail<InvalidGraph>(place, name + " has no data");
@@ -28,7 +28,7 @@ std::span<const std::byte> packed_elements(const Place& place, FileState& file, 
   const std::size_t needed =
       packed_size(entry.type.dtype, static_cast<std::size_t>(num_elements(entry.type.shape)));
   if (bytes.size() < needed || bytes.size() - needed >= kDataAlignment)
-    fail<InvalidGraph>(place, "constant " + quoted(entry.name()) + " has the wrong size",
+    fail<InvalidGraph>(place, "constant " + quoted_readable(entry.name()) + " has the wrong size",
                        std::to_string(needed) + " bytes", std::to_string(bytes.size()) + " bytes");
   file.budget.spend_bytes(place, needed);
   return bytes.first(needed);

@@ -55,14 +55,14 @@ bool lists_variable_as_result(const schema::TosaOperator& op) {
 void define(const Place& place, std::string_view name, TensorTable& tensors) {
   TensorEntry& entry = tensors.find(place, name);
   if (entry.is_variable != lists_variable_as_result(*place.op))
-    fail<InvalidGraph>(place, "the result " + quoted(name) + " is of the wrong kind",
+    fail<InvalidGraph>(place, "the result " + quoted_readable(name) + " is of the wrong kind",
                        entry.is_variable ? "a tensor" : "a variable",
                        entry.is_variable ? "a variable" : "a tensor");
   if (entry.is_variable) return;
   if (entry.is_input || entry.producer != TensorEntry::kNone)
-    fail<InvalidGraph>(place, "the result " + quoted(name) + " is defined already");
+    fail<InvalidGraph>(place, "the result " + quoted_readable(name) + " is defined already");
   if ((entry.shape != nullptr) != (place.op->op() == schema::Op::CONST_SHAPE))
-    fail<InvalidGraph>(place, "the result " + quoted(name) + " is of the wrong kind",
+    fail<InvalidGraph>(place, "the result " + quoted_readable(name) + " is of the wrong kind",
                        entry.shape != nullptr ? "a tensor" : "a shape value",
                        entry.shape != nullptr ? "a shape value" : "a tensor");
   entry.producer = place.index;

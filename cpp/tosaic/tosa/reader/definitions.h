@@ -1,4 +1,4 @@
-// definitions: which operator of the file produces which tensor.
+// definitions: finds the operator of the file that produces each tensor.
 //
 // An operator whose number of operands or results differs from ops.def is refused.
 //
@@ -15,7 +15,7 @@
 
 namespace tosaic::tosa {
 
-// CONST or CONST_SHAPE.
+// True for CONST and CONST_SHAPE.
 [[nodiscard]] bool is_constant(const schema::TosaOperator& op);
 // The operator of ops.def. Returns nothing for constants and for operators that ops.def lacks.
 [[nodiscard]] std::optional<Op> op_of(const schema::TosaOperator& op);
@@ -23,8 +23,8 @@ namespace tosaic::tosa {
 // attributes. Throws if the number of all operands is wrong.
 [[nodiscard]] std::size_t node_operands(const Place& place, Op op, const Attrs& attrs);
 
-// Sets the producer of each result. Throws for operators that are not supported, lists of the wrong length,
-// and tensors that have two definitions or are of the wrong kind.
+// Sets the producer of each result. Throws if an operator is not supported, if a list has the wrong length,
+// or if a tensor has two definitions or is of the wrong kind.
 void define_results(BlockState& state);
 
 }  // namespace tosaic::tosa

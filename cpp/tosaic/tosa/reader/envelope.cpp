@@ -27,7 +27,7 @@ void check_identifier(std::span<const std::byte> bytes) {
   throw InvalidGraph({.where = "tosa",
                       .what = "not a TOSA file",
                       .expected = "the identifier 'TOSA' at byte 4",
-                      .got = quoted(got)});
+                      .got = quoted_readable(got)});
 }
 
 // The version, or null if the bytes up to it are damaged.

@@ -1,4 +1,4 @@
-// envelope: the file as a whole, before anything in it is interpreted.
+// envelope: checks the file as a whole, before anything in it is interpreted.
 //
 //   bytes 0-3  offset of the root table      bytes 4-7  "TOSA"      then tables, strings and data
 //

@@ -1,4 +1,4 @@
-// lists: vectors and strings of the flatbuffer, which are null if the file omits them.
+// lists: access to the vectors and strings of the flatbuffer, which are null if the file omits them.
 #pragma once
 
 #include <tosa_generated.h>

@@ -1,5 +1,5 @@
-// nodes: an operator of the file as a node of the graph. The results of the node have the names that the file
-// has for them.
+// nodes: reads an operator of the file as a node of the graph. The results of the node have the names that
+// the file has for them.
 #pragma once
 
 #include <span>

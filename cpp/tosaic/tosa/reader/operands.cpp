@@ -103,7 +103,7 @@ class ConstantOperandReader {
                          wants_shape ? "a tensor" : "a shape value");
     if (entry.is_input || !is_constant(*state_.place(entry.producer).op))
       fail<UnsupportedOp>(place_, "the operand " + std::string(name) + " is computed when the program runs",
-                          "a constant", quoted(entry.name()));
+                          "a constant", quoted_readable(entry.name()));
     return entry;
   }
 
@@ -166,7 +166,8 @@ class ConstantOperandReader {
     const bool placeholder =
         shape.rank() == 0 && length(shape.data()) == sizeof(std::int64_t);  // some writers store one element
     if (length(shape.data()) != needed && !placeholder)
-      fail<InvalidGraph>(place_, "the shape value " + quoted(view(shape.name())) + " has the wrong size",
+      fail<InvalidGraph>(place_,
+                         "the shape value " + quoted_readable(view(shape.name())) + " has the wrong size",
                          std::to_string(needed) + " bytes", std::to_string(length(shape.data())) + " bytes");
     std::vector<std::int64_t> values(shape.rank());
     if (needed != 0) std::memcpy(values.data(), shape.data()->data(), needed);
@@ -183,9 +184,11 @@ class ConstantOperandReader {
 ValueId value_of(const Place& place, BlockState& state, std::string_view name) {
   TensorEntry& entry = state.tensors.find(place, name);
   if (entry.value.valid()) return entry.value;
-  if (entry.tensor == nullptr) fail<InvalidGraph>(place, quoted(name) + " is a shape value", "a tensor");
-  if (entry.is_variable) fail<InvalidGraph>(place, quoted(name) + " is a variable", "a tensor");
-  if (entry.producer == TensorEntry::kNone) fail<InvalidGraph>(place, "nothing defines " + quoted(name));
+  if (entry.tensor == nullptr)
+    fail<InvalidGraph>(place, quoted_readable(name) + " is a shape value", "a tensor");
+  if (entry.is_variable) fail<InvalidGraph>(place, quoted_readable(name) + " is a variable", "a tensor");
+  if (entry.producer == TensorEntry::kNone)
+    fail<InvalidGraph>(place, "nothing defines " + quoted_readable(name));
   entry.value = add_constant(place, state, entry);
   return entry.value;
 }

@@ -1,4 +1,4 @@
-// operands: the operands of an operator in the file, as operands and attributes of its node.
+// operands: reads the operands of an operator in the file as operands and attributes of its node.
 //
 //   CONV2D(x, w, b, izp, wzp)   ->   tosa.conv2d(%x, %w, %b) {input_zp=..., weight_zp=...}
 //

@@ -40,12 +40,12 @@ void add_operands(BlockState& state, std::uint32_t consumer, Dependencies& depen
     const std::string_view name = name_at(operands, k);
     const TensorEntry& entry = state.tensors.find(place, name);
     if (entry.is_variable != (place.op->op() == schema::Op::VARIABLE_READ))
-      fail<InvalidGraph>(place, "the operand " + quoted(name) + " is of the wrong kind",
+      fail<InvalidGraph>(place, "the operand " + quoted_readable(name) + " is of the wrong kind",
                          entry.is_variable ? "a tensor" : "a variable",
                          entry.is_variable ? "a variable" : "a tensor");
     if (entry.is_input || entry.is_variable) continue;
     if (entry.producer == TensorEntry::kNone)
-      fail<InvalidGraph>(place, "nothing defines the operand " + quoted(name));
+      fail<InvalidGraph>(place, "nothing defines the operand " + quoted_readable(name));
     if (!is_constant(*state.place(entry.producer).op)) dependencies.add(entry.producer, consumer);
   }
 }

@@ -1,4 +1,4 @@
-// order: the order in which the operators of a block become nodes.
+// order: finds the order in which the operators of a block become nodes.
 //
 //   file    b = RELU(a)   a = ADD(x, x)   c = SUB(a, x)
 //   graph   a, b, c       of the operators that are ready, the first of the file comes first
@@ -14,7 +14,8 @@
 
 namespace tosaic::tosa {
 
-// Indices of operators. Throws for operands that nothing defines, operands of the wrong kind, and cycles.
+// The indices of the operators in this order. Throws if nothing defines an operand, if an operand is of the
+// wrong kind, and if there is a cycle.
 [[nodiscard]] std::vector<std::uint32_t> execution_order(BlockState& state);
 
 }  // namespace tosaic::tosa

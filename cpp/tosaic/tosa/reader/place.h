@@ -1,4 +1,4 @@
-// place: where in the file the reader is, and the errors that say so.
+// place: the place in the file that is being read, and errors that name it.
 //
 //   [tosa] operator 3 (CONV2D): the attributes are missing (node 'y')
 #pragma once
@@ -19,9 +19,8 @@ struct Place {
   std::uint32_t index = 0;  // the index of the operator in its block
 };
 
-// readable: the text with bytes that are not UTF-8 as "\xNN". quoted: the same in quotes.
-[[nodiscard]] std::string readable(std::string_view text);
-[[nodiscard]] std::string quoted(std::string_view text);
+// The text in quotes: "'conv2d'". A byte that is not UTF-8 becomes "\xNN".
+[[nodiscard]] std::string quoted_readable(std::string_view text);
 
 // "operator 3 (CONV2D): "; "" if the place is no operator.
 [[nodiscard]] std::string prefix_of(const Place& place);

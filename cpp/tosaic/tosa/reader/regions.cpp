@@ -17,7 +17,8 @@ const schema::TosaTensor& tensor_of_block(const Place& place, const BlockState& 
                        std::to_string(length(names)));
   const TensorEntry& entry = state.tensors.find(place, name_at(names, i));
   if (entry.tensor == nullptr)
-    fail<InvalidGraph>(place, std::string(role) + " " + quoted(name_at(names, i)) + " is a shape value",
+    fail<InvalidGraph>(place,
+                       std::string(role) + " " + quoted_readable(name_at(names, i)) + " is a shape value",
                        "a tensor");
   return *entry.tensor;
 }
@@ -27,7 +28,7 @@ const schema::TosaTensor& tensor_of_region(const Place& place, const BlockEntry&
                                            std::string_view name, const char* role) {
   const auto it = region.tensors.find(name);
   if (it == region.tensors.end())
-    fail<InvalidGraph>(place, "no tensor of " + std::string(role) + " is named " + quoted(name));
+    fail<InvalidGraph>(place, "no tensor of " + std::string(role) + " is named " + quoted_readable(name));
   return *it->second;
 }
 
@@ -63,7 +64,8 @@ struct Region {
 
 Region find_region(const Place& place, BlockState& state, const char* role, std::string_view name) {
   BlockEntry* const found = state.file.blocks.find(name);
-  if (found == nullptr) fail<InvalidGraph>(place, std::string(role) + ": no region is named " + quoted(name));
+  if (found == nullptr)
+    fail<InvalidGraph>(place, std::string(role) + ": no region is named " + quoted_readable(name));
   if (found->tensors.empty())
     for (std::size_t i = 0; i < length(found->block->tensors()); ++i) {
       const auto* tensor = at(found->block->tensors(), i);
@@ -100,7 +102,7 @@ void check_outputs(const Place& place, BlockState& state, const Region& region) 
 
 std::shared_ptr<const Graph> read_region(const Place& place, BlockState& state, BlockEntry& region) {
   const std::string name(view(region.block->name()));
-  if (region.open) fail<InvalidGraph>(place, "region " + quoted(name) + " contains itself");
+  if (region.open) fail<InvalidGraph>(place, "region " + quoted_readable(name) + " contains itself");
   if (state.depth == kMaxRegionDepth)
     fail<UnsupportedOp>(place, "regions are nested too deeply", "at most " + std::to_string(kMaxRegionDepth));
   if (!region.graph) {

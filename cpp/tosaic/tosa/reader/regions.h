@@ -1,4 +1,4 @@
-// regions: the regions of COND_IF and WHILE_LOOP.
+// regions: reads the regions of COND_IF and WHILE_LOOP.
 //
 //   y = COND_IF(c, x) {then_graph="a", else_graph="b"}      a: x1 -> y1       b: x2 -> y2
 //

@@ -1,4 +1,4 @@
-// state: what the functions of the reader pass to each other.
+// state: the state that the functions of the reader share.
 //
 //   FileState   for the whole file: its bytes, its blocks, the budget, the notes
 //   BlockState  for the block being read: its tensors, the graph so far

@@ -9,7 +9,7 @@ namespace tosaic::tosa {
 namespace {
 
 TensorType tensor_type(const schema::TosaTensor& tensor) {
-  const std::string name = "tensor " + quoted(view(tensor.name()));
+  const std::string name = "tensor " + quoted_readable(view(tensor.name()));
   TensorType type;
   const auto code = static_cast<std::uint32_t>(tensor.type());
   const std::optional<DType> dtype = dtype_from_code(code);
@@ -53,13 +53,13 @@ void TensorTable::add(TensorEntry entry) {
   if (name.empty()) fail<InvalidGraph>({}, "a tensor has no name");
   static_cast<void>(utf8_text({}, "the name of a tensor", name));
   if (!index_.emplace(name, static_cast<std::uint32_t>(entries_.size())).second)
-    fail<InvalidGraph>({}, "two tensors are named " + quoted(name));
+    fail<InvalidGraph>({}, "two tensors are named " + quoted_readable(name));
   entries_.push_back(std::move(entry));
 }
 
 std::uint32_t TensorTable::index_of(const Place& place, std::string_view name) const {
   const auto it = index_.find(name);
-  if (it == index_.end()) fail<InvalidGraph>(place, "no tensor is named " + quoted(name));
+  if (it == index_.end()) fail<InvalidGraph>(place, "no tensor is named " + quoted_readable(name));
   return it->second;
 }
 
@@ -73,7 +73,7 @@ std::string declared_type(const schema::TosaTensor& tensor) {
 }
 
 void check_extents(const Place& place, const TensorEntry& entry) {
-  const std::string name = "tensor " + quoted(entry.name());
+  const std::string name = "tensor " + quoted_readable(entry.name());
   for (const std::int64_t extent : entry.type.shape)
     if (extent < 1)
       fail<InvalidGraph>(place, name + " has an extent that is not positive", "at least 1",

@@ -1,4 +1,4 @@
-// variables: the operators that declare, read and write variables.
+// variables: reads the operators that declare, read and write variables.
 //
 //   v = VARIABLE()   v: variable_name="h", data=...    ->   tosa.variable(%v) {name="h"}
 //   a = VARIABLE_READ(v)                               ->   %a = tosa.variable_read() {name="h"}

@@ -1,4 +1,4 @@
-// attributes: the attributes of a node as the attribute table of its operator in the file.
+// attributes: writes the attributes of a node as the attribute table of its operator in the file.
 //
 //   TosaConvAttrs   ->   CONV2D {pad=[1,1,1,1], stride=[1,1], ...}
 //

@@ -1,4 +1,4 @@
-// encode: a planned file as a flatbuffer.
+// encode: writes a planned file as a flatbuffer.
 //
 // In the flatbuffer, a large constant is a hole: memory that is never written. The caller puts the constant
 // in its place. Memory that is never touched costs nothing, whereas a second copy of the weights would.

@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/tosa/schema_map.h"
 #include "tosaic/tosa/writer/operands.h"
 #include "tosaic/tosa/writer/region_names.h"
@@ -18,7 +19,7 @@ std::uint32_t code_of(const Graph& graph, const Node& node) {
   throw UnsupportedOp(located({.where = "tosa",
                                .what = "not an operator of TOSA 1.0",
                                .expected = "operators of stage tosa only",
-                               .got = "'" + std::string(info(node.op).name) + "'",
+                               .got = quoted(info(node.op).name),
                                .hint = "Lower the graph to stage tosa first"},
                               node.origin, graph.node_name(node)));
 }

@@ -11,7 +11,7 @@ std::int64_t lowest(DType dtype) {
   return -(std::int64_t{1} << (bits - 1));
 }
 
-// Called by visit_constant_operands, in the order of the operands.
+// Adds constant operands. visit_constant_operands calls its functions in the order of the operands.
 class ConstantOperandWriter {
  public:
   ConstantOperandWriter(const Graph& graph, const Node& node, TensorList& tensors,

@@ -1,4 +1,4 @@
-// operands: attributes of a node as constant operands of the operator in the file.
+// operands: adds attributes of a node as constant operands of the operator in the file.
 //
 //   tosa.conv2d(...) {input_zp=3, weight_zp=0}   ->   CONV2D(..., zp_i8_3, zp_i8_0)
 //
@@ -13,7 +13,7 @@
 
 namespace tosaic::tosa {
 
-// Throws InvalidGraph about the node.
+// Throws InvalidGraph, which names the node.
 [[noreturn]] void fail_at(const Graph& graph, const Node& node, std::string what, std::string expected,
                           std::string got);
 

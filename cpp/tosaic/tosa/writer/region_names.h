@@ -1,4 +1,4 @@
-// region_names: the names of the blocks of a file.
+// region_names: chooses the names of the blocks of a file.
 //
 //   the program              "main"
 //   a region without name    "region", "region_1", ...

@@ -1,5 +1,6 @@
 #include "tosaic/tosa/writer/variables.h"
 
+#include "tosaic/base/error_text.h"
 #include "tosaic/ir/attributes.h"
 #include "tosaic/tosa/writer/operands.h"
 
@@ -45,7 +46,7 @@ std::uint32_t VariableTensors::declared(const Node& node) {
     const Value& initial = graph_.value(operands[0]);
     if (initial.kind != ValueKind::kConstant)
       fail_at(graph_, node, "the initial value of variable '" + attrs.name + "' is computed", "a constant",
-              "'" + initial.name + "'");
+              quoted(initial.name));
     check_value(initial);
     tensor.constant = initial.constant;
     if (graph_.users(operands[0]).size() == 1 && !graph_.is_output(operands[0])) tensor.name = initial.name;

@@ -1,4 +1,4 @@
-// vectors: byte vectors of a flatbuffer, as other writers of the format have them.
+// vectors: writes byte vectors of a flatbuffer in the form that other writers of the format use.
 #pragma once
 
 #include <tosa_generated.h>

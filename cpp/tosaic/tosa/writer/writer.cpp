@@ -12,7 +12,7 @@ namespace tosaic::tosa {
 namespace {
 
 constexpr std::size_t kConstantAlignment = 64;  // alignment, in bytes, of constants behind the flatbuffer
-// A rough size of a tensor without its constant, for the initial size of the builder.
+// The approximate bytes of a tensor without its constant, for the initial size of the builder.
 constexpr std::size_t kBytesPerTensor = 256;
 // A flatbuffer has at most 2 GiB. The rest, 147 MB, is for everything but constants.
 constexpr std::size_t kMaxInline = 2'000'000'000;
