@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
 from tosaic.boundary_orders import Form, boundary_orders
+from tosaic.defaults import THRESHOLD_DB
 from tosaic.layout import objective_of
 from tosaic.lowered import Lowered
-from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, refusal
+from tosaic.options import IO_DTYPES, checked, refusal
 from tosaic.pipeline import Pipeline
 from tosaic.problems import CheckResult, Problem
 from tosaic.sources import from_exported, from_graph, open_program, program_of, require_use

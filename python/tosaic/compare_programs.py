@@ -18,8 +18,9 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.defaults import THRESHOLD_DB
+from tosaic.dtypes import type_text
 from tosaic.lowered import Lowered
-from tosaic.options import THRESHOLD_DB
 from tosaic.overrides import all_nodes, of_foreign_nodes
 from tosaic.program import Program
 from tosaic.sample_forms import (
@@ -305,8 +306,8 @@ class _Pair:
                 _core.InvalidGraph,
                 where="compare",
                 what=f"output '{path}' has another shape",
-                expected=f"{port.dtype}[{','.join(map(str, port.shape))}]",
-                got=f"{other.dtype}[{','.join(map(str, other.shape))}]",
+                expected=type_text(port.dtype, port.shape),
+                got=type_text(other.dtype, other.shape),
             )
         expected = arrays["a"] if eager is None else self._torchs(pair.a, eager, arrays["a"])
         metrics = Metrics.of(_core.metrics(expected, arrays["b"]))

@@ -13,6 +13,8 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
 from tosaic.dim_order import channels_last
+from tosaic.dtypes import type_text
+from tosaic.exception_notes import add_note
 from tosaic.options import refusal, shown
 from tosaic.quantization import QParams
 
@@ -335,18 +337,16 @@ class Kernel:
                     _core.LayoutMismatch,
                     where="run",
                     what=f"{source} returned the wrong array",
-                    expected=f"{dtype}[{','.join(map(str, wanted))}]",
-                    got=f"{dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]",
+                    expected=type_text(dtype, wanted),
+                    got=type_text(dtype_name(array.dtype), array.shape),
                 )
             arrays.append(_of_dtype(array if order is None else array.transpose(order), dtype))
         return arrays
 
     def _note(self, error: Exception, part: str, given: Sequence[str]) -> None:
         """Notes on an exception of the user's function which operator it computed."""
-        add_note = getattr(error, "add_note", None)  # from Python 3.11 on
-        if add_note is not None:
-            operands = ", ".join(given) or "none"
-            add_note(f"in the {part} of '{self.operator.target}', with operands {operands}")
+        operands = ", ".join(given) or "none"
+        add_note(error, f"in the {part} of '{self.operator.target}', with operands {operands}")
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:

@@ -273,9 +273,6 @@ def _functions(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-THRESHOLD_DB = 30.0
-"""Default of `threshold_db` in `compare`: the least signal to noise ratio of outputs, in dB."""
-
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 

@@ -10,27 +10,18 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
+from tosaic.defaults import TARGET
+from tosaic.dtypes import NUMPY, TORCH
+from tosaic.exception_notes import add_note
 from tosaic.options import checked, refusal
 from tosaic.quantization import QParams
 from tosaic.reportable import Reportable
 
 __all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
 
-DEFAULT_TARGET = "TOSA-1.0+FP"
 RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
-# Dtypes to which `Rewriter.constant` converts.
-_CONSTANTS = {
-    "bool": np.bool_,
-    "i8": np.int8,
-    "u8": np.uint8,
-    "i16": np.int16,
-    "u16": np.uint16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-}
+# Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
+_CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
 STAGES = ("exported", "quantized", "integer", "tosa")
 PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
 
@@ -233,7 +224,7 @@ class Pipeline(Reportable):
     @checked
     def default(cls, target: str | None = None) -> Pipeline:
         """The passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
-        return cls(_core.Pipeline.default(DEFAULT_TARGET if target is None else target))
+        return cls(_core.Pipeline.default(TARGET if target is None else target))
 
     @property
     def target(self) -> str:
@@ -495,9 +486,7 @@ def _with_note(name: str, run: PassFunction) -> PassFunction:
         try:
             return run(graph)
         except Exception as error:
-            add_note = getattr(error, "add_note", None)  # from Python 3.11 on
-            if add_note is not None:
-                add_note(f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
+            add_note(error, f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
             raise
 
     return call

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tosaic import _core
+from tosaic.dtypes import is_float, type_text
 from tosaic.quantization import QParams, quantizations_of_input, quantizations_of_output
 from tosaic.reportable import Reportable
 
@@ -88,7 +89,7 @@ class Port:
     @property
     def type_text(self) -> str:
         """Dtype and shape as text: ``f32[1,3,8,8]``."""
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return type_text(self.dtype, self.shape)
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,7 @@ def with_known_qparams(ports: Sequence[Port], source: Sequence[Port]) -> tuple[P
     out = []
     for port in ports:
         found = () if port.quantized else known.get(port.path, ())
-        is_float = port.dtype.startswith(("f", "bf"))
-        fits = is_float or all(qparams.dtype == port.dtype for qparams in found)
+        fits = is_float(port.dtype) or all(qparams.dtype == port.dtype for qparams in found)
         out.append(replace(port, quantized=found) if found and fits else port)
     return tuple(out)
 

@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import NUMPY_INTEGERS, is_float
 
-__all__ = ["NUMPY_INTEGERS", "QParams", "quantizations_of_input", "quantizations_of_output"]
+__all__ = ["QParams", "quantizations_of_input", "quantizations_of_output"]
 
-NUMPY_INTEGERS = {
-    "i4": np.int8,
-    "i8": np.int8,
-    "u8": np.uint8,
-    "i16": np.int16,
-    "u16": np.uint16,
-    "i32": np.int32,
-}
-"""The numpy dtype of each dtype that the integers of a quantized value may have."""
 _Array = np.ndarray[Any, Any]
 
 
@@ -146,7 +138,7 @@ def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
     known = port.qparams or port.value.qparams
     if known is not None:
         return (known,)
-    op = "quantize" if _is_float(port.dtype) else "dequantize"
+    op = "quantize" if is_float(port.dtype) else "dequantize"
     found = (_of_node(node, value, port.value) for node, value in _readers(port.value, op))
     return tuple(dict.fromkeys(q for q in found if q is not None))
 
@@ -159,7 +151,7 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
     known = port.qparams or port.value.qparams
     if known is not None:
         return (known,)
-    op = "dequantize" if _is_float(port.dtype) else "quantize"
+    op = "dequantize" if is_float(port.dtype) else "quantize"
     value = port.value
     while (node := value.producer) is not None:
         if node.op == op:
@@ -169,10 +161,6 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
             break
         value = node.operands[0]
     return ()
-
-
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("f", "bf"))
 
 
 def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:

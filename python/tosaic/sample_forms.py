@@ -17,6 +17,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.dim_order import channels_last, telling
+from tosaic.dtypes import NUMPY_INTEGERS, is_float, type_text
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
 _MOST_FORMS = 4096  # combinations of orders that are looked at; few of them differ
 _MOST_RANKS = 6  # the highest rank for which all permutations are looked at
-_CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-_STORAGE = {"i4": "int8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32"}
 
 Logical = dict[str, _Array]
 """Arrays of the user's inputs by path, in logical axes."""
@@ -60,8 +59,8 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
     shape = tuple(source.value.shape)
     if array.shape != shape and array.shape == tuple(port.shape) and port.physical:
         array = array.transpose(np.argsort(port.dim_order))
-    is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams.dtype)
-    if is_storage and source.dtype.startswith(("f", "bf")):
+    storage = None if port.qparams is None else NUMPY_INTEGERS.get(port.qparams.dtype)
+    if storage is not None and array.dtype == storage and is_float(source.dtype):
         array = port.qparams.dequantize(array)
     return array
 
@@ -81,7 +80,7 @@ def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
     if set(wanted) != set(logical) and len(wanted) == len(logical):
         by_path = dict(zip(wanted, logical.values(), strict=True))
     if set(wanted) != set(by_path):
-        given = ", ".join(f"{path}: {_type_text(array)}" for path, array in logical.items())
+        given = ", ".join(f"{path}: {type_text(x.dtype.name, x.shape)}" for path, x in logical.items())
         raise _different_inputs(given, program)
     forms = [
         leaf.value if leaf.index is None else _in_form(by_path[leaf.path], ports[leaf.path])
@@ -108,7 +107,7 @@ def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
 
 def _ports_text(program: Program | Lowered) -> str:
     ports = [port for port in program.graph.inputs if port.kind == "user"]
-    return ", ".join(f"{_path(port)}: {port.dtype}[{','.join(map(str, port.shape))}]" for port in ports)
+    return ", ".join(f"{_path(port)}: {type_text(port.dtype, port.shape)}" for port in ports)
 
 
 def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
@@ -119,10 +118,6 @@ def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
         expected=expected,
         got=_ports_text(program),
     )
-
-
-def _type_text(array: _Array) -> str:
-    return f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
 
 
 def _in_form(array: _Array, port: Any) -> _Array:
@@ -269,7 +264,7 @@ class FileBoundary:
         out = []
         for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             array = self._array(logical, k)
-            if array.dtype.kind == "f" and port.dtype in _STORAGE:
+            if array.dtype.kind == "f" and port.dtype in NUMPY_INTEGERS:
                 array = self._qparams("inputs", i, port.dtype).quantize(array)
             if len(form[k]) == array.ndim:
                 array = array.transpose(form[k])
@@ -287,7 +282,7 @@ class FileBoundary:
         """The qparams of output `i` of the file, or None unless only the file has integers there."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
-        if not theirs.dtype.startswith(("f", "bf")) or own.dtype not in _STORAGE:
+        if not is_float(theirs.dtype) or own.dtype not in NUMPY_INTEGERS:
             return None
         return self._qparams("outputs", self.outputs[i], own.dtype)
 
@@ -362,7 +357,7 @@ def fit_to_ports(arrays: Sequence[_Array], ports: Sequence[Any]) -> list[_Array]
 
 
 def _fit(array: _Array, port: Any) -> _Array:
-    shape, last = tuple(port.shape), _CHANNELS_LAST.get(array.ndim)
+    shape, last = tuple(port.shape), channels_last(array.ndim) if 3 <= array.ndim <= 5 else None
     if array.shape != shape and last is not None and tuple(array.shape[i] for i in last) == shape:
         array = np.ascontiguousarray(array.transpose(last))
     if array.dtype == np.int64 and port.dtype == "i32":

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import BITS
 
 __all__ = [
     "COLUMNS",
@@ -346,11 +347,8 @@ def one_op_graph(
 
 def _zeros(shape: tuple[int, ...], dtype: str) -> _core.Constant:
     data = np.zeros(8 * math.prod(shape), np.uint8)
-    nbytes = math.prod(shape) * _BYTES[dtype]
+    nbytes = math.prod(shape) * BITS[dtype] // 8
     return _core.Constant("zeros", "lifted", dtype, shape, data.ctypes.data, nbytes, data)
-
-
-_BYTES = {"i8": 1, "i16": 2, "i32": 4}
 
 
 def _results(builder: _core.GraphBuilder, first: int) -> int:

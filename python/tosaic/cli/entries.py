@@ -9,16 +9,14 @@ from typing import Any
 __all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders", "refused_option"]
 
 
-def bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
-    """``x:0=1`` -> ``{"x": {0: 1}}``."""
+def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
+    """``("x", 0, 1)`` -> ``{"x": {0: 1}}``."""
     bound: dict[str, dict[int, int]] = {}
-    for text in given:
-        place, _, size = text.rpartition("=")
-        name, _, axis = place.rpartition(":")
+    for name, axis, size in given:
         sizes = bound.setdefault(name, {})
-        if int(axis) in sizes:
+        if axis in sizes:
             raise refused_option("--bind", f"axis {axis} of '{name}' is given twice", "each axis once")
-        sizes[int(axis)] = int(size)
+        sizes[axis] = size
     return bound or None
 
 
@@ -36,20 +34,13 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
     """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; an empty name means the whole side."""
     sides: dict[str, Any] = {}
     for side, name, form in given:
-        if not name:
-            if side in sides:
-                raise refused_option(
-                    "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
-                )
-            sides[side] = form
-            continue
-        named = sides.setdefault(side, {})
-        key = int(name) if name.isdecimal() else name
-        if not isinstance(named, dict) or key in named:
+        forms: Any = sides.setdefault(side, {}) if name else sides
+        key = int(name) if name.isdecimal() else name or side
+        if not isinstance(forms, dict) or key in forms:
             raise refused_option(
                 "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
             )
-        named[key] = form
+        forms[key] = form
     return sides or None
 
 
@@ -82,10 +73,10 @@ def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
     return side, name, form
 
 
-def binding(text: str) -> str:
-    """The text of an entry such as ``x:0=1``, if it has that form."""
+def binding(text: str) -> tuple[str, int, int]:
+    """``x:0=1`` -> ``("x", 0, 1)``."""
     place, _, size = text.rpartition("=")
     name, _, axis = place.rpartition(":")
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
-    return text
+    return name, int(axis), int(size)

@@ -17,6 +17,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
+from tosaic.exception_notes import add_note
 from tosaic.foreign import ForeignOp, TensorSpec, attributes_of_call
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Expansion, is_random, tensors_of
@@ -33,7 +34,6 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref
 __all__ = ["Importer"]
 
 _FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
-_NUMBERS = (bool, int, float)
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
@@ -301,10 +301,7 @@ class Importer(NodeWriter):
         try:
             computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
         except Exception as error:
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(
-                    f"in the function 'types' of '{operator.target}', for node '{self._node.name}'"
-                )
+            add_note(error, f"in the function 'types' of '{operator.target}', for node '{self._node.name}'")
             raise
         expected = list(computed) if isinstance(computed, list | tuple) else [computed]
         found = [spec(item) for item in (result if isinstance(result, list | tuple) else [result])]
@@ -462,7 +459,7 @@ class Importer(NodeWriter):
         name = getattr(target, "__name__", str(target))
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self._higher_order(node, name, values, keywords)
-        if all(isinstance(value, _NUMBERS) for value in values) and not keywords:
+        if all(isinstance(value, bool | int | float) for value in values) and not keywords:
             return target(*values)
         if any(type(value) is NoValue for value in values):
             return NoValue(name)

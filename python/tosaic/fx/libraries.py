@@ -71,15 +71,12 @@ class Archive:
 
     Attributes
     ----------
-    models : tuple of str
-        Names of the exported programs in the file.
     targets : tuple of str
         All operators, with the names that they have in the file.
     classes : tuple of str
         Classes of nested arguments and results, as module and name.
     """
 
-    models: tuple[str, ...]
     targets: tuple[str, ...]
     classes: tuple[str, ...]
 
@@ -118,7 +115,6 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     if not members:
         raise unreadable(file, "an archive without an exported program")
     return Archive(
-        tuple(Path(member).stem for member in members),
         tuple(sorted({target for document in members.values() for target in _strings(document, "target")})),
         tuple(sorted({name for document in members.values() for name in _classes(document)})),
     )

@@ -28,8 +28,6 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref
 
 __all__ = ["NodeWriter", "Shared"]
 
-_NUMBERS = (bool, int, float)
-
 
 @dataclass(frozen=True)
 class Shared:
@@ -213,7 +211,7 @@ class NodeWriter:
     def number(self, value: Any, like: Ref) -> Ref:
         """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
         category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
-        if not isinstance(value, _NUMBERS):
+        if not isinstance(value, bool | int | float):
             raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
         code = like.dtype if category <= CATEGORY[like.dtype] else DEFAULT_OF_CATEGORY[category]
         return self.constant(value, code)

@@ -27,45 +27,17 @@ import torch
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
-from tosaic.torch_operators.dtypes import CATEGORY
+from tosaic.dtypes import NUMPY, TORCH
+from tosaic.torch_operators.dtypes import CATEGORY, CODE
 
 __all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
-_NAMES = {
-    "bool": torch.bool,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "i16": torch.int16,
-    "u16": torch.uint16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "f8e4m3": torch.float8_e4m3fn,
-    "f8e5m2": torch.float8_e5m2,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-}
 # The builder identifies dtypes by their positions in DTYPES.
-CODE_OF: dict[torch.dtype, int] = {dtype: _core.DTYPES.index(name) for name, dtype in _NAMES.items()}
+CODE_OF: dict[torch.dtype, int] = {getattr(torch, own): CODE[name] for name, own in TORCH.items()}
 # A complex tensor is a pair of tensors of this dtype.
 REAL_OF: dict[torch.dtype, torch.dtype] = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 COMPLEX_OF: dict[torch.dtype, torch.dtype] = {real: dtype for dtype, real in REAL_OF.items()}
 TORCH_OF: dict[int, torch.dtype] = {code: dtype for dtype, code in CODE_OF.items()}
-_NUMPY_OF = {
-    torch.bool: np.bool_,
-    torch.uint8: np.uint8,
-    torch.int8: np.int8,
-    torch.int16: np.int16,
-    torch.uint16: np.uint16,
-    torch.int32: np.int32,
-    torch.int64: np.int64,
-    torch.float16: np.float16,
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-}
-
-
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _AGAIN = "import the program again"
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -79,7 +51,7 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
             _core.UnsupportedOp,
             where="import",
             what=f"{what} has a dtype without a counterpart",
-            expected=", ".join(_NAMES),
+            expected=", ".join(TORCH),
             got=str(dtype),
         )
     return code
@@ -276,10 +248,9 @@ class Weights:
 
 
 def _make_number(value: bool | int | float, code: int) -> _core.Constant:
-    dtype = TORCH_OF[code]
-    numpy_type = _NUMPY_OF.get(dtype)
+    numpy_type = NUMPY.get(_core.DTYPES[code])
     if numpy_type is None:
-        tensor = torch.tensor(value, dtype=dtype)
+        tensor = torch.tensor(value, dtype=TORCH_OF[code])
         return _core.Constant("scalar", "lifted", code, (), tensor.data_ptr(), tensor.element_size(), tensor)
     if isinstance(value, int) and CATEGORY[code] == 1:  # torch wraps around, numpy raises
         array = np.array(value, np.int64).astype(numpy_type)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.comparison import Comparison
+from tosaic.dtypes import BITS
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
 from tosaic.pipeline import Pipeline
@@ -40,8 +41,6 @@ __all__ = [
     "metrics_row",
 ]
 
-_BITS = {"bool": 8, "i4": 4, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "i48": 48, "i64": 64}
-_BITS |= {"f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 _SHOWN_ROWS = 12
 _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 ulp")
 
@@ -249,8 +248,7 @@ def _rounding(value: float | None) -> str:
 
 
 def _share_of(row: CompareRow) -> str:
-    where = ", ".join(filter(None, (row.module_path, row.source)))
-    return f"'{row.fx_name}' with {_share(row.local_share)} of its bound" + (f" ({where})" if where else "")
+    return f"'{row.fx_name}' with {_share(row.local_share)} of its bound{_origin(row)}"
 
 
 def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
@@ -372,8 +370,13 @@ def _compare_table(rows: Sequence[CompareRow]) -> Table:
 
 
 def _place(row: CompareRow) -> str:
-    where = ", ".join(filter(None, (row.module_path, row.source)))
-    return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB" + (f" ({where})" if where else "")
+    return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB{_origin(row)}"
+
+
+def _origin(row: CompareRow) -> str:
+    """The module path and source line of a node in parentheses; empty if torch recorded neither."""
+    place = ", ".join(filter(None, (row.module_path, row.source)))
+    return f" ({place})" if place else ""
 
 
 def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
@@ -470,7 +473,7 @@ def _bytes_of(value: _core.Value) -> int:
     elements = 1
     for size in value.shape:
         elements *= size
-    return (elements * _BITS[value.dtype] + 7) // 8
+    return (elements * BITS[value.dtype] + 7) // 8
 
 
 _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.torch_operators.arguments import OP, axis_of, ids, spread
+from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, spread
 from tosaic.torch_operators.call import Call, Rows
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.pooling import max_pool, resize
@@ -24,7 +24,7 @@ ROWS = Rows()
 on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
-_BOOL, _I64 = CODE["bool"], CODE["i64"]
+_I64 = CODE["i64"]
 
 
 class Movements:
@@ -63,8 +63,7 @@ class Movements:
         """Adds zeros around `x`; negative numbers remove elements."""
         if not any(before) and not any(after):
             return x
-        value = False if x.dtype == _BOOL else 0 if CATEGORY[x.dtype] == 1 else 0.0
-        attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": value}
+        attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": fit(0, x.dtype)}
         return self._emit("pad", attrs, x)
 
     def pad_axis(self, x: Ref, axis: int, before: int, after: int) -> Ref:
@@ -96,19 +95,12 @@ class Movements:
     ) -> Ref:
         """Adds the node of the call's result or, if `last` is False, a node in front of it."""
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
-        ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
         emit = self._c.emit if last else self._c.emit_inferred
-        return emit(OP["index_put"], {"accumulate": accumulate}, ids)
+        return emit(OP["index_put"], {"accumulate": accumulate}, ids(x, values, *wide))
 
     def done(self, x: Ref) -> Ref:
         """The value, reshaped, as the result of the call."""
         return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (x.id,))
-
-
-def merged(x: Ref, first: int, last: int) -> list[int]:
-    """The shape with the axes [first, last) merged into one."""
-    shape = list(x.shape)
-    return [*shape[:first], math.prod(shape[first:last]), *shape[last:]]
 
 
 # ---- windows ----
@@ -393,9 +385,7 @@ def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
 
 
 def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
-    category = CATEGORY[x.dtype]
-    number = bool(value) if category == 0 else int(value) if category == 1 else float(value)
-    return Movements(c).expand(c.constant(number, x.dtype), shape)
+    return Movements(c).expand(c.constant(fit(value, x.dtype), x.dtype), shape)
 
 
 def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
@@ -516,8 +506,7 @@ def index_tensors(c: Call, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
     whole = whole_indices(c, indices)
     if whole is None or all(index is None for index in whole):
         return None
-    ids = (x.id, *(-1 if index is None else index.id for index in whole))
-    return c.emit(OP["index"], None, ids)
+    return c.emit(OP["index"], None, ids(x, *whole))
 
 
 # ---- reads at places ----
