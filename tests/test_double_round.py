@@ -13,20 +13,13 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from quantize_calls import dq, q
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed
 TWICE, ONCE = "TOSA-1.0+INT+doubleround", "TOSA-1.0+INT"
-
-
-def q(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
-    return Q.quantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
-
-
-def dq(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
-    return Q.dequantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
 
 
 def weight(*shape: int) -> Callable[[], torch.Tensor]:

@@ -19,20 +19,12 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from quantize_calls import RANGES, dq, q
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed
-RANGES = {torch.int8: (-128, 127), torch.int16: (-32768, 32767)}
-
-
-def q(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
-    return Q.quantize_per_tensor(x, scale, zero, low, high, torch.int8)
-
-
-def dq(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
-    return Q.dequantize_per_tensor(x, scale, zero, low, high, torch.int8)
 
 
 def q16(x: torch.Tensor, scale: float) -> torch.Tensor:

@@ -12,21 +12,13 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
+from function_module import FunctionModule
 from models.tampering import KINDS, tampered
 from torch import nn
 from tosaic import _core
 
 Q = torch.ops.quantized_decomposed
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about its own code
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 class Counter(nn.Module):
@@ -42,7 +34,7 @@ class Counter(nn.Module):
 
 
 def exported(module: Any, *args: torch.Tensor) -> Any:
-    module = module if isinstance(module, nn.Module) else Call(module)
+    module = module if isinstance(module, nn.Module) else FunctionModule(module)
     return torch.export.export(module.eval(), args, strict=False)
 
 

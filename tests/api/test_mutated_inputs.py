@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import refusals
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
@@ -67,10 +69,7 @@ def programs() -> dict[str, tosaic.Program | tosaic.Lowered]:
     return step_programs()
 
 
-def refusal(call: Callable[..., Any], *args: Any) -> str:
-    with pytest.raises(tosaic.LayoutMismatch) as caught:
-        call(*args)
-    return str(caught.value)
+refusal = partial(refusals.refusal, tosaic.LayoutMismatch)
 
 
 @pytest.mark.parametrize("form", FORMS)

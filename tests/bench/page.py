@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from markdown_table import markdown_table
 from models.results import ROOT, cpu_name
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -77,10 +79,7 @@ def milliseconds(seconds: float) -> str:
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are numbers."""
-    rule = ("---",) + ("---:",) * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
+table = partial(markdown_table, texts=1)  # all columns but the first are numbers
 
 
 @dataclass(frozen=True)

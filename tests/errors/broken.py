@@ -9,18 +9,8 @@ from typing import Any
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
 from torch import nn
-
-
-class Layer(nn.Module):
-    """A layer whose forward is a function."""
-
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        return self.function(*args)
 
 
 class Net(nn.Module):
@@ -28,7 +18,7 @@ class Net(nn.Module):
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()
-        self.layer = Layer(function)
+        self.layer = FunctionModule(function)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(x)
@@ -44,13 +34,6 @@ def place(function: Callable[..., Any], node: str) -> str:
     assert file is not None
     line = inspect.getsourcelines(function)[1] + 1  # the line below `def`
     return f"(node '{node}', module 'layer', {file.rsplit('/', 1)[-1]}:{line})"
-
-
-def refusal(kind: type[BaseException], call: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """The text of the error that a call raises."""
-    with pytest.raises(kind) as error:
-        call(*args, **options)
-    return str(error.value)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
 import tosaic
-from errors.broken import export, place, refusal
+from errors.broken import export, place
+from refusals import refusal
 from torch import nn
 
 FP, INT, BOTH = "TOSA-1.0+FP", "TOSA-1.0+INT", "TOSA-1.0+FP+INT"

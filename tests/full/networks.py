@@ -13,6 +13,8 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -115,7 +117,7 @@ def _main_table(rows: list[Measurement]) -> str:
         )
         for m in rows
     ]
-    return _table(header, lines)
+    return markdown_table(header, lines, texts=1)
 
 
 def _max_table(rows: list[Measurement]) -> str:
@@ -136,12 +138,7 @@ def _max_table(rows: list[Measurement]) -> str:
                 *(f"{error:.2g}" for error in there),
             )
         )
-    return _table(header, lines)
-
-
-def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    rule = ("---",) + ("---:",) * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
+    return markdown_table(header, lines, texts=1)
 
 
 def write_page(results: Path = RESULTS) -> None:

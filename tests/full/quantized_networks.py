@@ -22,6 +22,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -172,7 +174,7 @@ def _main_table(rows: list[Quantized], arms: dict[str, Arm]) -> str:
                 theirs[1],
             )
         )
-    return _table(header, lines, left=3)
+    return markdown_table(header, lines, texts=3)
 
 
 def _island_table(rows: list[Quantized]) -> str:
@@ -192,7 +194,7 @@ def _island_table(rows: list[Quantized]) -> str:
         )
         for m in rows
     ]
-    return _table(header, lines, left=2)
+    return markdown_table(header, lines, texts=2)
 
 
 def _left_list(rows: list[Quantized]) -> str:
@@ -206,11 +208,6 @@ def _left_list(rows: list[Quantized]) -> str:
         found = "; ".join(f"{count} × {reason}" for reason, count in sorted(reasons.items()))
         lines.append(f"- {m.network}, {m.quantizer}: {found or 'operators that were not quantized'}")
     return "\n".join(lines)
-
-
-def _table(header: tuple[str, ...], lines: list[tuple[str, ...]], *, left: int) -> str:
-    rule = ("---",) * left + ("---:",) * (len(header) - left)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
 def write_page(results: Path = RESULTS) -> None:

@@ -18,6 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -153,8 +155,7 @@ def page(rows: dict[str, Verdicts]) -> str:
         )
         for case, v in rows.items()
     ]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in (header, ("---",) * len(header), *lines))
-    return f"{head.strip()}\n\n{table}\n"
+    return f"{head.strip()}\n\n{markdown_table(header, lines)}\n"
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import tosaic
+from function_module import FunctionModule
 from tosaic.reference_model import run_reference_model
 
 __all__ = ["CASES", "DTYPES", "TARGETS", "Case", "Outcome", "cells", "check"]
@@ -239,15 +240,6 @@ def _arguments(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]], se
     return [first, second]
 
 
-class _Call(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: T) -> Any:
-        return self.function(*tensors)
-
-
 _INPUT = re.compile(r"^  input .*$", re.M)
 _RANGE = re.compile(r"range=(-?\d+)\.\.(-?\d+)")
 
@@ -297,7 +289,7 @@ def check(case: Case, dtype: torch.dtype, target: str, seed: int = 0) -> Outcome
 
 def _check(case: Case, dtype: torch.dtype, target: str, seed: int) -> Outcome:
     whole = [_limits(dtype)] * 2
-    program = torch.export.export(_Call(case.function), tuple(_arguments(case, dtype, whole, seed)))
+    program = torch.export.export(FunctionModule(case.function), tuple(_arguments(case, dtype, whole, seed)))
     lowered = tosaic.lower(program, target=target)
     checked = 1 if case.second in ("index", "count") else case.arity
     ranges = _ranges(lowered, dtype, checked)

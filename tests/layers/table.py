@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from function_module import FunctionModule
 from operators.values import T
 from torch import nn
 
@@ -39,18 +40,7 @@ class Layer:
         """The module in inference mode, with weights from a fixed seed."""
         torch.manual_seed(0)
         made = self.make()
-        return made.eval() if isinstance(made, nn.Module) else Function(made)
-
-
-class Function(nn.Module):
-    """A module that calls a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
+        return made.eval() if isinstance(made, nn.Module) else FunctionModule(made)
 
 
 class Listed(nn.Module):

@@ -67,7 +67,7 @@ from tosaic.reference_model import run_reference_model
 from operators.names import overload
 from operators.values import FLOATS, TORCH, Case, T, call, tensors_of
 
-__all__ = ["Outcome", "Row", "check"]
+__all__ = ["Outcome", "Row", "add_rows", "check"]
 
 REFUSALS = (tosaic.UnsupportedOp, tosaic.SpecViolation)
 _ABSOLUTE = frozenset({"tosa.erf", "tosa.log", "tosa.sigmoid", "tosa.tanh"})
@@ -115,6 +115,11 @@ class Row:
     def function(self, name: str) -> Callable[..., Any]:
         """The function that is called: `call`, or the overload of this name."""
         return overload(name) if self.call is None else self.call
+
+
+def add_rows(table: dict[str, Row], names: str, arguments: Any, **options: Any) -> None:
+    """Adds equal rows for several overloads, whose names are separated by spaces."""
+    table.update({name: Row(arguments, **options) for name in names.split()})
 
 
 @dataclass

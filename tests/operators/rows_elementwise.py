@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
-from operators.checking import Row
+from operators.checking import Row, add_rows
 from operators.draw import (
     ANY,
     FLOAT,
@@ -30,9 +31,7 @@ HALF_OF_FUNCTION = ("normal", "unit", "positive", "integers", "ties", "special")
 ROWS: dict[str, Row] = {}
 
 
-def rows(names: str, arguments_: Any, **options: Any) -> None:
-    ROWS.update({name: Row(arguments_, **options) for name in names.split()})
-
+rows = partial(add_rows, ROWS)
 
 # ---- one operand ----
 
@@ -64,8 +63,6 @@ ROWS["clamp.Tensor"] = Row(elementwise(3, NUMBER))
 rows("clamp_min.Tensor clamp_max.Tensor", elementwise(2, NUMBER))
 
 # ---- two operands ----
-
-ALPHA = {"alpha": st.sampled_from([1, 2, -3])}
 
 
 @st.composite

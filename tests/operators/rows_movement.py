@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from tosaic.dim_order import channels_last
 
-from operators.checking import Row
+from operators.checking import Row, add_rows
 from operators.draw import ANY, FLOAT, arguments, axis, axis_list, indices, maybe, narrowed, shape, tensor
 from operators.values import T
 
@@ -24,9 +25,7 @@ def some(low: int = 0, high: int = 6, dtypes: Any = ANY, *, empty: bool = True, 
     return tensor(shape(low, high, empty=empty, least=least), dtypes, KINDS)
 
 
-def rows(names: str, arguments_: Any, **options: Any) -> None:
-    ROWS.update({name: Row(arguments_, **options) for name in names.split()})
-
+rows = partial(add_rows, ROWS)
 
 # ---- shapes ----
 
