@@ -8,7 +8,9 @@ __all__ = ["markdown_table"]
 
 
 def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int | None = None) -> str:
-    """A Markdown table. The first `texts` columns are aligned to the left, and the others to the right.
+    """Returns a Markdown table.
+
+    The first `texts` columns are aligned to the left, and the others to the right.
 
     Without `texts`, all columns have Markdown's default alignment.
     """

@@ -23,7 +23,7 @@ TWICE, ONCE = "TOSA-1.0+INT+doubleround", "TOSA-1.0+INT"
 
 
 def weight(*shape: int) -> Callable[[], torch.Tensor]:
-    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
+    """Returns a function that dequantizes a constant weight with one scale per channel (axis 0)."""
     generator = torch.Generator().manual_seed(6)
     stored = torch.randint(-127, 128, shape, generator=generator).to(torch.int8)
     scales = torch.rand(shape[0], generator=generator) * 0.02 + 0.001

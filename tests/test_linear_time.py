@@ -112,7 +112,7 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
 
 
 def pooled_and_flat(count: int) -> tosaic.Program:
-    """Pools of one image; each result is flattened and transposed, and one operator reads all of them."""
+    """Pools one image often. Each result is flattened and transposed, and one operator reads all of them."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([nn.functional.max_pool2d(x + i, 2, 1).flatten(1) for i in range(count)], 1)

@@ -36,14 +36,14 @@ def dq16(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def integers(*shape: int, seed: int = 5, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    """Random integers from the whole range of the dtype."""
+    """Returns random integers from the whole range of the dtype."""
     low, high = RANGES[dtype]
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
 def weight(*shape: int, seed: int = 6) -> Callable[[], torch.Tensor]:
-    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
+    """Returns a function that dequantizes a constant weight with one scale per channel (axis 0)."""
     stored = integers(*shape, seed=seed).clamp(min=-127)
     scales = torch.rand(shape[0], generator=torch.Generator().manual_seed(seed)) * 0.02 + 0.001
     zeros = torch.zeros(shape[0], dtype=torch.int64)
@@ -90,7 +90,7 @@ WEIGHT = weight(5, 4, 3, 3)
 
 
 def conv(x: torch.Tensor) -> torch.Tensor:
-    """The convolution in front of the activations that are tested."""
+    """Returns the convolution in front of the activations that are tested."""
     return F.conv2d(dq(x, *INSIDE), WEIGHT())
 
 
@@ -521,7 +521,7 @@ def test_a_second_dequantize_with_a_zero_point_that_tosa_lacks_is_refused_by_nam
 
 
 def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> float:
-    """The largest distance of the float result from torch's, relative to torch's largest result.
+    """Returns the largest distance of the float result from torch's, relative to torch's largest result.
 
     No node may compute with floats, and the reference model's result has to equal ours.
     """

@@ -40,7 +40,7 @@ def by_channel(x: torch.Tensor, axis: int, dtype: torch.dtype = torch.int8) -> t
 
 
 def angles() -> torch.Tensor:
-    """The angles of a rotary embedding: a quantized product of two quantized constants."""
+    """Returns the angles of a rotary embedding: a quantized product of two quantized constants."""
     frequencies = qdq(10000 ** -(torch.arange(4.0) / 4), 0.0078, -128)
     positions = qdq(torch.arange(3.0), 0.0157, -128)
     return qdq(positions[:, None] @ frequencies[None], 0.0118, -11)

@@ -307,7 +307,7 @@ def compare(
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
-    """The pipeline that was asked for, or the default one of the target."""
+    """Returns the pipeline that was asked for, or the default one of the target."""
     if pipeline is None:
         return Pipeline.default(target)
     if not isinstance(pipeline, Pipeline):
@@ -325,7 +325,7 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 
 
 def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
-    """All reasons why a graph does not fit a target, including an error that ends the search for them."""
+    """Returns all reasons why a graph does not fit a target, also an error that ends the search for them."""
     try:
         found = _core.problems(graph, pipeline=passes._core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:

@@ -69,7 +69,7 @@ def as_array(
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name in graphs of a dtype that `as_array` returns: ``f32`` for float32, ``bf16`` for bfloat16."""
+    """Returns the name in graphs of a dtype that `as_array` returns, such as ``f32`` for float32."""
     return _NAME_OF.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
 
 

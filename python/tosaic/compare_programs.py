@@ -201,7 +201,7 @@ class _Pair:
         return [_OutputPair(i, k) for i, k in enumerate(paired) if k is not None]
 
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
-        """The result of each sample. All samples use the same layout of a file's inputs."""
+        """Returns the result of each sample. All samples use the same layout of a file's inputs."""
         if self._file is None:
             return [self._compare(sample, None) for sample in samples]
         first = self._logical(samples[0])
@@ -235,7 +235,10 @@ class _Pair:
         return logical_arrays(sample, self.a.runnable, self.a.source)
 
     def _overrides(self) -> tuple[_Functions, _Functions]:
-        """The override functions of a and of b. A function for a foreign operator serves both sides."""
+        """Returns the override functions of a and of b.
+
+        A function for a foreign operator serves both sides.
+        """
         a, b = (side.runnable._overrides for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self.b.runnable.graph
         return (
@@ -244,7 +247,7 @@ class _Pair:
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
-        """Torch's run of a and, if a rounds, a run without rounding; None where there is no such run."""
+        """Runs a in torch and, if a rounds, also without rounding; None stands for a run that is missing."""
         if self.a.exported is None:
             return None, None
         from tosaic.fx.eager import run_eager
@@ -335,7 +338,7 @@ class _Pair:
         return share <= 1 and (near or not diverges)
 
     def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
-        """What torch computed for an output of a's graph, or `otherwise` if torch has no such result."""
+        """Returns torch's result for an output of a's graph, or `otherwise` if torch has no such result."""
         ports = self.a.runnable.graph.outputs
         port = ports[index]
         if port.kind != "user":
@@ -348,12 +351,12 @@ class _Pair:
 
 
 def _described(source: Any) -> tuple[ForeignOp, ...]:
-    """The descriptions that a program was imported with or got later."""
+    """Returns the descriptions that a program was imported with or got later."""
     return source._overrides.foreign if isinstance(source, Program | Lowered) else ()
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
-    """The leaves of a call in order, including the constants that export specialised on."""
+    """Returns the leaves of a call in order, including the constants that export specialised on."""
     users = [i for i, port in enumerate(program.graph.inputs) if port.kind == "user"]
     by_index = dict(zip(users, arrays, strict=True))
     return [

@@ -57,5 +57,5 @@ def is_float(dtype: str) -> bool:
 
 
 def type_text(dtype: object, shape: Sequence[int]) -> str:
-    """Dtype and shape as text: ``f32[1,3,8,8]``."""
+    """Returns dtype and shape as text: ``f32[1,3,8,8]``."""
     return f"{dtype}[{','.join(map(str, shape))}]"

@@ -146,7 +146,7 @@ class ForeignOp:
 def attributes_of_call(
     operator: ForeignOp, operands: Sequence[int], results: Sequence[int]
 ) -> dict[str, Any]:
-    """The part of a description that a node of the graph stores.
+    """Returns the part of a description that a node of the graph stores.
 
     Tensors of different ranks have no order in common, so a call with such tensors is row-major if the layout
     is ``"any"``. A number, of rank 0, fits every order.
@@ -233,7 +233,7 @@ class Kernel:
         return self._results_of(made, part, results, orders_of_results)
 
     def _call(self, arguments: str, operand_count: int) -> dict[str, Any]:
-        """The call: arguments, qparams of integers and dim orders."""
+        """Reads the call: its arguments, the qparams of integers, and the dim orders."""
         if not arguments.strip():
             return {"args": [{"$": i} for i in range(operand_count)], "kwargs": {}}
         try:
@@ -256,7 +256,7 @@ class Kernel:
     def _orders(
         self, call: dict[str, Any], has_arguments: bool, ranks: Sequence[int], results: Sequence[Any]
     ) -> list[tuple[int, ...] | None]:
-        """The dim order of each operand, then of each result; None for the order of torch.
+        """Returns the dim order of each operand, then of each result; None for the order of torch.
 
         Those of a file are in the arguments of the call, and the layout of the description has no effect.
         Only if the file says nothing at all, the arrays have the layout of the description.
@@ -316,7 +316,7 @@ class Kernel:
         results: Sequence[tuple[str, Any]],
         orders: Sequence[tuple[int, ...] | None],
     ) -> list[Any]:
-        """What the kernel returned, as arrays in their dim orders."""
+        """Converts what the kernel returned to arrays in their dim orders."""
         items = list(made) if isinstance(made, list | tuple) else [made]
         source = f"the {part} of '{self.operator.target}'"
         if len(items) != len(results):
@@ -350,7 +350,7 @@ class Kernel:
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
-    """The kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
+    """Returns kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
     functions: dict[str, Kernel] = {}
     for operator in operators:
         functions[operator.target] = Kernel(operator, physical=False)
@@ -360,7 +360,7 @@ def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
 
 
 def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
-    """The descriptions by target.
+    """Returns the descriptions by target.
 
     Raises
     ------
@@ -420,7 +420,7 @@ def _call_of(arguments: str) -> Any:
 
 
 def _filled(item: Any, arrays: Sequence[Any]) -> Any:
-    """An argument of the call, with arrays in the place of operands."""
+    """Returns an argument of the call, with arrays in the place of operands."""
     if isinstance(item, list):
         return [_filled(each, arrays) for each in item]
     if not isinstance(item, dict):

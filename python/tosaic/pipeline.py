@@ -127,7 +127,7 @@ class Pass:
 
     @checked
     def run(self, graph: _core.Graph, *, target: str | None = None) -> _core.Graph:
-        """The graph after the pass, verified before and after.
+        """Runs the pass on a graph, which is verified before and after.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ class Pipeline(Reportable):
     @classmethod
     @checked
     def default(cls, target: str | None = None) -> Pipeline:
-        """The passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
+        """Returns the passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
         return cls(_core.Pipeline.default(TARGET if target is None else target))
 
     @property
@@ -268,7 +268,7 @@ class Pipeline(Reportable):
         self._core.remove(_anchor("remove", anchor))
 
     def copy(self) -> Pipeline:
-        """Another pipeline of the same passes."""
+        """Returns another pipeline of the same passes."""
         return Pipeline(self._core.copy())
 
     def __copy__(self) -> Pipeline:
@@ -450,12 +450,12 @@ class Rewriter:
         return self._core.constant(at, constant, qparams=qparams)
 
     def finish(self) -> _core.Graph | None:
-        """The new graph, or None if every node was copied. All nodes must have been visited."""
+        """Returns the new graph, or None if every node was copied. All nodes must have been visited."""
         return self._core.finish()
 
 
 def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarray[Any, Any]:
-    """The elements of a constant as an array of the dtype that it will have."""
+    """Returns the elements of a constant as an array of the dtype that it will have."""
     if dtype is not None and dtype not in _CONSTANTS:
         raise refusal("Rewriter.constant", "dtype", f"one of {', '.join(_CONSTANTS)}, or None", dtype)
     what = f"constant '{name}'"
@@ -480,7 +480,7 @@ def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarra
 
 
 def _with_note(name: str, run: PassFunction) -> PassFunction:
-    """The function, whose exceptions say which pass they come from."""
+    """Wraps the function of a pass: its exceptions say which pass they come from."""
 
     def call(graph: _core.Graph) -> _core.Graph | None:
         try:

@@ -95,7 +95,7 @@ class QParams:
         return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(NUMPY_INTEGERS[self.dtype]))
 
     def dequantize(self, array: Any) -> _Array:
-        """The float32 numbers that integers represent, in the shape of `array`.
+        """Returns the float32 numbers that integers represent, in the shape of `array`.
 
         Examples
         --------
@@ -129,7 +129,7 @@ class QParams:
 
 
 def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
-    """The qparams with which a float input is quantized, or an integer input is dequantized.
+    """Returns the qparams with which a float input is quantized, or an integer input is dequantized.
 
     The result has the qparams of the input itself or, if it has none, those of the quantize or dequantize
     nodes that read the input. If a node reads the input through views or other data movement, only per-tensor
@@ -144,7 +144,7 @@ def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
 
 
 def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
-    """The qparams with which a float output is dequantized, or an integer output is quantized; at most one.
+    """Returns the qparams, at most one, with which a float output is dequantized or integers are quantized.
 
     They are found as in `quantizations_of_input`, at the node that produces the output.
     """
@@ -164,7 +164,7 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
 
 
 def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:
-    """Nodes with operator `op` that read the value, directly or through data movement, and what they read."""
+    """Yields nodes of operator `op` that read the value, also through data movement, and what they read."""
     waiting = [value]
     while waiting:
         current = waiting.pop(0)
@@ -176,7 +176,7 @@ def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Va
 
 
 def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams | None:
-    """The qparams of a quantize or dequantize node.
+    """Returns the qparams of a quantize or dequantize node.
 
     None if they are per-channel and data movement, which may change the axis, is between the node and `port`.
     """
@@ -193,7 +193,7 @@ def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams 
 
 @lru_cache(maxsize=1)
 def _movement() -> frozenset[str]:
-    """Operators whose result has the elements of the first operand, unchanged, in another arrangement."""
+    """Returns operators whose result is a rearrangement of the elements of the first operand."""
     return frozenset(
         op.name
         for op in _core.ops()

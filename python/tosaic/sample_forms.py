@@ -41,7 +41,7 @@ def _path(port: Any) -> str:
 
 
 def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
-    """The arrays of a sample for `program`, in the form of `source`, which is `program` before lowering."""
+    """Returns the arrays of a sample for `program` in the form of `source`, the program before lowering."""
     leaves = program.signature.flatten(sample.args, sample.kwargs)
     own = {_path(port): port for port in program.graph.inputs if port.kind == "user"}
     wanted = {_path(port): port for port in source.graph.inputs if port.kind == "user"}
@@ -66,7 +66,7 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
 
 
 def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
-    """The array for each input of `program`'s graph except states, in the form that the input expects.
+    """Returns the array for each graph input of `program` except states, in the form that the input expects.
 
     Raises
     ------
@@ -179,7 +179,7 @@ class FileBoundary:
         self.outputs = self._pair(graph.outputs, reference.outputs, "outputs")
 
     def _pair(self, own: Sequence[Any], theirs: Sequence[Any], side: str) -> list[int]:
-        """For each input (output) of the file, the index of the one of the reference that it matches."""
+        """Returns, for each input (output) of the file, the index of its match in the reference."""
         names = {_value_name(port): i for i, port in enumerate(theirs)}
         found = [names.get(_value_name(port)) for port in own]
         if side == "inputs" and all(i is not None for i in found):
@@ -200,7 +200,7 @@ class FileBoundary:
         )
 
     def _declared(self, side: str, i: int) -> list[_Order]:
-        """The dim orders that an input or output of the reference may have in a file, the likeliest first.
+        """Returns the dim orders that an input or output of the reference may have in a file.
 
         They are: the order in the reference; the traced order, which is the default of `lower`; row-major;
         and, for rank 3 to 5, channels last. Orders may repeat.
@@ -212,7 +212,7 @@ class FileBoundary:
         return [*found, tuple(range(rank)), *([channels_last(rank)] if 3 <= rank <= 5 else [])]
 
     def output_orders(self, i: int) -> list[_Order]:
-        """The dim orders that output `i` of the reference may have in the file."""
+        """Returns the dim orders that output `i` of the reference may have in the file."""
         return self._declared("outputs", i)
 
     def forms(self, logical: Logical) -> Iterator[list[_Order]]:
@@ -230,7 +230,7 @@ class FileBoundary:
                 yield form
 
     def _candidates(self, k: int, logical: Logical) -> list[_Order]:
-        """The orders that input `k` of the file may have, by rule.
+        """Returns the orders that input `k` of the file may have, by rule.
 
         If no order of `_declared` fits the shape of the input in the file, the result has all permutations
         that fit.
@@ -253,7 +253,7 @@ class FileBoundary:
         return self._of(logical, source)
 
     def arrays(self, logical: Logical, form: Sequence[_Order]) -> list[_Array]:
-        """The arrays for the file's inputs, with `form` from `forms` as their orders.
+        """Returns the arrays for the file's inputs, with `form` from `forms` as their orders.
 
         Raises
         ------
@@ -279,7 +279,7 @@ class FileBoundary:
         return list(logical.values())[at]
 
     def output_qparams(self, i: int) -> QParams | None:
-        """The qparams of output `i` of the file, or None unless only the file has integers there."""
+        """Returns the qparams of output `i` of the file, or None unless only the file has integers there."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
         if not is_float(theirs.dtype) or own.dtype not in NUMPY_INTEGERS:
@@ -331,7 +331,7 @@ def _value_name(port: Any) -> str:
 
 
 def _with_integer_boundaries(graph: _core.Graph) -> _core.Graph:
-    """The graph with integer inputs and outputs, whose qparams are those of its first and last Q/DQ nodes."""
+    """Makes inputs and outputs integers, with the qparams of the first and last Q/DQ nodes."""
     if graph.stage != "exported":
         return graph
     try:

@@ -97,7 +97,7 @@ def from_exported(
 
 
 def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> list[Diagnostic]:
-    """Remarks on descriptions that match no call, if the graph has foreign calls without a description.
+    """Makes remarks on descriptions that match no call, if a foreign call of the graph has no description.
 
     The target of such a description is probably misspelt, so the remarks are logged as warnings, too.
     """
@@ -120,7 +120,7 @@ def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> li
 
 
 def foreign_targets(graph: _core.Graph) -> set[str]:
-    """The targets of the foreign operators of a graph and its regions."""
+    """Returns the targets of the foreign operators of a graph and its regions."""
     return {str(node.attrs["target"]) for node in all_nodes(graph) if node.op == "opaque"}
 
 

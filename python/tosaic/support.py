@@ -148,7 +148,7 @@ class Mode:
 def _region(
     stage: str, *kinds: Any, op: str, operands: Sequence[int], more: Sequence[int] = ()
 ) -> _core.Graph:
-    """A graph of one operator as the body of a branch or loop.
+    """Returns a graph of one operator as the body of a branch or loop.
 
     `kinds` are the shapes and dtypes of the inputs, `operands` the indices of the operator's inputs, and
     `more` the indices of inputs that are returned after the operator's result.
@@ -166,7 +166,7 @@ def _branches(stage: str, op: str) -> Callable[[str], list[_core.Graph]]:
 
 
 def _loop(stage: str, compare: str, change: str) -> Callable[[str], list[_core.Graph]]:
-    """Regions of the loop ``while compare(x, limit): x = change(x, limit)``."""
+    """Returns regions of the loop ``while compare(x, limit): x = change(x, limit)``."""
 
     def regions(dtype: str) -> list[_core.Graph]:
         kinds = (((), dtype), ((), dtype))
@@ -292,7 +292,10 @@ SAMPLES: dict[str, Sample] = {
 
 
 def sample_of(op: _core.OpInfo) -> Sample:
-    """The sample of an operator. By default all operands are matrices, and attributes have their defaults."""
+    """Returns the sample of an operator.
+
+    By default all operands are matrices, and attributes have their defaults.
+    """
     if op.name in SAMPLES:
         return SAMPLES[op.name]
     axes = {"axes": (1,)} if "axes" in op.attributes else {}
@@ -307,7 +310,7 @@ def one_op_graph(
     dtypes: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
 ) -> _core.Graph:
-    """A graph with one node of the operator.
+    """Returns a graph with one node of the operator.
 
     Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
     empty. `more` has attributes to be added to those of the sample.
@@ -352,7 +355,7 @@ def _zeros(shape: tuple[int, ...], dtype: str) -> _core.Constant:
 
 
 def _results(builder: _core.GraphBuilder, first: int) -> int:
-    """The number of results of the last node, whose first result is `first`."""
+    """Returns the number of results of the last node, whose first result is `first`."""
     count = 0
     while True:
         try:
@@ -440,7 +443,7 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
 
 
 def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str, Any]:
-    """The attributes that are dtypes, with the values that the combination needs."""
+    """Returns the attributes that are dtypes, with the values that the combination needs."""
     more: dict[str, Any] = {}
     if "acc_type" in op.attributes and len(dtypes) > operands + 1:
         more["acc_type"] = dtypes[-1]
@@ -450,7 +453,7 @@ def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str
 
 
 def _target_with(need: str) -> str:
-    """The smallest target that supports a combination; without `need`, both profiles and control flow."""
+    """Returns the least target that supports a combination; without `need`, one with profiles and ``cf``."""
     if not need:
         return "TOSA-1.0+FP+INT+cf"
     wanted = need.replace(" or ", " and ").split(" and ")
@@ -474,7 +477,7 @@ _TEXT_OF = {
 
 
 def _target_without(need: str) -> str:
-    """A target without `need`: the other profile, or both without the extension; empty if there is none."""
+    """Returns a target without `need`: the other profile, or both profiles only; empty if there is none."""
     if "EXT-" in need:
         return "TOSA-1.0+FP+INT"
     return "TOSA-1.0+INT" if need == "PRO-FP" else "TOSA-1.0+FP" if need == "PRO-INT" else ""
@@ -487,12 +490,12 @@ COLUMNS = ("runs", "FP", "INT", "FP+INT")
 
 
 def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
-    """A cell for each dtype of a canonical operator, or a mode for each combination of a TOSA operator."""
+    """Returns a cell for each dtype of a canonical operator, or a mode for each combination of TOSA's."""
     return list(tosa_modes(op)) if op.is_tosa else list(canonical_cells(op))
 
 
 def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
-    """The dtypes that work, for each of `COLUMNS`; for TOSA operators, dtypes of the first operand."""
+    """Returns the dtypes that work for each of `COLUMNS`; for TOSA operators, those of the first operand."""
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for cell in cells_of(op):
         if isinstance(cell, Cell):

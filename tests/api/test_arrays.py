@@ -23,7 +23,7 @@ def export(function: Callable[..., Any], *args: torch.Tensor) -> Any:
 
 
 def forms(function: Callable[..., Any], *args: torch.Tensor, target: str = FP) -> list[Any]:
-    """The imported program, and the lowered one."""
+    """Returns the imported program, and the lowered one."""
     program = tosaic.from_exported(export(function, *args))
     return [program, tosaic.lower(program, target=target)]
 
@@ -193,7 +193,7 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
 
 
 def prepared(x: torch.Tensor) -> torch.Tensor:
-    """Usual preprocessing of a channels-last image: it is mirrored, batched, permuted, cropped and scaled."""
+    """Mirrors, batches, permutes, crops and scales a channels-last image, as preprocessing usually does."""
     return torch.cat([x, x.flip(2)]).permute(0, 3, 1, 2)[:, :, 1:].float() / 255 - 0.5
 
 

@@ -76,7 +76,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

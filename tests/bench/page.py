@@ -48,7 +48,10 @@ class Measured(Generic[_Row]):
 
 
 def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> argparse.Namespace:
-    """The command line of a benchmark: `rounds`, and `networks` if there are `names`. Silences the log."""
+    """Reads the command line of a benchmark: `rounds`, and `networks` if there are `names`.
+
+    Silences the log.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds)
     if names:
@@ -58,7 +61,7 @@ def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> ar
 
 
 def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, Any]]:
-    """Median seconds and last result of each body.
+    """Returns median seconds and last result of each body.
 
     Each body runs once as a warm-up. Then all run alternately, so that the state of the machine is the same.
     """
@@ -74,7 +77,7 @@ def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[flo
 
 
 def milliseconds(seconds: float) -> str:
-    """The milliseconds with three digits."""
+    """Returns the milliseconds with three digits."""
     ms = 1e3 * seconds
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 

@@ -29,7 +29,7 @@ def export(function: Callable[..., torch.Tensor], x: torch.Tensor) -> Any:
 
 
 def place(function: Callable[..., Any], node: str) -> str:
-    """How a message names a node of `function`: ``(node 'exp', module 'layer', test_x.py:12)``."""
+    """Returns how a message names a node of `function`: ``(node 'exp', module 'layer', test_x.py:12)``."""
     file = inspect.getsourcefile(function)
     assert file is not None
     line = inspect.getsourcelines(function)[1] + 1  # the line below `def`
@@ -38,7 +38,7 @@ def place(function: Callable[..., Any], node: str) -> str:
 
 @pytest.fixture(scope="session")
 def pooled() -> tosaic.Lowered:
-    """A small network that lowers: relu, average pool."""
+    """Returns a small network that lowers: relu, average pool."""
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.avg_pool2d(torch.relu(x), 2)

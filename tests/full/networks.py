@@ -58,7 +58,7 @@ Times are for one inference; our executor runs at stage tosa on one thread.
 
 
 def measured(name: str, results: Path = RESULTS) -> Measurement:
-    """The measurement of a network, stored or made now."""
+    """Returns the measurement of a network, stored or made now."""
     known = recorded(results, name, lambda: measure(build(name)))
     for field in ("errors", "errors_beside_reference"):
         known[field] = {engine: Error(**error) for engine, error in known[field].items()}
@@ -68,7 +68,7 @@ def measured(name: str, results: Path = RESULTS) -> Measurement:
 
 
 def page(rows: list[Measurement]) -> str:
-    """The text of docs/networks.md."""
+    """Returns the text of docs/networks.md."""
     head = _HEAD.format(
         beyond=_beyond_by_largest(rows),
         date=date.today().isoformat(),
@@ -84,7 +84,10 @@ def page(rows: list[Measurement]) -> str:
 
 
 def _beyond_by_largest(rows: list[Measurement]) -> str:
-    """A clause: the networks whose largest difference on the reference model exceeds ours plus torch's."""
+    """Returns a clause that names networks.
+
+    Their largest difference on the reference model exceeds the sum of ours and torch's.
+    """
     found = []
     for m in rows:
         error, torchs, ours = (m.errors_beside_reference[e].max_abs for e in ("reference", "torch", "tosa"))

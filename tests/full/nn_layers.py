@@ -65,7 +65,7 @@ def _job(name: str, functional: bool, _note: Callable[[str], None]) -> Measured:
 
 
 def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
-    """The text of docs/nn_layers.md."""
+    """Returns the text of docs/nn_layers.md."""
     every = [*modules, *of_functions]
     head = _HEAD.format(
         date=date.today().isoformat(),

@@ -55,12 +55,12 @@ for the reasons below. The number of overloads that fail is {failed}.
 
 
 def file_name(name: str) -> str:
-    """The name of the file with the result of an overload."""
+    """Returns the name of the file with the result of an overload."""
     return name.replace("::", "__")
 
 
 def tried(names: Sequence[str], *, examples: int, seed: int, workers: int, results: Path) -> dict[str, Tried]:
-    """The results of the overloads, stored or made now; prints failures."""
+    """Returns the results of the overloads, stored or made now; prints failures."""
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
@@ -86,7 +86,7 @@ def _job(name: str, examples: int, seed: int, note: Callable[[str], None]) -> Tr
 
 
 def page(rows: Sequence[Tried]) -> str:
-    """The text of docs/coverage.md."""
+    """Returns the text of docs/coverage.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),

@@ -71,7 +71,7 @@ constants. Arm's numbers are for Arm's lowering of the same converted graph, run
 
 
 def measured(case: str, results: Path = RESULTS) -> Quantized:
-    """The measurement of a case, stored or made now."""
+    """Returns the measurement of a case, stored or made now."""
     name, _, quantizer = case.partition(".")
     known = recorded(results, case, lambda: measure_integers(name, quantizer, folder=programs(results)))
     known["left"] = tuple(known["left"])
@@ -79,7 +79,7 @@ def measured(case: str, results: Path = RESULTS) -> Quantized:
 
 
 def arm_of(name: str, results: Path = RESULTS) -> Arm:
-    """The results of Arm's lowering for a network that Arm's quantizer converted, stored or made now."""
+    """Returns the results, stored or made now, of Arm's lowering for a network of Arm's quantizer."""
     path = programs(results) / f"{name}.arm-lowering.json"
     if not path.exists():
         found = measure_arm(name, folder=programs(results))
@@ -88,7 +88,7 @@ def arm_of(name: str, results: Path = RESULTS) -> Arm:
 
 
 def programs(results: Path) -> Path:
-    """The folder of results that depend only on the networks and on the versions of other projects."""
+    """Returns the folder of results that depend only on the networks and on versions of other projects."""
     folder = results / f"peers-{_peers()}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -104,7 +104,7 @@ def _peers() -> str:
 
 
 def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
-    """The text of docs/quantized_networks.md."""
+    """Returns the text of docs/quantized_networks.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         cpu=cpu_name(),
@@ -198,7 +198,7 @@ def _island_table(rows: list[Quantized]) -> str:
 
 
 def _left_list(rows: list[Quantized]) -> str:
-    """Each reason once, with the number of operators that have it."""
+    """Returns each reason once, with the number of operators that have it."""
     lines = []
     for m in rows:
         reasons: dict[str, int] = {}

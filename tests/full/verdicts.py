@@ -60,7 +60,7 @@ In {right} of {forms} cases no right form is called wrong. Of {tried} wrong form
 
 
 def measured(case: str, results: Path = RESULTS) -> Verdicts:
-    """The verdicts for a case, stored or made now."""
+    """Returns the verdicts for a case, stored or made now."""
     return Verdicts(**recorded(results, case, lambda: _measure(case)))
 
 
@@ -128,7 +128,7 @@ def _together(found: list[Verdicts]) -> Verdicts:
 
 
 def page(rows: dict[str, Verdicts]) -> str:
-    """The text of docs/verdicts.md."""
+    """Returns the text of docs/verdicts.md."""
     tried = sum(2 * sum(v.spoiled.values()) for v in rows.values())
     head = _HEAD.format(
         date=date.today().isoformat(),

@@ -45,7 +45,7 @@ def assert_close(where: str, got: Any, expected: Any, tolerance: float) -> None:
 
 
 def forms(what: Any, args: tuple[Any, ...], *, decomposed: bool = True) -> dict[str, Any]:
-    """The export of a module or function, and its decomposed form."""
+    """Returns the export of a module or function, and its decomposed form."""
     module = what if isinstance(what, torch.nn.Module) else FunctionModule(what)
     ep = torch.export.export(module.eval(), args, strict=False)
     return {"exported": ep, "decomposed": ep.run_decompositions()} if decomposed else {"exported": ep}

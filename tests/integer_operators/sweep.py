@@ -194,7 +194,7 @@ CASES = tuple(
 
 
 def cells() -> Iterator[tuple[Case, torch.dtype, str]]:
-    """All combinations of an operator, a target that has it, and a dtype."""
+    """Yields all combinations of an operator, a target that has it, and a dtype."""
     for case, target in itertools.product(CASES, TARGETS):
         if case.needs in target:
             for dtype in case.dtypes:
@@ -245,7 +245,7 @@ _RANGE = re.compile(r"range=(-?\d+)\.\.(-?\d+)")
 
 
 def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tuple[int, int]]:
-    """For each of the first `count` inputs, the range against which a run checks it."""
+    """Returns, for each of the first `count` inputs, the range against which a run checks it."""
     limits = _limits(dtype)
     found = []
     for line in _INPUT.findall(lowered.graph.text())[:count]:
@@ -256,7 +256,7 @@ def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tup
 
 
 def _range_failure(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]]) -> str:
-    """If the ranges exclude values that do not overflow: one of them, as text. Empty otherwise."""
+    """Returns as text one value that the ranges exclude though it does not overflow; else empty."""
     limits = _limits(dtype)
     if case.by_range or all(r == limits for r in ranges):
         return ""

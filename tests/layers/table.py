@@ -37,7 +37,7 @@ class Layer:
     inputs: tuple[T, ...]
 
     def module(self) -> nn.Module:
-        """The module in inference mode, with weights from a fixed seed."""
+        """Returns the module in inference mode, with weights from a fixed seed."""
         torch.manual_seed(0)
         made = self.make()
         return made.eval() if isinstance(made, nn.Module) else FunctionModule(made)
@@ -76,7 +76,7 @@ class Doubled(nn.Module):
 
 
 def ready(layer: Any, *inputs: T) -> Any:
-    """The lazy layer after its first call, which creates its weights."""
+    """Returns the lazy layer after its first call, which creates its weights."""
     layer(*(t.tensor() for t in inputs))
     return layer
 

@@ -190,7 +190,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 
 def parser_of(functions: Mapping[str, Run]) -> argparse.ArgumentParser:
-    """The parser of the command line. `functions` has the function of each command, by name."""
+    """Returns the parser of the command line. `functions` has the function of each command, by name."""
     parser = _Parser(
         prog="tosaic",
         description="From torch.export to verified TOSA.",

@@ -10,7 +10,7 @@ __all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders"
 
 
 def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
-    """``("x", 0, 1)`` -> ``{"x": {0: 1}}``."""
+    """Gathers sizes in a dict: ``("x", 0, 1)`` becomes ``{"x": {0: 1}}``."""
     bound: dict[str, dict[int, int]] = {}
     for name, axis, size in given:
         sizes = bound.setdefault(name, {})
@@ -21,7 +21,10 @@ def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]]
 
 
 def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """The entries as a dict. A key that occurs twice is refused: a dict would silently use the last one."""
+    """Gathers entries in a dict.
+
+    A key that occurs twice is refused: a dict would silently use the last one.
+    """
     entries: dict[str, Any] = {}
     for key, value in given:
         if key in entries:
@@ -31,7 +34,10 @@ def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | N
 
 
 def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
-    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; an empty name means the whole side."""
+    """Gathers orders in a dict: ``("inputs", "x", "nhwc")`` becomes ``{"inputs": {"x": "nhwc"}}``.
+
+    An empty name stands for the whole side.
+    """
     sides: dict[str, Any] = {}
     for side, name, form in given:
         forms: Any = sides.setdefault(side, {}) if name else sides
@@ -45,14 +51,14 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
 
 
 def refused_option(option: str, what: str, expected: str) -> Exception:
-    """The error for a wrong entry of an option."""
+    """Returns the error for a wrong entry of an option."""
     from tosaic import _core
 
     return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)
 
 
 def io_entry(text: str) -> tuple[str, str]:
-    """``inputs=int8`` -> ``("inputs", "int8")``."""
+    """Reads an entry of ``--io``: ``inputs=int8`` becomes ``("inputs", "int8")``."""
     side, _, dtype = text.partition("=")
     if not side or not dtype:
         raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE, such as inputs=int8")
@@ -60,7 +66,7 @@ def io_entry(text: str) -> tuple[str, str]:
 
 
 def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
-    """``inputs.x=nhwc`` -> ``("inputs", "x", "nhwc")``."""
+    """Reads an entry of ``--orders``: ``inputs.x=nhwc`` becomes ``("inputs", "x", "nhwc")``."""
     place, _, form = text.rpartition("=")
     side, dot, name = place.partition(".")
     if not side or not form or (dot and not name):
@@ -74,7 +80,7 @@ def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
 
 
 def binding(text: str) -> tuple[str, int, int]:
-    """``x:0=1`` -> ``("x", 0, 1)``."""
+    """Reads an entry of ``--bind``: ``x:0=1`` becomes ``("x", 0, 1)``."""
     place, _, size = text.rpartition("=")
     name, _, axis = place.rpartition(":")
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():

@@ -71,7 +71,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
 
 
 def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:
-    """The path, or the open file if the path is not valid UTF-8, which torch refuses."""
+    """Returns the path, or the open file if the path is not valid UTF-8, which torch refuses."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
@@ -159,7 +159,10 @@ def run_eager(
 def _written(
     ep: torch.export.ExportedProgram, given: Sequence[Any], versions: Sequence[int], results: Sequence[Any]
 ) -> dict[int, np.ndarray[Any, Any]]:
-    """Functional programs return the new values of inputs; other programs write them in place."""
+    """Returns the new values of inputs that the program writes, by position among the leaves.
+
+    Functional programs return the new values; other programs write them in place.
+    """
     written = {
         at: as_array(leaf).copy()
         for at, (leaf, version) in enumerate(zip(given, versions, strict=True))

@@ -33,7 +33,7 @@ def is_recorded_right(target: Any) -> bool:
 
 
 def as_computed(target: Any, args: Any, kwargs: Any, recorded: Any, numbers: Numbers) -> Any:
-    """The recorded result; tensors whose computed dim order differs get the computed one.
+    """Returns the recorded result; tensors whose computed dim order differs get the computed one.
 
     Parameters
     ----------

@@ -136,11 +136,11 @@ class _Boundaries:
         ]
 
     def order(self, side: str, index: int) -> _Order | None:
-        """The declared or converted order of an input or output; None if its order is as traced."""
+        """Returns the declared or converted order of an input or output; None if its order is as traced."""
         return (self.inputs if side == "inputs" else self.outputs)[index]
 
     def declared(self, side: str, index: int) -> _Order | None:
-        """The order of the input or output itself, if that is not as traced."""
+        """Returns the order of the input or output itself, if that is not as traced."""
         return None if index in self.is_converted[side] else self.order(side, index)
 
 
@@ -286,7 +286,7 @@ class _Walk:
         return ExportGraphSignature(list(old.input_specs), specs)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
-        """(order, True if a conversion makes it), for each order that an output passes through, in turn."""
+        """Returns (order, whether a conversion makes it) for each order that an output passes through."""
         boundary = self._boundary_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             return [(boundary, True)] if self._converts else []
@@ -362,7 +362,7 @@ class _Walk:
         return True
 
     def _orders(self, node: Node) -> Any:
-        """The planned order of a node's value; for several values, a tuple; None if not planned."""
+        """Returns the planned order of a node's value; for several values, a tuple; None if not planned."""
         value = self._values.get(node)
         if isinstance(value, Ref):
             return self._order_of[value.id]
@@ -429,7 +429,7 @@ class _Walk:
             node.kwargs = map_arg(node.kwargs, lambda arg: replaced.get(arg, arg))
 
     def _named_format(self, node: Node) -> tuple[int, str, _Order] | None:
-        """Position and name of the argument by which a call names the order of its result, and that order."""
+        """Returns position and name of the argument that names the order of the result, and that order."""
         val = node.meta.get("val")
         schema = getattr(node.target, "_schema", None)
         if schema is None or not isinstance(val, torch.Tensor):
@@ -539,7 +539,7 @@ class _Walk:
         return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
 
     def _as_traced(self, node: Node) -> Any:
-        """What the given program records for a node; for a conversion, what the conversion itself records."""
+        """Returns what the given program records for a node; for a conversion, its own record."""
         return self._old.get(node, node).meta["val"]
 
     def _traced_order(self, node: Node) -> _Order:
@@ -561,7 +561,7 @@ class _Walk:
     # ---- conversions ----
 
     def _conversion(self, node: Node, order: _Order) -> Node | None:
-        """The node with this value in this order, added if needed; None if the dialect has none."""
+        """Returns the node with this value in this order, added if needed; None if the dialect has none."""
         val = node.meta["val"]
         ref = self._values.get(node)
         name = order_name(val.shape, order)
@@ -600,7 +600,7 @@ class _Walk:
         return last
 
     def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
-        """The converting calls: target, arguments after the tensor, keywords; None if there are none."""
+        """Returns the converting calls (target, arguments after the tensor, keywords), or None."""
         form = format_of(val.shape, order)
         if str(self._program.dialect) == "EDGE":
             from tosaic.executorch import conversion
@@ -616,13 +616,13 @@ class _Walk:
         return [(permute, (list(order),), {}), (clone, (), dense), (permute, (back,), {})]
 
     def _root_of_modules(self) -> dict[str, Any]:
-        """The module of a conversion of an input, which `torch.export.unflatten` needs to know."""
+        """Returns the module of a conversion of an input, which `torch.export.unflatten` needs to know."""
         stacks = (node.meta.get("nn_module_stack") for node in self._graph.nodes)
         stack = next(filter(None, stacks), None)
         return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}
 
     def _chain(self, last: Node) -> set[Node]:
-        """The nodes of a conversion."""
+        """Returns the nodes of a conversion."""
         source, nodes = self._made[last][0], {last}
         while last.args[0] is not source:
             last = last.args[0]  # type: ignore[assignment]
@@ -691,7 +691,7 @@ class _Walk:
         )
 
     def _examples(self) -> Any:
-        """The example inputs, in the declared orders."""
+        """Returns the example inputs, in the declared orders."""
         examples = self._program.example_inputs
         if examples is None or not any(self._boundaries.inputs):
             return examples
@@ -707,7 +707,7 @@ class _Walk:
 
 
 def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """A copy with the same names and its own metadata, and a map from each new node to the old one."""
+    """Returns a copy with the same names and its own metadata, and a map from new nodes to old ones."""
     out = Graph()
     new_of: dict[Node, Node] = {}
     results = out.graph_copy(graph, new_of)

@@ -44,7 +44,7 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def dtype_code(dtype: torch.dtype, what: str) -> int:
-    """The position of a dtype in DTYPES. Raises UnsupportedOp naming `what` if it has none."""
+    """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     code = CODE_OF.get(dtype)
     if code is None:
         raise _core.make_error(
@@ -58,7 +58,7 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
 
 
 def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
-    """A check that the tensor still has its memory and, where torch counts writes, was not written to.
+    """Makes a check that the tensor still has its memory and, where torch counts writes, was not written.
 
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
@@ -167,7 +167,7 @@ class Weights:
         self._copies: dict[int, _Copy] = {}
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A constant over the tensor's memory; tied tensors share one constant."""
+        """Returns a constant over the tensor's memory; tied tensors share one constant."""
         kept = self._tensors.get(id(tensor))
         if kept is not None:
             return kept
@@ -196,21 +196,24 @@ class Weights:
         return constant
 
     def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
-        """The real and the imaginary part of a complex tensor, as copies."""
+        """Returns the real and the imaginary part of a complex tensor, as copies."""
         _require_memory(tensor, name)
         self.read(tensor, name)
         real, imag = (part.detach().contiguous() for part in (tensor.real, tensor.resolve_conj().imag))
         return self._private(real, f"{name}.real", kind), self._private(imag, f"{name}.imag", kind)
 
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A copy of a buffer that the program writes, as its initial value: later writes do not affect it."""
+        """Returns a copy of a buffer that the program writes, its initial value.
+
+        Later writes do not affect it.
+        """
         _require_memory(tensor, name)
         copy = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
         return self._private(copy, name, kind)
 
     @staticmethod
     def _private(tensor: torch.Tensor, name: str, kind: str) -> _core.Constant:
-        """A constant over dense memory that nobody else refers to."""
+        """Returns a constant over dense memory that nobody else refers to."""
         code = dtype_code(tensor.dtype, f"'{name}'")
         return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
 
@@ -239,7 +242,7 @@ class Weights:
             copy.verify()
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
-        """A rank-0 constant; equal numbers of one dtype share one constant."""
+        """Returns a rank-0 constant; equal numbers of one dtype share one constant."""
         key = (code, struct.pack("<d", value) if isinstance(value, float) else repr(value).encode())
         constant = self._numbers.get(key)
         if constant is None:

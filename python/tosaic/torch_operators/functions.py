@@ -46,7 +46,7 @@ for _op, _aliases in _FUNCTIONS.items():
 
 @on("isfinite")
 def isfinite(c: Call, x: Ref) -> Ref:
-    """|x| < inf; for integers, a comparison that is always true."""
+    """Becomes |x| < inf or, for integers, a comparison that is always true."""
     if CATEGORY[x.dtype] != 2:
         return c.emit(OP["eq"], None, (x.id, x.id))
     size = c.emit_inferred(OP["abs"], None, (x.id,))

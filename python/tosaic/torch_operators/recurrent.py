@@ -71,7 +71,7 @@ def _cell(cell: str) -> Emit:
 
 
 def _as_step(c: Call, x: Ref) -> Ref:
-    """The value with an axis of one step in front."""
+    """Returns the value with an axis of one step in front."""
     return c.emit_inferred(OP["reshape"], {"shape": [1, *x.shape]}, (x.id,))
 
 

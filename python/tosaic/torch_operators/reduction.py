@@ -67,7 +67,7 @@ ROWS["any.dims"], ROWS["all.dims"] = _logical_over_axes("any"), _logical_over_ax
 
 def _extremum(value_op: str, index_op: str) -> Emit:
     def emit(c: Call, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
-        """max.dim and min.dim: one node for each result that is used."""
+        """Adds one node for each result of max.dim or min.dim that is used."""
         used = c.used_results()
         values = indices = None
         if 0 in used or not used:
