@@ -368,7 +368,7 @@ MAY_IMPORT_REPORT = ("reportable.py", "__init__.py", "demo.py", "cli/", "report/
 
 
 def report_violations(root: Path) -> list[str]:
-    """Imports of tosaic.report in modules of results or of logic, in functions and for types too."""
+    """Finds imports of tosaic.report in modules of results or logic, also in functions and for types."""
     base = root / "python" / "tosaic"
     found = []
     for path in sorted(base.rglob("*.py")):

@@ -537,7 +537,7 @@ def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: s
 
 
 def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> Callable[[], torch.Tensor]:
-    """As `weight`, with a scale for each position of an axis, and maybe a zero point for each."""
+    """Is like `weight`, with a scale for each position of an axis, and maybe a zero point for each."""
     stored = integers(*shape, seed=9)
     scales = torch.linspace(0.003, 0.02, shape[axis])
     points = torch.zeros(shape[axis], dtype=torch.int64) if zeros is None else zeros

@@ -1,6 +1,6 @@
 """``tosaic demo``: one real network, from training to bytes that the TOSA reference model runs.
 
-Needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The same test pictures run through the network
+It needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The same test pictures run through the network
 five times: in torch in float64 (the reference for all errors), in torch in float32, on tosaic's executor as
 imported, on tosaic's executor as lowered to TOSA, and on the TOSA reference model, which reads the bytes of
 the file.

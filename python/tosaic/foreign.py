@@ -258,8 +258,8 @@ class Kernel:
     ) -> list[tuple[int, ...] | None]:
         """Returns the dim order of each operand, then of each result; None for the order of torch.
 
-        Those of a file are in the arguments of the call, and the layout of the description has no effect.
-        Only if the file says nothing at all, the arrays have the layout of the description.
+        A file states the orders in the arguments of the call, and the description has no effect.
+        If the file has no arguments at all, the arrays have the layout of the description.
         """
         all_ranks = [*ranks, *(len(shape) for _, shape in results)]
         if not self.physical:

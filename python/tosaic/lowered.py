@@ -74,10 +74,10 @@ def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) ->
 class Lowered(Runnable):
     """A network as one TOSA graph, with the graphs of the stages before it.
 
-    Made by `tosaic.lower`. The lowered graphs own their constants. Only `source`, the program that was
-    lowered (stage ``imported``), may still be a view of torch's memory. If the module changes after the
-    lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of the lowered
-    program, which contain the source. Everything else works, reports included. Call
+    `tosaic.lower` makes it. The lowered graphs own their constants. Only the constants of `source`, the
+    program that was lowered (stage ``imported``), may still be views of torch's memory. If the module changes
+    after the lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of
+    the lowered program, which contain the source. Everything else works, reports included. Call
     ``lowered.source.snapshot()`` before the module changes to make the source independent too.
     """
 

@@ -96,12 +96,12 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """``fold-constants``."""
+        """The name of the pass, such as ``fold-constants``."""
         return str(self._core.name)
 
     @property
     def summary(self) -> str:
-        """What it does, in one sentence."""
+        """What the pass does, in one sentence."""
         return str(self._core.summary)
 
     @property
@@ -183,7 +183,7 @@ class Step:
 
     @property
     def id(self) -> str:
-        """``section/name``, by which the pass is always found."""
+        """The anchor ``section/name``, which names the pass without ambiguity."""
         return f"{self.section}/{self.name}"
 
 
@@ -228,7 +228,7 @@ class Pipeline(Reportable):
 
     @property
     def target(self) -> str:
-        """``TOSA-1.0+INT``."""
+        """The target of the passes, such as ``TOSA-1.0+INT``."""
         return str(self._core.target)
 
     def __iter__(self) -> Iterator[Step]:

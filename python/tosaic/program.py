@@ -25,7 +25,7 @@ __all__ = ["Program"]
 class Program(Runnable):
     """One method of a network: a graph and its signature.
 
-    Made by `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa`.
+    `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
 
     The constants of an imported program are views of torch's memory until the program is first run, compared,
     saved or copied. Each of these copies the constants, as `snapshot` does. Until then:

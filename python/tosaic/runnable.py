@@ -76,7 +76,7 @@ class Runnable(Reportable):
 
     @property
     def stage(self) -> str:
-        """``exported``, ``quantized``, ``integer`` or ``tosa``."""
+        """The stage of the graph: ``exported``, ``quantized``, ``integer`` or ``tosa``."""
         return self._graph.stage
 
     @cached_property

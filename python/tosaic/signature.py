@@ -1,6 +1,6 @@
 """Flattens a caller's nested arguments into a graph's inputs, and nests the graph's outputs again.
 
-Works without torch: the import converts torch's tree specs into `Tree`.
+The module works without torch: the import converts torch's tree specs into `Tree`.
 """
 
 from __future__ import annotations

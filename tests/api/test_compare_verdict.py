@@ -369,7 +369,8 @@ def _dequantized(x: torch.Tensor, scale: float, zero: int, read: int) -> torch.T
 def _sum(share: float, off: int, operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Makes the operator over two quantized operands.
 
-    The scale of the second operand is `share` times that of the result. Its dequantize node has a zero point that is wrong by `off`.
+    The scale of the second operand is `share` times that of the result. Its dequantize node has a zero point
+    that is wrong by `off`.
     """
 
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

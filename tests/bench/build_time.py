@@ -2,7 +2,7 @@
 
     python tests/bench/build_time.py
 
-Measured are the CPU time of CMake, all compilers and the linker, as `pip install .` starts them, and the
+It measures the CPU time of CMake, all compilers and the linker, as `pip install .` starts them, and the
 CPU time of each compiler, which `compiler_launcher.py` writes down. pybind11, flatc and the headers of
 flatbuffers come from the environment that runs this.
 """
@@ -44,7 +44,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Both limits hold."""
+        """True if both limits hold."""
         return self.cpu_minutes <= MOST_CPU_MINUTES and self.minutes <= MOST_MINUTES
 
 

@@ -72,7 +72,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Both limits hold."""
+        """True if both limits hold."""
         slowest = max(network.importing for network in self.networks.values())
         return self.times_numpy <= MOST_TIMES_NUMPY and slowest <= MOST_MICROSECONDS
 

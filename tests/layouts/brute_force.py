@@ -1,4 +1,4 @@
-"""The minimum cost of a graph over all choices of layout options (ways), by trying all of them.
+"""The minimum cost of a graph over all choices of layout options, by trying all of them.
 
 The code is independent of the solver.
 """
@@ -83,7 +83,7 @@ def _is_view(node: _core.Node) -> bool:
 def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
     """Returns, for each value, the value whose data it shows, and for each axis the axis of that value.
 
-    None for an axis of extent 1 that was added.
+    An axis of extent 1 that was added has None.
     """
     out: dict[str, tuple[str, tuple[int | None, ...]]] = {
         value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values

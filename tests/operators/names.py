@@ -117,8 +117,8 @@ def _register_dim_order_ops() -> None:
 def is_tensor_function(function: Overload) -> bool:
     """Returns whether an overload is to be covered.
 
-    False for overloads that write to an operand, for those without tensors, and for those that only
-    TorchScript has (of scalars, strings, lists).
+    The result is False for overloads that write to an operand, for those without tensors, and for those that
+    only TorchScript has (of scalars, strings, lists).
     """
     schema = function._schema
     types = [argument.type for argument in schema.arguments]

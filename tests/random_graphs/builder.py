@@ -145,9 +145,8 @@ class Builder:
     def pick(self, fits: Callable[[Info], bool]) -> Info:
         """Returns a random value for which `fits` returns true.
 
-        Recent values and unused values are more likely.
-
-        Raises Unfit if there is none. Parameters are not picked.
+        Recent values and unused values are more likely. Parameters are not picked. Raises Unfit if there is
+        no such value.
         """
         found = [info for info in self.infos.values() if not info.name.startswith("w") and fits(info)]
         if not found:

@@ -112,12 +112,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """The suite accepts it."""
+        """True if the suite accepts the result."""
         return self.outcome in _PASSES
 
     @property
     def negative(self) -> bool:
-        """The test asks for a rejection."""
+        """True if the test asks for a rejection."""
         return tag_of(self.test) is not None
 
 
@@ -129,7 +129,7 @@ def suite_version() -> str:
 def fingerprint() -> str:
     """Returns a hash of what may change a result.
 
-    This is the suite, sut.py, tags.py, and the layers that read, check and run files.
+    These are the suite, sut.py, tags.py, and the layers that read, check and run files.
     """
     digest = hashlib.sha256(suite_version().encode())
     folders = [
@@ -148,7 +148,7 @@ _sound_schemas: set[str] = set()
 
 
 def _validate(config: Any, schema: Any, registry: Any) -> None:
-    """As `jsonschema.validate`, which takes half of a test's time, but checks each schema only once."""
+    """Replaces `jsonschema.validate`, which takes half of a test's time; checks each schema only once."""
     validator = validator_for(schema)
     text = json.dumps(schema)
     if text not in _sound_schemas:
@@ -170,7 +170,7 @@ def _text_of_array(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
 
 
 def _argument_once(self: Any, param: str) -> Any:
-    """As `TosaTestSelect.getArg`, with a cache: the suite formats equal small arrays thousands of times."""
+    """Caches `TosaTestSelect.getArg`: the suite formats equal small arrays thousands of times."""
     value = self.argsDict.get(param)
     if param in ("rank", "type") or not isinstance(value, np.ndarray) or value.dtype == object:
         return _argument(self, param)

@@ -265,5 +265,5 @@ def drive(file: bytes | Path, folder: Path) -> bool:
 
 
 def drive_text(text: str, folder: Path) -> bool:
-    """As `drive`, for a text."""
+    """Does for a text what `drive` does for a file."""
     return _driven(lambda: tosaic.from_graph(_core.Graph.parse(text)), folder)

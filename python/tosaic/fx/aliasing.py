@@ -32,7 +32,8 @@ class Aliases:
         self._parent: dict[Any, Any] = {node: node for node in nodes}
         # The tensor object of each node: an in-place call returns its operand itself.
         self._tensor: dict[Any, Any] = {node: node for node in nodes}
-        # For each tensor object: from each position on, the node whose whole value the object is.
+        # For each tensor object, pairs of a position and a node: from the position on, the object has the
+        # whole value of the node.
         self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()

@@ -36,7 +36,7 @@ class EagerRun:
     mutations : dict of str to numpy.ndarray
         New values of buffers, by name.
     skipped : dict of str to str
-        FX nodes whose result has a dtype without a counterpart, and that dtype.
+        FX nodes whose result is not in `trace`, because its dtype has no counterpart, with this reason.
     """
 
     outputs: list[np.ndarray[Any, Any]]

@@ -57,8 +57,17 @@ class Row:
         The row of the table; None if there is none.
     names, defaults : tuple
         The parameters in order, and their defaults.
+    required : int
+        The number of parameters without a default that are passed by position.
+    needed_by_name : frozenset of str
+        Keyword-only parameters without a default.
     mutates : tuple of int
         Positions of the operands that the call writes to.
+    returned : list of int or None
+        For each parameter, the index of the result that is the new value of the written operand; None if
+        there is none.
+    single : bool
+        True if the call returns exactly one tensor.
     changes_shape : bool
         True if the operand has another shape after the call, with the same elements.
     dropped, evaluated, getitem : bool
