@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["channels_last", "is_same_order", "orders_of_formats", "telling"]
+__all__ = ["channels_last", "is_same_order", "orders_of_formats", "significant_axes"]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -31,11 +31,11 @@ def orders_of_formats(rank: int) -> list[tuple[int, ...]]:
     return [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
 
 
-def telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
+def significant_axes(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
     """Returns the axes of `order` whose strides carry information: their extent is symbolic or not 1."""
     return [axis for axis in order if type(shape[axis]) is not int or shape[axis] != 1]
 
 
 def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
     """True if both dim orders are the same memory layout for this shape: axes of extent 1 do not count."""
-    return telling(shape, a) == telling(shape, b)
+    return significant_axes(shape, a) == significant_axes(shape, b)

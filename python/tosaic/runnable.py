@@ -98,7 +98,7 @@ class Runnable(Reportable):
         A new value has kind ``mutation`` and the path of its input. New values of states are not in the list.
         """
         outputs = self._graph.outputs
-        return tuple(output_port(outputs[index]) for index in self._given_back)
+        return tuple(output_port(outputs[index]) for index in self._output_indices)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
@@ -249,7 +249,7 @@ class Runnable(Reportable):
     def _written(self) -> tuple[tuple[int, int], ...]:
         """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
         users = first_inputs(self._graph)
-        targets = [self._graph.outputs[index].mutated_input for index in self._given_back]
+        targets = [self._graph.outputs[index].mutated_input for index in self._output_indices]
         return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
 
     def _writers(
@@ -273,7 +273,7 @@ class Runnable(Reportable):
         return writers
 
     @cached_property
-    def _given_back(self) -> tuple[int, ...]:
+    def _output_indices(self) -> tuple[int, ...]:
         return caller_outputs(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
@@ -335,7 +335,7 @@ class Runnable(Reportable):
 
     def _nested(self, arrays: Sequence[Any]) -> Any:
         by_index: list[Any] = [None] * len(self._graph.outputs)
-        for index, array in zip(self._given_back, arrays, strict=True):
+        for index, array in zip(self._output_indices, arrays, strict=True):
             by_index[index] = array
         return self._signature.unflatten(by_index)
 

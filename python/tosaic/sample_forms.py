@@ -16,7 +16,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.dim_order import channels_last, telling
+from tosaic.dim_order import channels_last, significant_axes
 from tosaic.dtypes import NUMPY_INTEGERS, is_float, type_text
 from tosaic.quantization import QParams
 
@@ -29,8 +29,8 @@ __all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arr
 
 _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
-_MOST_FORMS = 4096  # combinations of orders that are looked at; few of them differ
-_MOST_RANKS = 6  # the highest rank for which all permutations are looked at
+_MOST_COMBINATIONS = 4096  # combinations of orders that are looked at; few of them differ
+_HIGHEST_RANK = 6  # the highest rank for which all permutations are looked at
 
 Logical = dict[str, _Array]
 """Arrays of the user's inputs by path, in logical axes."""
@@ -223,8 +223,10 @@ class FileBoundary:
         """
         candidates = [self._candidates(k, logical) for k in range(len(self.inputs))]
         seen = set()
-        for form in itertools.islice(_combined(candidates), _MOST_FORMS):
-            key = tuple(tuple(telling(self._array(logical, k).shape, order)) for k, order in enumerate(form))
+        for form in itertools.islice(_combined(candidates), _MOST_COMBINATIONS):
+            key = tuple(
+                tuple(significant_axes(self._array(logical, k).shape, order)) for k, order in enumerate(form)
+            )
             if key not in seen:
                 seen.add(key)
                 yield form
@@ -241,7 +243,7 @@ class FileBoundary:
             # One entry per rule, even if it repeats another: entry i is of the same rule for every input.
             rules = self._declared("inputs", self.inputs[k])
             return [order if order in usual else usual[0] for order in rules]
-        if len(shape) == len(wanted) <= _MOST_RANKS:
+        if len(shape) == len(wanted) <= _HIGHEST_RANK:
             return [o for o in itertools.permutations(range(len(shape))) if _gives(shape, o, wanted)]
         return []
 

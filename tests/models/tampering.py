@@ -33,7 +33,16 @@ def tampered(lowered: tosaic.Lowered, kind: str, seed: int) -> tosaic.Lowered | 
     if graph is None:
         return None
     wrong = copy.copy(lowered)
-    for name in ("session", "inputs", "outputs", "states", "io", "layout", "_given_back", "_place_of_input"):
+    for name in (
+        "session",
+        "inputs",
+        "outputs",
+        "states",
+        "io",
+        "layout",
+        "_output_indices",
+        "_place_of_input",
+    ):
         wrong.__dict__.pop(name, None)
     wrong._graph = graph
     wrong._stages = {**lowered._stages, "tosa": graph}

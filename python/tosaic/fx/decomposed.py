@@ -432,9 +432,9 @@ def _fractional_max_pool(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the maximum of each window and its flat position; `samples` place the starts of the windows.
 
-    Window i of an axis starts at int((i + u) alpha) - int(u alpha) with alpha = (side - width) / (windows -
-    1); the last window starts at side - width. For two axes, the last axis of the samples (batch, channels,
-    axes) is in reverse order.
+    The windows are those of torch (after Graham, "Fractional Max-Pooling", 2014). With alpha = (side - width)
+    / (windows - 1), window i of an axis starts at int((i + u) alpha) - int(u alpha), and the last window at
+    side - width. For two axes, the last axis of the samples (batch, channels, axes) is in reverse order.
     """
     axes = len(output)
     sides = x.shape[-axes:]

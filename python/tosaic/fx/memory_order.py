@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, telling
+from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, significant_axes
 
-__all__ = ["format_of", "laid", "has_order", "order_name", "order_of_format", "put"]
+__all__ = ["format_of", "dense_in_order", "has_order", "order_name", "order_of_format", "set_value"]
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -31,7 +31,7 @@ def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]
 
 def has_order(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the strides agree with the order; there may be gaps, and sizes may be symbolic."""
-    known = [strides[axis] for axis in telling(shape, order) if strides[axis] != 0]
+    known = [strides[axis] for axis in significant_axes(shape, order) if strides[axis] != 0]
     return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
 
 
@@ -51,7 +51,7 @@ def order_name(shape: Sequence[Any], order: Sequence[int]) -> str:
     return str(form).removeprefix("torch.").removesuffix("_format")
 
 
-def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+def dense_in_order(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     """Returns an uninitialized tensor of the same type, dense in this order; a fake one for a fake tensor."""
     strides: list[Any] = [1] * tensor.dim()
     step: Any = 1
@@ -64,7 +64,7 @@ def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     return out.requires_grad_() if tensor.requires_grad else out
 
 
-def put(meta: dict[str, Any], val: Any) -> None:
+def set_value(meta: dict[str, Any], val: Any) -> None:
     """Sets ``meta["val"]``, and the strides and memory format in ``meta["tensor_meta"]``."""
     meta["val"] = val
     recorded = meta.get("tensor_meta")
