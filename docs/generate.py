@@ -47,7 +47,7 @@ Generated from the docstrings by `docs/generate.py`. An option of a wrong type o
 
 
 def api_page() -> str:
-    """All that the public modules list, with its docstrings."""
+    """Returns all that the public modules list, with its docstrings."""
     lines = [_INTRODUCTION]
     for name in API_MODULES:
         module = importlib.import_module(name)
@@ -71,7 +71,7 @@ def _entry(module: ModuleType, name: str) -> Iterator[str]:
 
 
 def _members(found: type) -> Iterator[tuple[str, str]]:
-    """Properties and methods, inherited ones of ours too, each with the first line of its docstring."""
+    """Yields properties and methods, also our inherited ones, each with the first line of its docstring."""
     for owner in (found, *(base for base in found.__mro__[1:] if base.__module__.startswith("tosaic"))):
         if issubclass(owner, BaseException):
             return
@@ -89,7 +89,7 @@ def _members(found: type) -> Iterator[tuple[str, str]]:
 
 @cache
 def _declared_types() -> dict[tuple[str, str], str]:
-    """The types of the properties of the core's classes, by class and property, from its stub."""
+    """Returns the types of the properties of the core's classes, by class and property, from its stub."""
     stub = ast.parse((ROOT / "python" / "tosaic" / "_core.pyi").read_text())
 
     def text(annotation: ast.expr) -> str:
@@ -107,14 +107,14 @@ def _declared_types() -> dict[tuple[str, str], str]:
 
 
 def documented(found: Any) -> str:
-    """The docstring, without the line of types that pybind11 puts in front."""
+    """Returns the docstring, without the line of types that pybind11 puts in front."""
     text = inspect.getdoc(found) or ""
     first, _, rest = text.partition("\n")
     return rest.strip() if re.match(r"\w+\(.*\) -> ", first) else text
 
 
 def _call(function: Any) -> str:
-    """Names and defaults of the parameters; types stand in the docstring."""
+    """Returns names and defaults of the parameters; types stand in the docstring."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
@@ -132,7 +132,7 @@ def _call(function: Any) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """A NumPy docstring as Markdown: sections in bold, entries as a list, examples as they are."""
+    """Returns a NumPy docstring as Markdown: sections in bold, entries as a list, examples as they are."""
     out: list[str] = []
     lines = text.replace("``", "`").splitlines()
     section = ""

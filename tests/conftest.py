@@ -32,7 +32,10 @@ def one_thread_without_traces() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def converted_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of `models.integers.convert`: all tests share it, so a run quantizes each network once."""
+    """Returns the folder of `models.integers.convert`.
+
+    All tests share it, so a run quantizes each network once.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # the folder that all workers share

@@ -31,7 +31,7 @@ class Case:
 
 
 def read(name: str) -> list[Case]:
-    """The cases of `golden/<name>.txt`."""
+    """Returns the cases of `golden/<name>.txt`."""
     cases = []
     for block in (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").split(_HEAD)[1:]:
         sentence, _, graphs = block.partition("\n")

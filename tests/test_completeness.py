@@ -106,7 +106,7 @@ OTHER_CALLS = [
 
 
 def operators_of(what: Callable[..., Any], *inputs: Any) -> set[str]:
-    """The canonical operators that a module or function is imported as; the empty set if the import fails."""
+    """Returns the canonical operators of a module or function; the empty set if its import fails."""
     try:
         with torch.no_grad():
             return set(ops(imported(what, *inputs, strict=False)))

@@ -71,7 +71,7 @@ def test_a_rule_matches_only_its_own_error_messages() -> None:
 
 
 def the_first(operator: str, pattern: str, profile: Profile = suite.FP) -> Result:
-    """The result of one test of the operator: SEED draws it from the tests whose name matches the pattern."""
+    """Returns the result of one test of the operator, which SEED draws from those that match the pattern."""
 
     def choose(plan: list[Batch]) -> list[Batch]:
         matching = suite.select(plan, lambda _, name: re.fullmatch(pattern, name) is not None)

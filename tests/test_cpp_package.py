@@ -40,7 +40,7 @@ def public_headers(root: Path) -> list[str]:
 
 
 def public_header_violations(root: Path) -> list[str]:
-    """Public headers that do not exist, are private to a folder, or include what a user does not have.
+    """Finds public headers that do not exist, are private to a folder, or include what users do not have.
 
     A public header includes public headers and the standard library only. Headers of a folder inside a layer
     are private, except the one named as the folder.
@@ -105,7 +105,7 @@ def test_the_header_of_a_folder_may_be_public(tmp_path: Path) -> None:
 
 
 def run(command: str, cwd: Path = ROOT) -> str:
-    """What a shell command prints. A command that fails fails the test, with all that it printed."""
+    """Returns what a shell command prints. A command that fails fails the test, with all that it printed."""
     environment = os.environ | {"CMAKE_PREFIX_PATH": sysconfig.get_path("platlib")}  # flatc of tosa-tools
     if shutil.which("ninja"):
         environment["CMAKE_GENERATOR"] = "Ninja"
@@ -115,7 +115,7 @@ def run(command: str, cwd: Path = ROOT) -> str:
 
 
 def build_tree() -> Path:
-    """A build tree that has the libraries."""
+    """Returns a build tree that has the libraries."""
     if "TOSAIC_BUILD" in os.environ:
         return ROOT / os.environ["TOSAIC_BUILD"]
     tree = ROOT / "build" / "package"
@@ -129,7 +129,7 @@ def build_tree() -> Path:
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an installed package."""
+    """Returns the folder of an installed package."""
     prefix = tmp_path_factory.mktemp("prefix")
     run(COMMANDS[2].replace("build/cpp", str(build_tree())).replace("build/prefix", str(prefix)))
     return prefix

@@ -32,7 +32,7 @@ def lowered(call: Callable[..., Any], *inputs: torch.Tensor, target: str = "TOSA
 
 
 def moves(low: tosaic.Lowered) -> list[tuple[str, tuple[int, ...]]]:
-    """The values that are transposed, each with the dim order of the result."""
+    """Returns the values that are transposed, each with the dim order of the result."""
     assert low.layout.is_minimal
     count = sum(node.op == "tosa.transpose" for node in low.graph.nodes)
     assert count == len(low.layout.transposes)
@@ -143,7 +143,7 @@ def test_axis_attributes_mean_logical_axes_in_every_dim_order() -> None:
 
 
 def followed(low: tosaic.Lowered, remedy: str) -> dict[str, dict[str, Any]]:
-    """The argument `orders` of `tosaic.lower` that the sentence of a remedy recommends."""
+    """Returns the argument `orders` of `tosaic.lower` that the sentence of a remedy recommends."""
     orders: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
     for side, name, axes, form in re.findall(r"(input|output) '([^']+)' (?:(\[[\d,]+\])|(\w+))", remedy):
         orders[f"{side}s"][name] = json.loads(axes) if axes else form
@@ -195,7 +195,7 @@ SHAPES = [(3, 1, 4, 5), (2, 3, 1, 1), (3, 1, 3, 3), (8, 1, 3, 3)]
 
 
 def patterns(shape: tuple[int, ...]) -> list[torch.Tensor]:
-    """Tensors with the same elements, one for every stride pattern that a dense torch tensor can have."""
+    """Returns equal tensors, one for every stride pattern that a dense torch tensor can have."""
     base = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     seen: dict[tuple[int, ...], torch.Tensor] = {}
     for order in permutations(range(len(shape))):

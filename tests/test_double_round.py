@@ -13,6 +13,7 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from quantize_calls import dq, q
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
@@ -21,16 +22,8 @@ Q = torch.ops.quantized_decomposed
 TWICE, ONCE = "TOSA-1.0+INT+doubleround", "TOSA-1.0+INT"
 
 
-def q(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
-    return Q.quantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
-
-
-def dq(x: torch.Tensor, scale: float, zero: int = 0) -> torch.Tensor:
-    return Q.dequantize_per_tensor(x, scale, zero, -128, 127, torch.int8)
-
-
 def weight(*shape: int) -> Callable[[], torch.Tensor]:
-    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
+    """Returns a function that dequantizes a constant weight with one scale per channel (axis 0)."""
     generator = torch.Generator().manual_seed(6)
     stored = torch.randint(-127, 128, shape, generator=generator).to(torch.int8)
     scales = torch.rand(shape[0], generator=generator) * 0.02 + 0.001

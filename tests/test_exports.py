@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def exported(library: Path) -> list[str]:
-    """The names of all symbols that a shared library exports, weak ones too."""
+    """Returns the names of all symbols that a shared library exports, weak ones too."""
     command = ["nm", "-D", "--defined-only", "--format=just-symbols", str(library)]
     return sorted(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 

@@ -46,7 +46,10 @@ def weight() -> torch.Tensor:
 
 
 def folded(call: Callable[..., Any], *args: torch.Tensor) -> Any:
-    """The graph after fold-qdq; its results, and those after unfold-qdq, must equal the results before."""
+    """Returns the graph after fold-qdq.
+
+    Its results, and those after unfold-qdq, must equal the results before.
+    """
     program = tosaic.from_exported(exported(call, *args))
     graph = _core.run_pass("fold-qdq", program.graph)
     graph.verify()

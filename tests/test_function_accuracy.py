@@ -97,7 +97,7 @@ def spacing(values: Array) -> Array:
 
 
 def error(found: Array, truth: Array) -> Array:
-    """The error of each element in ulp.
+    """Returns the error of each element in ulp.
 
     If one of the two is not finite in f32, the error is 0 if both are equal, both are NaN, or both are beyond
     3.4028e38 with the same sign. If none of this holds, it is infinite.

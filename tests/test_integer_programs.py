@@ -14,7 +14,8 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
-from fx.exporting import Calls, exported
+from function_module import FunctionModule
+from fx.exporting import exported
 from models.quantize import converted
 from torch import nn
 from tosaic.reference_model import run_reference_model
@@ -182,15 +183,14 @@ def test_attention_converted_by_a_third_party_quantizer_agrees_with_torch(
 def test_a_scatter_of_values_with_other_parameters_lowers_to_integers(rank: int) -> None:
     x = torch.randn(2, 3, 2, 2, 3, 2, generator=generator).reshape(*(2, 3, 2, 2, 3, 2)[: rank - 1], -1)
     samples = [(x, x.select(1, 0) * 3)] * 2
-    ep = converted(
-        Calls(lambda x, y: torch.select_scatter(x, y, 1, 2) + x.select(1, 0).unsqueeze(1)), samples, "arm"
-    )
+    module = FunctionModule(lambda x, y: torch.select_scatter(x, y, 1, 2) + x.select(1, 0).unsqueeze(1))
+    ep = converted(module, samples, "arm")
     agrees(ep, *samples[0], units=1, scale=0.1)
 
 
 def test_a_vector_matrix_product_converted_by_the_arm_quantizer_lowers_to_integers() -> None:
     samples = [(torch.randn(4), torch.randn(4, 3))] * 2
-    ep = converted(Calls(torch.matmul), samples, "arm")
+    ep = converted(FunctionModule(torch.matmul), samples, "arm")
     assert any("squeeze_" in str(node.target) for node in ep.graph.nodes)
     agrees(ep, *samples[0], units=1, scale=0.05)
 

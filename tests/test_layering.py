@@ -36,7 +36,7 @@ OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
 
 
 def layer_dependencies(root: Path) -> dict[str, set[str]]:
-    """Each layer with the layers that it may include: those before it in the table of CMakeLists.txt."""
+    """Returns, for each layer, the layers that it may include: those before it in CMakeLists.txt."""
     text = (root / "CMakeLists.txt").read_text()
     table = re.search(r"set\(TOSAIC_LAYER_RANKS([^)]*)\)", text)
     assert table, "CMakeLists.txt has no TOSAIC_LAYER_RANKS"
@@ -59,7 +59,7 @@ def cpp_files(folder: Path) -> list[Path]:
 
 
 def layer_violations(root: Path) -> list[str]:
-    """Includes of a layer that is not below, includes without the path from cpp/, and unknown layers."""
+    """Finds unknown layers, includes of layers that are not below, and includes without their full path."""
     allowed = layer_dependencies(root)
     base = root / "cpp" / "tosaic"
     found = []
@@ -82,7 +82,7 @@ def layer_violations(root: Path) -> list[str]:
 
 
 def private_header_violations(root: Path) -> list[str]:
-    """Includes of a private header by a file outside the folder of that header.
+    """Finds includes of a private header by a file outside the folder of that header.
 
     A folder inside a layer, such as `passes/qdq`, has one public header at most, named as the folder:
     `passes/qdq/qdq.h`. Its other headers are for its own files.
@@ -101,7 +101,7 @@ def private_header_violations(root: Path) -> list[str]:
 
 
 def self_contained_violations(root: Path) -> list[str]:
-    """Includes of a self-contained folder that are neither of the folder nor of the layers listed for it."""
+    """Finds includes of a self-contained folder that are not of the folder or of its listed layers."""
     found = []
     for folder, layers in SELF_CONTAINED_FOLDERS.items():
         for path in cpp_files(root / "cpp" / "tosaic" / folder):
@@ -115,7 +115,7 @@ def self_contained_violations(root: Path) -> list[str]:
 
 
 def third_party_violations(root: Path) -> list[str]:
-    """Includes of third-party headers in files that may not include them."""
+    """Finds includes of third-party headers in files that may not include them."""
     found = []
     for path in cpp_files(root / "cpp") + cpp_files(root / "bindings"):
         where = path.relative_to(root).as_posix()
@@ -168,7 +168,7 @@ def python_imports(
 
 
 def python_violations(root: Path) -> list[str]:
-    """Imports of optional packages outside their folders; module-level imports of these folders elsewhere."""
+    """Finds imports of optional packages outside their folders, and module-level imports of these folders."""
     base = root / "python" / "tosaic"
     found = []
     for path in sorted(base.rglob("*.py")):
@@ -368,7 +368,7 @@ MAY_IMPORT_REPORT = ("reportable.py", "__init__.py", "demo.py", "cli/", "report/
 
 
 def report_violations(root: Path) -> list[str]:
-    """Imports of tosaic.report in modules of results or of logic, in functions and for types too."""
+    """Finds imports of tosaic.report in modules of results or logic, also in functions and for types."""
     base = root / "python" / "tosaic"
     found = []
     for path in sorted(base.rglob("*.py")):
@@ -417,7 +417,7 @@ RESTORES = re.compile(r"torch\.random\.fork_rng|warnings\.catch_warnings")
 
 
 def setting_violations(root: Path) -> list[str]:
-    """Changes of settings of the whole process outside of the context managers that restore them."""
+    """Finds changes of settings of the whole process outside of the context managers that restore them."""
     base = root / "python" / "tosaic"
     found: list[str] = []
 
@@ -478,7 +478,7 @@ def test_changes_that_are_restored_are_allowed(tmp_path: Path) -> None:
 
 
 def module_imports(package: Path) -> dict[str, set[str]]:
-    """The modules of a package that each of its modules imports when it is loaded or type-checked.
+    """Returns the modules of a package that each of its modules imports when it is loaded or type-checked.
 
     Imports inside functions do not count. `_core`, the extension, is no module of the folder.
     """
@@ -509,7 +509,7 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def circles(imports: dict[str, set[str]]) -> list[str]:
-    """One circle for each module that imports itself through others: ``a -> b -> a``."""
+    """Returns one circle for each module that imports itself through others: ``a -> b -> a``."""
     found = []
     for start in sorted(imports):
         came_from = {start: ""}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    """Pools of two small slices of the input, for which objectives "bytes" and "count" have different plans.
+    """Pools two small slices of the input: objectives "bytes" and "count" have different plans for it.
 
     Transposes of both slices move fewer bytes; one transpose of the whole input is fewer transposes.
     """

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 import tosaic
-from fx.exporting import Calls, exported
+from function_module import FunctionModule
+from fx.exporting import exported
 from torch import nn
 from tosaic import _core
 
@@ -27,7 +28,7 @@ def chain(length: int) -> tuple[nn.Module, torch.Tensor]:
             x = torch.sin(x) + 1.5
         return x
 
-    return Calls(call), torch.randn(2, 2)
+    return FunctionModule(call), torch.randn(2, 2)
 
 
 def views(length: int) -> tuple[nn.Module, torch.Tensor]:
@@ -36,7 +37,7 @@ def views(length: int) -> tuple[nn.Module, torch.Tensor]:
             x = x.reshape(2, 8).t()
         return x
 
-    return Calls(call), torch.randn(8, 2)
+    return FunctionModule(call), torch.randn(8, 2)
 
 
 def unsqueezed(length: int) -> tuple[nn.Module, torch.Tensor]:
@@ -45,12 +46,14 @@ def unsqueezed(length: int) -> tuple[nn.Module, torch.Tensor]:
             x = torch.sin(torch.relu(x.squeeze(0)).unsqueeze(0))
         return x
 
-    return Calls(call), torch.randn(1, 2, 2)
+    return FunctionModule(call), torch.randn(1, 2, 2)
 
 
 def parts(take: Callable[[torch.Tensor], Any]) -> Callable[[int], tuple[nn.Module, torch.Tensor]]:
     def make(count: int) -> tuple[nn.Module, torch.Tensor]:
-        return Calls(lambda x: torch.cat([part + 1 for part in reversed(take(x))])), torch.randn(count, 2)
+        return FunctionModule(lambda x: torch.cat([part + 1 for part in reversed(take(x))])), torch.randn(
+            count, 2
+        )
 
     return make
 
@@ -109,7 +112,7 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
 
 
 def pooled_and_flat(count: int) -> tosaic.Program:
-    """Pools of one image; each result is flattened and transposed, and one operator reads all of them."""
+    """Pools one image often. Each result is flattened and transposed, and one operator reads all of them."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([nn.functional.max_pool2d(x + i, 2, 1).flatten(1) for i in range(count)], 1)

@@ -19,20 +19,12 @@ import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from quantize_calls import RANGES, dq, q
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed
-RANGES = {torch.int8: (-128, 127), torch.int16: (-32768, 32767)}
-
-
-def q(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
-    return Q.quantize_per_tensor(x, scale, zero, low, high, torch.int8)
-
-
-def dq(x: torch.Tensor, scale: float, zero: int = 0, low: int = -128, high: int = 127) -> torch.Tensor:
-    return Q.dequantize_per_tensor(x, scale, zero, low, high, torch.int8)
 
 
 def q16(x: torch.Tensor, scale: float) -> torch.Tensor:
@@ -44,14 +36,14 @@ def dq16(x: torch.Tensor, scale: float) -> torch.Tensor:
 
 
 def integers(*shape: int, seed: int = 5, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    """Random integers from the whole range of the dtype."""
+    """Returns random integers from the whole range of the dtype."""
     low, high = RANGES[dtype]
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
 def weight(*shape: int, seed: int = 6) -> Callable[[], torch.Tensor]:
-    """A function that dequantizes a constant weight with one scale per channel (axis 0)."""
+    """Returns a function that dequantizes a constant weight with one scale per channel (axis 0)."""
     stored = integers(*shape, seed=seed).clamp(min=-127)
     scales = torch.rand(shape[0], generator=torch.Generator().manual_seed(seed)) * 0.02 + 0.001
     zeros = torch.zeros(shape[0], dtype=torch.int64)
@@ -98,7 +90,7 @@ WEIGHT = weight(5, 4, 3, 3)
 
 
 def conv(x: torch.Tensor) -> torch.Tensor:
-    """The convolution in front of the activations that are tested."""
+    """Returns the convolution in front of the activations that are tested."""
     return F.conv2d(dq(x, *INSIDE), WEIGHT())
 
 
@@ -529,7 +521,7 @@ def test_a_second_dequantize_with_a_zero_point_that_tosa_lacks_is_refused_by_nam
 
 
 def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: str = "TOSA-1.0+INT") -> float:
-    """The largest distance of the float result from torch's, relative to torch's largest result.
+    """Returns the largest distance of the float result from torch's, relative to torch's largest result.
 
     No node may compute with floats, and the reference model's result has to equal ours.
     """
@@ -545,7 +537,7 @@ def distance(call: Callable[..., torch.Tensor], *arrays: torch.Tensor, target: s
 
 
 def scaled_weight(axis: int, *shape: int, zeros: torch.Tensor | None = None) -> Callable[[], torch.Tensor]:
-    """As `weight`, with a scale for each position of an axis, and maybe a zero point for each."""
+    """Is like `weight`, with a scale for each position of an axis, and maybe a zero point for each."""
     stored = integers(*shape, seed=9)
     scales = torch.linspace(0.003, 0.02, shape[axis])
     points = torch.zeros(shape[axis], dtype=torch.int64) if zeros is None else zeros

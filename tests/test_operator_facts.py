@@ -20,13 +20,13 @@ CHAIN = 4  # so many comparisons with operators in one expression are a table
 
 
 def _without_text(source: str) -> str:
-    """The source with comments and strings replaced by spaces, so that all positions stay."""
+    """Returns the source with comments and strings replaced by spaces, so that all positions stay."""
     pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'
     return re.sub(pattern, lambda found: re.sub(r"[^\n]", " ", found.group()), source, flags=re.DOTALL)
 
 
 def _end_of_block(code: str, start: int) -> int:
-    """The position behind the closing brace of the block that begins at `start`."""
+    """Returns the position behind the closing brace of the block that begins at `start`."""
     depth = 0
     for position in range(start, len(code)):
         depth += {"{": 1, "}": -1}.get(code[position], 0)
@@ -36,7 +36,7 @@ def _end_of_block(code: str, start: int) -> int:
 
 
 def _switches(code: str) -> Iterator[tuple[int, str]]:
-    """The position and the body of each switch; a body has no switches that are inside it."""
+    """Yields the position and the body of each switch; a body has no switches that are inside it."""
     for found in re.finditer(r"\bswitch\s*\(", code):
         start = code.index("{", found.end())
         body = code[start : _end_of_block(code, start)]
@@ -49,7 +49,7 @@ def _switches(code: str) -> Iterator[tuple[int, str]]:
 
 
 def violations(root: Path) -> list[str]:
-    """The switches over operators that have a default, and the chains of comparisons."""
+    """Returns the switches over operators that have a default, and the chains of comparisons."""
     found = []
     for path in sorted((root / "cpp" / "tosaic").rglob("*")) + sorted((root / "bindings").rglob("*")):
         if path.suffix not in (".cpp", ".h"):
@@ -134,7 +134,7 @@ def test_decisions_that_the_compiler_checks_are_allowed(tmp_path: Path, code: st
 
 
 def quoted_code(page: str, operator: str = "hypot") -> list[tuple[str, str]]:
-    """The file and the code of each block of the section about it: the last file named in front of it."""
+    """Returns the file and the code of each block; the file is the last one named in front of the block."""
     section = page.split(f"### Example: {operator}")[1].split("\n### ")[0]
     found, file = [], ""
     for index, part in enumerate(section.split("```")):

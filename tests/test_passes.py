@@ -76,7 +76,7 @@ def test_the_pass_does_not_change_results(name: str, case: Case) -> None:
 
 
 def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
-    """One random array per input that the caller passes; integers other than i8 are 0 or 1: valid indices."""
+    """Returns a random array per input. Integers other than i8 are 0 or 1, which are valid indices."""
     rng = np.random.default_rng(20)
     arrays = []
     for port in graph.inputs:

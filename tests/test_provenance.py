@@ -26,7 +26,7 @@ PYTHON = re.compile(rf"\b{OWNER}\.name\.{PYTHON_PART}|\bre\.\w+\([^)]*\b{OWNER}\
 
 
 def parts_of_names(root: Path) -> list[str]:
-    """The lines of our sources that look at a part of a name."""
+    """Returns the lines of our sources that look at a part of a name."""
     found = []
     for folder, suffixes, pattern in (
         ("cpp", {".h", ".cpp"}, CPP),

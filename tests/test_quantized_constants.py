@@ -17,22 +17,14 @@ from fx.exporting import exported
 from models.constants import measure_constants, violations
 from models.integers import convert
 from models.zoo import build, one_thread, quiet
+from quantize_calls import RANGES, qdq
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 Q = torch.ops.quantized_decomposed
-RANGES = {torch.int8: (-128, 127), torch.uint8: (0, 255), torch.int16: (-32768, 32767)}
-RANGES[torch.int32] = (-(2**31), 2**31 - 1)
 generator = torch.Generator().manual_seed(23)
 X = torch.randn(3, 8, generator=generator)
-
-
-def qdq(x: torch.Tensor, scale: float, zero: int = 0, dtype: torch.dtype = torch.int8) -> torch.Tensor:
-    low, high = RANGES[dtype]
-    return Q.dequantize_per_tensor(
-        Q.quantize_per_tensor(x, scale, zero, low, high, dtype), scale, zero, low, high, dtype
-    )
 
 
 PARAMETERS = {n: (torch.linspace(0.01, 0.03, n), torch.arange(n) % 5) for n in (3, 6, 8)}
@@ -48,7 +40,7 @@ def by_channel(x: torch.Tensor, axis: int, dtype: torch.dtype = torch.int8) -> t
 
 
 def angles() -> torch.Tensor:
-    """The angles of a rotary embedding: a quantized product of two quantized constants."""
+    """Returns the angles of a rotary embedding: a quantized product of two quantized constants."""
     frequencies = qdq(10000 ** -(torch.arange(4.0) / 4), 0.0078, -128)
     positions = qdq(torch.arange(3.0), 0.0157, -128)
     return qdq(positions[:, None] @ frequencies[None], 0.0118, -11)

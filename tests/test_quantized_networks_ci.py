@@ -72,7 +72,7 @@ def test_every_violation_of_the_contract_is_reported() -> None:
 
 
 def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Operators over integers, then over floats, then over integers."""
+    """Returns a network with operators over integers, then over floats, then over integers."""
     first = Q.quantize_per_tensor(torch.tanh(number(x)), 0.01, 0, -128, 127, torch.int8)
     floats = (Q.dequantize_per_tensor(first, 0.01, 0, -128, 127, torch.int8) + y).exp()
     second = Q.quantize_per_tensor(floats, 0.05, -100, -128, 127, torch.int8)

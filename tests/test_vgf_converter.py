@@ -29,7 +29,7 @@ FILES = [
 
 
 def converter() -> str:
-    """The program model-converter, beside the interpreter or on PATH; skips the test if there is none."""
+    """Finds the program model-converter beside the interpreter or on PATH, or skips the test."""
     beside = Path(sys.executable).with_name("model-converter")
     found = str(beside) if beside.exists() else shutil.which("model-converter")
     if found is None:
@@ -38,7 +38,7 @@ def converter() -> str:
 
 
 def convert(data: bytes, folder: Path) -> str:
-    """An empty text if the converter wrote a VGF file, else its error message."""
+    """Converts a file; returns an empty text if the converter wrote a VGF file, else its error message."""
     source, made = folder / "model.tosa", folder / "model.vgf"
     source.write_bytes(data)
     done = subprocess.run(

@@ -71,7 +71,7 @@ def test_an_operator_is_not_reshaped_if_that_saves_nothing() -> None:
 
 
 def quantized(name: str) -> torch.export.ExportedProgram:
-    """The program, converted by Arm's quantizer."""
+    """Returns the program, converted by Arm's quantizer."""
     sized = view_program(name)
     samples = [sized.inputs, tuple(torch.randn(x.shape) for x in sized.inputs)]
     return converted(sized.module, samples, "arm")

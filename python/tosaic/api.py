@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic import _core
 from tosaic.boundary_orders import Form, boundary_orders
+from tosaic.defaults import THRESHOLD_DB
 from tosaic.layout import objective_of
 from tosaic.lowered import Lowered
-from tosaic.options import IO_DTYPES, THRESHOLD_DB, checked, refusal
+from tosaic.options import IO_DTYPES, checked, refusal
 from tosaic.pipeline import Pipeline
 from tosaic.problems import CheckResult, Problem
 from tosaic.sources import from_exported, from_graph, open_program, program_of, require_use
@@ -306,7 +307,7 @@ def compare(
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
-    """The pipeline that was asked for, or the default one of the target."""
+    """Returns the pipeline that was asked for, or the default one of the target."""
     if pipeline is None:
         return Pipeline.default(target)
     if not isinstance(pipeline, Pipeline):
@@ -324,7 +325,7 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
 
 
 def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
-    """All reasons why a graph does not fit a target, including an error that ends the search for them."""
+    """Returns all reasons why a graph does not fit a target, also an error that ends the search for them."""
     try:
         found = _core.problems(graph, pipeline=passes._core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:

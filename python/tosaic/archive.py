@@ -185,7 +185,7 @@ def _in_text_order(graph: _core.Graph) -> Iterator[_core.Constant]:
 
 
 def plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array in a dtype that numpy has itself: bfloat16 and float8 as unsigned integers of their bits."""
+    """Returns the array in a dtype that numpy has: bfloat16 and float8 become integers of their bits."""
     if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1:
         return array
     return array.view(np.dtype(f"u{array.dtype.itemsize}"))

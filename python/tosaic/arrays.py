@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import ML_DTYPES, NUMPY, TORCH, is_float
 
 __all__ = ["as_array", "dtype_name"]
 
-# Float dtypes that numpy lacks, by the name that torch and ml_dtypes use.
-_NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Float dtypes of the graph that Python numbers are converted to.
-_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+_FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
+# Dtypes of the graph by the name in numpy, ml_dtypes and torch.
+_NAME_OF = {torch: name for name, torch in TORCH.items()}
 
 
 class _Named(NamedTuple):
@@ -68,9 +69,8 @@ def as_array(
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """The name in graphs of a dtype that `as_array` returns: ``f32`` for float32, ``bf16`` for bfloat16."""
-    known = {"bool": "bool", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
-    return known.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
+    """Returns the name in graphs of a dtype that `as_array` returns, such as ``f32`` for float32."""
+    return _NAME_OF.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
 
 
 def _is_plain(value: Any) -> bool:
@@ -112,7 +112,7 @@ def _from_torch(tensor: Any, torch: Any, named: _Named) -> np.ndarray[Any, Any]:
         raise _not_an_array(kind, named)
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
     kind = str(plain.dtype).removeprefix("torch.")
-    if kind in _NARROW:
+    if kind in ML_DTYPES.values():
         bits = plain.view(torch.uint8 if plain.element_size() == 1 else torch.int16).numpy()
         return np.asarray(bits.view(_narrow(kind, named)))
     try:

@@ -70,7 +70,7 @@ def boundary_orders(
 def _with_new_values_as_inputs(
     graph: _core.Graph, inputs: list[_Order | None] | None, outputs: list[_Order | None] | None
 ) -> list[_Order | None] | None:
-    """A program may write to an input. The output with the new value has the order of that input."""
+    """Returns the orders of outputs in which a new value of an input has the order of that input."""
     sources = [port.mutated_input for port in graph.outputs]
     if all(source is None for source in sources) or (inputs is None and outputs is None):
         return outputs
@@ -160,7 +160,7 @@ def _require_form(side: str, wanted: Any) -> None:
 
 
 def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
-    """The index of a user input (output) among all inputs (outputs) of the graph.
+    """Returns the index of a user input (output) among all inputs (outputs) of the graph.
 
     Parameters
     ----------

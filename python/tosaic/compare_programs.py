@@ -18,8 +18,9 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.defaults import THRESHOLD_DB
+from tosaic.dtypes import type_text
 from tosaic.lowered import Lowered
-from tosaic.options import THRESHOLD_DB
 from tosaic.overrides import all_nodes, of_foreign_nodes
 from tosaic.program import Program
 from tosaic.sample_forms import (
@@ -200,7 +201,7 @@ class _Pair:
         return [_OutputPair(i, k) for i, k in enumerate(paired) if k is not None]
 
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
-        """The result of each sample. All samples use the same layout of a file's inputs."""
+        """Returns the result of each sample. All samples use the same layout of a file's inputs."""
         if self._file is None:
             return [self._compare(sample, None) for sample in samples]
         first = self._logical(samples[0])
@@ -234,7 +235,10 @@ class _Pair:
         return logical_arrays(sample, self.a.runnable, self.a.source)
 
     def _overrides(self) -> tuple[_Functions, _Functions]:
-        """The override functions of a and of b. A function for a foreign operator serves both sides."""
+        """Returns the override functions of a and of b.
+
+        A function for a foreign operator serves both sides.
+        """
         a, b = (side.runnable._overrides for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self.b.runnable.graph
         return (
@@ -243,7 +247,7 @@ class _Pair:
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
-        """Torch's run of a and, if a rounds, a run without rounding; None where there is no such run."""
+        """Runs a in torch and, if a rounds, also without rounding; None stands for a run that is missing."""
         if self.a.exported is None:
             return None, None
         from tosaic.fx.eager import run_eager
@@ -305,8 +309,8 @@ class _Pair:
                 _core.InvalidGraph,
                 where="compare",
                 what=f"output '{path}' has another shape",
-                expected=f"{port.dtype}[{','.join(map(str, port.shape))}]",
-                got=f"{other.dtype}[{','.join(map(str, other.shape))}]",
+                expected=type_text(port.dtype, port.shape),
+                got=type_text(other.dtype, other.shape),
             )
         expected = arrays["a"] if eager is None else self._torchs(pair.a, eager, arrays["a"])
         metrics = Metrics.of(_core.metrics(expected, arrays["b"]))
@@ -334,7 +338,7 @@ class _Pair:
         return share <= 1 and (near or not diverges)
 
     def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
-        """What torch computed for an output of a's graph, or `otherwise` if torch has no such result."""
+        """Returns torch's result for an output of a's graph, or `otherwise` if torch has no such result."""
         ports = self.a.runnable.graph.outputs
         port = ports[index]
         if port.kind != "user":
@@ -347,12 +351,12 @@ class _Pair:
 
 
 def _described(source: Any) -> tuple[ForeignOp, ...]:
-    """The descriptions that a program was imported with or got later."""
+    """Returns the descriptions that a program was imported with or got later."""
     return source._overrides.foreign if isinstance(source, Program | Lowered) else ()
 
 
 def _leaves(program: Program | Lowered, arrays: Sequence[_Array]) -> list[Any]:
-    """The leaves of a call in order, including the constants that export specialised on."""
+    """Returns the leaves of a call in order, including the constants that export specialised on."""
     users = [i for i, port in enumerate(program.graph.inputs) if port.kind == "user"]
     by_index = dict(zip(users, arrays, strict=True))
     return [

@@ -55,7 +55,7 @@ class Metrics:
 
 
 def worst(metrics: Sequence[Metrics]) -> Metrics:
-    """The worst of each figure over several metrics; counts are added."""
+    """Returns the worst of each figure over several metrics; counts are added."""
     if len(metrics) == 1:
         return metrics[0]
     return Metrics(
@@ -252,7 +252,7 @@ class Comparison(Reportable):
 
     @checked
     def worst_rows(self, count: int = 10) -> tuple[CompareRow, ...]:
-        """The `count` rows with the worst local errors, worst first.
+        """Returns the `count` rows with the worst local errors, worst first.
 
         Rows that exceed their bound come first, ordered by `CompareRow.local_share`. The others follow,
         ordered by the SQNR of the local error, or of the total error where the local one is not known.

@@ -1,6 +1,6 @@
 """``tosaic demo``: one real network, from training to bytes that the TOSA reference model runs.
 
-Needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The same test pictures run through the network
+It needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The same test pictures run through the network
 five times: in torch in float64 (the reference for all errors), in torch in float32, on tosaic's executor as
 imported, on tosaic's executor as lowered to TOSA, and on the TOSA reference model, which reads the bytes of
 the file.
@@ -94,7 +94,7 @@ class DemoResult:
         return all(check.ok for check in self.checks)
 
     def report(self) -> Report:
-        """A report of one screen."""
+        """Makes a report of one screen."""
         from tosaic.report.demo import describe_demo
 
         return describe_demo(self)
@@ -171,7 +171,7 @@ def _timed(body: Any) -> tuple[Any, float]:
 
 
 def _timed_warm(body: Any) -> tuple[Any, float]:
-    """The result and time of a second call; the first call prepares the session."""
+    """Returns the result and time of a second call; the first call prepares the session."""
     body()
     return _timed(body)
 

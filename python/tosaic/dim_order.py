@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["channels_last", "is_same_order", "orders_of_formats", "telling"]
+__all__ = ["channels_last", "is_same_order", "orders_of_formats", "significant_axes"]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
-    """The order with axis 1, the channels, innermost.
+    """Returns the order with axis 1, the channels, innermost.
 
     Raises
     ------
@@ -27,15 +27,15 @@ def channels_last(rank: int) -> tuple[int, ...]:
 
 
 def orders_of_formats(rank: int) -> list[tuple[int, ...]]:
-    """The dim orders of torch's memory formats for this rank: row-major; channels last for rank 4 and 5."""
+    """Returns the dim orders of torch's memory formats: row-major and, for rank 4 and 5, channels last."""
     return [tuple(range(rank)), *([channels_last(rank)] if rank in (4, 5) else [])]
 
 
-def telling(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
-    """The axes of `order` whose strides carry information: those whose extent is symbolic or not 1."""
+def significant_axes(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
+    """Returns the axes of `order` whose strides carry information: their extent is symbolic or not 1."""
     return [axis for axis in order if type(shape[axis]) is not int or shape[axis] != 1]
 
 
 def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
     """True if both dim orders are the same memory layout for this shape: axes of extent 1 do not count."""
-    return telling(shape, a) == telling(shape, b)
+    return significant_axes(shape, a) == significant_axes(shape, b)

@@ -13,6 +13,8 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
 from tosaic.dim_order import channels_last
+from tosaic.dtypes import type_text
+from tosaic.exception_notes import add_note
 from tosaic.options import refusal, shown
 from tosaic.quantization import QParams
 
@@ -144,7 +146,7 @@ class ForeignOp:
 def attributes_of_call(
     operator: ForeignOp, operands: Sequence[int], results: Sequence[int]
 ) -> dict[str, Any]:
-    """The part of a description that a node of the graph stores.
+    """Returns the part of a description that a node of the graph stores.
 
     Tensors of different ranks have no order in common, so a call with such tensors is row-major if the layout
     is ``"any"``. A number, of rank 0, fits every order.
@@ -231,7 +233,7 @@ class Kernel:
         return self._results_of(made, part, results, orders_of_results)
 
     def _call(self, arguments: str, operand_count: int) -> dict[str, Any]:
-        """The call: arguments, qparams of integers and dim orders."""
+        """Reads the call: its arguments, the qparams of integers, and the dim orders."""
         if not arguments.strip():
             return {"args": [{"$": i} for i in range(operand_count)], "kwargs": {}}
         try:
@@ -254,10 +256,10 @@ class Kernel:
     def _orders(
         self, call: dict[str, Any], has_arguments: bool, ranks: Sequence[int], results: Sequence[Any]
     ) -> list[tuple[int, ...] | None]:
-        """The dim order of each operand, then of each result; None for the order of torch.
+        """Returns the dim order of each operand, then of each result; None for the order of torch.
 
-        Those of a file are in the arguments of the call, and the layout of the description has no effect.
-        Only if the file says nothing at all, the arrays have the layout of the description.
+        A file states the orders in the arguments of the call, and the description has no effect.
+        If the file has no arguments at all, the arrays have the layout of the description.
         """
         all_ranks = [*ranks, *(len(shape) for _, shape in results)]
         if not self.physical:
@@ -314,7 +316,7 @@ class Kernel:
         results: Sequence[tuple[str, Any]],
         orders: Sequence[tuple[int, ...] | None],
     ) -> list[Any]:
-        """What the kernel returned, as arrays in their dim orders."""
+        """Converts what the kernel returned to arrays in their dim orders."""
         items = list(made) if isinstance(made, list | tuple) else [made]
         source = f"the {part} of '{self.operator.target}'"
         if len(items) != len(results):
@@ -335,22 +337,20 @@ class Kernel:
                     _core.LayoutMismatch,
                     where="run",
                     what=f"{source} returned the wrong array",
-                    expected=f"{dtype}[{','.join(map(str, wanted))}]",
-                    got=f"{dtype_name(array.dtype)}[{','.join(map(str, array.shape))}]",
+                    expected=type_text(dtype, wanted),
+                    got=type_text(dtype_name(array.dtype), array.shape),
                 )
             arrays.append(_of_dtype(array if order is None else array.transpose(order), dtype))
         return arrays
 
     def _note(self, error: Exception, part: str, given: Sequence[str]) -> None:
         """Notes on an exception of the user's function which operator it computed."""
-        add_note = getattr(error, "add_note", None)  # from Python 3.11 on
-        if add_note is not None:
-            operands = ", ".join(given) or "none"
-            add_note(f"in the {part} of '{self.operator.target}', with operands {operands}")
+        operands = ", ".join(given) or "none"
+        add_note(error, f"in the {part} of '{self.operator.target}', with operands {operands}")
 
 
 def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
-    """The kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
+    """Returns kernels by the names that nodes have: the target, and ``domain.name`` of ``tosa.custom``."""
     functions: dict[str, Kernel] = {}
     for operator in operators:
         functions[operator.target] = Kernel(operator, physical=False)
@@ -360,7 +360,7 @@ def functions_of(operators: Iterable[ForeignOp]) -> dict[str, Kernel]:
 
 
 def operators_by_target(where: str, operators: Any) -> dict[str, ForeignOp]:
-    """The descriptions by target.
+    """Returns the descriptions by target.
 
     Raises
     ------
@@ -420,7 +420,7 @@ def _call_of(arguments: str) -> Any:
 
 
 def _filled(item: Any, arrays: Sequence[Any]) -> Any:
-    """An argument of the call, with arrays in the place of operands."""
+    """Returns an argument of the call, with arrays in the place of operands."""
     if isinstance(item, list):
         return [_filled(each, arrays) for each in item]
     if not isinstance(item, dict):

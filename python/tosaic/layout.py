@@ -73,7 +73,7 @@ class OwnCost:
         self.name = f"{getattr(cost, '__name__', type(cost).__name__)}()"
 
     def __call__(self, value: str, shape: tuple[int, ...], dtype: str, size: int) -> int:
-        """The cost of transposing the value of this name, shape, dtype and size in bytes."""
+        """Returns the cost of transposing the value of this name, shape, dtype and size in bytes."""
         candidate = Candidate(value, shape, dtype, size)
         if candidate not in self._answers:
             if self._cost is None:

@@ -60,7 +60,7 @@ class PassTiming:
 
 
 def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) -> Signature:
-    """The signature of `source` for the graph that `source` was lowered to.
+    """Returns the signature of `source` for the graph that `source` was lowered to.
 
     The lowered graph may have several inputs for one input of `source`.
     """
@@ -74,10 +74,10 @@ def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) ->
 class Lowered(Runnable):
     """A network as one TOSA graph, with the graphs of the stages before it.
 
-    Made by `tosaic.lower`. The lowered graphs own their constants. Only `source`, the program that was
-    lowered (stage ``imported``), may still be a view of torch's memory. If the module changes after the
-    lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of the lowered
-    program, which contain the source. Everything else works, reports included. Call
+    `tosaic.lower` makes it. The lowered graphs own their constants. Only the constants of `source`, the
+    program that was lowered (stage ``imported``), may still be views of torch's memory. If the module changes
+    after the lowering, three things raise InvalidGraph: running the source, and deep copies and pickles of
+    the lowered program, which contain the source. Everything else works, reports included. Call
     ``lowered.source.snapshot()`` before the module changes to make the source independent too.
     """
 
@@ -174,7 +174,7 @@ class Lowered(Runnable):
 
     @checked
     def at(self, stage: str) -> Program:
-        """The program at one of its `stages`, ready to run.
+        """Returns the program at one of its `stages`, ready to run.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Lowered(Runnable):
 
     @checked
     def to_bytes(self, *, locations: bool = True) -> bytes:
-        """The bytes of the ``.tosa`` file.
+        """Returns the bytes of the ``.tosa`` file.
 
         A state is a variable in the file if the target has the extension ``variable`` and TOSA has variables
         of the state's dtype. Other states are inputs, and their new values are outputs, in the order of the
@@ -206,7 +206,7 @@ class Lowered(Runnable):
 
     @checked
     def file_size(self, *, locations: bool = True) -> int:
-        """The size of the ``.tosa`` file in bytes, computed without writing the file."""
+        """Returns the size of the ``.tosa`` file in bytes, computed without writing the file."""
         return _core.serialized_size(self._graph, locations=locations, target=self._target)
 
     @checked

@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import BITS, ML_DTYPES, NUMPY, type_text
 
 __all__ = ["refuse_shared_memory", "writer"]
 
 _Array = np.ndarray[Any, Any]
 
-_CODES = {"i8": "i1", "u8": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "i64": "i8", "bool": "b1"}
-_CODES |= {"f16": "f2", "f32": "f4", "f64": "f8"}
-# Float dtypes that numpy lacks: the name in ml_dtypes, and the code of the integers with the same bits.
-_NARROW = {"bf16": ("bfloat16", "u2"), "f8e4m3": ("float8_e4m3fn", "u1"), "f8e5m2": ("float8_e5m2", "u1")}
 _HINT = "Pass such an array, or call run_functional, which returns the new value"
 _MOST_WORK = 100_000  # limit of numpy's search for a shared element
 
@@ -59,9 +56,7 @@ def writer(
     if any(step == 0 and extent > 1 for step, extent in zip(array.strides, array.shape, strict=True)):
         raise _refusal(name, "an array with memory for each element", "a broadcast one")
     if not _is_dtype(array.dtype, dtype) or array.shape != tuple(shape):
-        raise _refusal(
-            name, f"{dtype}[{','.join(map(str, shape))}]", f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        )
+        raise _refusal(name, type_text(dtype, shape), type_text(array.dtype, array.shape))
     if is_tensor:
         from tosaic.fx.written import write_tensor
 
@@ -99,10 +94,9 @@ def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[s
 
 
 def _is_dtype(found: np.dtype[Any], dtype: str) -> bool:
-    code = f"{found.kind}{found.itemsize}"
-    if dtype in _NARROW:
-        return found.name == _NARROW[dtype][0] or code == _NARROW[dtype][1]
-    return code == _CODES[dtype]
+    if dtype in ML_DTYPES:  # without ml_dtypes, the array has the integers of the same bits
+        return found.name == ML_DTYPES[dtype] or found == np.dtype(f"u{BITS[dtype] // 8}")
+    return found == NUMPY[dtype]
 
 
 def _write(to: _Array, new: _Array) -> None:

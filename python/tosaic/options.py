@@ -59,7 +59,7 @@ class Option:
 
 
 def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "") -> Exception:
-    """The InvalidGraph error for a value that an option does not accept; the caller raises it."""
+    """Returns the InvalidGraph error for a value that an option does not accept; the caller raises it."""
     return _core.make_error(
         _core.InvalidGraph,
         where=where,
@@ -71,7 +71,7 @@ def refusal(where: str, option: str, expected: str, value: Any, *, hint: str = "
 
 
 def shown(value: Any) -> str:
-    """The `repr` of a value for a message: one line, cut after 120 characters.
+    """Returns the `repr` of a value for a message: one line, cut after 120 characters.
 
     If `repr` raises, the text names the type instead.
     """
@@ -101,7 +101,7 @@ def is_one_of(value: Any, choices: Sequence[str]) -> bool:
 
 
 def file_path(where: str, path: Any) -> Path:
-    """The path of a file to read.
+    """Returns the path of a file to read.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def file_path(where: str, path: Any) -> Path:
 
 
 def file_name(path: str | os.PathLike[str]) -> str:
-    """The name of a file for messages; bytes that are not UTF-8 become escapes."""
+    """Returns the name of a file for messages; bytes that are not UTF-8 become escapes."""
     name = Path(path).name or os.fspath(path)
     return name.encode("utf-8", "backslashreplace").decode()
 
@@ -272,9 +272,6 @@ def _functions(value: Any) -> dict[str, Any]:
         raise TypeError("no functions")
     return dict(value)
 
-
-THRESHOLD_DB = 30.0
-"""Default of `threshold_db` in `compare`: the least signal to noise ratio of outputs, in dB."""
 
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""

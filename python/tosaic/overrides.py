@@ -39,7 +39,7 @@ class Overrides:
         return {**functions_of(self.foreign), **self.own}
 
     def functions_for(self, graph: _core.Graph) -> dict[str, Callable[..., Any]]:
-        """The functions for a graph: of the descriptions, only those of its foreign operators."""
+        """Returns the functions for a graph: of the descriptions, only those of its foreign operators."""
         if not self.foreign:
             return dict(self.own)
         return {**of_foreign_nodes(graph, functions_of(self.foreign)), **self.own}
@@ -75,7 +75,7 @@ class Overrides:
 def of_foreign_nodes(
     graph: _core.Graph, functions: Mapping[str, Callable[..., Any]]
 ) -> dict[str, Callable[..., Any]]:
-    """The functions for foreign nodes of the graph, by the name of the node or of the foreign operator."""
+    """Returns the functions for foreign nodes of the graph, by name of the node or foreign operator."""
     names: set[str] = set()
     for node in all_nodes(graph):
         if node.op == "opaque":
@@ -86,7 +86,7 @@ def of_foreign_nodes(
 
 
 def all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
-    """The nodes of a graph and of its regions."""
+    """Yields the nodes of a graph and of its regions."""
     for node in graph.nodes:
         yield node
         for region in node.regions:

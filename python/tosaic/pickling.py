@@ -17,7 +17,7 @@ __all__ = ["reduce_constant", "reduce_graph"]
 
 
 def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
-    """The value of ``__reduce__`` for a graph: its text and those constants that have bytes.
+    """Returns the value of ``__reduce__`` for a graph: its text and those constants that have bytes.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def reduce_graph(graph: _core.Graph) -> tuple[Any, ...]:
 
 
 def reduce_constant(constant: _core.Constant) -> tuple[Any, ...]:
-    """The value of ``__reduce__`` for a constant: its type and its elements."""
+    """Returns the value of ``__reduce__`` for a constant: its type and its elements."""
     from tosaic.archive import plain_array
 
     parts = (constant.name, constant.kind, constant.dtype, tuple(constant.shape))

@@ -10,27 +10,18 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
+from tosaic.defaults import TARGET
+from tosaic.dtypes import NUMPY, TORCH
+from tosaic.exception_notes import add_note
 from tosaic.options import checked, refusal
 from tosaic.quantization import QParams
 from tosaic.reportable import Reportable
 
 __all__ = ["Pass", "Pipeline", "Rewriter", "Step"]
 
-DEFAULT_TARGET = "TOSA-1.0+FP"
 RUN_TARGET = "TOSA-1.0+FP+INT+int16+variable"
-# Dtypes to which `Rewriter.constant` converts.
-_CONSTANTS = {
-    "bool": np.bool_,
-    "i8": np.int8,
-    "u8": np.uint8,
-    "i16": np.int16,
-    "u16": np.uint16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-}
+# Dtypes to which `Rewriter.constant` converts: those that numpy and torch both have.
+_CONSTANTS = {name: NUMPY[name] for name in TORCH if name in NUMPY}
 STAGES = ("exported", "quantized", "integer", "tosa")
 PassFunction = Callable[[_core.Graph], "_core.Graph | None"]
 
@@ -105,12 +96,12 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """``fold-constants``."""
+        """The name of the pass, such as ``fold-constants``."""
         return str(self._core.name)
 
     @property
     def summary(self) -> str:
-        """What it does, in one sentence."""
+        """What the pass does, in one sentence."""
         return str(self._core.summary)
 
     @property
@@ -136,7 +127,7 @@ class Pass:
 
     @checked
     def run(self, graph: _core.Graph, *, target: str | None = None) -> _core.Graph:
-        """The graph after the pass, verified before and after.
+        """Runs the pass on a graph, which is verified before and after.
 
         Parameters
         ----------
@@ -192,7 +183,7 @@ class Step:
 
     @property
     def id(self) -> str:
-        """``section/name``, by which the pass is always found."""
+        """The anchor ``section/name``, which names the pass without ambiguity."""
         return f"{self.section}/{self.name}"
 
 
@@ -232,12 +223,12 @@ class Pipeline(Reportable):
     @classmethod
     @checked
     def default(cls, target: str | None = None) -> Pipeline:
-        """The passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
-        return cls(_core.Pipeline.default(DEFAULT_TARGET if target is None else target))
+        """Returns the passes that `lower` runs for a target, ``"TOSA-1.0+FP"`` by default."""
+        return cls(_core.Pipeline.default(TARGET if target is None else target))
 
     @property
     def target(self) -> str:
-        """``TOSA-1.0+INT``."""
+        """The target of the passes, such as ``TOSA-1.0+INT``."""
         return str(self._core.target)
 
     def __iter__(self) -> Iterator[Step]:
@@ -277,7 +268,7 @@ class Pipeline(Reportable):
         self._core.remove(_anchor("remove", anchor))
 
     def copy(self) -> Pipeline:
-        """Another pipeline of the same passes."""
+        """Returns another pipeline of the same passes."""
         return Pipeline(self._core.copy())
 
     def __copy__(self) -> Pipeline:
@@ -459,12 +450,12 @@ class Rewriter:
         return self._core.constant(at, constant, qparams=qparams)
 
     def finish(self) -> _core.Graph | None:
-        """The new graph, or None if every node was copied. All nodes must have been visited."""
+        """Returns the new graph, or None if every node was copied. All nodes must have been visited."""
         return self._core.finish()
 
 
 def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarray[Any, Any]:
-    """The elements of a constant as an array of the dtype that it will have."""
+    """Returns the elements of a constant as an array of the dtype that it will have."""
     if dtype is not None and dtype not in _CONSTANTS:
         raise refusal("Rewriter.constant", "dtype", f"one of {', '.join(_CONSTANTS)}, or None", dtype)
     what = f"constant '{name}'"
@@ -489,15 +480,13 @@ def _elements(array: Any, dtype: str | None, name: str, stage: str) -> np.ndarra
 
 
 def _with_note(name: str, run: PassFunction) -> PassFunction:
-    """The function, whose exceptions say which pass they come from."""
+    """Wraps the function of a pass: its exceptions say which pass they come from."""
 
     def call(graph: _core.Graph) -> _core.Graph | None:
         try:
             return run(graph)
         except Exception as error:
-            add_note = getattr(error, "add_note", None)  # from Python 3.11 on
-            if add_note is not None:
-                add_note(f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
+            add_note(error, f"in pass '{name}' of the pipeline, on a graph at stage {graph.stage}")
             raise
 
     return call

@@ -19,7 +19,10 @@ Named: TypeAlias = tuple[str, str]
 
 
 def position_of(key: Any, named: Sequence[Named]) -> int | None:
-    """The position of the input or output that `key` names, or None. Paths are searched before names."""
+    """Returns the position of the input or output that `key` names, or None.
+
+    Paths are searched before names.
+    """
     if isinstance(key, str):
         for spelling in (0, 1):
             for position, names in enumerate(named):
@@ -34,7 +37,7 @@ def position_of(key: Any, named: Sequence[Named]) -> int | None:
 
 
 def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, Any] | None:
-    """The entries by position; None if a key is no path or name of `named`, or two keys mean the same."""
+    """Returns entries by position; None if a key is no path or name of `named`, or two keys mean the same."""
     out: dict[int, Any] = {}
     for key, value in given.items():
         position = position_of(key, named) if isinstance(key, str) else None
@@ -45,6 +48,6 @@ def by_position(given: Mapping[Any, Any], named: Sequence[Named]) -> dict[int, A
 
 
 def known_names(named: Iterable[Named]) -> str:
-    """The accepted keys, as a text for an error message."""
+    """Returns the accepted keys, as a text for an error message."""
     paths = [path or name for path, name in named]
     return f"one of {', '.join(map(repr, paths))}, or an index below {len(paths)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tosaic import _core
+from tosaic.dtypes import is_float, type_text
 from tosaic.quantization import QParams, quantizations_of_input, quantizations_of_output
 from tosaic.reportable import Reportable
 
@@ -88,7 +89,7 @@ class Port:
     @property
     def type_text(self) -> str:
         """Dtype and shape as text: ``f32[1,3,8,8]``."""
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return type_text(self.dtype, self.shape)
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,13 @@ class Io(Reportable):
 
 
 def caller_inputs(ports: Sequence[Any]) -> list[int]:
-    """For each input, the index of the caller's input; inputs with the same path share one."""
+    """Returns, for each input, the index of the caller's input; inputs with the same path share one."""
     known: dict[Any, int] = {}
     return [known.setdefault(port.path or i, len(known)) for i, port in enumerate(ports)]
 
 
 def first_inputs(graph: _core.Graph) -> list[int]:
-    """For each of the caller's inputs, its index among the graph's inputs: the first one of its path."""
+    """Returns, for each of the caller's inputs, the index of the first graph input with its path."""
     ports = graph.inputs
     users = [i for i, port in enumerate(ports) if port.kind == "user"]
     places = caller_inputs([ports[i] for i in users])
@@ -115,7 +116,7 @@ def first_inputs(graph: _core.Graph) -> list[int]:
 
 
 def caller_outputs(graph: _core.Graph) -> tuple[int, ...]:
-    """Indices of the outputs that a run computes for the caller: user outputs and new values of user inputs.
+    """Returns the indices of the caller's outputs: user outputs, and new values of user inputs.
 
     New values of states are the other outputs.
     """
@@ -128,12 +129,12 @@ def caller_outputs(graph: _core.Graph) -> tuple[int, ...]:
 
 
 def output_port(port: _core.Output) -> Port:
-    """The port of one array that the caller gets."""
+    """Returns the port of one array that the caller gets."""
     return _port(port.value.name, port, [port.value], quantizations_of_output(port))
 
 
 def input_port(ports: Sequence[_core.Input]) -> Port:
-    """The port of one array of the caller; `ports` are the inputs of the graph that are made from it."""
+    """Returns the port of one array of the caller; `ports` are the graph inputs that are made from it."""
     quantized = dict.fromkeys(q for port in ports for q in quantizations_of_input(port))
     return _port(ports[0].name, ports[0], [port.value for port in ports], tuple(quantized))
 
@@ -162,14 +163,13 @@ def with_known_qparams(ports: Sequence[Port], source: Sequence[Port]) -> tuple[P
     out = []
     for port in ports:
         found = () if port.quantized else known.get(port.path, ())
-        is_float = port.dtype.startswith(("f", "bf"))
-        fits = is_float or all(qparams.dtype == port.dtype for qparams in found)
+        fits = is_float(port.dtype) or all(qparams.dtype == port.dtype for qparams in found)
         out.append(replace(port, quantized=found) if found and fits else port)
     return tuple(out)
 
 
 def variable_ports(graph: _core.Graph) -> tuple[Port, ...]:
-    """The variables that a TOSA graph declares, which are states."""
+    """Returns the variables that a TOSA graph declares, which are states."""
     declared = (node.attrs for node in graph.nodes if node.op == "tosa.variable")
     return tuple(
         Port(a["name"], a["name"], a["dtype"], a["shape"], tuple(range(len(a["shape"]))), "state")

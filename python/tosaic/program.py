@@ -25,7 +25,7 @@ __all__ = ["Program"]
 class Program(Runnable):
     """One method of a network: a graph and its signature.
 
-    Made by `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa`.
+    `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
 
     The constants of an imported program are views of torch's memory until the program is first run, compared,
     saved or copied. Each of these copies the constants, as `snapshot` does. Until then:
@@ -150,7 +150,7 @@ class Program(Runnable):
 
     @checked
     def with_overrides(self, functions: Mapping[str, Callable[..., Any]]) -> Program:
-        """The same program, which runs functions of the caller instead of some of its operators.
+        """Returns the same program, which runs functions of the caller instead of some of its operators.
 
         Functions that the program already has remain, unless `functions` has an entry of the same name.
         Copies and pickles of the program have the functions too. Archives and lowered programs do not, since
@@ -181,7 +181,7 @@ class Program(Runnable):
 
     @checked
     def with_operators(self, operators: Sequence[ForeignOp]) -> Program:
-        """The same program with kernels for its foreign operators, such as one that was read from a file.
+        """Returns the same program with kernels for its foreign operators. The program may be from a file.
 
         Parameters
         ----------

@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import NUMPY_INTEGERS, is_float
 
-__all__ = ["NUMPY_INTEGERS", "QParams", "quantizations_of_input", "quantizations_of_output"]
+__all__ = ["QParams", "quantizations_of_input", "quantizations_of_output"]
 
-NUMPY_INTEGERS = {
-    "i4": np.int8,
-    "i8": np.int8,
-    "u8": np.uint8,
-    "i16": np.int16,
-    "u16": np.uint16,
-    "i32": np.int32,
-}
-"""The numpy dtype of each dtype that the integers of a quantized value may have."""
 _Array = np.ndarray[Any, Any]
 
 
@@ -103,7 +95,7 @@ class QParams:
         return np.asarray(np.where(np.isnan(bounded), 0, bounded).astype(NUMPY_INTEGERS[self.dtype]))
 
     def dequantize(self, array: Any) -> _Array:
-        """The float32 numbers that integers represent, in the shape of `array`.
+        """Returns the float32 numbers that integers represent, in the shape of `array`.
 
         Examples
         --------
@@ -137,7 +129,7 @@ class QParams:
 
 
 def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
-    """The qparams with which a float input is quantized, or an integer input is dequantized.
+    """Returns the qparams with which a float input is quantized, or an integer input is dequantized.
 
     The result has the qparams of the input itself or, if it has none, those of the quantize or dequantize
     nodes that read the input. If a node reads the input through views or other data movement, only per-tensor
@@ -146,20 +138,20 @@ def quantizations_of_input(port: _core.Input) -> tuple[QParams, ...]:
     known = port.qparams or port.value.qparams
     if known is not None:
         return (known,)
-    op = "quantize" if _is_float(port.dtype) else "dequantize"
+    op = "quantize" if is_float(port.dtype) else "dequantize"
     found = (_of_node(node, value, port.value) for node, value in _readers(port.value, op))
     return tuple(dict.fromkeys(q for q in found if q is not None))
 
 
 def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
-    """The qparams with which a float output is dequantized, or an integer output is quantized; at most one.
+    """Returns the qparams, at most one, with which a float output is dequantized or integers are quantized.
 
     They are found as in `quantizations_of_input`, at the node that produces the output.
     """
     known = port.qparams or port.value.qparams
     if known is not None:
         return (known,)
-    op = "dequantize" if _is_float(port.dtype) else "quantize"
+    op = "dequantize" if is_float(port.dtype) else "quantize"
     value = port.value
     while (node := value.producer) is not None:
         if node.op == op:
@@ -171,12 +163,8 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
     return ()
 
 
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("f", "bf"))
-
-
 def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Value]]:
-    """Nodes with operator `op` that read the value, directly or through data movement, and what they read."""
+    """Yields nodes of operator `op` that read the value, also through data movement, and what they read."""
     waiting = [value]
     while waiting:
         current = waiting.pop(0)
@@ -188,7 +176,7 @@ def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Va
 
 
 def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams | None:
-    """The qparams of a quantize or dequantize node.
+    """Returns the qparams of a quantize or dequantize node.
 
     None if they are per-channel and data movement, which may change the axis, is between the node and `port`.
     """
@@ -205,7 +193,7 @@ def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams 
 
 @lru_cache(maxsize=1)
 def _movement() -> frozenset[str]:
-    """Operators whose result has the elements of the first operand, unchanged, in another arrangement."""
+    """Returns operators whose result is a rearrangement of the elements of the first operand."""
     return frozenset(
         op.name
         for op in _core.ops()

@@ -42,7 +42,7 @@ def open_file(where: str, path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
-    """The contents of a file.
+    """Returns the contents of a file.
 
     Raises
     ------

@@ -8,29 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import BITS, ML_DTYPES, NUMPY
 from tosaic.options import checked, refusal
+from tosaic.overrides import all_nodes
 from tosaic.process import output_captured
-from tosaic.quantization import NUMPY_INTEGERS
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
 
 __all__ = ["ReferenceRun", "from_file", "run_reference_model", "to_file"]
-
-_DTYPES = {
-    **NUMPY_INTEGERS,
-    "bool": np.bool_,
-    "i64": np.int64,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-}
-# Float dtypes that numpy lacks: their names in ml_dtypes, and the integer dtypes of their bits.
-_NARROW = {
-    "bf16": ("bfloat16", np.uint16),
-    "f8e4m3": ("float8_e4m3fn", np.uint8),
-    "f8e5m2": ("float8_e5m2", np.uint8),
-}
 
 
 @dataclass(frozen=True)
@@ -116,7 +102,7 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
 
 
 def _refuse_custom(graph: _core.Graph) -> None:
-    for node in graph.nodes:
+    for node in all_nodes(graph):
         if node.op == "tosa.custom":
             raise _core.make_error(
                 _core.UnsupportedOp,
@@ -127,8 +113,6 @@ def _refuse_custom(graph: _core.Graph) -> None:
                 node=node.name,
                 hint="tosaic.compare(program, lowered, samples) compares them with their kernels",
             )
-        for region in node.regions:
-            _refuse_custom(region)
 
 
 def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
@@ -137,11 +121,11 @@ def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    if name not in _NARROW:
-        return np.dtype(_DTYPES[name])
+    if name not in ML_DTYPES:
+        return NUMPY[name]
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, _NARROW[name][0]))
+    return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
 
 
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
@@ -153,7 +137,7 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
     if port.qparams is not None and array.dtype == np.float32:
         array = port.qparams.quantize(array)
     found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
-    return found.view(_NARROW[name][1]) if name in _NARROW else found
+    return found.view(f"u{BITS[name] // 8}") if name in ML_DTYPES else found
 
 
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:

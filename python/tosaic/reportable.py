@@ -18,7 +18,7 @@ class Reportable:
     """A result with a report: as text when it is printed, as HTML in a notebook."""
 
     def report(self) -> Report:
-        """The report of this result, to print, or to save as text, HTML or JSON."""
+        """Returns the report of this result, to print, or to save as text, HTML or JSON."""
         from tosaic.report import describe
 
         return describe(self)

@@ -31,7 +31,10 @@ __all__ = ["Runnable", "flat_signature", "signature_fault"]
 
 
 def flat_signature(graph: _core.Graph) -> Signature:
-    """The signature of a bare graph: inputs by position or name; the result is one output or a tuple."""
+    """Returns the signature of a bare graph.
+
+    A call passes inputs by position or name, and returns one output or a tuple of outputs.
+    """
     from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 
     leaf = Tree("leaf")
@@ -48,7 +51,7 @@ def flat_signature(graph: _core.Graph) -> Signature:
 
 
 def signature_fault(graph: _core.Graph, signature: Signature) -> str:
-    """The reason why a signature does not fit a graph; empty if the signature fits."""
+    """Returns the reason why a signature does not fit a graph; empty if the signature fits."""
     return signature.fault(first_inputs(graph), set(caller_outputs(graph)))
 
 
@@ -73,7 +76,7 @@ class Runnable(Reportable):
 
     @property
     def stage(self) -> str:
-        """``exported``, ``quantized``, ``integer`` or ``tosa``."""
+        """The stage of the graph: ``exported``, ``quantized``, ``integer`` or ``tosa``."""
         return self._graph.stage
 
     @cached_property
@@ -95,7 +98,7 @@ class Runnable(Reportable):
         A new value has kind ``mutation`` and the path of its input. New values of states are not in the list.
         """
         outputs = self._graph.outputs
-        return tuple(output_port(outputs[index]) for index in self._given_back)
+        return tuple(output_port(outputs[index]) for index in self._output_indices)
 
     @cached_property
     def states(self) -> tuple[Port, ...]:
@@ -125,7 +128,10 @@ class Runnable(Reportable):
         return self._graph
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the session. A copy gets its own session, with the present values of the states."""
+        """Returns everything but the session.
+
+        A copy gets its own session, with the present values of the states.
+        """
         state = dict(self.__dict__)
         session = state.pop("session", None)
         if session is not None:
@@ -138,7 +144,7 @@ class Runnable(Reportable):
         return self._arrays_of(self._leaves(args, kwargs))
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The caller's argument for each of `inputs`."""
+        """Returns the caller's argument for each of `inputs`."""
         named = self._named_inputs(args, kwargs)
         return self._signature.flatten(args, kwargs) if named is None else named
 
@@ -149,7 +155,7 @@ class Runnable(Reportable):
         ]
 
     def _named_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """The arguments of a call that names each of `inputs`, in their order; None for any other call.
+        """Returns the arguments of a call that names each of `inputs`, in their order; None for other calls.
 
         A call whose keywords are exactly the parameters of the exported module, including those that were
         constants at export, is a call of the module: None too.
@@ -243,13 +249,13 @@ class Runnable(Reportable):
     def _written(self) -> tuple[tuple[int, int], ...]:
         """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
         users = first_inputs(self._graph)
-        targets = [self._graph.outputs[index].mutated_input for index in self._given_back]
+        targets = [self._graph.outputs[index].mutated_input for index in self._output_indices]
         return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
 
     def _writers(
         self, leaves: Sequence[Any], arrays: Sequence[Any]
     ) -> list[tuple[int, Callable[[Any], None]]]:
-        """Functions that write new values into the arguments, each with its position in `outputs`.
+        """Returns functions that write new values into the arguments, each with its position in `outputs`.
 
         Raises
         ------
@@ -267,7 +273,7 @@ class Runnable(Reportable):
         return writers
 
     @cached_property
-    def _given_back(self) -> tuple[int, ...]:
+    def _output_indices(self) -> tuple[int, ...]:
         return caller_outputs(self._graph)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
@@ -294,7 +300,7 @@ class Runnable(Reportable):
         return list(self.session.run(self.graph_arrays(arrays)))
 
     def graph_arrays(self, arrays: Sequence[Any]) -> list[Any]:
-        """The array for each input of the graph, without states.
+        """Returns the array for each input of the graph, without states.
 
         An input that is quantized with several qparams is several inputs of a lowered graph, which have the
         same path. They all get the same array.
@@ -329,7 +335,7 @@ class Runnable(Reportable):
 
     def _nested(self, arrays: Sequence[Any]) -> Any:
         by_index: list[Any] = [None] * len(self._graph.outputs)
-        for index, array in zip(self._given_back, arrays, strict=True):
+        for index, array in zip(self._output_indices, arrays, strict=True):
             by_index[index] = array
         return self._signature.unflatten(by_index)
 
@@ -345,5 +351,5 @@ class Runnable(Reportable):
         self.session.reset_state()
 
     def text(self) -> str:
-        """The graph as text, which `Graph.parse` reads back."""
+        """Returns the graph as text, which `Graph.parse` reads back."""
         return self._graph.text()

@@ -16,7 +16,8 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.dim_order import channels_last, telling
+from tosaic.dim_order import channels_last, significant_axes
+from tosaic.dtypes import NUMPY_INTEGERS, is_float, type_text
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ __all__ = ["FileBoundary", "Logical", "arrays_for", "fit_to_ports", "logical_arr
 
 _Array = np.ndarray[Any, Any]
 _Order = tuple[int, ...]
-_MOST_FORMS = 4096  # combinations of orders that are looked at; few of them differ
-_MOST_RANKS = 6  # the highest rank for which all permutations are looked at
-_CHANNELS_LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-_STORAGE = {"i4": "int8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32"}
+_MOST_COMBINATIONS = 4096  # combinations of orders that are looked at; few of them differ
+_HIGHEST_RANK = 6  # the highest rank for which all permutations are looked at
 
 Logical = dict[str, _Array]
 """Arrays of the user's inputs by path, in logical axes."""
@@ -42,7 +41,7 @@ def _path(port: Any) -> str:
 
 
 def logical_arrays(sample: Sample, program: Program | Lowered, source: Program) -> Logical:
-    """The arrays of a sample for `program`, in the form of `source`, which is `program` before lowering."""
+    """Returns the arrays of a sample for `program` in the form of `source`, the program before lowering."""
     leaves = program.signature.flatten(sample.args, sample.kwargs)
     own = {_path(port): port for port in program.graph.inputs if port.kind == "user"}
     wanted = {_path(port): port for port in source.graph.inputs if port.kind == "user"}
@@ -60,14 +59,14 @@ def _as_source(array: _Array, port: Any, source: Any) -> _Array:
     shape = tuple(source.value.shape)
     if array.shape != shape and array.shape == tuple(port.shape) and port.physical:
         array = array.transpose(np.argsort(port.dim_order))
-    is_storage = port.qparams is not None and array.dtype.name == _STORAGE.get(port.qparams.dtype)
-    if is_storage and source.dtype.startswith(("f", "bf")):
+    storage = None if port.qparams is None else NUMPY_INTEGERS.get(port.qparams.dtype)
+    if storage is not None and array.dtype == storage and is_float(source.dtype):
         array = port.qparams.dequantize(array)
     return array
 
 
 def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
-    """The array for each input of `program`'s graph except states, in the form that the input expects.
+    """Returns the array for each graph input of `program` except states, in the form that the input expects.
 
     Raises
     ------
@@ -81,7 +80,7 @@ def arrays_for(program: Program | Lowered, logical: Logical) -> list[_Array]:
     if set(wanted) != set(logical) and len(wanted) == len(logical):
         by_path = dict(zip(wanted, logical.values(), strict=True))
     if set(wanted) != set(by_path):
-        given = ", ".join(f"{path}: {_type_text(array)}" for path, array in logical.items())
+        given = ", ".join(f"{path}: {type_text(x.dtype.name, x.shape)}" for path, x in logical.items())
         raise _different_inputs(given, program)
     forms = [
         leaf.value if leaf.index is None else _in_form(by_path[leaf.path], ports[leaf.path])
@@ -108,7 +107,7 @@ def require_same_inputs(a: Program | Lowered, b: Program | Lowered) -> None:
 
 def _ports_text(program: Program | Lowered) -> str:
     ports = [port for port in program.graph.inputs if port.kind == "user"]
-    return ", ".join(f"{_path(port)}: {port.dtype}[{','.join(map(str, port.shape))}]" for port in ports)
+    return ", ".join(f"{_path(port)}: {type_text(port.dtype, port.shape)}" for port in ports)
 
 
 def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
@@ -119,10 +118,6 @@ def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
         expected=expected,
         got=_ports_text(program),
     )
-
-
-def _type_text(array: _Array) -> str:
-    return f"{array.dtype.name}[{','.join(map(str, array.shape))}]"
 
 
 def _in_form(array: _Array, port: Any) -> _Array:
@@ -184,7 +179,7 @@ class FileBoundary:
         self.outputs = self._pair(graph.outputs, reference.outputs, "outputs")
 
     def _pair(self, own: Sequence[Any], theirs: Sequence[Any], side: str) -> list[int]:
-        """For each input (output) of the file, the index of the one of the reference that it matches."""
+        """Returns, for each input (output) of the file, the index of its match in the reference."""
         names = {_value_name(port): i for i, port in enumerate(theirs)}
         found = [names.get(_value_name(port)) for port in own]
         if side == "inputs" and all(i is not None for i in found):
@@ -205,7 +200,7 @@ class FileBoundary:
         )
 
     def _declared(self, side: str, i: int) -> list[_Order]:
-        """The dim orders that an input or output of the reference may have in a file, the likeliest first.
+        """Returns the dim orders that an input or output of the reference may have in a file.
 
         They are: the order in the reference; the traced order, which is the default of `lower`; row-major;
         and, for rank 3 to 5, channels last. Orders may repeat.
@@ -217,7 +212,7 @@ class FileBoundary:
         return [*found, tuple(range(rank)), *([channels_last(rank)] if 3 <= rank <= 5 else [])]
 
     def output_orders(self, i: int) -> list[_Order]:
-        """The dim orders that output `i` of the reference may have in the file."""
+        """Returns the dim orders that output `i` of the reference may have in the file."""
         return self._declared("outputs", i)
 
     def forms(self, logical: Logical) -> Iterator[list[_Order]]:
@@ -228,14 +223,16 @@ class FileBoundary:
         """
         candidates = [self._candidates(k, logical) for k in range(len(self.inputs))]
         seen = set()
-        for form in itertools.islice(_combined(candidates), _MOST_FORMS):
-            key = tuple(tuple(telling(self._array(logical, k).shape, order)) for k, order in enumerate(form))
+        for form in itertools.islice(_combined(candidates), _MOST_COMBINATIONS):
+            key = tuple(
+                tuple(significant_axes(self._array(logical, k).shape, order)) for k, order in enumerate(form)
+            )
             if key not in seen:
                 seen.add(key)
                 yield form
 
     def _candidates(self, k: int, logical: Logical) -> list[_Order]:
-        """The orders that input `k` of the file may have, by rule.
+        """Returns the orders that input `k` of the file may have, by rule.
 
         If no order of `_declared` fits the shape of the input in the file, the result has all permutations
         that fit.
@@ -246,7 +243,7 @@ class FileBoundary:
             # One entry per rule, even if it repeats another: entry i is of the same rule for every input.
             rules = self._declared("inputs", self.inputs[k])
             return [order if order in usual else usual[0] for order in rules]
-        if len(shape) == len(wanted) <= _MOST_RANKS:
+        if len(shape) == len(wanted) <= _HIGHEST_RANK:
             return [o for o in itertools.permutations(range(len(shape))) if _gives(shape, o, wanted)]
         return []
 
@@ -258,7 +255,7 @@ class FileBoundary:
         return self._of(logical, source)
 
     def arrays(self, logical: Logical, form: Sequence[_Order]) -> list[_Array]:
-        """The arrays for the file's inputs, with `form` from `forms` as their orders.
+        """Returns the arrays for the file's inputs, with `form` from `forms` as their orders.
 
         Raises
         ------
@@ -269,7 +266,7 @@ class FileBoundary:
         out = []
         for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             array = self._array(logical, k)
-            if array.dtype.kind == "f" and port.dtype in _STORAGE:
+            if array.dtype.kind == "f" and port.dtype in NUMPY_INTEGERS:
                 array = self._qparams("inputs", i, port.dtype).quantize(array)
             if len(form[k]) == array.ndim:
                 array = array.transpose(form[k])
@@ -284,10 +281,10 @@ class FileBoundary:
         return list(logical.values())[at]
 
     def output_qparams(self, i: int) -> QParams | None:
-        """The qparams of output `i` of the file, or None unless only the file has integers there."""
+        """Returns the qparams of output `i` of the file, or None unless only the file has integers there."""
         theirs = self._reference.outputs[self.outputs[i]]
         own = self.graph.outputs[i]
-        if not theirs.dtype.startswith(("f", "bf")) or own.dtype not in _STORAGE:
+        if not is_float(theirs.dtype) or own.dtype not in NUMPY_INTEGERS:
             return None
         return self._qparams("outputs", self.outputs[i], own.dtype)
 
@@ -336,7 +333,7 @@ def _value_name(port: Any) -> str:
 
 
 def _with_integer_boundaries(graph: _core.Graph) -> _core.Graph:
-    """The graph with integer inputs and outputs, whose qparams are those of its first and last Q/DQ nodes."""
+    """Makes inputs and outputs integers, with the qparams of the first and last Q/DQ nodes."""
     if graph.stage != "exported":
         return graph
     try:
@@ -362,7 +359,7 @@ def fit_to_ports(arrays: Sequence[_Array], ports: Sequence[Any]) -> list[_Array]
 
 
 def _fit(array: _Array, port: Any) -> _Array:
-    shape, last = tuple(port.shape), _CHANNELS_LAST.get(array.ndim)
+    shape, last = tuple(port.shape), channels_last(array.ndim) if 3 <= array.ndim <= 5 else None
     if array.shape != shape and last is not None and tuple(array.shape[i] for i in last) == shape:
         array = np.ascontiguousarray(array.transpose(last))
     if array.dtype == np.int64 and port.dtype == "i32":

@@ -107,7 +107,7 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
 
 
 def _loaded(file: IO[bytes]) -> np.ndarray[Any, Any] | list[tuple[str, Any]]:
-    """The array, or the arrays of an ``.npz`` file with their names. Pickled data is refused."""
+    """Returns the array, or the arrays of an ``.npz`` file with their names. Pickled data is refused."""
     start = file.read(6)
     file.seek(0)
     if not start.startswith((b"PK", b"\x93NUMPY")):  # numpy would read other bytes as pickled data

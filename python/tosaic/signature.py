@@ -1,6 +1,6 @@
 """Flattens a caller's nested arguments into a graph's inputs, and nests the graph's outputs again.
 
-Works without torch: the import converts torch's tree specs into `Tree`.
+The module works without torch: the import converts torch's tree specs into `Tree`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tree:
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
 
     def fault(self, root: str) -> str:
-        """The first contradiction in this structure, with the path of the place; empty if there is none."""
+        """Returns the first contradiction in this structure, with the path of its place; else empty."""
         pending = [(root, 0, self)]
         while pending:
             path, depth, tree = pending.pop()
@@ -85,7 +85,7 @@ class Tree:
         return ""
 
     def paths(self, root: str) -> list[str]:
-        """The path of each leaf in order, such as ``batch['mask']``."""
+        """Returns the path of each leaf in order, such as ``batch['mask']``."""
         if self.kind == "leaf":
             return [root]
         return [path for step, child in self._steps() for path in child.paths(root + step)]
@@ -100,7 +100,7 @@ class Tree:
                 yield f"[{i}]", child
 
     def flatten(self, value: Any, root: str = "args") -> list[Any]:
-        """The leaves of `value`, which must have this structure.
+        """Returns the leaves of `value`, which must have this structure.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class Tree:
         return list(value)
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The nested value with these leaves."""
+        """Returns the nested value with these leaves."""
         if len(leaves) != self.leaf_count:
             raise _core.make_error(
                 _core.InternalError,
@@ -182,7 +182,7 @@ def _short_name(type_name: str) -> str:
 
 
 def _loaded_class(type_name: str) -> Any:
-    """The class, if its module is already loaded: a process without torch must not import it.
+    """Returns the class, if its module is already loaded: a process without torch must not import it.
 
     Only classes that are made to hold values (dataclasses, namedtuples, classes registered with torch's
     pytree) are returned, because a file may name any object of any module.
@@ -290,7 +290,7 @@ class Signature:
     arg_names: tuple[str, ...] = ()
 
     def fault(self, inputs: Sequence[int], outputs: Set[int]) -> str:
-        """The first contradiction in the signature or between it and a graph; empty if there is none.
+        """Returns the first contradiction in the signature or between it and a graph; empty if there is none.
 
         Parameters
         ----------
@@ -326,7 +326,7 @@ class Signature:
         return ""
 
     def flatten(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[Any]:
-        """The tensor inputs of a call, in the order of ``graph.inputs`` (without states).
+        """Returns the tensor inputs of a call, in the order of ``graph.inputs`` (without states).
 
         Arguments may be passed by position or by name, independent of how they were passed to export.
 
@@ -358,7 +358,7 @@ class Signature:
         return len(self.arg_names) >= positional and names == wanted
 
     def unflatten(self, outputs: Sequence[Any]) -> Any:
-        """The nested result; `outputs` has one entry per output of the graph, including mutations."""
+        """Returns the nested result; `outputs` has one entry per output of the graph, including mutations."""
         return self.outputs.unflatten(
             [leaf.value if leaf.index is None else outputs[leaf.index] for leaf in self.output_leaves]
         )

@@ -11,6 +11,7 @@ from tosaic import _core
 from tosaic.foreign import operators_by_target
 from tosaic.lowered import Lowered
 from tosaic.options import checked, file_name, file_path, is_mapping
+from tosaic.overrides import all_nodes
 from tosaic.program import Program
 from tosaic.reading import read_bytes
 
@@ -96,7 +97,7 @@ def from_exported(
 
 
 def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> list[Diagnostic]:
-    """Remarks on descriptions that match no call, if the graph has foreign calls without a description.
+    """Makes remarks on descriptions that match no call, if a foreign call of the graph has no description.
 
     The target of such a description is probably misspelt, so the remarks are logged as warnings, too.
     """
@@ -119,9 +120,8 @@ def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> li
 
 
 def foreign_targets(graph: _core.Graph) -> set[str]:
-    """The targets of the foreign operators of a graph and its regions."""
-    found = {str(node.attrs["target"]) for node in graph.nodes if node.op == "opaque"}
-    return found.union(*(foreign_targets(region) for node in graph.nodes for region in node.regions))
+    """Returns the targets of the foreign operators of a graph and its regions."""
+    return {str(node.attrs["target"]) for node in all_nodes(graph) if node.op == "opaque"}
 
 
 @checked

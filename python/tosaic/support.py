@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.dtypes import BITS
 
 __all__ = [
     "COLUMNS",
@@ -147,7 +148,7 @@ class Mode:
 def _region(
     stage: str, *kinds: Any, op: str, operands: Sequence[int], more: Sequence[int] = ()
 ) -> _core.Graph:
-    """A graph of one operator as the body of a branch or loop.
+    """Returns a graph of one operator as the body of a branch or loop.
 
     `kinds` are the shapes and dtypes of the inputs, `operands` the indices of the operator's inputs, and
     `more` the indices of inputs that are returned after the operator's result.
@@ -165,7 +166,7 @@ def _branches(stage: str, op: str) -> Callable[[str], list[_core.Graph]]:
 
 
 def _loop(stage: str, compare: str, change: str) -> Callable[[str], list[_core.Graph]]:
-    """Regions of the loop ``while compare(x, limit): x = change(x, limit)``."""
+    """Returns regions of the loop ``while compare(x, limit): x = change(x, limit)``."""
 
     def regions(dtype: str) -> list[_core.Graph]:
         kinds = (((), dtype), ((), dtype))
@@ -291,7 +292,10 @@ SAMPLES: dict[str, Sample] = {
 
 
 def sample_of(op: _core.OpInfo) -> Sample:
-    """The sample of an operator. By default all operands are matrices, and attributes have their defaults."""
+    """Returns the sample of an operator.
+
+    By default all operands are matrices, and attributes have their defaults.
+    """
     if op.name in SAMPLES:
         return SAMPLES[op.name]
     axes = {"axes": (1,)} if "axes" in op.attributes else {}
@@ -306,7 +310,7 @@ def one_op_graph(
     dtypes: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
 ) -> _core.Graph:
-    """A graph with one node of the operator.
+    """Returns a graph with one node of the operator.
 
     Operands of the sample without a dtype get `dtypes` one by one, and `dtype` if `dtypes` is exhausted or
     empty. `more` has attributes to be added to those of the sample.
@@ -346,15 +350,12 @@ def one_op_graph(
 
 def _zeros(shape: tuple[int, ...], dtype: str) -> _core.Constant:
     data = np.zeros(8 * math.prod(shape), np.uint8)
-    nbytes = math.prod(shape) * _BYTES[dtype]
+    nbytes = math.prod(shape) * BITS[dtype] // 8
     return _core.Constant("zeros", "lifted", dtype, shape, data.ctypes.data, nbytes, data)
 
 
-_BYTES = {"i8": 1, "i16": 2, "i32": 4}
-
-
 def _results(builder: _core.GraphBuilder, first: int) -> int:
-    """The number of results of the last node, whose first result is `first`."""
+    """Returns the number of results of the last node, whose first result is `first`."""
     count = 0
     while True:
         try:
@@ -424,9 +425,9 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
         graph = one_op_graph(op, dtypes[0], sample, dtypes=operands, more=_typed(op, dtypes, len(operands)))
         graph.verify()
         done["inferred"] = True
-        _core.Session(
-            graph, override_ops={"any.any": lambda x: x}
-        )  # a custom operator runs only as a function
+        # A custom operator runs only as a function of the caller.
+        functions = {"any.any": lambda x: x} if op.name == "tosa.custom" else {}
+        _core.Session(graph, override_ops=functions)
         done["runs"] = True
         data = _core.serialize(graph)
         done["written"] = True
@@ -442,7 +443,7 @@ def _mode(op: _core.OpInfo, sample: Sample, dtypes: tuple[str, ...], need: str) 
 
 
 def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str, Any]:
-    """The attributes that are dtypes, with the values that the combination needs."""
+    """Returns the attributes that are dtypes, with the values that the combination needs."""
     more: dict[str, Any] = {}
     if "acc_type" in op.attributes and len(dtypes) > operands + 1:
         more["acc_type"] = dtypes[-1]
@@ -452,7 +453,7 @@ def _typed(op: _core.OpInfo, dtypes: tuple[str, ...], operands: int) -> dict[str
 
 
 def _target_with(need: str) -> str:
-    """The smallest target that supports a combination; without `need`, both profiles and control flow."""
+    """Returns the least target that supports a combination; without `need`, one with profiles and ``cf``."""
     if not need:
         return "TOSA-1.0+FP+INT+cf"
     wanted = need.replace(" or ", " and ").split(" and ")
@@ -476,7 +477,7 @@ _TEXT_OF = {
 
 
 def _target_without(need: str) -> str:
-    """A target without `need`: the other profile, or both without the extension; empty if there is none."""
+    """Returns a target without `need`: the other profile, or both profiles only; empty if there is none."""
     if "EXT-" in need:
         return "TOSA-1.0+FP+INT"
     return "TOSA-1.0+INT" if need == "PRO-FP" else "TOSA-1.0+FP" if need == "PRO-INT" else ""
@@ -489,12 +490,12 @@ COLUMNS = ("runs", "FP", "INT", "FP+INT")
 
 
 def cells_of(op: _core.OpInfo) -> list[Cell] | list[Mode]:
-    """A cell for each dtype of a canonical operator, or a mode for each combination of a TOSA operator."""
+    """Returns a cell for each dtype of a canonical operator, or a mode for each combination of TOSA's."""
     return list(tosa_modes(op)) if op.is_tosa else list(canonical_cells(op))
 
 
 def support_of(op: _core.OpInfo) -> dict[str, tuple[str, ...]]:
-    """The dtypes that work, for each of `COLUMNS`; for TOSA operators, dtypes of the first operand."""
+    """Returns the dtypes that work for each of `COLUMNS`; for TOSA operators, those of the first operand."""
     found: dict[str, list[str]] = {column: [] for column in COLUMNS}
     for cell in cells_of(op):
         if isinstance(cell, Cell):

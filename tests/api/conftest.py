@@ -54,7 +54,7 @@ class Unliftable(nn.Module):
 
 
 def warmed(model: nn.Module, x: torch.Tensor) -> nn.Module:
-    """The model in evaluation mode, with batch norm statistics of `x`."""
+    """Returns the model in evaluation mode, with batch norm statistics of `x`."""
     model.train()
     with torch.no_grad():
         for _ in range(3):
@@ -114,7 +114,7 @@ def dynamic() -> Any:
 
 @pytest.fixture
 def files(case: Case, tmp_path, monkeypatch):
-    """A folder with model.pt2, model.tosa, model.tosaic, x.npz and x.npy, as the working directory."""
+    """Makes a folder the working directory, with model.pt2, model.tosa, model.tosaic, x.npz and x.npy."""
     monkeypatch.chdir(tmp_path)
     torch.export.save(case.exported, "model.pt2")
     case.lowered.save("model.tosa")

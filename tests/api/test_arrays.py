@@ -12,33 +12,20 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
+from refusals import refusal
 
 FP, BOTH = "TOSA-1.0+FP", "TOSA-1.0+FP+INT"
 
 
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
-
-
 def export(function: Callable[..., Any], *args: torch.Tensor) -> Any:
-    return torch.export.export(Function(function).eval(), args)
+    return torch.export.export(FunctionModule(function).eval(), args)
 
 
 def forms(function: Callable[..., Any], *args: torch.Tensor, target: str = FP) -> list[Any]:
-    """The imported program, and the lowered one."""
+    """Returns the imported program, and the lowered one."""
     program = tosaic.from_exported(export(function, *args))
     return [program, tosaic.lower(program, target=target)]
-
-
-def refusal(kind: type[Exception], run: Callable[..., Any], *args: Any) -> str:
-    with pytest.raises(kind) as error:
-        run(*args)
-    return str(error.value)
 
 
 SHAPES = [(5,), (4, 6), (2, 3, 4), (2, 3, 4, 6), (2, 3, 2, 4, 3), (2, 1, 3, 2, 2, 2)]
@@ -206,7 +193,7 @@ def normalized(x: torch.Tensor) -> torch.Tensor:
 
 
 def prepared(x: torch.Tensor) -> torch.Tensor:
-    """Usual preprocessing of a channels-last image: it is mirrored, batched, permuted, cropped and scaled."""
+    """Mirrors, batches, permutes, crops and scales a channels-last image, as preprocessing usually does."""
     return torch.cat([x, x.flip(2)]).permute(0, 3, 1, 2)[:, :, 1:].float() / 255 - 0.5
 
 

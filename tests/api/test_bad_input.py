@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from refusals import refusal
 from tosaic import _core
 
 
 @pytest.fixture(params=["as exported", "as TOSA"])
 def runnable(request, case):
     return case.program if request.param == "as exported" else case.lowered
-
-
-def refusal(kind: type[Exception], run, *args, **kwargs) -> str:
-    with pytest.raises(kind) as error:
-        run(*args, **kwargs)
-    return str(error.value)
 
 
 def test_a_wrong_shape_is_refused(runnable) -> None:

@@ -12,21 +12,13 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
+from function_module import FunctionModule
 from models.tampering import KINDS, tampered
 from torch import nn
 from tosaic import _core
 
 Q = torch.ops.quantized_decomposed
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about its own code
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 class Counter(nn.Module):
@@ -42,7 +34,7 @@ class Counter(nn.Module):
 
 
 def exported(module: Any, *args: torch.Tensor) -> Any:
-    module = module if isinstance(module, nn.Module) else Call(module)
+    module = module if isinstance(module, nn.Module) else FunctionModule(module)
     return torch.export.export(module.eval(), args, strict=False)
 
 
@@ -51,7 +43,10 @@ def seeded(*shape: int) -> torch.Tensor:
 
 
 def square(shape: tuple[int, ...] = (1, 4, 4, 4)) -> tuple[Any, torch.Tensor]:
-    """Two convolutions. By default, channels, height and width are 4, so the shape shows no dim order."""
+    """Exports two convolutions.
+
+    By default, channels, height and width are 4, so the shape shows no dim order.
+    """
     torch.manual_seed(1)
     net = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1))
     x = seeded(*shape)
@@ -59,7 +54,7 @@ def square(shape: tuple[int, ...] = (1, 4, 4, 4)) -> tuple[Any, torch.Tensor]:
 
 
 def quantized(x: torch.Tensor) -> torch.Tensor:
-    """A quantized input and output, with a quantized product and a tanh between."""
+    """Quantizes its input and its output, with a quantized product and a tanh between."""
     whole = Q.quantize_per_tensor(x, 0.03, 5, -128, 127, torch.int8)
     real = Q.dequantize_per_tensor(whole, 0.03, 5, -128, 127, torch.int8)
     half = Q.quantize_per_tensor(real * real.flip(1), 0.05, -7, -128, 127, torch.int8)
@@ -372,9 +367,10 @@ def _dequantized(x: torch.Tensor, scale: float, zero: int, read: int) -> torch.T
 
 
 def _sum(share: float, off: int, operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The operator over two quantized operands: the second operand's scale is `share` times the result's.
+    """Makes the operator over two quantized operands.
 
-    Its dequantize node has a zero point that is wrong by `off`.
+    The scale of the second operand is `share` times that of the result. Its dequantize node has a zero point
+    that is wrong by `off`.
     """
 
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -47,7 +47,7 @@ def generate():
 
 
 def masked(text: str) -> list[str]:
-    """The sorted lines of the text, without measured numbers and without the spaces that align them."""
+    """Returns the sorted lines of the text, without measured numbers and the spaces that align them."""
     without = re.sub(r" +", " ", re.sub(r"-?\d[\d.,]*(e[-+]\d+)?|\b(equal|inf)\b", "#", text))
     return sorted(line.rstrip() for line in without.splitlines())
 
@@ -121,7 +121,7 @@ def test_the_two_commands_of_the_readme_are_the_ones_of_ci() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of the headings of a page."""
+    """Returns the anchors that GitHub makes of the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -368,7 +368,7 @@ def saved(program: tosaic.Program, folder: Any, **options: Any) -> tuple[tosaic.
 
 
 def as_text(attributes: str, rank: int = 4) -> tosaic.Program:
-    """A program with one CUSTOM, whose attributes another writer may have written."""
+    """Returns a program with one CUSTOM, whose attributes another writer may have written."""
     shape = ",".join(map(str, (1, 4, 3, 2)[:rank]))
     return tosaic.from_graph(
         tosaic.Graph.parse(f"""tosaic 1

@@ -159,7 +159,7 @@ def test_printing_does_not_serialize_the_file(case, monkeypatch) -> None:
 
 
 def most_memory(body: Callable[[], object]) -> int:
-    """The largest memory that Python has allocated at one time while the body runs, in bytes."""
+    """Returns the largest memory that Python has allocated at one time while the body runs, in bytes."""
     tracemalloc.start()
     try:
         assert body()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import refusals
 import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
@@ -32,12 +34,12 @@ def exported(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def integers(*shape: int) -> torch.Tensor:
-    """Floats with small integer values, whose sums are exact."""
+    """Returns floats with small integer values, whose sums are exact."""
     return torch.randint(-9, 10, shape).float()
 
 
 def step(x: torch.Tensor, cache: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
-    """One step of a decoder with a key cache that its caller owns."""
+    """Computes one step of a decoder with a key cache that its caller owns."""
     cache.index_copy_(1, position, x)
     return cache.sum(1) * 2
 
@@ -67,10 +69,7 @@ def programs() -> dict[str, tosaic.Program | tosaic.Lowered]:
     return step_programs()
 
 
-def refusal(call: Callable[..., Any], *args: Any) -> str:
-    with pytest.raises(tosaic.LayoutMismatch) as caught:
-        call(*args)
-    return str(caught.value)
+refusal = partial(refusals.refusal, tosaic.LayoutMismatch)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -355,7 +354,7 @@ def test_the_command_line_writes_new_values_beside_the_outputs(programs, tmp_pat
 
 
 def quantized(scale: float) -> Callable[..., torch.Tensor]:
-    """A step over quantized tensors; `scale` is the scale of the cache's new value."""
+    """Computes a step over quantized tensors; `scale` is the scale of the cache's new value."""
 
     def qdq(x: torch.Tensor, scale: float) -> torch.Tensor:
         integers = Q.quantize_per_tensor(x, scale, 0, -128, 127, torch.int8)

@@ -175,7 +175,7 @@ PROGRAMS = {"ep", "program", "a", "b", "source", "actual", "expected", "lowered"
 
 
 def public_functions() -> Iterator[str]:
-    """Dotted names of the functions and methods that `tosaic` and its public modules list in `__all__`."""
+    """Yields dotted names of functions and methods in `__all__` of `tosaic` and of its public modules."""
     modules = [
         tosaic,
         tosaic.fx,

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from api.copies import every_copy
 from tosaic import _core
 
 X = np.float32([-1, 2, 3])
@@ -38,15 +39,6 @@ def nine(x: np.ndarray) -> np.ndarray:
 
 def foreign() -> tosaic.Program:
     return tosaic.from_exported(torch.export.export(Foreign(), (torch.ones(3),)))
-
-
-def through_pickle(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value))
-
-
-every_copy = pytest.mark.parametrize(
-    "copied", [through_pickle, copy.copy, copy.deepcopy], ids=["pickle", "copy", "deepcopy"]
-)
 
 
 @every_copy

@@ -15,16 +15,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from api.copies import every_copy, through_pickle
 from tosaic import _core
-
-
-def through_pickle(value: Any) -> Any:
-    return pickle.loads(pickle.dumps(value))
-
-
-every_copy = pytest.mark.parametrize(
-    "copied", [through_pickle, copy.copy, copy.deepcopy], ids=["pickle", "copy", "deepcopy"]
-)
 
 
 @every_copy

@@ -26,7 +26,7 @@ def program() -> tosaic.Program:
 
 
 def double(graph: tosaic.Graph) -> tosaic.Graph | None:
-    """add(x, x) -> mul(x, 2)."""
+    """Replaces add(x, x) by mul(x, 2)."""
     rewriter = tosaic.Rewriter(graph)
     for node in graph.nodes:
         if node.op == "add" and node.operands[0] == node.operands[1]:
@@ -541,7 +541,7 @@ def folded(quantized: torch.export.ExportedProgram) -> tosaic.Graph:
 
 
 def with_clamp(graph: tosaic.Graph, **options: Any) -> tosaic.Graph | None:
-    """relu(x) -> clamp(x, min=0), with the qparams of the relu."""
+    """Replaces relu(x) by clamp(x, min=0), with the qparams of the relu."""
     rewriter = tosaic.Rewriter(graph)
     for node in graph.nodes:
         if node.op == "relu":

@@ -78,7 +78,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """quantized.pt2, converted by ExecuTorch's Arm quantizer, and edge.pt2, in ExecuTorch's edge dialect."""
+    """Makes quantized.pt2, converted by ExecuTorch's Arm quantizer, and edge.pt2, in its edge dialect."""
     from executorch.backends.arm.quantizer import TOSAQuantizer, get_symmetric_quantization_config
     from executorch.backends.arm.tosa import TosaSpecification
     from executorch.exir import to_edge
@@ -171,7 +171,7 @@ torch.library.register_fake("tosaic_test_ops::twice", lambda x: torch.empty_like
 
 @pytest.fixture(scope="module")
 def custom(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with custom.pt2, whose only operator is in no table of libraries."""
+    """Returns a folder with custom.pt2, whose only operator is in no table of libraries."""
     folder = tmp_path_factory.mktemp("custom")
     done = fresh(
         LIBRARY

@@ -101,7 +101,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 def in_directory(data: bytes, at: int, value: int) -> bytes:
-    """The archive with `value` at byte `at` of the first entry of its central directory."""
+    """Returns the archive with `value` at byte `at` of the first entry of its central directory."""
     place = data.index(b"PK\x01\x02") + at
     return data[:place] + bytes([value]) + data[place + 1 :]
 

@@ -16,11 +16,13 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import refusals
 import torch
 import tosaic
 from api.weight_ways import NETWORKS, WAYS
@@ -48,10 +50,7 @@ def net() -> tuple[Net, Any]:
     return module, torch.export.export(module, (X,))
 
 
-def refusal(call: Callable[..., Any], *args: Any) -> str:
-    with pytest.raises(tosaic.InvalidGraph) as caught:
-        call(*args)
-    return str(caught.value)
+refusal = partial(refusals.refusal, tosaic.InvalidGraph)
 
 
 def run_script(*args: str) -> str:

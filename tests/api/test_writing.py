@@ -67,7 +67,7 @@ def given(files: Path) -> Path:
 
 @contextmanager
 def a_full_disk(size: int = 100) -> Iterator[None]:
-    """No file may grow beyond `size` bytes."""
+    """Limits the size of every file to `size` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

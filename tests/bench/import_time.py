@@ -72,7 +72,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Both limits hold."""
+        """True if both limits hold."""
         slowest = max(network.importing for network in self.networks.values())
         return self.times_numpy <= MOST_TIMES_NUMPY and slowest <= MOST_MICROSECONDS
 
@@ -83,7 +83,7 @@ def run(rounds: int = 21, networks: Sequence[str] = NETWORKS) -> Result:
 
 
 def time_package(rounds: int) -> dict[str, float]:
-    """Median seconds of each statement; the statements run alternately, each in a new interpreter."""
+    """Returns median seconds of each statement; the statements run alternately, each in a new interpreter."""
     with tempfile.TemporaryDirectory() as folder:
         _offer(Path(folder))
         times: dict[str, list[float]] = {name: [] for name in _STATEMENTS}
@@ -121,7 +121,7 @@ def time_network(name: str, rounds: int) -> NetworkTime:
 
 
 def _walk(exported: torch.export.ExportedProgram) -> int:
-    """The least work of any importer: looks at each argument, type and stack trace."""
+    """Does the least work of any importer: looks at each argument, type and stack trace."""
     seen = 0
     for node in exported.graph.nodes:
         for argument in (*node.args, *node.kwargs.values()):
@@ -133,7 +133,7 @@ def _walk(exported: torch.export.ExportedProgram) -> int:
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     package = [
         (what, f"{1e3 * result.package[name]:.0f}", f"{result.package[name] / result.package['numpy']:.2f}×")
         for name, what in (

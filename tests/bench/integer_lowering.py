@@ -100,7 +100,7 @@ def _sqnr(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

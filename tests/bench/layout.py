@@ -66,7 +66,7 @@ def ok(rows: Sequence[Measured]) -> bool:
 
 
 def section(rows: Sequence[Measured]) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     header = ("nodes", "transposes", "gap", "state, ms", "solve, ms", "check, ms", "solve, µs a node")
     lines = [
         (
@@ -90,7 +90,7 @@ def section(rows: Sequence[Measured]) -> Section:
 
 
 def plot(rows: Sequence[Measured]) -> str:
-    """Three lines over logarithmic axes, as SVG."""
+    """Returns three lines over logarithmic axes, as SVG."""
     width, height, margin = 560, 360, 60
     low, high = 1e-5, 10.0
 

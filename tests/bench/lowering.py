@@ -83,7 +83,7 @@ def _row(name: str, rounds: int) -> Row:
 
 
 def lower_with_tosaic(exported: torch.export.ExportedProgram) -> bytes:
-    """The bytes of the ``.tosa`` file."""
+    """Returns the bytes of the ``.tosa`` file."""
     return tosaic.lower(exported, target=_TARGET).to_bytes()
 
 
@@ -93,7 +93,7 @@ def _error(found: Sequence[np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]
 
 
 def section(result: Result) -> Section:
-    """The section of docs/benchmarks.md."""
+    """Returns the section of docs/benchmarks.md."""
     rows = [
         (
             row.network,

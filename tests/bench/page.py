@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
+from markdown_table import markdown_table
 from models.results import ROOT, cpu_name
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -46,7 +48,10 @@ class Measured(Generic[_Row]):
 
 
 def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> argparse.Namespace:
-    """The command line of a benchmark: `rounds`, and `networks` if there are `names`. Silences the log."""
+    """Reads the command line of a benchmark: `rounds`, and `networks` if there are `names`.
+
+    Silences the log.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds)
     if names:
@@ -56,7 +61,7 @@ def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> ar
 
 
 def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, Any]]:
-    """Median seconds and last result of each body.
+    """Returns median seconds and last result of each body.
 
     Each body runs once as a warm-up. Then all run alternately, so that the state of the machine is the same.
     """
@@ -72,15 +77,12 @@ def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[flo
 
 
 def milliseconds(seconds: float) -> str:
-    """The milliseconds with three digits."""
+    """Returns the milliseconds with three digits."""
     ms = 1e3 * seconds
     return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are numbers."""
-    rule = ("---",) + ("---:",) * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))
+table = partial(markdown_table, texts=1)  # all columns but the first are numbers
 
 
 @dataclass(frozen=True)

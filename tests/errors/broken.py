@@ -9,18 +9,8 @@ from typing import Any
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
 from torch import nn
-
-
-class Layer(nn.Module):
-    """A layer whose forward is a function."""
-
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        return self.function(*args)
 
 
 class Net(nn.Module):
@@ -28,7 +18,7 @@ class Net(nn.Module):
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()
-        self.layer = Layer(function)
+        self.layer = FunctionModule(function)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(x)
@@ -39,23 +29,16 @@ def export(function: Callable[..., torch.Tensor], x: torch.Tensor) -> Any:
 
 
 def place(function: Callable[..., Any], node: str) -> str:
-    """How a message names a node of `function`: ``(node 'exp', module 'layer', test_x.py:12)``."""
+    """Returns how a message names a node of `function`: ``(node 'exp', module 'layer', test_x.py:12)``."""
     file = inspect.getsourcefile(function)
     assert file is not None
     line = inspect.getsourcelines(function)[1] + 1  # the line below `def`
     return f"(node '{node}', module 'layer', {file.rsplit('/', 1)[-1]}:{line})"
 
 
-def refusal(kind: type[BaseException], call: Callable[..., Any], *args: Any, **options: Any) -> str:
-    """The text of the error that a call raises."""
-    with pytest.raises(kind) as error:
-        call(*args, **options)
-    return str(error.value)
-
-
 @pytest.fixture(scope="session")
 def pooled() -> tosaic.Lowered:
-    """A small network that lowers: relu, average pool."""
+    """Returns a small network that lowers: relu, average pool."""
 
     def forward(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.avg_pool2d(torch.relu(x), 2)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from errors.broken import export, refusal
+from errors.broken import export
+from refusals import refusal
 from tosaic import _core
 
 

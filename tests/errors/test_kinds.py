@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
 import tosaic
-from errors.broken import export, place, refusal
+from errors.broken import export, place
+from refusals import refusal
 from torch import nn
 
 FP, INT, BOTH = "TOSA-1.0+FP", "TOSA-1.0+INT", "TOSA-1.0+FP+INT"
@@ -25,7 +26,7 @@ def quantize(x: torch.Tensor, dtype: torch.dtype = torch.int8) -> torch.Tensor:
 
 
 def observed(x: torch.Tensor) -> torch.Tensor:
-    """A program in which every operator reads and produces quantized values."""
+    """Returns a program in which every operator reads and produces quantized values."""
     x = quantize(torch.relu(quantize(x)).permute(0, 2, 3, 1))
     return quantize(torch.nn.functional.max_pool2d(x, 2))
 
@@ -37,7 +38,7 @@ IMAGE = torch.ones(1, 2, 4, 4)
 
 
 def product(x: torch.Tensor) -> torch.Tensor:
-    """A quantized program with a product of integers that f32 cannot represent exactly."""
+    """Returns a quantized program with a product of integers that f32 cannot represent exactly."""
     return observed(x) * torch.prod(x[0, 0].to(torch.int32))
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
-from errors.broken import export, place, refusal
+from errors.broken import export, place
+from refusals import refusal
 
 BOTH = "TOSA-1.0+FP+INT"
 

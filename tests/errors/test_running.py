@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from errors.broken import export, place, refusal
+from errors.broken import export, place
+from refusals import refusal
 from tosaic import _core
 
 STAGES = ("imported", "exported", "canonical", "tosa")

@@ -69,7 +69,7 @@ class Row:
 
 
 def _boundary(lowered: tosaic.Lowered, sample: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a sample that the lowered program accepts: floats quantized, indices unchanged."""
+    """Returns the arrays of a sample that the lowered program accepts, with floats quantized."""
     arrays = []
     for port, value in zip(lowered.graph.inputs, sample, strict=True):
         array, q = value.numpy(), port.qparams
@@ -88,7 +88,7 @@ def _extremes(lowered: tosaic.Lowered) -> list[list[np.ndarray[Any, Any]]]:
 
 
 def _physical(lowered: tosaic.Lowered, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The arrays in the dim orders of the file, and 64-bit integers as i32."""
+    """Returns the arrays in the dim orders of the file, and 64-bit integers as i32."""
     ports = zip(lowered.graph.inputs, arrays, strict=True)
     placed = [array.transpose(port.dim_order) for port, array in ports]
     return [a.astype(np.int32) if a.dtype == np.int64 else a for a in placed]
@@ -127,7 +127,7 @@ def _vela(file: Path, accelerator: str) -> int:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """The text of docs/devices.md."""
+    """Returns the text of docs/devices.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         version=tosaic.__version__,

@@ -85,14 +85,14 @@ def _sized(case: str) -> Sized:
 
 
 def quantized_views(name: str) -> torch.export.ExportedProgram:
-    """A program rich in views, converted by Arm's quantizer."""
+    """Returns a program rich in views, converted by Arm's quantizer."""
     sized = view_program(name)
     samples = [sized.inputs, tuple(torch.randn(x.shape) for x in sized.inputs)]
     return converted(sized.module, samples, "arm")
 
 
 def measured(cases: Sequence[str], *, workers: int, results: Path) -> list[Beside]:
-    """The results of the cases, stored or made now."""
+    """Returns the results of the cases, stored or made now."""
     found: dict[str, Beside] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Beside]]] = []
     for case in cases:
@@ -122,7 +122,7 @@ def _theirs(r: Beside) -> str:
 
 
 def page(rows: Sequence[Beside]) -> str:
-    """The text of docs/layouts.md."""
+    """Returns the text of docs/layouts.md."""
     from importlib.metadata import version
 
     both = [r for r in rows if not r.theirs]

@@ -13,6 +13,8 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -56,7 +58,7 @@ Times are for one inference; our executor runs at stage tosa on one thread.
 
 
 def measured(name: str, results: Path = RESULTS) -> Measurement:
-    """The measurement of a network, stored or made now."""
+    """Returns the measurement of a network, stored or made now."""
     known = recorded(results, name, lambda: measure(build(name)))
     for field in ("errors", "errors_beside_reference"):
         known[field] = {engine: Error(**error) for engine, error in known[field].items()}
@@ -66,7 +68,7 @@ def measured(name: str, results: Path = RESULTS) -> Measurement:
 
 
 def page(rows: list[Measurement]) -> str:
-    """The text of docs/networks.md."""
+    """Returns the text of docs/networks.md."""
     head = _HEAD.format(
         beyond=_beyond_by_largest(rows),
         date=date.today().isoformat(),
@@ -82,7 +84,10 @@ def page(rows: list[Measurement]) -> str:
 
 
 def _beyond_by_largest(rows: list[Measurement]) -> str:
-    """A clause: the networks whose largest difference on the reference model exceeds ours plus torch's."""
+    """Returns a clause that names networks.
+
+    Their largest difference on the reference model exceeds the sum of ours and torch's.
+    """
     found = []
     for m in rows:
         error, torchs, ours = (m.errors_beside_reference[e].max_abs for e in ("reference", "torch", "tosa"))
@@ -115,7 +120,7 @@ def _main_table(rows: list[Measurement]) -> str:
         )
         for m in rows
     ]
-    return _table(header, lines)
+    return markdown_table(header, lines, texts=1)
 
 
 def _max_table(rows: list[Measurement]) -> str:
@@ -136,12 +141,7 @@ def _max_table(rows: list[Measurement]) -> str:
                 *(f"{error:.2g}" for error in there),
             )
         )
-    return _table(header, lines)
-
-
-def _table(header: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    rule = ("---",) + ("---:",) * (len(header) - 1)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
+    return markdown_table(header, lines, texts=1)
 
 
 def write_page(results: Path = RESULTS) -> None:

@@ -16,6 +16,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -63,7 +65,7 @@ def _job(name: str, functional: bool, _note: Callable[[str], None]) -> Measured:
 
 
 def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
-    """The text of docs/nn_layers.md."""
+    """Returns the text of docs/nn_layers.md."""
     every = [*modules, *of_functions]
     head = _HEAD.format(
         date=date.today().isoformat(),
@@ -83,20 +85,16 @@ def page(modules: Sequence[Measured], of_functions: Sequence[Measured]) -> str:
         (f"`{m.name}`", m.reached, OUT_OF_REACH.get(m.name, ""), m.reason.replace("|", "\\|")) for m in rest
     ]
     header = ("name", "reached", "reason", "message")
-    parts = [head, "## Layers and functions that do not agree", "", _table(header, reasons), ""]
+    parts = [head, "## Layers and functions that do not agree", "", markdown_table(header, reasons), ""]
     for title, rows in (("Layer classes", modules), ("Functions", of_functions)):
         lines = [(f"`{m.name}`", str(m.variants), m.reached, m.target, str(m.operators)) for m in rows]
         header = ("name", "variants", "reached", "target", "TOSA operators")
-        parts += [f"## {title}", "", _table(header, lines), ""]
+        parts += [f"## {title}", "", markdown_table(header, lines), ""]
     return "\n".join(parts)
 
 
 def _agreed(rows: Sequence[Measured]) -> int:
     return sum(m.reached == "agreed" for m in rows)
-
-
-def _table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ("---",) * len(header), *lines))
 
 
 def main() -> int:

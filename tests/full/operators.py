@@ -17,6 +17,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -53,12 +55,12 @@ for the reasons below. The number of overloads that fail is {failed}.
 
 
 def file_name(name: str) -> str:
-    """The name of the file with the result of an overload."""
+    """Returns the name of the file with the result of an overload."""
     return name.replace("::", "__")
 
 
 def tried(names: Sequence[str], *, examples: int, seed: int, workers: int, results: Path) -> dict[str, Tried]:
-    """The results of the overloads, stored or made now; prints failures."""
+    """Returns the results of the overloads, stored or made now; prints failures."""
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
@@ -84,7 +86,7 @@ def _job(name: str, examples: int, seed: int, note: Callable[[str], None]) -> Tr
 
 
 def page(rows: Sequence[Tried]) -> str:
-    """The text of docs/coverage.md."""
+    """Returns the text of docs/coverage.md."""
     parts = [
         _HEAD.format(
             date=date.today().isoformat(),
@@ -118,7 +120,7 @@ def _counts(rows: Sequence[Tried]) -> str:
         )
         for r in rows
     ]
-    return _table(header, lines)
+    return markdown_table(header, lines)
 
 
 def _refusals(rows: Sequence[Tried]) -> str:
@@ -134,7 +136,7 @@ def _refusals(rows: Sequence[Tried]) -> str:
         )
         by, _, why = reason.partition(": ")
         lines.append((by, why.replace("|", "\\|").replace("<", "&lt;"), str(sum(counts.values())), text))
-    return _table(("by", "reason", "calls", "overloads"), lines)
+    return markdown_table(("by", "reason", "calls", "overloads"), lines)
 
 
 def _failures(rows: Sequence[Tried]) -> list[str]:
@@ -143,10 +145,6 @@ def _failures(rows: Sequence[Tried]) -> list[str]:
         return []
     lines = [f"* `{r.name}`: {failure}" for r in failed for failure in r.failures]
     return ["## Failures", "", *lines, ""]
-
-
-def _table(header: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, ("---",) * len(header), *lines))
 
 
 def main() -> int:

@@ -22,6 +22,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -69,7 +71,7 @@ constants. Arm's numbers are for Arm's lowering of the same converted graph, run
 
 
 def measured(case: str, results: Path = RESULTS) -> Quantized:
-    """The measurement of a case, stored or made now."""
+    """Returns the measurement of a case, stored or made now."""
     name, _, quantizer = case.partition(".")
     known = recorded(results, case, lambda: measure_integers(name, quantizer, folder=programs(results)))
     known["left"] = tuple(known["left"])
@@ -77,7 +79,7 @@ def measured(case: str, results: Path = RESULTS) -> Quantized:
 
 
 def arm_of(name: str, results: Path = RESULTS) -> Arm:
-    """The results of Arm's lowering for a network that Arm's quantizer converted, stored or made now."""
+    """Returns the results, stored or made now, of Arm's lowering for a network of Arm's quantizer."""
     path = programs(results) / f"{name}.arm-lowering.json"
     if not path.exists():
         found = measure_arm(name, folder=programs(results))
@@ -86,7 +88,7 @@ def arm_of(name: str, results: Path = RESULTS) -> Arm:
 
 
 def programs(results: Path) -> Path:
-    """The folder of results that depend only on the networks and on the versions of other projects."""
+    """Returns the folder of results that depend only on the networks and on versions of other projects."""
     folder = results / f"peers-{_peers()}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -102,7 +104,7 @@ def _peers() -> str:
 
 
 def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
-    """The text of docs/quantized_networks.md."""
+    """Returns the text of docs/quantized_networks.md."""
     head = _HEAD.format(
         date=date.today().isoformat(),
         cpu=cpu_name(),
@@ -172,7 +174,7 @@ def _main_table(rows: list[Quantized], arms: dict[str, Arm]) -> str:
                 theirs[1],
             )
         )
-    return _table(header, lines, left=3)
+    return markdown_table(header, lines, texts=3)
 
 
 def _island_table(rows: list[Quantized]) -> str:
@@ -192,11 +194,11 @@ def _island_table(rows: list[Quantized]) -> str:
         )
         for m in rows
     ]
-    return _table(header, lines, left=2)
+    return markdown_table(header, lines, texts=2)
 
 
 def _left_list(rows: list[Quantized]) -> str:
-    """Each reason once, with the number of operators that have it."""
+    """Returns each reason once, with the number of operators that have it."""
     lines = []
     for m in rows:
         reasons: dict[str, int] = {}
@@ -206,11 +208,6 @@ def _left_list(rows: list[Quantized]) -> str:
         found = "; ".join(f"{count} × {reason}" for reason, count in sorted(reasons.items()))
         lines.append(f"- {m.network}, {m.quantizer}: {found or 'operators that were not quantized'}")
     return "\n".join(lines)
-
-
-def _table(header: tuple[str, ...], lines: list[tuple[str, ...]], *, left: int) -> str:
-    rule = ("---",) * left + ("---:",) * (len(header) - left)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
 def write_page(results: Path = RESULTS) -> None:

@@ -106,7 +106,7 @@ def _file(name: str, bits: int) -> str:
 def tried(
     names: Sequence[str], bits: Sequence[int], *, examples: int, workers: int, results: Path
 ) -> list[Tried]:
-    """The results of the overloads, stored or made now; prints failures."""
+    """Returns the results of the overloads, stored or made now; prints failures."""
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
@@ -131,7 +131,7 @@ def tried(
 
 
 def page(results: Sequence[Tried]) -> str:
-    """The text of docs/quantized_operators.md."""
+    """Returns the text of docs/quantized_operators.md."""
     by_name: dict[str, dict[int, Tried]] = {}
     for r in results:
         by_name.setdefault(r.name, {})[r.bits] = r

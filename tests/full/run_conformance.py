@@ -53,7 +53,7 @@ class Record:
                 stamp.write(mark)
 
     def plan(self, jobs: int) -> list[Batch]:
-        """All batches with the names of their tests; they are listed once per version of the suite."""
+        """Returns all batches with the names of their tests, listed once per version of the suite."""
         file = self.folder / "plan.json"
         if file.exists():
             known = json.loads(file.read_text())
@@ -74,7 +74,7 @@ class Record:
             file.write((json.dumps(vars(result)) + "\n").encode())
 
     def known(self) -> list[Result]:
-        """All stored results. If a test has several results, the last one counts."""
+        """Returns all stored results. If a test has several results, the last one counts."""
         lines = [
             line for file in sorted(self.folder.glob("*.jsonl")) for line in file.read_text().splitlines()
         ]
@@ -83,7 +83,7 @@ class Record:
 
 
 def section(profile: Profile, batches: list[Batch], results: Iterable[Result]) -> str:
-    """The profile's part of docs/conformance.md."""
+    """Returns the profile's part of docs/conformance.md."""
     by_operator: dict[str, list[Result]] = {}
     for result in results:
         by_operator.setdefault(result.operator, []).append(result)
@@ -125,7 +125,7 @@ def _row(name: str, cells: list[int]) -> str:
 
 
 def with_section(page: str, profile: Profile, text: str) -> str:
-    """The page with the profile's section replaced or added, sections in the order of the profiles."""
+    """Replaces or adds the profile's section of the page. Sections are in the order of the profiles."""
     parts = page.split(_TITLE)[1:]
     sections = {part.split("\n", 1)[0]: _TITLE + part.strip("\n") + "\n" for part in parts}
     sections[profile.name] = text
@@ -227,7 +227,7 @@ def main() -> int:
 
 
 def shard(text: str) -> tuple[int, int]:
-    """``2/3`` as (2, 3)."""
+    """Reads ``2/3`` as (2, 3)."""
     part, parts = map(int, text.split("/"))
     if not 1 <= part <= parts:
         raise ValueError(text)
@@ -235,7 +235,7 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def names_of(batches: Iterable[Batch]) -> set[tuple[str, str]]:
-    """Operator and name of each test."""
+    """Returns operator and name of each test."""
     return {(batch.operator, name) for batch in batches for name in batch.tests}
 
 

@@ -15,7 +15,7 @@ FOLDER = ROOT / "build" / "full" / "quantized_constants"
 
 
 def measured(case: str) -> Constants:
-    """The comparison of a case, stored or made now; the file has the list of its ties."""
+    """Returns the comparison of a case, stored or made now; the file has the list of its ties."""
 
     def measure() -> Constants:
         name, quantizer = case.split(".")

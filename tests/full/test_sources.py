@@ -22,12 +22,12 @@ pytestmark = pytest.mark.full
 
 
 def _sources() -> list[Path]:
-    """The layers' sources; kernels/isa is compiled once for each instruction set and left out."""
+    """Returns the layers' sources; kernels/isa is compiled once for each instruction set and left out."""
     return [path for path in sorted((ROOT / "cpp").rglob("*.cpp")) if "isa" not in path.parts]
 
 
 def _failures(commands: dict[str, list[str]]) -> list[str]:
-    """The name and the output of each command that fails."""
+    """Returns the name and the output of each command that fails."""
 
     def run(command: list[str]) -> str:
         done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True)

@@ -18,6 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from markdown_table import markdown_table
+
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -58,7 +60,7 @@ In {right} of {forms} cases no right form is called wrong. Of {tried} wrong form
 
 
 def measured(case: str, results: Path = RESULTS) -> Verdicts:
-    """The verdicts for a case, stored or made now."""
+    """Returns the verdicts for a case, stored or made now."""
     return Verdicts(**recorded(results, case, lambda: _measure(case)))
 
 
@@ -126,7 +128,7 @@ def _together(found: list[Verdicts]) -> Verdicts:
 
 
 def page(rows: dict[str, Verdicts]) -> str:
-    """The text of docs/verdicts.md."""
+    """Returns the text of docs/verdicts.md."""
     tried = sum(2 * sum(v.spoiled.values()) for v in rows.values())
     head = _HEAD.format(
         date=date.today().isoformat(),
@@ -153,8 +155,7 @@ def page(rows: dict[str, Verdicts]) -> str:
         )
         for case, v in rows.items()
     ]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in (header, ("---",) * len(header), *lines))
-    return f"{head.strip()}\n\n{table}\n"
+    return f"{head.strip()}\n\n{markdown_table(header, lines)}\n"
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import tosaic
-from fx.exporting import Calls
+from function_module import FunctionModule
 from torch.utils._pytree import tree_leaves
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
@@ -45,8 +45,8 @@ def assert_close(where: str, got: Any, expected: Any, tolerance: float) -> None:
 
 
 def forms(what: Any, args: tuple[Any, ...], *, decomposed: bool = True) -> dict[str, Any]:
-    """The export of a module or function, and its decomposed form."""
-    module = what if isinstance(what, torch.nn.Module) else Calls(what)
+    """Returns the export of a module or function, and its decomposed form."""
+    module = what if isinstance(what, torch.nn.Module) else FunctionModule(what)
     ep = torch.export.export(module.eval(), args, strict=False)
     return {"exported": ep, "decomposed": ep.run_decompositions()} if decomposed else {"exported": ep}
 
@@ -74,7 +74,7 @@ def assert_agrees(
     decomposed : bool
         Whether to test the decomposed form too.
     """
-    module = what if isinstance(what, torch.nn.Module) else Calls(what)
+    module = what if isinstance(what, torch.nn.Module) else FunctionModule(what)
     with torch.no_grad():
         expected = module.eval()(*args)
     for form, ep in forms(what, args, decomposed=decomposed).items():

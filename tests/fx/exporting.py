@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from function_module import FunctionModule
 from tosaic.fx import from_exported
 
 
-class Calls(torch.nn.Module):
-    """A module whose forward is a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
 def exported(what: Any, *args: Any, **options: Any) -> Any:
-    module = what if isinstance(what, torch.nn.Module) else Calls(what)
+    module = what if isinstance(what, torch.nn.Module) else FunctionModule(what)
     return torch.export.export(module.eval() if options.pop("eval", True) else module, args, **options)
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
-from fx.exporting import Calls, exported, ops
+from function_module import FunctionModule
+from fx.exporting import exported, ops
 from torch import nn
 from tosaic.reference_model import run_reference_model
 
@@ -83,7 +84,7 @@ def agree(got: Any, wanted: Any, tolerance: float = 2e-6) -> None:
 @pytest.mark.parametrize("target", [FP, INT_FP])
 def test_every_stage_agrees_with_torch(name: str, target: str) -> None:
     call, samples = CASES[name]
-    program = exported(Calls(call), *samples[0])
+    program = exported(FunctionModule(call), *samples[0])
     imported, lowered = tosaic.from_exported(program), tosaic.lower(program, target=target)
     for args in samples:
         with torch.no_grad():
@@ -95,7 +96,7 @@ def test_every_stage_agrees_with_torch(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_model_agrees_with_torch(name: str) -> None:
     call, samples = CASES[name]
-    lowered = tosaic.lower(exported(Calls(call), *samples[0]), target=INT_FP)
+    lowered = tosaic.lower(exported(FunctionModule(call), *samples[0]), target=INT_FP)
     for args in samples:
         with torch.no_grad():
             wanted = call(*args)
@@ -110,7 +111,7 @@ def test_regions_are_decomposed_simplified_and_folded() -> None:
             x.sum() > 0, lambda x: (x.reshape(12) + torch.ones(3).sum()).reshape(3, 4), F.gelu, (x,)
         )
 
-    lowered = tosaic.lower(exported(Calls(call), X), target=FP)
+    lowered = tosaic.lower(exported(FunctionModule(call), X), target=FP)
     (node,) = [node for node in lowered.graph.nodes if node.op == "tosa.cond_if"]
     first, second = ([inner.op for inner in region.nodes] for region in node.regions)
     assert first == ["tosa.add"]  # it moved in front of the reshapes, which then cancel
@@ -133,7 +134,7 @@ def test_a_constant_predicate_leaves_only_the_branch_that_is_taken() -> None:
 
 def test_the_refusal_of_a_target_without_control_flow_names_the_extension() -> None:
     with pytest.raises(tosaic.UnsupportedOp, match=r"no lowering to this target .* extension cf"):
-        tosaic.lower(exported(Calls(softmax_or_less), X), target="TOSA-1.0+FP")
+        tosaic.lower(exported(FunctionModule(softmax_or_less), X), target="TOSA-1.0+FP")
 
 
 def test_an_unbounded_counter_is_refused() -> None:
@@ -141,7 +142,7 @@ def test_an_unbounded_counter_is_refused() -> None:
         return torch.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x * 2), (i, x))
 
     with pytest.raises(tosaic.UnsupportedOp, match="an i64 result may not fit i32"):
-        tosaic.lower(exported(Calls(call), ZERO, X.abs()), target=INT_FP)
+        tosaic.lower(exported(FunctionModule(call), ZERO, X.abs()), target=INT_FP)
 
 
 def test_a_counter_is_bounded_by_an_input_that_the_run_checks() -> None:
@@ -150,7 +151,7 @@ def test_a_counter_is_bounded_by_an_input_that_the_run_checks() -> None:
             lambda i, n, x: i < n, lambda i, n, x: (i + 1, n.clone(), x + 1), (torch.zeros_like(n), n, x)
         )
 
-    lowered = tosaic.lower(exported(Calls(call), torch.tensor(3), X), target=INT_FP)
+    lowered = tosaic.lower(exported(FunctionModule(call), torch.tensor(3), X), target=INT_FP)
     agree(lowered.run(torch.tensor(6), X), call(torch.tensor(6), X))
 
 
@@ -160,4 +161,4 @@ def test_a_complex_branch_is_refused() -> None:
         return torch.view_as_real(spectrum)
 
     with pytest.raises(tosaic.UnsupportedOp, match="complex"):
-        ops(tosaic.from_exported(exported(Calls(call), X)))
+        ops(tosaic.from_exported(exported(FunctionModule(call), X)))

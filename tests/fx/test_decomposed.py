@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
-from fx.exporting import Calls, exported, imported, ops
+from function_module import FunctionModule
+from fx.exporting import exported, imported, ops
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
@@ -206,6 +207,6 @@ def test_losses_of_torch_nn_import_without_opaque_nodes() -> None:
         (nn.CosineEmbeddingLoss(), (X, Y, Z[:, 0].sign())),
     ]
     for module, args in pairs:
-        program = tosaic.from_exported(exported(Calls(module), *args))
+        program = tosaic.from_exported(exported(FunctionModule(module), *args))
         assert "opaque" not in [node.op for node in program.graph.nodes], module
         close(program.run(*args), module(*args))

@@ -14,7 +14,8 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 import tosaic
-from fx.exporting import Calls, exported
+from function_module import FunctionModule
+from fx.exporting import exported
 from models import zoo
 from models.quantize import converted
 from torch import nn
@@ -563,7 +564,9 @@ def test_nested_graphs_get_their_operands_in_the_traced_order() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_symbolic_sizes_stay_symbolic(mode: str) -> None:
     batch = torch.export.Dim("batch", min=1, max=9)
-    ep = torch.export.export(Calls(conv()), (X,), dynamic_shapes=(({0: batch},),)).run_decompositions({})
+    ep = torch.export.export(
+        FunctionModule(conv()), (X,), dynamic_shapes=(({0: batch},),)
+    ).run_decompositions({})
     applied = apply_layout(ep, mode=mode, bind={0: {0: 1}})
     assert str(applied.program.range_constraints) == str(ep.range_constraints)
     assert len(applied.conversions) == (2 if mode == "convert" else 0)

@@ -62,7 +62,7 @@ def edge_of(ep: Any, **options: Any) -> Any:
 
 
 def physical(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as a file expects it: a channels-last tensor in its physical shape."""
+    """Returns the tensor as a file expects it: a channels-last tensor in its physical shape."""
     is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     return tensor.permute(0, 2, 3, 1) if is_last and not tensor.is_contiguous() else tensor
 

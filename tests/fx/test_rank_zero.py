@@ -63,7 +63,7 @@ BITS: dict[str, Binary] = {
 def _disagreements(
     operators: dict[str, Binary], dtypes: Sequence[tuple[torch.dtype, torch.dtype]]
 ) -> list[str]:
-    """Results that differ from torch's, for operators on a tensor and a wider integer of rank 0."""
+    """Returns results that differ from torch's, for operators on a tensor and a wider integer of rank 0."""
     found = []
     for name, function in operators.items():
         for narrow, wide in dtypes:

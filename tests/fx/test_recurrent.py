@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
-from fx.exporting import Calls, exported, imported, ops
+from function_module import FunctionModule
+from fx.exporting import exported, imported, ops
 from torch import nn
 
 pytestmark = [
@@ -95,7 +96,7 @@ def test_a_layer_starts_from_the_given_states() -> None:
     torch.manual_seed(6)
     module = nn.LSTM(3, 4, num_layers=2, bidirectional=True).eval()
     x, h, c = torch.randn(3, 2, 3), torch.randn(4, 2, 4), torch.randn(4, 2, 4)
-    program = exported(Calls(lambda x, h, c: module(x, (h, c))), x, h, c)
+    program = exported(FunctionModule(lambda x, h, c: module(x, (h, c))), x, h, c)
     with torch.no_grad():
         agree(tosaic.lower(program, target="TOSA-1.0+FP").run(x, h, c), module(x, (h, c)))
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import tosaic
+from function_module import FunctionModule
 from tosaic.reference_model import run_reference_model
 
 __all__ = ["CASES", "DTYPES", "TARGETS", "Case", "Outcome", "cells", "check"]
@@ -193,7 +194,7 @@ CASES = tuple(
 
 
 def cells() -> Iterator[tuple[Case, torch.dtype, str]]:
-    """All combinations of an operator, a target that has it, and a dtype."""
+    """Yields all combinations of an operator, a target that has it, and a dtype."""
     for case, target in itertools.product(CASES, TARGETS):
         if case.needs in target:
             for dtype in case.dtypes:
@@ -239,21 +240,12 @@ def _arguments(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]], se
     return [first, second]
 
 
-class _Call(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: T) -> Any:
-        return self.function(*tensors)
-
-
 _INPUT = re.compile(r"^  input .*$", re.M)
 _RANGE = re.compile(r"range=(-?\d+)\.\.(-?\d+)")
 
 
 def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tuple[int, int]]:
-    """For each of the first `count` inputs, the range against which a run checks it."""
+    """Returns, for each of the first `count` inputs, the range against which a run checks it."""
     limits = _limits(dtype)
     found = []
     for line in _INPUT.findall(lowered.graph.text())[:count]:
@@ -264,7 +256,7 @@ def _ranges(lowered: tosaic.Lowered, dtype: torch.dtype, count: int) -> list[tup
 
 
 def _range_failure(case: Case, dtype: torch.dtype, ranges: list[tuple[int, int]]) -> str:
-    """If the ranges exclude values that do not overflow: one of them, as text. Empty otherwise."""
+    """Returns as text one value that the ranges exclude though it does not overflow; else empty."""
     limits = _limits(dtype)
     if case.by_range or all(r == limits for r in ranges):
         return ""
@@ -297,7 +289,7 @@ def check(case: Case, dtype: torch.dtype, target: str, seed: int = 0) -> Outcome
 
 def _check(case: Case, dtype: torch.dtype, target: str, seed: int) -> Outcome:
     whole = [_limits(dtype)] * 2
-    program = torch.export.export(_Call(case.function), tuple(_arguments(case, dtype, whole, seed)))
+    program = torch.export.export(FunctionModule(case.function), tuple(_arguments(case, dtype, whole, seed)))
     lowered = tosaic.lower(program, target=target)
     checked = 1 if case.second in ("index", "count") else case.arity
     ranges = _ranges(lowered, dtype, checked)

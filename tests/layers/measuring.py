@@ -63,7 +63,7 @@ _ORDER = ("nothing", "exported", "imported", "ran", "lowered", "agreed")
 
 
 def classes() -> list[str]:
-    """All layer classes of torch.nn, found by introspection, without those that cannot be called."""
+    """Returns all layer classes of torch.nn, found by introspection, without those that cannot be called."""
     found = {value: name for name, value in sorted(vars(nn).items(), reverse=True) if _is_layer(value)}
     return sorted(set(found.values()) - set(NO_LAYERS))
 
@@ -73,7 +73,7 @@ def _is_layer(value: Any) -> bool:
 
 
 def functions() -> list[str]:
-    """All functions of torch.nn.functional, without the names that it imports from other modules."""
+    """Returns all functions of torch.nn.functional, without the names that it imports from other modules."""
     import torch.nn.functional as F
 
     own = {"assert_int_or_pair", "boolean_dispatch", "handle_torch_function"}
@@ -85,7 +85,7 @@ def functions() -> list[str]:
 
 
 def layers_of(name: str, *, functional: bool) -> list[Layer]:
-    """The variants in the table of this class or function."""
+    """Returns the variants in the table of this class or function."""
     return [layer for layer in (FUNCTIONS if functional else MODULES) if layer.name == name]
 
 

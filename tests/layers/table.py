@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from function_module import FunctionModule
 from operators.values import T
 from torch import nn
 
@@ -36,21 +37,10 @@ class Layer:
     inputs: tuple[T, ...]
 
     def module(self) -> nn.Module:
-        """The module in inference mode, with weights from a fixed seed."""
+        """Returns the module in inference mode, with weights from a fixed seed."""
         torch.manual_seed(0)
         made = self.make()
-        return made.eval() if isinstance(made, nn.Module) else Function(made)
-
-
-class Function(nn.Module):
-    """A module that calls a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
+        return made.eval() if isinstance(made, nn.Module) else FunctionModule(made)
 
 
 class Listed(nn.Module):
@@ -86,7 +76,7 @@ class Doubled(nn.Module):
 
 
 def ready(layer: Any, *inputs: T) -> Any:
-    """The lazy layer after its first call, which creates its weights."""
+    """Returns the lazy layer after its first call, which creates its weights."""
     layer(*(t.tensor() for t in inputs))
     return layer
 

@@ -1,4 +1,4 @@
-"""The minimum cost of a graph over all choices of layout options (ways), by trying all of them.
+"""The minimum cost of a graph over all choices of layout options, by trying all of them.
 
 The code is independent of the solver.
 """
@@ -19,7 +19,7 @@ _BYTES = 4  # of f32, and of i64, which becomes i32 in TOSA
 
 
 def own_cost(name: str, shape: tuple[int, ...], dtype: str, size: int) -> int:
-    """A cost function of the caller, hardly related to bytes: often 0, sometimes large."""
+    """Returns a cost function of the caller, hardly related to bytes: often 0, sometimes large."""
     return (0, 0, 1, 2, 7, size, 1000)[crc32(f"{name}{shape}{dtype}".encode()) % 7]
 
 
@@ -31,7 +31,7 @@ def _in_memory(shape: tuple[int, ...], order: Order) -> Order:
 
 
 def cost_of(graph: _core.Graph, ways: tuple[Way, ...]) -> dict[object, tuple[int, int]]:
-    """The cost of a choice of layout options, by objective: (what is minimised, what decides ties).
+    """Returns the cost of a choice of layout options, by objective: (what is minimised, what decides ties).
 
         bytes       (bytes transposed, number of transposes)
         count       (number of transposes, bytes transposed)
@@ -81,9 +81,9 @@ def _is_view(node: _core.Node) -> bool:
 
 
 def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
-    """For each value: the value whose data it shows, and for each of its axes the axis of that value.
+    """Returns, for each value, the value whose data it shows, and for each axis the axis of that value.
 
-    None for an axis of extent 1 that was added.
+    An axis of extent 1 that was added has None.
     """
     out: dict[str, tuple[str, tuple[int | None, ...]]] = {
         value.name: (value.name, tuple(range(len(value.shape)))) for value in graph.values
@@ -104,7 +104,7 @@ def _views(graph: _core.Graph) -> dict[str, tuple[str, tuple[int | None, ...]]]:
 
 
 def _choices(graph: _core.Graph) -> list[list[Way]]:
-    """The layout options of each node. For views one is enough, since they do not count."""
+    """Returns the layout options of each node. For views one is enough, since they do not count."""
     return [
         ways[:1] if _is_view(node) else ways
         for node, ways in zip(graph.nodes, _core.layout_choices(graph), strict=True)
@@ -112,7 +112,7 @@ def _choices(graph: _core.Graph) -> list[list[Way]]:
 
 
 def number_of_choices(graph: _core.Graph) -> int:
-    """The number of choices: the product of the numbers of layout options."""
+    """Returns the number of choices: the product of the numbers of layout options."""
     count = 1
     for ways in _choices(graph):
         count *= len(ways)
@@ -120,6 +120,6 @@ def number_of_choices(graph: _core.Graph) -> int:
 
 
 def least_costs(graph: _core.Graph) -> dict[object, tuple[int, int]]:
-    """The minimum cost over all choices, for each objective."""
+    """Returns the minimum cost over all choices, for each objective."""
     costs = [cost_of(graph, ways) for ways in product(*_choices(graph))]
     return {objective: min(cost[objective] for cost in costs) for objective in OBJECTIVES}

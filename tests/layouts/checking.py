@@ -80,6 +80,6 @@ def _check_lowered(graph: _core.Graph, seed: int, out: CheckedLayout) -> None:
 
 
 def _laid_out(port: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array with the strides that the graph input declares."""
+    """Returns the array with the strides that the graph input declares."""
     order = port.dim_order
     return np.ascontiguousarray(array.transpose(order)).transpose(np.argsort(order))

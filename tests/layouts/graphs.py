@@ -29,7 +29,7 @@ class _Growing:
         self.nodes = 0
 
     def order(self, rank: int) -> tuple[int, ...] | None:
-        """A random dim order of a graph input or output; None: row-major."""
+        """Returns a random dim order of a graph input or output; None: row-major."""
         if rank < 3 or self.rng.random() < 0.5:
             return None
         if self.rng.random() < 0.7:
@@ -168,7 +168,7 @@ _STEPS: tuple[tuple[Callable[[_Growing, int, tuple[int, ...]], None], int, tuple
 
 
 def random_graph(seed: int) -> _core.Graph:
-    """The random graph of a seed."""
+    """Returns the random graph of a seed."""
     g = _Growing(seed)
     for _ in range(g.rng.choice((1, 2, 3))):
         g.add_input()

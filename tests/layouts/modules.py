@@ -256,7 +256,7 @@ MODULES = tuple(_BUILDERS)
 
 
 def example(name: str) -> Sized:
-    """The module of this name, with weights and inputs from a fixed seed."""
+    """Returns the module of this name, with weights and inputs from a fixed seed."""
     torch.manual_seed(0)
     module, inputs = _BUILDERS[name]()
     return Sized(name, module.eval(), inputs)

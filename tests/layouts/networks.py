@@ -27,7 +27,7 @@ class _Building:
         return self.add("max_pool", x, kernel=one, stride=one, padding=(0, 0), dilation=one)
 
     def gate(self, x: int, *, rows: bool) -> int:
-        """Branches that meet again. Their operators require no particular dim order."""
+        """Adds branches that meet again. Their operators require no particular dim order."""
         a, b = self.add("relu", x), self.add("tanh", x)
         top = self.add("amax", b, axes=(2, 3) if not rows else (1,), keepdim=True)
         return self.add("add", self.add("mul", a, self.add("sigmoid", top)), b)
@@ -45,7 +45,7 @@ class _Building:
 
 
 def network_graph(nodes: int) -> _core.Graph:
-    """A graph of at least `nodes` nodes, and not many more."""
+    """Returns a graph of at least `nodes` nodes, and not many more."""
     g = _Building()
     shape = (2, 6, 4, 5)
     x = g.builder.add_input("x", "f32", shape, "x")

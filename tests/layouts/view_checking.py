@@ -85,13 +85,13 @@ def check_views(seed: int, *, plain: bool = False) -> CheckedViews:
 
 
 def _drawn(port: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Random integers, which f32 represents exactly, with the strides that the graph input declares."""
+    """Returns random integers, which f32 represents exactly, with the declared strides of the input."""
     array = rng.integers(-20, 20, port.shape).astype(np.float32 if port.dtype == "f32" else np.int32)
     return np.ascontiguousarray(array.transpose(port.dim_order)).transpose(np.argsort(port.dim_order))
 
 
 def least_bytes(graph: _core.Graph) -> int | None:
-    """The minimum of the bytes that must be transposed. None if there are too many choices.
+    """Returns the minimum of the bytes that must be transposed, or None if there are too many choices.
 
     Every node other than pools and views may compute in any placement that pools, inputs or outputs require
     somewhere, carried to the node through views and elementwise operators. All combinations are tried. A
@@ -140,7 +140,7 @@ class _Wants:
         return [value for value in node.operands if value is not None and value.kind != "constant"]
 
     def _through(self, node: _core.Node) -> np.ndarray[Any, Any] | None:
-        """For each element of the operand, its index in the result; None if the indices are the same."""
+        """Returns, for each element of the operand, its index in the result; None if all are equal."""
         if node.op != "permute":
             return None
         shape = tuple(node.operands[0].shape)
@@ -197,7 +197,7 @@ class _Wants:
 
 
 def _transposes(made: Placement, wanted: set[Placement]) -> int:
-    """The number of TRANSPOSEs from placement `made` to all of `wanted`.
+    """Returns the number of TRANSPOSEs from placement `made` to all of `wanted`.
 
     One TRANSPOSE is enough between two placements if there is a shape whose axes can be ordered to either of
     them. Otherwise two are needed: via the row-major placement or another placement between.
@@ -219,7 +219,7 @@ def _transposes(made: Placement, wanted: set[Placement]) -> int:
 
 @cache
 def _cuts(placement: Placement) -> frozenset[int]:
-    """The cuts of a placement (placement.h): the strides of its runs, and stride times extent of each."""
+    """Returns the cuts of a placement (placement.h): stride, and stride times extent, of each run."""
     cuts, at = {1, len(placement)}, np.asarray(placement)
     while at.size > 1:
         stride = int(at[1] - at[0])

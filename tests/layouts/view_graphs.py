@@ -146,7 +146,7 @@ def _broadcasts(a: Sequence[int], b: Shape) -> bool:
 
 
 def _regrouped(rng: random.Random, shape: Shape) -> Shape:
-    """A random shape with the same number of elements, of rank 4 half of the time."""
+    """Returns a random shape with the same number of elements, of rank 4 half of the time."""
     left, out = prod(shape), []
     rank = rng.choice((1, 2, 3, 4, 4, 4, 4, 5))
     for _ in range(rank - 1):
@@ -158,7 +158,7 @@ def _regrouped(rng: random.Random, shape: Shape) -> Shape:
 
 
 def random_view_graph(seed: int, *, plain: bool = False) -> _core.Graph:
-    """The graph of a seed."""
+    """Returns the graph of a seed."""
     g = _Growing(seed, plain=plain)
     for _ in range(g.rng.choice((1, 1, 2))):
         g.add_input()

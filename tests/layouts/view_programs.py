@@ -305,7 +305,7 @@ VIEW_PROGRAMS = tuple(_ROWS)
 
 
 def view_program(name: str) -> Sized:
-    """The program of this name, with weights and inputs from a fixed seed."""
+    """Returns the program of this name, with weights and inputs from a fixed seed."""
     torch.manual_seed(0)
     function, shapes, known = _ROWS[name]
     layers = nn.ModuleDict({key: layer for key, layer in known.items() if isinstance(layer, nn.Module)})

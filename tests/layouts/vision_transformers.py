@@ -48,7 +48,7 @@ VISION_TRANSFORMERS: dict[str, Callable[[], tuple[nn.Module, int]]] = {
 
 
 def vision_transformer(name: str) -> Sized:
-    """The network of this name, with a random image of the size that it expects."""
+    """Returns the network of this name, with a random image of the size that it expects."""
     torch.manual_seed(0)
     model, size = VISION_TRANSFORMERS[name]()
     return Sized(name, _Logits(model.eval()).eval(), (torch.randn(1, 3, size, size),))

@@ -60,12 +60,12 @@ class Constants:
 
 
 def violations(found: Constants) -> list[str]:
-    """The conditions that a measurement violates, as texts."""
+    """Returns the conditions that a measurement violates, as texts."""
     return found.wrong
 
 
 def constant_calls(program: Any) -> tuple[list[Node], dict[Node, Any]]:
-    """The calls that depend on no input, in order, and torch's values of these calls and their operands."""
+    """Returns the calls that depend on no input, and torch's values of them and of their operands."""
     signature = program.graph_signature
     stored = {**program.constants, **program.state_dict}
     names = {

@@ -35,7 +35,10 @@ Arrays = list[np.ndarray[Any, Any]]
 def lower_with_executorch(
     exported: torch.export.ExportedProgram, target: str
 ) -> torch.export.ExportedProgram:
-    """The program with the delegates that Arm's partitioner makes. Their `.tosa` files are included."""
+    """Returns the program with the delegates that Arm's partitioner makes.
+
+    Their `.tosa` files are included.
+    """
     from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
     from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
     from executorch.exir import to_edge_transform_and_lower
@@ -47,7 +50,7 @@ def lower_with_executorch(
 
 
 def delegates_of(program: torch.export.ExportedProgram) -> list[bytes]:
-    """The `.tosa` files in the program."""
+    """Returns the `.tosa` files in the program."""
     from executorch.exir.lowered_backend_module import get_lowered_submodules
 
     return [module.processed_bytes for _, module, _ in get_lowered_submodules(program.graph_module)]
@@ -111,7 +114,7 @@ def run_file_on_reference_model(file: bytes, args: Sequence[torch.Tensor]) -> Ar
 
 
 def operators_of(file: bytes) -> int:
-    """The number of operators of a `.tosa` file, without CONST and CONST_SHAPE."""
+    """Returns the number of operators of a `.tosa` file, without CONST and CONST_SHAPE."""
     from tosa.Op import Op
 
     ops = [block.Operators(i).Op() for block in _blocks(file) for i in range(block.OperatorsLength())]
@@ -119,7 +122,7 @@ def operators_of(file: bytes) -> int:
 
 
 def transposes_of(file: bytes) -> list[tuple[int, int]]:
-    """For each TRANSPOSE of a `.tosa` file: the number of elements, and the bits of one element."""
+    """Returns, for each TRANSPOSE of a `.tosa` file: the number of elements, and the bits of one element."""
     from tosa.DType import DType
     from tosa.Op import Op
 

@@ -186,7 +186,7 @@ def measure_integers(
 
 
 def leaves_out(arm: Arm, ours: Quantized) -> bool:
-    """Whether Arm's file lacks a part of the network.
+    """Returns whether Arm's file lacks a part of the network.
 
     This is assumed if it is much further from the q/dq graph than ours, for example because it lacks the
     bound of a ReLU whose zero point is not the smallest integer. Its number of operators is then not
@@ -196,7 +196,7 @@ def leaves_out(arm: Arm, ours: Quantized) -> bool:
 
 
 def violations(m: Quantized, arm: Arm | None = None) -> list[str]:
-    """The conditions that a measurement violates, as texts."""
+    """Returns the conditions that a measurement violates, as texts."""
     if m.not_converted:
         return []
     found = [f"{engine}: {count} elements differ" for engine, count in m.differing.items() if count]
@@ -271,7 +271,7 @@ def _left(program: Any) -> tuple[str, ...]:
 
 
 def _samples(network: Network, count: int) -> list[Sample]:
-    """Samples that the quantizer has not seen, and two beyond the range of those that it has seen.
+    """Returns samples that the quantizer has not seen, and two beyond the range of those that it has seen.
 
     The last two are constant: 10 % of the range below its smallest value, and as much above its largest (for
     token numbers: the smallest and largest themselves).
@@ -287,7 +287,7 @@ def _samples(network: Network, count: int) -> list[Sample]:
 
 
 def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
-    """The signal-to-noise ratio in dB, over all samples together."""
+    """Returns the signal-to-noise ratio in dB, over all samples together."""
     signal = np.concatenate([np.asarray(array, np.float64).ravel() for array in expected])
     noise = np.concatenate([np.asarray(array, np.float64).ravel() for array in found]) - signal
     power = float(np.sum(noise**2))
@@ -295,7 +295,7 @@ def signal_to_noise(expected: Sequence[Array], found: Sequence[Array]) -> float:
 
 
 def laid_out(ports: Sequence[Any], sample: Sample) -> Sample:
-    """The sample with the strides with which the graph inputs were traced.
+    """Returns the sample with the strides with which the graph inputs were traced.
 
     The Cortex-M quantizer traces channels-last inputs.
     """
@@ -340,7 +340,7 @@ def _engines(lowered: Any, samples: Sequence[Sample]) -> _Found:
 
 
 def _count(found: Array, base: Array) -> int:
-    """The number of elements that differ; all elements (at least 1) if dtype or shape differ."""
+    """Returns the number of elements that differ; all elements (at least 1) if dtype or shape differ."""
     if (found.dtype, found.shape) != (base.dtype, base.shape):
         return max(1, base.size)
     return int(np.count_nonzero(found != base))

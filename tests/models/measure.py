@@ -50,7 +50,7 @@ class Error:
 
     @classmethod
     def of(cls, truth: Sequence[Array], found: Sequence[Array]) -> Error:
-        """The error over all samples together. It is infinite if some element is not finite."""
+        """Returns the error over all samples together. It is infinite if some element is not finite."""
         exact = np.concatenate([t.ravel() for t in truth])
         off = np.concatenate([np.asarray(f, np.float64).ravel() for f in found]) - exact
         if not np.isfinite(off).all():
@@ -161,7 +161,7 @@ def _measure(network: Network) -> Measurement:
 
 
 def violations(m: Measurement) -> list[str]:
-    """The conditions that a measurement violates, as texts."""
+    """Returns the conditions that a measurement violates, as texts."""
     found = [f"opaque node '{name}'" for name in m.opaque]
     found += [f"left over in the TOSA graph: {what}" for what in m.leftovers]
     found += [f"text of stage {stage} changes when parsed and printed" for stage in m.text_changes]
@@ -200,14 +200,14 @@ class _Reference:
 
 
 def _samples(network: Network) -> list[tuple[torch.Tensor, ...]]:
-    """Samples whose outputs together have at least _LEAST_NUMBERS elements."""
+    """Returns samples whose outputs together have at least _LEAST_NUMBERS elements."""
     with torch.no_grad():
         numbers = network.module(*network.sample()).numel()
     return [network.sample(i) for i in range(max(_LEAST_SAMPLES, math.ceil(_LEAST_NUMBERS / numbers)))]
 
 
 def _eager(network: Network, samples: Sequence[tuple[torch.Tensor, ...]]) -> list[Array]:
-    """The outputs of torch in float32."""
+    """Returns the outputs of torch in float32."""
     with torch.no_grad():
         return [network.module(*sample).numpy() for sample in samples]
 

@@ -45,7 +45,7 @@ def over_floats(node: Any) -> bool:
 
 
 def part_of(graph: _core.Graph, wanted: Callable[[Any], bool]) -> Part | None:
-    """The operators for which `wanted` returns true, as a graph. None if there are none.
+    """Returns the operators for which `wanted` returns true, as a graph, or None if there are none.
 
     The graph must be at stage tosa, without regions, and every wanted operator must have one result.
     """

@@ -64,7 +64,7 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
 
 
 def laid_out_as_converted(sample: tuple[torch.Tensor, ...], quantizer: str) -> tuple[torch.Tensor, ...]:
-    """The sample with the strides with which `converted` exports a program."""
+    """Returns the sample with the strides with which `converted` exports a program."""
     return tuple(map(_channels_last, sample)) if quantizer == "cortex-m" else sample
 
 

@@ -29,7 +29,10 @@ __all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "parser_of", "recorde
 
 @cache
 def fingerprint(folder: Path) -> str:
-    """A hash of everything that results depend on. `folder` has the Python sources that measure them."""
+    """Returns a hash of everything that results depend on.
+
+    `folder` has the Python sources that measure them.
+    """
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
     sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
@@ -38,7 +41,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
-    """The stored result of this name. None if there is none, or if it was made by other sources."""
+    """Returns the stored result of this name; None if there is none, or if other sources made it."""
     path = folder / f"{name}.json"
     if not path.exists():
         return None
@@ -58,7 +61,7 @@ def keep(folder: Path, name: str, result: Any, sources: Path = Path(__file__).pa
 
 
 def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
-    """The result of this name as a dict. It is measured and stored if there is none yet.
+    """Returns the result of this name as a dict. It is measured and stored if there is none yet.
 
     `measure` returns a dataclass.
     """
@@ -67,7 +70,7 @@ def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, A
 
 
 def parser_of(doc: str | None, results: Path) -> argparse.ArgumentParser:
-    """The command line of a script that stores its results: its shard, and the folder of the results."""
+    """Returns the parser of a script that stores its results: its shard, and the folder of the results."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shard", type=resolve_shard, default=(1, 1), metavar="I/N")
     parser.add_argument("--results", type=Path, default=results)
@@ -90,12 +93,12 @@ def resolve_shard(text: str) -> tuple[int, int]:
 
 
 def in_shard(names: Sequence[str], shard: tuple[int, int]) -> list[str]:
-    """The names of the shard i/n: every n-th name, beginning with the i-th."""
+    """Returns the names of the shard i/n: every n-th name, beginning with the i-th."""
     return list(names[shard[0] - 1 :: shard[1]])
 
 
 def cpu_name() -> str:
-    """The CPU model of this machine, and the number of CPUs."""
+    """Returns the CPU model of this machine, and the number of CPUs."""
     import platform
 
     model = platform.processor() or platform.machine()

@@ -27,13 +27,22 @@ _TRANSPOSE = re.compile(r": \w+\[([\d,]+)\]\S* = tosa\.transpose\([^)]*\) \{perm
 
 
 def tampered(lowered: tosaic.Lowered, kind: str, seed: int) -> tosaic.Lowered | None:
-    """The program with one mistake of this kind (`KINDS`). None if the kind does not apply to it."""
+    """Returns the program with one mistake of this kind (`KINDS`); None if the kind does not apply."""
     spoil = {"weight": _with_weight, "zero point": _with_zero_point, "order": _with_order}[kind]
     graph = spoil(lowered.graph, random.Random(f"{kind} {seed}"))
     if graph is None:
         return None
     wrong = copy.copy(lowered)
-    for name in ("session", "inputs", "outputs", "states", "io", "layout", "_given_back", "_place_of_input"):
+    for name in (
+        "session",
+        "inputs",
+        "outputs",
+        "states",
+        "io",
+        "layout",
+        "_output_indices",
+        "_place_of_input",
+    ):
         wrong.__dict__.pop(name, None)
     wrong._graph = graph
     wrong._stages = {**lowered._stages, "tosa": graph}
@@ -41,7 +50,7 @@ def tampered(lowered: tosaic.Lowered, kind: str, seed: int) -> tosaic.Lowered | 
 
 
 def _parse(text: str, graph: _core.Graph, wrong: dict[int, _core.Constant] | None = None) -> _core.Graph:
-    """The graph of a text with the constants of `graph`; `wrong` replaces some, by address of their data."""
+    """Parses a text with the constants of `graph`; `wrong` replaces some, by address of their data."""
     constants = dict(constants_in_text_order(graph))
 
     def find(key: Any, _: _core.Constant) -> _core.Constant:

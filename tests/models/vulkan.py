@@ -22,7 +22,7 @@ _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
 
 def tool(name: str) -> str:
-    """The path of a command that an installed wheel put beside this Python interpreter.
+    """Returns the path of a command that an installed wheel put beside this Python interpreter.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The environment variables with which Vulkan finds the emulation layers.
+    """Returns the environment variables with which Vulkan finds the emulation layers.
 
     The Graph layer must be found before the Tensor layer. So each manifest is in a folder of its own, and the
     folders are listed in that order.

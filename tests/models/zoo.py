@@ -64,11 +64,11 @@ class Network:
     sampler: Sampler
 
     def sample(self, index: int = 0) -> tuple[torch.Tensor, ...]:
-        """The arguments of one call, with batch size 1. Each index has different ones."""
+        """Returns the arguments of one call, with batch size 1. Each index has different ones."""
         return (self.sampler(torch.Generator().manual_seed(1000 + index), 1),)
 
     def export(self) -> torch.export.ExportedProgram:
-        """The exported program of the network (non-strict export)."""
+        """Returns the exported program of the network (non-strict export)."""
         with quiet():
             return torch.export.export(self.module, self.sample(), strict=False)
 
@@ -79,7 +79,7 @@ class Network:
 
 
 def build(name: str) -> Network:
-    """The network of this name, which is in `NETWORKS` or `SMALL`."""
+    """Returns the network of this name, which is in `NETWORKS` or `SMALL`."""
     small = name.endswith("_small")
     make, sampler = _MAKERS[name.removesuffix("_small")](small)
     with torch.random.fork_rng(devices=()), one_thread(), quiet():
@@ -170,7 +170,7 @@ def _draw(owner: nn.Module, name: str, parameter: torch.Tensor) -> None:
 
 
 def _fan_in(owner: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> float:
-    """The number of products in the sum of one output element."""
+    """Returns the number of products in the sum of one output element."""
     if isinstance(owner, nn.ConvTranspose2d):
         return owner.in_channels // owner.groups * math.prod(owner.kernel_size) / math.prod(owner.stride)
     return owner.weight[0].numel()
@@ -200,7 +200,7 @@ def warm_up(module: nn.Module, sampler: Sampler) -> None:
 
 
 def pictures(size: int | tuple[int, int], channels: int = 3) -> Sampler:
-    """Random pictures: large blobs, different ones in each picture, plus noise."""
+    """Returns random pictures: large blobs, different ones in each picture, plus noise."""
     height, width = (size, size) if isinstance(size, int) else size
 
     def draw(generator: torch.Generator, count: int) -> torch.Tensor:
@@ -216,7 +216,7 @@ def pictures(size: int | tuple[int, int], channels: int = 3) -> Sampler:
 
 
 def tokens(vocabulary: int, length: int) -> Sampler:
-    """Random sequences of token numbers."""
+    """Returns random sequences of token numbers."""
 
     def draw(generator: torch.Generator, count: int) -> torch.Tensor:
         return torch.randint(0, vocabulary, (count, length), generator=generator)

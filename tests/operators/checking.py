@@ -67,7 +67,7 @@ from tosaic.reference_model import run_reference_model
 from operators.names import overload
 from operators.values import FLOATS, TORCH, Case, T, call, tensors_of
 
-__all__ = ["Outcome", "Row", "check"]
+__all__ = ["Outcome", "Row", "add_rows", "check"]
 
 REFUSALS = (tosaic.UnsupportedOp, tosaic.SpecViolation)
 _ABSOLUTE = frozenset({"tosa.erf", "tosa.log", "tosa.sigmoid", "tosa.tanh"})
@@ -113,8 +113,13 @@ class Row:
     refused: str = ""
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The function that is called: `call`, or the overload of this name."""
+        """Returns the function that is called: `call`, or the overload of this name."""
         return overload(name) if self.call is None else self.call
+
+
+def add_rows(table: dict[str, Row], names: str, arguments: Any, **options: Any) -> None:
+    """Adds equal rows for several overloads, whose names are separated by spaces."""
+    table.update({name: Row(arguments, **options) for name in names.split()})
 
 
 @dataclass
@@ -183,7 +188,10 @@ def _eager(case: Case, row: Row) -> list[torch.Tensor]:
 
 
 def _refused_by_torch(case: Case, row: Row) -> str:
-    """Why torch does not run the call; empty if it does. Hostile calls with huge results are not run."""
+    """Returns why torch does not run the call; empty if it does.
+
+    Hostile calls with huge results are not run.
+    """
     try:
         if case.hostile and _size_of_results(case, row) > _LARGEST_RESULT:
             return "the result would be too large to try"
@@ -382,7 +390,7 @@ class _Expected:
         lowered: bool = False,
         behind: Set[str] = frozenset(),
     ) -> str:
-        """Empty if result i is right; otherwise the first wrong element, as text.
+        """Returns an empty text if result i is right; otherwise the first wrong element, as text.
 
         With `instead_of` (our result), the result of the reference model is compared with it instead of
         torch's. `behind` has the TOSA operators that the reference model ran.
@@ -452,7 +460,7 @@ class _Expected:
         return size
 
     def _effect(self, i: int, size: Any) -> Any:
-        """The largest change of the float64 result if operands change by one unit of float32 (2^-23)."""
+        """Returns the largest change of the float64 result if operands change by 2^-23, a unit of float32."""
         noisy = self._remember("noise", self._noise)
         if noisy is None:
             return np.zeros(size.shape)
@@ -478,7 +486,9 @@ class _Expected:
     def _run_in_float64(
         self, change: Callable[[torch.Tensor, int], torch.Tensor] | None = None, factor: float = 1
     ) -> Any:
-        """The results of the call in float64. None if torch does not have it, or not with these shapes.
+        """Returns the results of the call in float64.
+
+        The result is None if torch does not have the call in float64, or not with these shapes.
 
         `change` is applied to each float operand (with its position), and fractions among the arguments are
         multiplied by `factor`.
@@ -513,7 +523,7 @@ def _scaled(args: tuple[Any, ...], factor: float) -> tuple[Any, ...]:
 
 
 def _wide_options(tree: Any) -> Any:
-    """The options with every float dtype among them replaced by float64."""
+    """Returns the options with every float dtype among them replaced by float64."""
     from torch.utils import _pytree as pytree
 
     return pytree.tree_map_only(
@@ -602,7 +612,7 @@ def _reason_of(error: Exception) -> str:
 
 
 def _reason(text: str) -> str:
-    """The text without the names and numbers of one case, so that equal reasons can be counted."""
+    """Returns the text without the names and numbers of one case, so that equal reasons can be counted."""
     text = re.sub(r"'[A-Za-z_]\w*'", "'…'", text)
     text = re.sub(r"\[[\d, -]*\]|\([\d, -]*\)|torch\.Size\(\S*\)", "[…]", text)
     return re.sub(r"-?\b\d+(\.\d+)?(e[+-]?\d+)?\b", "n", text)[:160]

@@ -40,7 +40,7 @@ _SIDES = (1, 2, 3, 4, 5, 7, 1, 2, 3, 8, 17)
 
 @st.composite
 def shape(draw: Draw, low: int = 0, high: int = 6, *, empty: bool = True, least: int = 1) -> tuple[int, ...]:
-    """A shape of `low` to `high` axes. With `empty`, one shape of sixteen has an empty axis."""
+    """Draws a shape of `low` to `high` axes. With `empty`, one shape of sixteen has an empty axis."""
     rank = draw(st.integers(low, high))
     found: list[int] = []
     for _ in range(rank):
@@ -61,7 +61,7 @@ def tensor(
     *,
     const: bool | None = False,
 ) -> T:
-    """A tensor of the shape `of`, which may be a strategy. `const=None`: a buffer or an input."""
+    """Draws a tensor of the shape `of`, which may be a strategy. `const=None`: a buffer or an input."""
     sides = of if isinstance(of, tuple) else draw(of)
     constant = draw(st.booleans()) if const is None else const
     return T(
@@ -74,26 +74,26 @@ def tensor(
 
 
 def indices(of: tuple[int, ...], size: int, seed: int, *, dtype: str = "i64", negative: bool = False) -> T:
-    """An integer tensor of shape `of` with positions on an axis of this size."""
+    """Draws an integer tensor of shape `of` with positions on an axis of this size."""
     return T(of, dtype, "range", seed, low=-size if negative else 0, high=max(size, 1))
 
 
 @st.composite
 def narrowed(draw: Draw, of: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to this one."""
+    """Draws a shape that broadcasts to this one."""
     kept = of[draw(st.integers(0, len(of))) :] if draw(st.booleans()) else of
     return tuple(1 if draw(st.integers(0, 4)) == 4 else side for side in kept)
 
 
 @st.composite
 def axis(draw: Draw, rank: int) -> int:
-    """An axis of a tensor of this rank; may be negative (counted from the end)."""
+    """Draws an axis of a tensor of this rank; may be negative (counted from the end)."""
     return draw(st.integers(-max(rank, 1), max(rank, 1) - 1))
 
 
 @st.composite
 def axis_list(draw: Draw, rank: int, *, least: int = 0) -> list[int]:
-    """A list of distinct axes of a tensor of this rank; some may be negative."""
+    """Draws a list of distinct axes of a tensor of this rank; some may be negative."""
     chosen = draw(
         st.lists(st.integers(0, rank - 1), unique=True, min_size=min(least, rank)) if rank else st.just([])
     )
@@ -101,19 +101,19 @@ def axis_list(draw: Draw, rank: int, *, least: int = 0) -> list[int]:
 
 
 def number(*floats: float) -> SearchStrategy[Any]:
-    """A Python number: a small integer or fraction, or one of `floats`."""
+    """Draws a Python number: a small integer or fraction, or one of `floats`."""
     plain = (2, 0.5, -1.5, 3, 1, -2, 0.1)
     return st.sampled_from((*plain, *floats))
 
 
 def maybe(strategy: SearchStrategy[Any]) -> SearchStrategy[Any]:
-    """None, or a value of the strategy."""
+    """Draws None, or a value of the strategy."""
     return st.one_of(st.none(), strategy)
 
 
 @st.composite
 def spread(draw: Draw, n: int, low: int, high: int) -> list[int]:
-    """A list of one number for each of `n` spatial axes."""
+    """Draws a list of one number for each of `n` spatial axes."""
     return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
 
 
@@ -121,7 +121,7 @@ def spread(draw: Draw, n: int, low: int, high: int) -> list[int]:
 def arguments(
     draw: Draw, args: Sequence[SearchStrategy[Any]], kwargs: dict[str, SearchStrategy[Any]] | None = None
 ) -> Any:
-    """Arguments that are drawn independently. Each keyword argument is omitted half of the time."""
+    """Draws arguments independently of each other. Each keyword argument is omitted half of the time."""
     found = {k: draw(v) for k, v in (kwargs or {}).items() if draw(st.booleans())}
     return tuple(draw(a) for a in args), found
 
@@ -133,7 +133,7 @@ def unary(
     kwargs: dict[str, SearchStrategy[Any]] | None = None,
     ranks: tuple[int, int] = (0, 6),
 ) -> SearchStrategy[Any]:
-    """The arguments of an operator on one tensor of any shape: the tensor, then `args` and `kwargs`."""
+    """Draws the arguments of an operator on one tensor of any shape: the tensor, then `args` and `kwargs`."""
     return arguments([tensor(shape(*ranks), dtypes, kinds), *args], kwargs)
 
 
@@ -149,7 +149,7 @@ def elementwise(
     then: Sequence[SearchStrategy[Any]] = (),
     first: Sequence[str] | None = None,
 ) -> Any:
-    """The arguments of an operator on `count` tensors that broadcast, followed by `then`.
+    """Draws the arguments of an operator on `count` tensors that broadcast, followed by `then`.
 
     They have one dtype or, if `mixed`, sometimes several. `first` has the dtypes of the first tensor, if they
     differ from `dtypes`.

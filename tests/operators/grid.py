@@ -23,11 +23,11 @@ class Grid:
     storage: torch.dtype = torch.int8
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
-        """The integers of torch's quantize operator."""
+        """Returns the integers of torch's quantize operator."""
         return Q.quantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
 
     def dequantize(self, x: torch.Tensor) -> torch.Tensor:
-        """The floats that the integers represent."""
+        """Returns the floats that the integers represent."""
         return Q.dequantize_per_tensor(x, self.scale, self.zero, self.low, self.high, self.storage)
 
     def around(self, x: torch.Tensor) -> torch.Tensor:

@@ -95,7 +95,10 @@ class _Style:
     inputs: float | None = None
 
     def grid(self, low: float, high: float) -> Grid | None:
-        """The parameters that an observer would choose for this range. None if the scale is out of bounds."""
+        """Returns the parameters that an observer would choose for this range.
+
+        The result is None if the scale is out of bounds.
+        """
         low, high = min(low, 0.0), max(high, 0.0)
         if not np.isfinite(low) or not np.isfinite(high):
             return None
@@ -171,7 +174,7 @@ class _Between(torch.nn.Module):
 
 
 def _leaves(case: Case, style: _Style) -> list[Any] | str:
-    """(kind, tensor, grid) for each tensor of the case, or the reason why the case is skipped.
+    """Returns (kind, tensor, grid) for each tensor of the case, or the reason why the case is skipped.
 
     The kind is "input" or "buffer"; the grid is None for tensors that are not quantized.
     """
@@ -268,7 +271,7 @@ def _check(case: Case, bits: int, out: IntegerOutcome) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first problem. Foreign operators, whose names are targets with dots, count as one."""
+    """Returns the first problem. Foreign operators, whose names are targets with dots, count as one."""
     problems = getattr(error, "problems", ())
     return re.sub(
         r"^'\w+\.[\w.]+' computes",
@@ -322,7 +325,7 @@ def _distance(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> np.n
 
 
 def _int16_units(program: Any) -> int:
-    """The largest `int16` bound in the operator table among the program's operators."""
+    """Returns the largest `int16` bound in the operator table among the program's operators."""
     between = [n.op for n in tosaic.from_exported(program).graph.nodes if n.op not in _BOUNDARIES]
     units = [_INT16_UNITS[op] for op in between]
     missing = [op for op, bound in zip(between, units, strict=True) if bound is None]
@@ -332,7 +335,7 @@ def _int16_units(program: Any) -> int:
 
 
 def _most(out: IntegerOutcome, units: int, grid: Grid | None) -> int:
-    """The allowed distance, in units of the result; 0 for results that are not quantized.
+    """Returns the allowed distance, in units of the result; 0 for results that are not quantized.
 
     A fake_quantize in the call may be off by one unit of its own scale, which may be several units of the
     result.
@@ -346,7 +349,7 @@ def _most(out: IntegerOutcome, units: int, grid: Grid | None) -> int:
 
 
 def _run_in_double(module: _Between, inputs: Sequence[torch.Tensor]) -> list[np.ndarray[Any, Any]] | None:
-    """The results in f64. None if torch does not have the call in f64."""
+    """Returns the results in f64, or None if torch does not have the call in f64."""
     try:
         with torch.no_grad():
             return [r.numpy() for r in module(*inputs)]

@@ -73,7 +73,7 @@ _CALLABLES = {
 
 @cache
 def overloads() -> dict[str, str]:
-    """Every overload to cover, with its section. The suffix ``.default`` is omitted from names."""
+    """Returns every overload to cover, with its section. The suffix ``.default`` is omitted from names."""
     found: dict[str, str] = {}
     for section, names in SECTIONS.items():
         for name in names.split():
@@ -82,12 +82,12 @@ def overloads() -> dict[str, str]:
 
 
 def section_of(name: str) -> str:
-    """The section of an overload."""
+    """Returns the section of an overload."""
     return overloads()[name]
 
 
 def overload(name: str) -> Overload:
-    """torch's operator of this name."""
+    """Returns torch's operator of this name."""
     if name in _CALLABLES:
         return _CALLABLES[name]
     space, _, rest = name.rpartition("::")
@@ -115,10 +115,10 @@ def _register_dim_order_ops() -> None:
 
 
 def is_tensor_function(function: Overload) -> bool:
-    """Whether an overload is to be covered.
+    """Returns whether an overload is to be covered.
 
-    False for overloads that write to an operand, for those without tensors, and for those that only
-    TorchScript has (of scalars, strings, lists).
+    The result is False for overloads that write to an operand, for those without tensors, and for those that
+    only TorchScript has (of scalars, strings, lists).
     """
     schema = function._schema
     types = [argument.type for argument in schema.arguments]

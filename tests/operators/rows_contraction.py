@@ -20,7 +20,7 @@ ROWS: dict[str, Row] = {}
 
 @st.composite
 def convolution(draw: Draw, n: int, *, form: str, transposed: bool | None = False) -> Any:
-    """A matching input, weight and bias, and the attributes in the order of `form`.
+    """Draws a matching input, weight and bias, and the attributes in the order of `form`.
 
     `transposed=None`: transposed or not, at random.
     """
@@ -63,7 +63,7 @@ def convolution(draw: Draw, n: int, *, form: str, transposed: bool | None = Fals
 
 @st.composite
 def canonical(draw: Draw, form: str) -> Any:
-    """aten.convolution and its older forms, one to three spatial axes."""
+    """Draws arguments of aten.convolution and its older forms, with one to three spatial axes."""
     args, _ = draw(convolution(draw(st.sampled_from([2, 1, 3])), form=form, transposed=None))
     return (args if form != "convolution" else args[:9]), {}
 
@@ -80,7 +80,7 @@ ROWS["_convolution.deprecated"] = Row(canonical("deprecated"), scale="terms")
 
 @st.composite
 def matrices(draw: Draw, *, batch: bool = False, dtypes: Any = (*FLOAT, "i32", "i64")) -> Any:
-    """Two matrices, or two batches of matrices, that can be multiplied."""
+    """Draws two matrices, or two batches of matrices, that can be multiplied."""
     m, k, n = (draw(st.sampled_from([1, 2, 3, 5, 8, 17, 0])) for _ in range(3))
     front = (draw(st.integers(1, 3)),) if batch else ()
     dtype = draw(st.sampled_from(dtypes))
@@ -154,7 +154,10 @@ EQUATIONS = (
 
 @st.composite
 def einsum(draw: Draw) -> Any:
-    """Operands for a random equation. Every letter has a random size, and the ellipsis a random shape."""
+    """Draws operands for a random equation.
+
+    Every letter has a random size, and the ellipsis a random shape.
+    """
     equation = draw(st.sampled_from(EQUATIONS))
     sizes = {letter: draw(st.integers(1, 4)) for letter in sorted(set(equation)) if letter.isalpha()}
     batch = draw(shape(0, 2, empty=False))

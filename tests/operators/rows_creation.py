@@ -59,7 +59,7 @@ ROWS["linspace.Scalar_Tensor"] = Row(arguments([number(0), SCALAR, st.integers(0
 
 @st.composite
 def classes(draw: Draw) -> Any:
-    """An index and the number of classes. One time in eight the latter is -1, which depends on data."""
+    """Draws an index and the number of classes. One time in eight the latter is -1, which depends on data."""
     count = draw(st.integers(1, 6))
     index = T(draw(shape(0, 4)), "i64", "range", draw(st.integers(0, 3)), low=0, high=count)
     return (index, -1 if draw(st.integers(0, 7)) == 7 else count), {}
@@ -73,7 +73,7 @@ ROWS["dropout"] = Row(arguments([tensor(shape(), FLOAT), st.sampled_from([0.5, 0
 
 
 def _then(name: str) -> Callable[..., Any]:
-    """A function that makes the call, which has no result, and returns the negated operand."""
+    """Returns a function that makes the call, which has no result, and returns the negated operand."""
 
     def run(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         condition = torch.ops.aten.any.default(torch.ops.aten.eq.Tensor(x, x))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
-from operators.checking import Row
+from operators.checking import Row, add_rows
 from operators.draw import (
     ANY,
     FLOAT,
@@ -30,9 +31,7 @@ HALF_OF_FUNCTION = ("normal", "unit", "positive", "integers", "ties", "special")
 ROWS: dict[str, Row] = {}
 
 
-def rows(names: str, arguments_: Any, **options: Any) -> None:
-    ROWS.update({name: Row(arguments_, **options) for name in names.split()})
-
+rows = partial(add_rows, ROWS)
 
 # ---- one operand ----
 
@@ -65,12 +64,10 @@ rows("clamp_min.Tensor clamp_max.Tensor", elementwise(2, NUMBER))
 
 # ---- two operands ----
 
-ALPHA = {"alpha": st.sampled_from([1, 2, -3])}
-
 
 @st.composite
 def with_alpha(draw: Draw, scalar: bool) -> Any:
-    """The operands (two tensors, or a tensor and a scalar) and alpha, a fraction only if all are floats."""
+    """Draws two tensors, or a tensor and a scalar, and alpha, which is a fraction only if all are floats."""
     args, _ = draw(elementwise(1 if scalar else 2, ANY))
     floats = all(a.dtype in FLOAT for a in args)
     alpha = draw(st.sampled_from([1, 2, -3, 0.5] if floats else [1, 2, -3]))
@@ -91,7 +88,7 @@ MODE = {"rounding_mode": st.sampled_from([None, "trunc", "floor"])}
 
 
 def moderate(shapes: Any) -> Any:
-    """Float tensors. Those of float64 have moderate values only.
+    """Draws float tensors. Those of float64 have moderate values only.
 
     For larger ones, torch's vectorised fmod returns NaN where its scalar fmod does not.
     """
@@ -101,7 +98,7 @@ def moderate(shapes: Any) -> Any:
 
 @st.composite
 def rounded_division(draw: Draw, scalar: bool) -> Any:
-    """The operands and the rounding mode of a division.
+    """Draws the operands and the rounding mode of a division.
 
     Integer divisors are positive, since torch raises an error for a division by zero. Tiny operands are
     excluded, since a quotient that underflows may be rounded up or down.
@@ -119,7 +116,7 @@ def rounded_division(draw: Draw, scalar: bool) -> Any:
 
 @st.composite
 def quotient(draw: Draw, scalar: bool) -> Any:
-    """The operands of floor_divide, remainder and fmod."""
+    """Draws the operands of floor_divide, remainder and fmod."""
     args, _ = draw(rounded_division(scalar))
     return args, {}
 
@@ -146,7 +143,7 @@ ROWS["remainder.Scalar_Tensor"] = Row(
 
 @st.composite
 def powers(draw: Draw, tensors: bool) -> Any:
-    """A base and an exponent. Integer exponents are not negative, since torch refuses negative ones."""
+    """Draws a base and an exponent. Integer exponents are not negative, since torch refuses negative ones."""
     if draw(st.integers(0, 3)) == 3:
         base = draw(tensor(shape(), INTEGER, ("normal", "positive")))
         exponent = (
@@ -177,7 +174,7 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 @st.composite
 def shifted(draw: Draw, which: str) -> Any:
-    """A value and a shift count from 0 to 8, each a tensor or a number."""
+    """Draws a value and a shift count from 0 to 8, each a tensor or a number."""
     counts = draw(st.integers(0, 7))
     if which == "left":
         return (draw(st.integers(0, 100)), draw(tensor(shape(), INTEGER, ("positive",)))), {}
@@ -200,7 +197,7 @@ for _name in ("__lshift__", "__rshift__"):
 
 @st.composite
 def choices(draw: Draw, left: bool, right: bool) -> Any:
-    """A condition and two operands, tensors or numbers."""
+    """Draws a condition and two operands, tensors or numbers."""
     args, _ = draw(elementwise(1 + left + right, ANY, first=("bool",)))
     rest = iter(args[1:])
     a = next(rest) if left else draw(number())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from tosaic.dim_order import channels_last
 
-from operators.checking import Row
+from operators.checking import Row, add_rows
 from operators.draw import ANY, FLOAT, arguments, axis, axis_list, indices, maybe, narrowed, shape, tensor
 from operators.values import T
 
@@ -24,16 +25,14 @@ def some(low: int = 0, high: int = 6, dtypes: Any = ANY, *, empty: bool = True, 
     return tensor(shape(low, high, empty=empty, least=least), dtypes, KINDS)
 
 
-def rows(names: str, arguments_: Any, **options: Any) -> None:
-    ROWS.update({name: Row(arguments_, **options) for name in names.split()})
-
+rows = partial(add_rows, ROWS)
 
 # ---- shapes ----
 
 
 @st.composite
 def regrouped(draw: Draw, of: tuple[int, ...]) -> list[int]:
-    """A shape with as many elements as `of`. One extent may be -1, which torch computes."""
+    """Draws a shape with as many elements as `of`. One extent may be -1, which torch computes."""
     count = math.prod(of)
     if count == 0:
         return list(of)
@@ -107,7 +106,7 @@ ROWS["unflatten.int"] = Row(unflattened())
 
 @st.composite
 def along(draw: Draw, *more: Any, low: int = 0, high: int = 6) -> Any:
-    """A tensor, one of its axes, and `more` arguments."""
+    """Draws a tensor, one of its axes, and `more` arguments."""
     x = draw(some(low, high))
     return (x, draw(axis(len(x.shape))), *(draw(m) for m in more)), {}
 
@@ -204,7 +203,7 @@ CPU = torch.device("cpu")
 
 @st.composite
 def in_an_order(draw: Draw, formats: Any) -> Any:
-    """A tensor and a memory format. channels_last needs a tensor of rank 4."""
+    """Draws a tensor and a memory format. channels_last needs a tensor of rank 4."""
     memory_format = draw(formats)
     x = draw(some(4, 4) if memory_format is torch.channels_last else some())
     return (replace(x, order="last" if draw(st.booleans()) else ""),), {"memory_format": memory_format}
@@ -216,7 +215,7 @@ ROWS["clone"] = Row(in_an_order(FORMATS))
 
 @st.composite
 def converted(draw: Draw, form: str) -> Any:
-    """A tensor and a dtype to cast to.
+    """Draws a tensor and a dtype to cast to.
 
     Only floats that the integer dtype can represent are cast to it. For others the result is undefined in
     C++, and so in torch.
@@ -268,7 +267,10 @@ ROWS["dim_order_ops::_to_dim_order_copy"] = Row(in_dim_order(cast=True))
 
 @st.composite
 def joined(draw: Draw, *, same: bool) -> Any:
-    """Tensors of equal shape (`same`, for stack), or equal except for one axis (cat). Dtypes may differ."""
+    """Draws tensors of equal shape (`same`, for stack), or equal except for one axis (cat).
+
+    Dtypes may differ.
+    """
     first = draw(some(0 if same else 1, 5))
     rank = len(first.shape)
     dim = draw(st.integers(-rank - 1, rank)) if same else draw(axis(rank))
@@ -312,7 +314,7 @@ ROWS["unbind.int"] = Row(unbound())
 
 @st.composite
 def part(draw: Draw, form: str) -> Any:
-    """The arguments of select, slice and narrow, and of the forms that write a part back (scatter)."""
+    """Draws the arguments of select, slice and narrow, and of the forms that write a part back (scatter)."""
     x = draw(some(1, 5, empty=False))
     dim = draw(axis(len(x.shape)))
     side = x.shape[dim]
@@ -358,7 +360,7 @@ ROWS["roll"] = Row(rolled())
 
 @st.composite
 def padded(draw: Draw, mode: str, *, n: int = 0, named: bool = False) -> Any:
-    """A pad of the last `n` axes of a tensor of rank n + 1 or n + 2.
+    """Draws a pad of the last `n` axes of a tensor of rank n + 1 or n + 2.
 
     The mode ``constant`` has any rank and number of axes, and negative widths, which crop.
     """
@@ -393,7 +395,7 @@ ROWS["_pad_circular"] = Row(padded("circular"))
 
 @st.composite
 def gathered(draw: Draw, form: str) -> Any:
-    """The arguments of gather and of the scatters.
+    """Draws the arguments of gather and of the scatters.
 
     The index has the same rank as the tensor, and no larger extent on any axis other than `dim`.
     """
@@ -419,7 +421,7 @@ def gathered(draw: Draw, form: str) -> Any:
 
 
 def _distinct(sides: list[int], dim: int) -> list[int]:
-    """Indices that count down to 0 along `dim`."""
+    """Returns indices that count down to 0 along `dim`."""
     inner = math.prod(sides[dim + 1 :])
     return [sides[dim] - 1 - (i // inner) % sides[dim] for i in range(math.prod(sides))]
 
@@ -445,7 +447,7 @@ ROWS["index_select"] = Row(selected())
 
 @st.composite
 def indexed(draw: Draw, *, put: bool) -> Any:
-    """A tensor and a list of index tensors that broadcast; None for axes that are not indexed.
+    """Draws a tensor and a list of index tensors that broadcast; None for axes that are not indexed.
 
     Positions may be negative. With `put`, also the values to write, and `accumulate`.
     """
@@ -511,7 +513,7 @@ def columns(draw: Draw) -> Any:
 
 @st.composite
 def strided(draw: Draw) -> Any:
-    """A row-major view of the whole tensor in another shape; one time in four other strides."""
+    """Draws a row-major view of the whole tensor in another shape; one time in four other strides."""
     x = draw(some(0, 4))
     sides = draw(regrouped(x.shape))
     count = math.prod(x.shape)

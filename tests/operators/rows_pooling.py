@@ -20,7 +20,7 @@ PLACED = CHOSEN[:-1]
 
 @st.composite
 def image(draw: Draw, n: int, kinds: Any = SUMMED, *, batch: bool = False, most: int = 9) -> Any:
-    """A tensor of shape (N, C, spatial...) or, unless `batch`, sometimes (C, spatial...)."""
+    """Draws a tensor of shape (N, C, spatial...) or, unless `batch`, sometimes (C, spatial...)."""
     front = [draw(st.integers(1, 3))] if batch or draw(st.integers(0, 4)) else []
     sides = [draw(st.integers(1, most)) for _ in range(n)]
     return draw(tensor((*front, draw(st.integers(1, 4)), *sides), FLOAT, kinds))
@@ -28,7 +28,7 @@ def image(draw: Draw, n: int, kinds: Any = SUMMED, *, batch: bool = False, most:
 
 @st.composite
 def pool(draw: Draw, n: int, form: str) -> Any:
-    """The arguments of a pool whose windows fit the padded image."""
+    """Draws the arguments of a pool whose windows fit the padded image."""
     keep = draw(st.sampled_from([(0,), (0,), (0, 1)])) if form == "indices" else (0,)
     x = draw(image(n, SUMMED if form == "avg" else CHOSEN if keep == (0,) else PLACED))
     dilation = draw(spread(n, 1, 2)) if form != "avg" else [1] * n
@@ -74,7 +74,7 @@ SCALES = st.sampled_from([2.0, 1.0, 3.0, 0.5, 1.5, 0.75, 2.5, 1.3])
 
 @st.composite
 def resampled(draw: Draw, n: int, *, corners: bool, vec: bool) -> Any:
-    """The arguments of an upsampling.
+    """Draws the arguments of an upsampling.
 
     Bilinear ones (`corners`) have finite values only: torch multiplies infinities by weights of zero, which
     is NaN.
@@ -115,7 +115,7 @@ ROWS["pixel_unshuffle"] = Row(shuffled(undo=True))
 
 @st.composite
 def grid(draw: Draw, *, volumes: bool = False) -> Any:
-    """Positions inside and outside the image, with every mode, padding and alignment (rank 5: no bicubic)."""
+    """Draws positions inside and outside the image, a mode, padding and alignment (rank 5: no bicubic)."""
     n = 3 if volumes and draw(st.integers(0, 3)) == 3 else 2
     dtype = draw(st.sampled_from(("f32", "f32", "f16", "bf16", "f64")))
     batch = draw(st.integers(1, 2))

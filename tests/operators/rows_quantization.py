@@ -28,7 +28,10 @@ KINDS = ("normal", "unit", "ties", "medium", "small")
 
 @st.composite
 def per_tensor(draw: Draw, *, undo: bool, form: str) -> Any:
-    """Per-tensor quantize (or dequantize, if `undo`), with parameters as numbers or one-element tensors."""
+    """Draws arguments of a per-tensor quantize (or dequantize, if `undo`).
+
+    Parameters are numbers or tensors of one element.
+    """
     dtype, name, qmin, qmax = draw(st.sampled_from(STORAGE))
     scale, zero = draw(SCALES), draw(st.sampled_from([0, 3, qmin, -1 if qmin < 0 else 1]))
     x = T(draw(shape()), name, "normal", 0) if undo else draw(tensor(shape(), ("f32",), KINDS))
@@ -75,7 +78,10 @@ for _name in ("choose_qparams", "choose_qparams_symmetric"):
 
 @st.composite
 def affine(draw: Draw, form: str) -> Any:
-    """torchao's operators. A block is the whole tensor, or all axes but one (per channel)."""
+    """Draws arguments of torchao's operators.
+
+    A block is the whole tensor, or all axes but one (per channel).
+    """
     dtype, name, qmin, qmax = draw(st.sampled_from(STORAGE[:3]))
     sides = draw(shape(1, 4, empty=False))
     dim = draw(st.one_of(st.none(), axis(len(sides))))

@@ -20,7 +20,7 @@ FLOAT = ("f32", "f32", "f32", "f64", "bf16", "f16")
 
 @st.composite
 def recurrent(draw: Draw, name: str, *, packed: bool) -> Any:
-    """One to two layers and directions, with or without biases and batch_first.
+    """Draws one or two recurrent layers and directions, with or without biases and batch_first.
 
     With `packed`, the input is a packed sequence in which all sequences have the same length.
     """

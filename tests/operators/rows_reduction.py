@@ -45,7 +45,7 @@ def reduction(
     empty: bool = True,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """A tensor, and its axes according to `dim`, followed by keepdim.
+    """Draws a tensor, and its axes according to `dim`, followed by keepdim.
 
     `dim` is ``none`` (no such argument), ``one`` (an axis) or ``list`` (axes); ``one?`` and ``list?`` may
     also be None.
@@ -140,7 +140,7 @@ ORDERS = st.sampled_from([2, 1, 0, 3, 0.5, float("inf"), float("-inf"), 2.5])
 
 @st.composite
 def norms(draw: Draw, form: str) -> Any:
-    """The arguments of linalg_vector_norm and of the forms of norm: order, axes, keepdim, dtype."""
+    """Draws the arguments of linalg_vector_norm and of the forms of norm: order, axes, keepdim, dtype."""
     x = draw(tensor(shape(empty=False), FLOAT, NORM))
     order = draw(ORDERS)
     dims = draw(axis_list(len(x.shape), least=1))

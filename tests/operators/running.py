@@ -110,7 +110,7 @@ def try_overload(
 
 
 def first_examples(name: str, count: int, seed: int = 0) -> list[Case]:
-    """The first `count` calls that are drawn, without those that are made wrong."""
+    """Returns the first `count` calls that are drawn, without those that are made wrong."""
     found: list[Case] = []
 
     def take(batch: Sequence[Case]) -> None:
@@ -147,7 +147,7 @@ class _Disagreement(Exception):
 
 
 def _shrunk(name: str, seed: int, examples: int, kind: str, patience: float, note: Any) -> Outcome | None:
-    """The smallest example that fails in the same way. None if the failure did not occur again."""
+    """Returns the smallest example that fails in the same way, or None if the failure did not occur again."""
     best: list[Outcome] = []
     end: list[float] = []
 
@@ -168,7 +168,7 @@ def _shrunk(name: str, seed: int, examples: int, kind: str, patience: float, not
 
 
 def _kind(o: Outcome) -> str:
-    """The kind of a failure: the stage and the first words of the message."""
+    """Returns the kind of a failure: the stage and the first words of the message."""
     where, _, what = o.failure.partition(": ")
     words = [w for w in what.split() if w.isalpha()]
     return f"{where} {' '.join(words[:6])}"

@@ -41,7 +41,10 @@ _WRONG = (-100, 100, -7, 7, -1, 0)
 
 
 def cases(name: str, *, most: int = 6, hostile: bool = True) -> Any:
-    """A strategy for lists of calls of an overload. With `hostile`, one call of twelve is made wrong."""
+    """Returns a strategy for lists of calls of an overload.
+
+    With `hostile`, one call of twelve is made wrong.
+    """
     return st.lists(_case(name, hostile), min_size=1, max_size=most)
 
 
@@ -55,7 +58,7 @@ def _case(draw: Callable[[Any], Any], name: str, hostile: bool) -> Case:
 
 
 def _spoiled(draw: Callable[[Any], Any], case: Case) -> Case:
-    """The case with one integer of its attributes replaced, if it has any."""
+    """Returns the case with one integer of its attributes replaced, if it has any."""
     places = list(_integers(case.args, ("args",))) + list(_integers(case.kwargs, ("kwargs",)))
     if not places:
         return case

@@ -67,7 +67,7 @@ class T:
         return text + ")"
 
     def tensor(self) -> torch.Tensor:
-        """A new torch tensor with these elements."""
+        """Returns a new torch tensor with these elements."""
         dtype = TORCH[self.dtype]
         count = int(np.prod(self.shape, dtype=np.int64))
         rng = np.random.default_rng([self.seed, zlib.crc32(str(self.kind).encode())])
@@ -155,7 +155,7 @@ class Case:
     hostile: bool = False
 
     def map(self, change: Callable[[T], Any]) -> Case:
-        """The same call with every tensor replaced by `change` of it."""
+        """Returns the same call with every tensor replaced by `change` of it."""
         args, kwargs = pytree.tree_map_only(T, change, (self.args, self.kwargs))
         return replace(self, args=args, kwargs=kwargs)
 
@@ -166,7 +166,7 @@ class Case:
 
 
 def tensors_of(case: Case) -> list[T]:
-    """The tensors of a call, in the order of its arguments."""
+    """Returns the tensors of a call, in the order of its arguments."""
     return [leaf for leaf in pytree.tree_leaves((case.args, case.kwargs)) if isinstance(leaf, T)]
 
 

@@ -143,9 +143,10 @@ class Builder:
     # ---- picking ----
 
     def pick(self, fits: Callable[[Info], bool]) -> Info:
-        """A random value for which `fits` returns true. Recent values and unused values are more likely.
+        """Returns a random value for which `fits` returns true.
 
-        Raises Unfit if there is none. Parameters are not picked.
+        Recent values and unused values are more likely. Parameters are not picked. Raises Unfit if there is
+        no such value.
         """
         found = [info for info in self.infos.values() if not info.name.startswith("w") and fits(info)]
         if not found:
@@ -168,13 +169,13 @@ class Builder:
         return self.pick(lambda v: v.dtype is torch.bool and v.rank >= low_rank)
 
     def anything(self, low_rank: int = 0) -> Info:
-        """A value of any dtype, mostly a float."""
+        """Returns a value of any dtype, mostly a float."""
         if self.rng.random() < 0.75:
             return self.floats(low_rank)
         return self.pick(lambda v: v.rank >= low_rank)
 
     def of_rank(self, rank: int) -> Info:
-        """A float of this rank; sometimes, or if there is none, a reshaped float of another rank."""
+        """Returns a float of this rank; sometimes, or if there is none, a reshaped float of another rank."""
         try:
             if self.rng.random() < 0.8:
                 return self.floats(rank, rank)
@@ -184,7 +185,7 @@ class Builder:
         return self.add(f"{{0}}.reshape({self.factors(source.numel, rank)})", source, exact=True)
 
     def factors(self, count: int, rank: int) -> list[int]:
-        """The extents of a random shape of this rank with `count` elements."""
+        """Returns the extents of a random shape of this rank with `count` elements."""
         extents = [1] * rank
         for prime in _primes(count):
             if rank:
@@ -194,7 +195,7 @@ class Builder:
         return extents
 
     def positive(self, low: float = 0.05) -> Info:
-        """A float whose elements are at least `low` and at most 100."""
+        """Returns a float whose elements are at least `low` and at most 100."""
         try:
             if self.rng.random() < 0.5:
                 return self.pick(lambda v: v.dtype is torch.float32 and v.low >= low and v.high <= 100)
@@ -204,14 +205,14 @@ class Builder:
         return self.add(self.rng.choice(["torch.sigmoid({0}) + 0.25", "{0}.abs().clamp(0.25, 20)"]), source)
 
     def bounded(self, size: float) -> Info:
-        """A float whose elements are in [-size, size]."""
+        """Returns a float whose elements are in [-size, size]."""
         try:
             return self.pick(lambda v: v.dtype is torch.float32 and max(-v.low, v.high) <= size)
         except Unfit:
             return self.add(f"torch.tanh({{0}}) * {size / 2}", self.floats())
 
     def partner(self, x: Info, low: float = -2.0, high: float = 2.0) -> Info:
-        """A value of the program, or a parameter, that has the dtype of `x` and broadcasts with it."""
+        """Returns a value or parameter of the program that has the dtype of `x` and broadcasts with it."""
         try:
             if self.rng.random() < 0.7:
                 return self.pick(
@@ -232,7 +233,7 @@ class Builder:
         return self.leaf("parameter", x.dtype, shape, -9, 9)
 
     def index(self, extent: int, *shape: int) -> Info:
-        """Indices into an axis of this extent: a parameter, an input, or clamped integers of the program."""
+        """Returns indices into an axis of this extent: a parameter, an input, or clamped integers."""
         roll = self.rng.random()
         if roll < 0.4:
             return self.int_param(*shape, low=0, high=extent - 1)
@@ -245,7 +246,7 @@ class Builder:
         )
 
     def axis(self, x: Info) -> int:
-        """A random axis of `x`, positive or negative."""
+        """Returns a random axis of `x`, positive or negative."""
         if x.rank == 0:
             return self.rng.choice([0, -1])
         return self.rng.randrange(-x.rank, x.rank)

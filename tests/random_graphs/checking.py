@@ -63,7 +63,7 @@ class Expected:
     in_sequence: float = 1.0
 
     def disagreement(self, got: Any, *, in_sequence: bool = False) -> str:
-        """Empty if the result is right; otherwise the number of wrong elements and the first one, as text."""
+        """Returns the number of wrong elements and the first one, as text; empty if the result is right."""
         bound = self.bound * (self.in_sequence if in_sequence else 1.0)
         array = np.asarray(got)
         if array.shape != self.exact.shape:
@@ -98,7 +98,7 @@ def expected_outputs(program: RandomProgram) -> list[Expected]:
 
 
 def reparsed(graph: _core.Graph) -> str:
-    """Empty if printing, parsing and printing again changes nothing; otherwise what differs, as text."""
+    """Returns what differs after printing, parsing and printing again, as text; else empty."""
     text = graph.text()
     try:
         again = _core.Graph.parse(text, dict(graph.constants))
@@ -111,7 +111,7 @@ def reparsed(graph: _core.Graph) -> str:
 
 
 def lowered(program: Any) -> tuple[tosaic.Lowered | None, str, list[str]]:
-    """The lowered program, its target, and the reasons for a refusal.
+    """Returns the lowered program, its target, and the reasons for a refusal.
 
     The target is the first of TARGETS that supports the program. If none does, there is no lowered program.
     """

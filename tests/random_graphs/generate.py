@@ -42,7 +42,7 @@ def _try(b: Builder, op: str) -> bool:
 
 
 def generate(seed: int) -> RandomProgram:
-    """The program of a seed.
+    """Returns the program of a seed.
 
     Seed n has operator n (modulo the number of rows) if a step for it is found, so consecutive seeds cover
     the operator table.
@@ -64,7 +64,7 @@ def generate(seed: int) -> RandomProgram:
 
 
 def _outputs(b: Builder, placed: str) -> list[str]:
-    """The outputs: up to 12 results without a user, `placed`, and half of the time any other result."""
+    """Returns up to 12 results without a user, `placed`, and half of the time any other result."""
     results = [name for step in b.steps for name in step.results]
     ends = [name for name in results if name not in b.used]
     picked = ends if len(ends) <= 12 else b.rng.sample(ends, 12)

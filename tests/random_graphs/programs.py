@@ -115,7 +115,7 @@ class RandomProgram:
         return tuple(leaf for leaf in self.leaves if leaf.kind == "parameter")
 
     def pruned(self) -> RandomProgram:
-        """The program without the steps and leaves that no output needs, but with at least one input."""
+        """Returns the program without steps and leaves that no output needs, but with at least one input."""
         needed = set(self.outputs)
         steps = []
         for step in reversed(self.steps):
@@ -134,7 +134,7 @@ class RandomProgram:
         return "\n".join(lines)
 
     def source(self) -> str:
-        """The source code of the program: its leaves as comments, and the function forward()."""
+        """Returns the source code of the program: its leaves as comments, and the function forward()."""
         leaves = "\n".join(f"# {leaf.kind}: {leaf.text()}" for leaf in self.leaves)
         names = ", ".join(leaf.name for leaf in self.inputs)
         return f"# seed {self.seed}\n{leaves}\ndef forward(self, {names}):\n{self.body()}\n"
@@ -174,7 +174,7 @@ def _call(template: str, variant: Variant, operands: list[torch.Tensor]) -> Any:
 
 
 def _noise(x: torch.Tensor, variant: Variant, rng: np.random.Generator) -> torch.Tensor:
-    """Random relative errors of either sign, between half of the variant's noise and all of it."""
+    """Returns random relative errors of either sign, between half of the variant's noise and all of it."""
     size = tuple(x.shape)
     drawn = rng.uniform(0.5, 1.0, size) * rng.choice((-1.0, 1.0), size)
     return torch.from_numpy(np.asarray(drawn * variant.ulp * ULP))
@@ -198,7 +198,7 @@ class Evaluation:
         self.values[leaf.name] = [drawn.to(v.dtype) if floats else drawn for v in self.variants]
 
     def of_step(self, step: Step) -> list[list[torch.Tensor]]:
-        """The values of a step: for each result, a list with one tensor for each variant."""
+        """Returns the values of a step: for each result, a list with one tensor for each variant."""
         per_variant = [self._run(step, i, variant) for i, variant in enumerate(self.variants)]
         return [list(values) for values in zip(*per_variant, strict=True)]
 

@@ -173,7 +173,7 @@ def _touches_floats(node: Any) -> bool:
 
 
 def _outputs_of_casts_of_nan(graph: _core.Graph, arrays: Any) -> set[int]:
-    """The indices of the outputs that depend on a cast of NaN to an integer."""
+    """Returns the indices of the outputs that depend on a cast of NaN to an integer."""
     values = _core.Session(graph, reference=True).trace(arrays)["values"]
     tainted: set[str] = set()
     for node in graph.nodes:
@@ -197,7 +197,7 @@ def _compare(where: str, found: Any, expected: Any, undefined: set[int], result:
 
 
 def _differing(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> int:
-    """The number of wrong elements: unequal integers, distant floats, and NaN on one side only."""
+    """Returns the number of wrong elements: unequal integers, distant floats, and NaN on one side only."""
     same = got == wanted
     if np.issubdtype(wanted.dtype, np.floating):
         size = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0))

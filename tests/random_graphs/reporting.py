@@ -9,7 +9,7 @@ from random_graphs.shrinking import shrink
 
 
 def report(seed: int, result: Result) -> str:
-    """The failures of a seed and a minimal program that fails at the same place."""
+    """Returns the failures of a seed and a minimal program that fails at the same place."""
     where = result.failures[0].where
 
     def fails(program: RandomProgram) -> bool:

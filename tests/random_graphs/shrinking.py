@@ -13,7 +13,7 @@ Fails = Callable[[RandomProgram], bool]
 
 
 def shrink(program: RandomProgram, fails: Fails) -> RandomProgram:
-    """A smaller program that still fails. No single output or step can be removed from it.
+    """Returns a smaller program that still fails. No single output or step can be removed from it.
 
     `fails` returns True if a program has the failure.
     """
@@ -38,7 +38,7 @@ def _one_output(program: RandomProgram, fails: Fails) -> RandomProgram:
 
 
 def _cut(program: RandomProgram, fails: Fails) -> RandomProgram | None:
-    """A failing program with fewer steps, or None.
+    """Returns a failing program with fewer steps, or None.
 
     Either it ends at an earlier result, or the results of one step are inputs instead.
     """
@@ -63,7 +63,7 @@ def _cut(program: RandomProgram, fails: Fails) -> RandomProgram | None:
 
 
 def _with_leaf(program: RandomProgram, name: str, value: torch.Tensor) -> RandomProgram:
-    """The program with an additional input `name`, whose values have the range of `value`."""
+    """Returns the program with an additional input `name`, whose values have the range of `value`."""
     low, high = float(value.min()), float(value.max())
     leaf = Leaf(name, "input", value.dtype, tuple(value.shape), low, high)
     return replace(program, leaves=(*program.leaves, leaf))

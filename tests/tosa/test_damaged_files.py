@@ -199,7 +199,7 @@ class _Depthwise(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def depthwise() -> tuple[bytes, torch.Tensor]:
-    """The file that ExecuTorch's Arm backend writes for a depthwise convolution, and an input for it."""
+    """Returns the file that ExecuTorch's Arm backend writes for a depthwise convolution, and an input."""
     torch.manual_seed(0)
     x = torch.randn(1, CHANNELS, 8, 8)
     program = converted(_Depthwise(), [(x,)], "arm")
@@ -242,7 +242,7 @@ def test_weight_zero_points_that_differ_by_channel_are_refused_by_name(
 
 
 def _zero_points(file: bytes) -> int:
-    """The offset in the file of the elements of the depthwise convolution's weight zero point."""
+    """Returns the offset in the file of the elements of the depthwise convolution's weight zero point."""
     from tosa.Op import Op
     from tosa.TosaGraph import TosaGraph
 

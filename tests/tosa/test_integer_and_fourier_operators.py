@@ -17,7 +17,10 @@ NUMPY = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "f32": np.float32}
 def graph_of(
     op: str, operands: list[str], results: list[str], attrs: str, constants: str = ""
 ) -> _core.Graph:
-    """A graph of one operator, read back from a file; operands: types of inputs or names of `constants`."""
+    """Returns a graph of one operator, read back from a file.
+
+    Operands are types of inputs or names of `constants`.
+    """
     inputs = [(f"%in{i}", type_text) for i, type_text in enumerate(operands) if not type_text.startswith("%")]
     lines = [f'  input {name}: {type_text} path="{name[1:]}"' for name, type_text in inputs]
     taken = [name if name.startswith("%") else f"%in{i}" for i, name in enumerate(operands)]
@@ -43,7 +46,7 @@ def listed(values: np.ndarray) -> str:
 
 
 def allowed(source: str, target: str, in_unsigned: bool, out_unsigned: bool) -> bool:
-    """Whether RESCALE's ERROR_IF clauses allow these dtypes and signs."""
+    """Returns whether RESCALE's ERROR_IF clauses allow these dtypes and signs."""
     if in_unsigned and (out_unsigned or source == "i32" or target == "i32"):
         return False
     return not (out_unsigned and (target == "i32" or source == "i32"))

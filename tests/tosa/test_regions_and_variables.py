@@ -119,7 +119,7 @@ graph @forward stage=tosa {
 
 
 def read_back(text: str) -> _core.Graph:
-    """The graph of a text after it was written to a file and read back; checks that nothing is lost."""
+    """Writes the graph of a text to a file and reads it back; checks that nothing is lost."""
     graph = _core.Graph.parse(text)
     graph.verify()
     assert graph.text() == text

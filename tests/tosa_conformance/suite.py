@@ -112,22 +112,25 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """The suite accepts it."""
+        """True if the suite accepts the result."""
         return self.outcome in _PASSES
 
     @property
     def negative(self) -> bool:
-        """The test asks for a rejection."""
+        """True if the test asks for a rejection."""
         return tag_of(self.test) is not None
 
 
 def suite_version() -> str:
-    """``tosa-tools 2026.8.0, specification 1.0.2``."""
+    """Returns the versions as text: ``tosa-tools 2026.8.0, specification 1.0.2``."""
     return f"tosa-tools {version('tosa-tools')}, specification {SPECIFICATION}"
 
 
 def fingerprint() -> str:
-    """A hash of what may change a result: suite, layers that read, check and run files, sut.py, tags.py."""
+    """Returns a hash of what may change a result.
+
+    These are the suite, sut.py, tags.py, and the layers that read, check and run files.
+    """
     digest = hashlib.sha256(suite_version().encode())
     folders = [
         ROOT / "cpp" / "tosaic" / layer for layer in ("base", "ir", "kernels", "target", "tosa", "exec")
@@ -145,7 +148,7 @@ _sound_schemas: set[str] = set()
 
 
 def _validate(config: Any, schema: Any, registry: Any) -> None:
-    """As `jsonschema.validate`, which takes half of a test's time, but checks each schema only once."""
+    """Replaces `jsonschema.validate`, which takes half of a test's time; checks each schema only once."""
     validator = validator_for(schema)
     text = json.dumps(schema)
     if text not in _sound_schemas:
@@ -167,7 +170,7 @@ def _text_of_array(shape: tuple[int, ...], dtype: str, content: bytes) -> str:
 
 
 def _argument_once(self: Any, param: str) -> Any:
-    """As `TosaTestSelect.getArg`, with a cache: the suite formats equal small arrays thousands of times."""
+    """Caches `TosaTestSelect.getArg`: the suite formats equal small arrays thousands of times."""
     value = self.argsDict.get(param)
     if param in ("rank", "type") or not isinstance(value, np.ndarray) or value.dtype == object:
         return _argument(self, param)
@@ -180,7 +183,7 @@ TosaTestSelect.getArg = _argument_once
 
 
 def _batches(profile: Profile) -> list[Batch]:
-    """All calls of the test builder that the suite's generator would make, recorded instead of run."""
+    """Records all calls of the test builder that the suite's generator would make, and runs none."""
     commands: list[list[str]] = []
 
     def record(cwd: Path, command: list[str]) -> tuple[list[str], int, str, str]:
@@ -234,12 +237,12 @@ def _silence() -> Iterator[None]:
 
 
 def operators(profile: Profile = FP) -> list[str]:
-    """The suite's names of the operators that it has tests for."""
+    """Returns the suite's names of the operators that it has tests for."""
     return sorted({batch.operator for batch in _batches(profile)})
 
 
 def plan(profile: Profile = FP, only: Collection[str] | None = None, jobs: int = 1) -> list[Batch]:
-    """Every batch, or those of some operators, with the names of its tests."""
+    """Returns every batch, or those of some operators, with the names of its tests."""
     tasks = [(batch,) for batch in _batches(profile) if only is None or batch.operator in only]
     batches = [
         Batch(batch.operator, batch.arguments, tuple(names))
@@ -271,7 +274,7 @@ def _listed(batch: Batch, folder: str) -> list[tuple[Any, Any, Any]]:
 
 
 def sample(batches: Iterable[Batch], seed: int, limit: int) -> list[Batch]:
-    """At most `limit` tests of each operator, drawn by the seed."""
+    """Returns at most `limit` tests of each operator, drawn by the seed."""
     batches = list(batches)
     chosen = set()
     for operator in {batch.operator for batch in batches}:
@@ -300,13 +303,13 @@ def lightest_quarter(batches: Iterable[Batch], least: int = 1) -> list[Batch]:
 
 
 def elements(name: str) -> int:
-    """Elements of the largest tensor whose shape is in a test's name: 288 for ``conv2d_3x3_1x9x8x4_f32``."""
+    """Counts elements of the largest tensor in a test's name: 288 for ``conv2d_3x3_1x9x8x4_f32``."""
     shapes = (field.split("x") for field in name.split("_") if re.fullmatch(r"\d+(x\d+)*", field))
     return max((math.prod(map(int, shape)) for shape in shapes), default=0)
 
 
 def select(batches: Iterable[Batch], keep: Any) -> list[Batch]:
-    """The batches, reduced to the tests for which ``keep(operator, name)`` is true."""
+    """Returns the batches, reduced to the tests for which ``keep(operator, name)`` is true."""
     reduced = [
         Batch(b.operator, b.arguments, tuple(name for name in b.tests if keep(b.operator, name)))
         for b in batches
@@ -340,7 +343,7 @@ def run(
 
 
 def _pieces(batch: Batch, jobs: int) -> list[Batch]:
-    """The batch, in parts if it is large; the process of each part lists all tests of the batch again."""
+    """Splits a large batch into parts. The process of each part lists all tests of the batch again."""
     count = min(jobs, 1 + len(batch.tests) // 150)
     return [Batch(batch.operator, batch.arguments, batch.tests[i::count]) for i in range(count)]
 

@@ -29,7 +29,7 @@ _NEED_INT = ("WHILE_LOOP",)
 
 
 def target_of(desc: dict[str, Any], profile: str) -> str:
-    """``TOSA-1.0+FP+bf16``: the profile ("tosa-pro-fp") and the extensions that the test requires."""
+    """Returns the target of a test: its profile, and the extensions that it requires."""
     extensions = desc["test_requirements"].get("extensions_required", [])
     profiles = {profile.removeprefix("tosa-pro-").upper()}
     if desc["test_details"]["operator"] in _NEED_INT:
@@ -57,7 +57,7 @@ _DTYPES = {
 
 
 def read_array(file: Path) -> np.ndarray[Any, Any]:
-    """The array of a file; a dtype that the format lacks is read as unsigned integers of the same width."""
+    """Reads an array. A dtype that the format lacks is read as unsigned integers of the same width."""
     array = np.load(file)
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
 

@@ -117,11 +117,11 @@ RULES: dict[str, str] = {
 
 
 def tag_of(test_name: str) -> str | None:
-    """``WrongRank`` of ``argmax_ERRORIF_WrongRank_...``; None for a positive test."""
+    """Returns ``WrongRank`` of ``argmax_ERRORIF_WrongRank_...``; None for a positive test."""
     found = re.search(r"_ERRORIF_([A-Za-z0-9]+)", test_name)
     return found.group(1) if found else None
 
 
 def rejected_by_rule_of(tag: str, reasons: str) -> bool:
-    """Whether one of the reasons matches the rule of the tag."""
+    """Returns whether one of the reasons matches the rule of the tag."""
     return tag in RULES and re.search(RULES[tag], reasons) is not None

@@ -123,7 +123,7 @@ def _mutated(rng: random.Random, data: bytearray) -> None:
 
 
 def damaged(name: str, seed: int) -> bytes:
-    """A file with one to four mutations."""
+    """Returns a file with one to four mutations."""
     rng = random.Random(f"{name} {seed}")
     data = bytearray(_sources()[name])
     for _ in range(rng.randrange(1, 5)):
@@ -141,7 +141,10 @@ def _text_of(name: str) -> str:
 
 
 def damaged_text(name: str, seed: int) -> str:
-    """A text with one to three mutations: an escaped byte in a string, another number, or a missing line."""
+    """Returns a text with one to three mutations.
+
+    A mutation is an escaped byte in a string, another number, or a missing line.
+    """
     rng = random.Random(f"{name} {seed}")
     text = _text_of(name)
     for _ in range(rng.randrange(1, 4)):
@@ -159,7 +162,7 @@ def damaged_text(name: str, seed: int) -> str:
 
 
 def damaged_archive(seed: int, folder: Path) -> Path:
-    """An archive with one damaged member."""
+    """Returns an archive with one damaged member."""
     rng = random.Random(seed)
     whole, path = folder / "whole.tosaic", folder / "damaged.tosaic"
     _program().save(whole)
@@ -262,5 +265,5 @@ def drive(file: bytes | Path, folder: Path) -> bool:
 
 
 def drive_text(text: str, folder: Path) -> bool:
-    """As `drive`, for a text."""
+    """Does for a text what `drive` does for a file."""
     return _driven(lambda: tosaic.from_graph(_core.Graph.parse(text)), folder)

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 
 from tosaic.cli.entries import binding, io_entry, order_entry
 from tosaic.cli.output import say
+from tosaic.defaults import TARGET, THRESHOLD_DB
 
 __all__ = ["UsageError", "asks_for_json", "parser_of"]
 
-_DEFAULT_TARGET = "TOSA-1.0+FP"
 Run = Callable[[argparse.Namespace], int]
 """Runs a command; returns the exit code."""
 
@@ -69,7 +69,7 @@ def _add_bind(command: argparse.ArgumentParser) -> None:
 
 
 def _add_target(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--target", default=_DEFAULT_TARGET, help="what to lower to (default: %(default)s)")
+    command.add_argument("--target", default=TARGET, help="what to lower to (default: %(default)s)")
 
 
 def _add_lower(command: argparse.ArgumentParser) -> None:
@@ -148,7 +148,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--threshold",
         type=float,
-        default=30.0,
+        default=THRESHOLD_DB,
         metavar="DB",
         help="an output of floats with a lower SQNR fails (default: %(default)s)",
     )
@@ -163,7 +163,7 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
 
 
 def _add_passes(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--target", default=_DEFAULT_TARGET, help="for which target (default: %(default)s)")
+    command.add_argument("--target", default=TARGET, help="for which target (default: %(default)s)")
 
 
 def _add_ops(command: argparse.ArgumentParser) -> None:
@@ -190,7 +190,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 
 def parser_of(functions: Mapping[str, Run]) -> argparse.ArgumentParser:
-    """The parser of the command line. `functions` has the function of each command, by name."""
+    """Returns the parser of the command line. `functions` has the function of each command, by name."""
     parser = _Parser(
         prog="tosaic",
         description="From torch.export to verified TOSA.",

@@ -9,21 +9,22 @@ from typing import Any
 __all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders", "refused_option"]
 
 
-def bindings(given: Sequence[str]) -> dict[str, dict[int, int]] | None:
-    """``x:0=1`` -> ``{"x": {0: 1}}``."""
+def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
+    """Gathers sizes in a dict: ``("x", 0, 1)`` becomes ``{"x": {0: 1}}``."""
     bound: dict[str, dict[int, int]] = {}
-    for text in given:
-        place, _, size = text.rpartition("=")
-        name, _, axis = place.rpartition(":")
+    for name, axis, size in given:
         sizes = bound.setdefault(name, {})
-        if int(axis) in sizes:
+        if axis in sizes:
             raise refused_option("--bind", f"axis {axis} of '{name}' is given twice", "each axis once")
-        sizes[int(axis)] = int(size)
+        sizes[axis] = size
     return bound or None
 
 
 def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """The entries as a dict. A key that occurs twice is refused: a dict would silently use the last one."""
+    """Gathers entries in a dict.
+
+    A key that occurs twice is refused: a dict would silently use the last one.
+    """
     entries: dict[str, Any] = {}
     for key, value in given:
         if key in entries:
@@ -33,35 +34,31 @@ def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | N
 
 
 def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
-    """``("inputs", "x", "nhwc")`` -> ``{"inputs": {"x": "nhwc"}}``; an empty name means the whole side."""
+    """Gathers orders in a dict: ``("inputs", "x", "nhwc")`` becomes ``{"inputs": {"x": "nhwc"}}``.
+
+    An empty name stands for the whole side.
+    """
     sides: dict[str, Any] = {}
     for side, name, form in given:
-        if not name:
-            if side in sides:
-                raise refused_option(
-                    "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
-                )
-            sides[side] = form
-            continue
-        named = sides.setdefault(side, {})
-        key = int(name) if name.isdecimal() else name
-        if not isinstance(named, dict) or key in named:
+        forms: Any = sides.setdefault(side, {}) if name else sides
+        key = int(name) if name.isdecimal() else name or side
+        if not isinstance(forms, dict) or key in forms:
             raise refused_option(
                 "--orders", f"'{side}' is given twice", "one order for all, or one for each name"
             )
-        named[key] = form
+        forms[key] = form
     return sides or None
 
 
 def refused_option(option: str, what: str, expected: str) -> Exception:
-    """The error for a wrong entry of an option."""
+    """Returns the error for a wrong entry of an option."""
     from tosaic import _core
 
     return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)
 
 
 def io_entry(text: str) -> tuple[str, str]:
-    """``inputs=int8`` -> ``("inputs", "int8")``."""
+    """Reads an entry of ``--io``: ``inputs=int8`` becomes ``("inputs", "int8")``."""
     side, _, dtype = text.partition("=")
     if not side or not dtype:
         raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE, such as inputs=int8")
@@ -69,7 +66,7 @@ def io_entry(text: str) -> tuple[str, str]:
 
 
 def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
-    """``inputs.x=nhwc`` -> ``("inputs", "x", "nhwc")``."""
+    """Reads an entry of ``--orders``: ``inputs.x=nhwc`` becomes ``("inputs", "x", "nhwc")``."""
     place, _, form = text.rpartition("=")
     side, dot, name = place.partition(".")
     if not side or not form or (dot and not name):
@@ -82,10 +79,10 @@ def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
     return side, name, form
 
 
-def binding(text: str) -> str:
-    """The text of an entry such as ``x:0=1``, if it has that form."""
+def binding(text: str) -> tuple[str, int, int]:
+    """Reads an entry of ``--bind``: ``x:0=1`` becomes ``("x", 0, 1)``."""
     place, _, size = text.rpartition("=")
     name, _, axis = place.rpartition(":")
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
-    return text
+    return name, int(axis), int(size)

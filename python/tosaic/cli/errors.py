@@ -31,7 +31,7 @@ INTERRUPTED = 130
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code for an error that a command raised."""
+    """Returns the exit code for an error that a command raised."""
     from tosaic import _core
 
     if isinstance(error, _core.UnsupportedOp | _core.SpecViolation):
@@ -44,7 +44,7 @@ def exit_code(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """The message for an error; for a fault of tosaic, the traceback too."""
+    """Returns the message for an error; for a fault of tosaic, the traceback too."""
     from tosaic import _core
 
     if isinstance(error, FileNotFoundError) and error.filename is not None:
@@ -57,19 +57,19 @@ def message_of(error: Exception) -> str:
 
 
 def _about_foreign(error: Exception) -> str:
-    """What to do about foreign operators: the hints of the error are calls in Python."""
+    """Returns advice about foreign operators, because the hints of such an error are calls in Python."""
     if any("foreign" in parts.get("what", "") for parts in problems_of(error)):
         return f"\n{ABOUT_FOREIGN}"
     return ""
 
 
 def kind_of(error: Exception) -> str:
-    """The name of the error's class; for a missing file, the name of Python's own class."""
+    """Returns the name of the error's class; for a missing file, the name of Python's own class."""
     return "FileNotFoundError" if isinstance(error, FileNotFoundError) else type(error).__name__
 
 
 def problems_of(error: Exception) -> list[dict[str, str]]:
-    """The parts of each problem that an error of tosaic lists; empty for other errors."""
+    """Returns the parts of each problem that an error of tosaic lists; empty for other errors."""
     each = getattr(error, "each", None) or [getattr(error, "parts", None)]
     return [dict(parts) for parts in each if parts]
 

@@ -35,7 +35,7 @@ class ConversionsOutside:
 
 
 def conversion(program: Any, memory_format: Any, order: Sequence[int]) -> tuple[Any, dict[str, Any]] | None:
-    """The operator and keyword arguments that convert a tensor to a dim order.
+    """Returns the operator and keyword arguments that convert a tensor to a dim order.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ __all__ = [
 def from_exported(
     ep: Any, *, bind: Any = None, method: str = "forward", operators: Sequence[ForeignOp] = ()
 ) -> ImportedProgram:
-    """Read an exported program, one FX call to one node, at stage ``exported``.
+    """Reads an exported program into a graph at stage ``exported``: one FX call becomes one node.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def apply_layout(
     objective: Objective = "bytes",
     bind: Any = None,
 ) -> AppliedLayout:
-    """Plan the dim orders of an exported program and write them into a copy of it.
+    """Plans the dim orders of an exported program and writes them into a copy of it.
 
     Parameters
     ----------

@@ -32,7 +32,8 @@ class Aliases:
         self._parent: dict[Any, Any] = {node: node for node in nodes}
         # The tensor object of each node: an in-place call returns its operand itself.
         self._tensor: dict[Any, Any] = {node: node for node in nodes}
-        # For each tensor object: from each position on, the node whose whole value the object is.
+        # For each tensor object, pairs of a position and a node: from the position on, the object has the
+        # whole value of the node.
         self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
@@ -99,7 +100,7 @@ class Aliases:
         fresh: Any,
         refuse: Callable[[Any, Any], Exception],
     ) -> None:
-        """Call `node` assigned `fresh` to `operand`: assigns it to every node that is the same whole tensor.
+        """Assigns `fresh`, which call `node` wrote to `operand`, to every node that is the same whole tensor.
 
         Raises
         ------
@@ -126,13 +127,13 @@ class Aliases:
         return bool(self._tensor[node].op == "placeholder")
 
     def shaped_by(self, node: Any, reader: Any) -> Any:
-        """The node whose recorded shape and strides `node` has at the time when `reader` reads it."""
+        """Returns the node whose recorded shape and strides `node` has at the time when `reader` reads it."""
         changes = self._wholes[self._tensor[node]]
         last = bisect_right(changes, self._position[reader] - 1, key=lambda change: change[0]) - 1
         return node if last == 0 else changes[last][1]
 
     def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> None:
-        """Call `node` changed the shape of `operand`: nodes of the same tensor object get `fresh`."""
+        """Assigns `fresh`, the `operand` that call `node` reshaped, to nodes of the same tensor object."""
         now = self._position[node]
         kept = [other for other in self._before(self._root(operand), now) if self._is_seen_after(other, now)]
         for other in kept:
@@ -144,7 +145,7 @@ class Aliases:
         return node.op == "placeholder" or self._used_after(node, position)
 
     def _before(self, root: Any, now: int) -> list[Any]:
-        """The members before a position, except those that earlier updates found to have no later reader."""
+        """Returns the members before a position, without those that earlier updates found unread."""
         members, alive = self._members[root], self._seen_again.get(root, [])
         passed = self._passed.get(root, 0)
         while passed < len(members) and self._position[members[passed]] < now:

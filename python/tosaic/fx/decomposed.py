@@ -48,7 +48,7 @@ class Decompositions:
     mode: FakeTensorMode | None = None
 
     def find(self, target: Any, values: Sequence[Any], results: Sequence[Any]) -> Expansion:
-        """The expansion of a call.
+        """Returns the expansion of a call.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ def is_random(overload: Any) -> bool:
 
 
 def functional_overload(target: Any) -> Any:
-    """The overload without side effect (``xlogy`` for ``xlogy_``), or the target itself if it has none."""
+    """Returns the overload without side effect (``xlogy`` for ``xlogy_``), or else the target itself."""
     schema = getattr(target, "_schema", None)
     name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
     if schema is None or not schema.is_mutable or not name.endswith("_"):
@@ -125,7 +125,7 @@ def _is_known(row: Row) -> bool:
 
 @cache
 def _rules() -> dict[Any, _Decomposition]:
-    """All decompositions, including those of torch's prims, which lead back to aten."""
+    """Returns all decompositions, including those of torch's prims, which lead back to aten."""
     known: dict[Any, _Decomposition] = {}
     for name in torch._prims.__all__:
         aten = getattr(getattr(torch._prims, name, None), "impl_aten", None)
@@ -138,7 +138,7 @@ def _rules() -> dict[Any, _Decomposition]:
 
 @cache
 def _table() -> dict[Any, _Decomposition]:
-    """The decompositions of the operators that have no row."""
+    """Returns the decompositions of the operators that have no row."""
     active = _Active()
     return {
         overload: _guarded(overload, decomposition, active)
@@ -208,7 +208,7 @@ def _shape_of(value: Ref | Complex) -> tuple[int, ...]:
 
 
 def tensors_of(value: Any) -> list[Ref | Complex]:
-    """Every tensor in nested arguments, in order."""
+    """Returns every tensor in nested arguments, in order."""
     if isinstance(value, Ref | Complex):
         return [value]
     return [ref for item in value for ref in tensors_of(item)] if isinstance(value, list | tuple) else []
@@ -223,7 +223,7 @@ def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:
 
 
 def _left_over(module: GraphModule, whole: Any) -> str:
-    """The first call that no row reads, that draws random numbers, or that is `whole` itself; or ""."""
+    """Returns the first call that no row reads, that draws random numbers, or that is `whole`; else empty."""
     for node in module.graph.nodes:
         if node.op != "call_function" or getattr(node.target, "__name__", "") == "getitem":
             continue
@@ -265,7 +265,7 @@ def _own(*overloads: Any) -> Callable[[_Decomposition], _Decomposition]:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which torch computes: f32 for narrower floats."""
+    """Returns the dtype in which torch computes: f32 for narrower floats."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -339,7 +339,7 @@ def _trilinear(
     sumdim: Sequence[int],
     _unroll: int = 1,
 ) -> torch.Tensor:
-    """The product of the operands, broadcast over the axes that they lack, and then summed."""
+    """Multiplies the operands, broadcast over the axes that they lack, and sums the axes `sumdim`."""
     for axis in expand1:
         a = a.unsqueeze(axis)
     for axis in expand2:
@@ -381,7 +381,7 @@ def _multilabel_margin(
 
 @_own(_aten.conv_tbc.default)
 def _conv_tbc(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0) -> torch.Tensor:
-    """Over (steps, batch, channels), with a weight of shape (width, in, out)."""
+    """Convolves `x` of shape (steps, batch, channels) with a weight of shape (width, in, out)."""
     y: torch.Tensor = _aten.convolution(
         x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, [1], [pad], [1], False, [0], 1
     )
@@ -430,11 +430,11 @@ def _embedding_bag(
 def _fractional_max_pool(
     x: torch.Tensor, kernel: Sequence[int], output: Sequence[int], samples: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maximum of each window and its flat position; `samples` place the starts of the windows.
+    """Returns the maximum of each window and its flat position; `samples` place the starts of the windows.
 
-    Window i of an axis starts at int((i + u) alpha) - int(u alpha) with alpha = (side - width) / (windows -
-    1); the last window starts at side - width. For two axes, the last axis of the samples (batch, channels,
-    axes) is in reverse order.
+    The windows are those of torch (after Graham, "Fractional Max-Pooling", 2014). With alpha = (side - width)
+    / (windows - 1), window i of an axis starts at int((i + u) alpha) - int(u alpha), and the last window at
+    side - width. For two axes, the last axis of the samples (batch, channels, axes) is in reverse order.
     """
     axes = len(output)
     sides = x.shape[-axes:]
@@ -463,7 +463,7 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Products of groups. The offsets cut one axis of two matrices, or the axis that the matrices share.
+    """Multiplies groups of matrices. The offsets cut one axis of two matrices, or the axis that they share.
 
     Every group is computed over all rows, and each row is read from its own group, so that no shape depends
     on the offsets.

@@ -52,7 +52,7 @@ class DigitsNet(nn.Module):
         self.head = nn.Linear(32 * 2 * 2, 10)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        """(N, 1, 8, 8) -> (N, 10) logits."""
+        """Computes the logits, (N, 10), of images, (N, 1, 8, 8)."""
         logits: torch.Tensor = self.head(self.block2(self.block1(image)).flatten(1))
         return logits
 

@@ -36,7 +36,7 @@ class EagerRun:
     mutations : dict of str to numpy.ndarray
         New values of buffers, by name.
     skipped : dict of str to str
-        FX nodes whose result has a dtype without a counterpart, and that dtype.
+        FX nodes whose result is not in `trace`, because its dtype has no counterpart, with this reason.
     """
 
     outputs: list[np.ndarray[Any, Any]]
@@ -71,7 +71,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
 
 
 def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:
-    """The path, or the open file if the path is not valid UTF-8, which torch refuses."""
+    """Returns the path, or the open file if the path is not valid UTF-8, which torch refuses."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
@@ -159,7 +159,10 @@ def run_eager(
 def _written(
     ep: torch.export.ExportedProgram, given: Sequence[Any], versions: Sequence[int], results: Sequence[Any]
 ) -> dict[int, np.ndarray[Any, Any]]:
-    """Functional programs return the new values of inputs; other programs write them in place."""
+    """Returns the new values of inputs that the program writes, by position among the leaves.
+
+    Functional programs return the new values; other programs write them in place.
+    """
     written = {
         at: as_array(leaf).copy()
         for at, (leaf, version) in enumerate(zip(given, versions, strict=True))

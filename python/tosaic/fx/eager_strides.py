@@ -15,7 +15,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.flop_counter import FlopCounterMode
 
-from tosaic.fx.memory_order import has_order, laid
+from tosaic.fx.memory_order import dense_in_order, has_order
 from tosaic.fx.shapes import dim_order_of
 
 __all__ = ["as_computed", "is_recorded_right"]
@@ -33,7 +33,7 @@ def is_recorded_right(target: Any) -> bool:
 
 
 def as_computed(target: Any, args: Any, kwargs: Any, recorded: Any, numbers: Numbers) -> Any:
-    """The recorded result; tensors whose computed dim order differs get the computed one.
+    """Returns the recorded result; tensors whose computed dim order differs get the computed one.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _corrected(fake: Any, real: Any, numbers: Numbers) -> Any:
     if has_order(fake.shape, numbers(fake.stride()), order):
         return fake
     if any(isinstance(size, torch.SymInt) for size in fake.shape):
-        return laid(fake, order)
+        return dense_in_order(fake, order)
     with torch.no_grad():
         out = fake.new_empty_strided(tuple(fake.shape), strides)
     return out.requires_grad_() if fake.requires_grad else out

@@ -247,7 +247,7 @@ _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKin
 
 
 def _in_tree(spec: Any, users: int) -> Tree:
-    """The structure of (args, kwargs), or a flat structure if the program does not record it."""
+    """Returns the structure of (args, kwargs), or a flat structure if the program does not record it."""
     if spec is not None:
         tree = convert_treespec(spec)
         if tree.leaf_count == users and len(tree.children) == 2:
@@ -271,7 +271,7 @@ def _arg_names(ep: Any) -> tuple[str, ...]:
 
 
 def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
-    """Paths as callers write them: the parameter's name, followed by the place in a nested argument."""
+    """Returns paths as callers write them: the parameter's name, then the place in a nested argument."""
     paths: list[str] = []
     args, kwargs = tree.children
     for i, child in enumerate(args.children):

@@ -17,6 +17,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
+from tosaic.exception_notes import add_note
 from tosaic.foreign import ForeignOp, TensorSpec, attributes_of_call
 from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Expansion, is_random, tensors_of
@@ -33,7 +34,6 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref
 __all__ = ["Importer"]
 
 _FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
-_NUMBERS = (bool, int, float)
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
@@ -182,7 +182,7 @@ class Importer(NodeWriter):
         return result
 
     def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
-        """A call with complex operands, read by its parts or as the calls that torch decomposes it into."""
+        """Reads a call with complex operands by its parts, or as the calls that torch decomposes it into."""
         if not is_known(row.name, row.emit):
             result, _ = self._decomposed(row, values)
             if result is not None:
@@ -209,7 +209,7 @@ class Importer(NodeWriter):
         return True
 
     def _evaluated(self, values: Sequence[Any]) -> Ref | None:
-        """The value of a call over constants or without tensors, computed by torch: it is always the same."""
+        """Returns torch's result of a call whose tensors are all constants: it is the same in every run."""
         result = self._made_by_torch(values, self._constants_of(values))
         readable = isinstance(result, torch.Tensor) and result.dtype in CODE_OF
         return self.lifted_tensor(result) if readable else None
@@ -218,7 +218,7 @@ class Importer(NodeWriter):
         return [self._held(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
 
     def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
-        """The result of the call over these tensors; None if another run may have another result."""
+        """Returns the result of the call over these tensors; None if another run may have another result."""
         target = self._node.target
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
             return None
@@ -237,7 +237,7 @@ class Importer(NodeWriter):
 
     @staticmethod
     def _keywords(row: Row, values: Sequence[Any]) -> dict[str, Any]:
-        """The arguments by name that differ from their defaults or have none."""
+        """Returns the arguments by name that differ from their defaults or have none."""
         rest = zip(
             row.names[row.required :], values[row.required :], row.defaults[row.required :], strict=True
         )
@@ -273,7 +273,7 @@ class Importer(NodeWriter):
     # ---- calls outside the table ----
 
     def _described(self, node: Any, row: Row, operator: ForeignOp) -> Any:
-        """A node for a call of an operator that the user described."""
+        """Adds a node for a call of an operator that the user described."""
         if row.mutates:
             raise self.error(
                 _core.UnsupportedOp,
@@ -301,10 +301,7 @@ class Importer(NodeWriter):
         try:
             computed = operator.types(*map(spec, args), **{key: spec(value) for key, value in kwargs.items()})
         except Exception as error:
-            if hasattr(error, "add_note"):  # from Python 3.11 on
-                error.add_note(
-                    f"in the function 'types' of '{operator.target}', for node '{self._node.name}'"
-                )
+            add_note(error, f"in the function 'types' of '{operator.target}', for node '{self._node.name}'")
             raise
         expected = list(computed) if isinstance(computed, list | tuple) else [computed]
         found = [spec(item) for item in (result if isinstance(result, list | tuple) else [result])]
@@ -324,7 +321,7 @@ class Importer(NodeWriter):
         reason: str = "",
         described: ForeignOp | None = None,
     ) -> Any:
-        """An opaque node, which stores the call without interpreting it."""
+        """Adds an opaque node, which stores the call without interpreting it."""
         node = self._node
         recorded = node.meta.get("val")
         self._refuse_missing((args, kwargs))
@@ -354,14 +351,14 @@ class Importer(NodeWriter):
         return results if isinstance(recorded, list | tuple) else results[0]
 
     def _mark(self) -> str:
-        """Why TOSA has no counterpart of this call: training mode or random numbers; empty if it has."""
+        """Returns why TOSA has no counterpart of this call, ``training`` or ``random``; else empty."""
         row, node = self._row, self._node
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"
         return "random" if is_random(node.target) else ""
 
     def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
-        """The results of the call by torch's decomposition, or None and the reason why there is none."""
+        """Returns the results of the call by torch's decomposition, or None and the reason for that."""
         recorded = self._node.meta.get("val")
         items = list(recorded) if isinstance(recorded, list | tuple) else [recorded]
         if self._has_no_value(values) or not any(isinstance(item, torch.Tensor) for item in items):
@@ -394,7 +391,7 @@ class Importer(NodeWriter):
         return [NoValue(row.target) if item is None else item for item in read]
 
     def _opaque_number(self, recorded: Any, target: str) -> Any:
-        """A number: known if it follows from the bound shapes; uses of an unknown number are refused."""
+        """Returns the number if it follows from the bound shapes; else a `NoValue`, which no call may use."""
         try:
             return self._shared.sizes.value(recorded)
         except _core.UnsupportedOp:
@@ -455,14 +452,14 @@ class Importer(NodeWriter):
         return ref
 
     def _foreign(self, node: Any) -> Any:
-        """A call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
+        """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
         target = node.target
         values = [self.resolved(arg) for arg in node.args]
         keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
         name = getattr(target, "__name__", str(target))
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self._higher_order(node, name, values, keywords)
-        if all(isinstance(value, _NUMBERS) for value in values) and not keywords:
+        if all(isinstance(value, bool | int | float) for value in values) and not keywords:
             return target(*values)
         if any(type(value) is NoValue for value in values):
             return NoValue(name)
@@ -503,7 +500,7 @@ class Importer(NodeWriter):
         return inner.resolved(nodes[-1].args[0])
 
     def _control_flow(self, name: str, values: list[Any]) -> Any:
-        """A node with regions; numbers among the operands are constants of the regions."""
+        """Adds a node with regions; numbers among the operands become constants of the regions."""
         if name == "cond":
             leading, modules, operands = [values[0]], values[1:3], list(values[3] if len(values) > 3 else ())
         else:
@@ -596,7 +593,7 @@ class Importer(NodeWriter):
 
 
 def _hint_of_writing(row: Row) -> str:
-    """What to do about a call that writes an operand; only torch's own have functional forms."""
+    """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
     if row.target.startswith("aten."):
         return _FUNCTIONALIZE
     return "Write an operator that returns the new value, and call that one"

@@ -49,7 +49,14 @@ from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.exported_program import ImportRecord, read_program
-from tosaic.fx.memory_order import format_of, has_order, laid, order_name, order_of_format, put
+from tosaic.fx.memory_order import (
+    dense_in_order,
+    format_of,
+    has_order,
+    order_name,
+    order_of_format,
+    set_value,
+)
 from tosaic.fx.origins import error_at
 from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
@@ -136,11 +143,11 @@ class _Boundaries:
         ]
 
     def order(self, side: str, index: int) -> _Order | None:
-        """The declared or converted order of an input or output; None if its order is as traced."""
+        """Returns the declared or converted order of an input or output; None if its order is as traced."""
         return (self.inputs if side == "inputs" else self.outputs)[index]
 
     def declared(self, side: str, index: int) -> _Order | None:
-        """The order of the input or output itself, if that is not as traced."""
+        """Returns the order of the input or output itself, if that is not as traced."""
         return None if index in self.is_converted[side] else self.order(side, index)
 
 
@@ -225,8 +232,8 @@ class _Walk:
                 self._lay_weight(node)
             return
         order = self._boundaries.declared("inputs", at)
-        if order is not None and not self._lies(node, order):
-            put(node.meta, laid(node.meta["val"], order))
+        if order is not None and not self._has_order(node, order):
+            set_value(node.meta, dense_in_order(node.meta["val"], order))
             self._moved.add(node)
 
     def _convert_boundary(self, node: Node) -> None:
@@ -234,7 +241,7 @@ class _Walk:
         if at is None or at not in self._boundaries.is_converted["inputs"]:
             return
         order = self._boundaries.order("inputs", at)
-        if order is None or self._lies(node, order):
+        if order is None or self._has_order(node, order):
             return
         made = self._conversion(node, order)
         if made is None:
@@ -250,17 +257,18 @@ class _Walk:
             return
         orders = [order for order in wanted if order is not None]
         shape = node.meta["val"].shape
-        if not all(is_same_order(shape, order, orders[0]) for order in orders) or self._lies(node, orders[0]):
+        agree = all(is_same_order(shape, order, orders[0]) for order in orders)
+        if not agree or self._has_order(node, orders[0]):
             return
         (spec,) = [s for s in self._program.graph_signature.input_specs if s.arg.name == node.name]
         holder = self._state if spec.target in self._state else self._lifted
         tensor = holder[spec.target]
-        copied = laid(tensor.detach(), orders[0]).copy_(tensor.detach())
+        copied = dense_in_order(tensor.detach(), orders[0]).copy_(tensor.detach())
         is_parameter = isinstance(tensor, torch.nn.Parameter)
         holder[spec.target] = (
             torch.nn.Parameter(copied, requires_grad=tensor.requires_grad) if is_parameter else copied
         )
-        put(node.meta, laid(node.meta["val"], orders[0]))
+        set_value(node.meta, dense_in_order(node.meta["val"], orders[0]))
 
     def _lay_outputs(self, output: Node) -> ExportGraphSignature:
         given: Any = output.args[0]
@@ -286,7 +294,7 @@ class _Walk:
         return ExportGraphSignature(list(old.input_specs), specs)
 
     def _orders_at_output(self, at: int, spec: OutputSpec) -> list[tuple[_Order, bool]]:
-        """(order, True if a conversion makes it), for each order that an output passes through, in turn."""
+        """Returns (order, whether a conversion makes it) for each order that an output passes through."""
         boundary = self._boundary_of[at]
         if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
             return [(boundary, True)] if self._converts else []
@@ -295,9 +303,9 @@ class _Walk:
         return [(boundary, self._converts)]
 
     def _output_in(self, result: Node, order: _Order, converts: bool, labelled: set[Node]) -> Node:
-        if not self._lies(result, order):
+        if not self._has_order(result, order):
             if not converts and result.op == "call_function" and result not in labelled | set(self._made):
-                put(result.meta, laid(result.meta["val"], order))
+                set_value(result.meta, dense_in_order(result.meta["val"], order))
             else:
                 made = self._conversion(result, order)
                 if made is None:
@@ -337,7 +345,7 @@ class _Walk:
         args, kwargs = map_arg((node.args, node.kwargs), lambda arg: arg.meta["val"])
         val = as_computed(node.target, args, kwargs, node.meta["val"], self._numbers)
         if val is not node.meta["val"]:
-            put(node.meta, val)
+            set_value(node.meta, val)
 
     def _label(self, node: Node) -> bool:
         """Writes the planned orders; False if the plan has none for this node."""
@@ -346,23 +354,23 @@ class _Walk:
         if isinstance(val, torch.Tensor):
             if orders is None:
                 return False
-            if not self._lies(node, orders):
-                put(node.meta, laid(val, orders))
+            if not self._has_order(node, orders):
+                set_value(node.meta, dense_in_order(val, orders))
             return True
         if not isinstance(val, tuple | list) or not isinstance(orders, tuple):
             return False
         items = [
-            laid(item, order)
-            if isinstance(item, torch.Tensor) and order and not self._tensor_lies(item, order)
+            dense_in_order(item, order)
+            if isinstance(item, torch.Tensor) and order and not self._tensor_has_order(item, order)
             else item
             for item, order in zip(val, orders, strict=True)
         ]
         if any(new is not old for new, old in zip(items, val, strict=True)):
-            put(node.meta, type(val)(items))
+            set_value(node.meta, type(val)(items))
         return True
 
     def _orders(self, node: Node) -> Any:
-        """The planned order of a node's value; for several values, a tuple; None if not planned."""
+        """Returns the planned order of a node's value; for several values, a tuple; None if not planned."""
         value = self._values.get(node)
         if isinstance(value, Ref):
             return self._order_of[value.id]
@@ -379,7 +387,7 @@ class _Walk:
             order = self._reads.get((node.name, ref.id))
             if order is None and not self._can_compute(node) and self._has_tensors(node):
                 order = self._traced_order(arg)
-            if order is None or self._lies(arg, order):
+            if order is None or self._has_order(arg, order):
                 continue
             made = self._conversion(arg, order)
             if made is None:
@@ -408,7 +416,7 @@ class _Walk:
             if made is not None:
                 replaced[arg] = made
             elif not self._converts and arg not in self._moved:
-                put(arg.meta, old)  # only the recorded strides differed
+                set_value(arg.meta, old)  # only the recorded strides differed
             else:
                 raise error_at(
                     _core.LayoutMismatch,
@@ -429,7 +437,7 @@ class _Walk:
             node.kwargs = map_arg(node.kwargs, lambda arg: replaced.get(arg, arg))
 
     def _named_format(self, node: Node) -> tuple[int, str, _Order] | None:
-        """Position and name of the argument by which a call names the order of its result, and that order."""
+        """Returns position and name of the argument that names the order of the result, and that order."""
         val = node.meta.get("val")
         schema = getattr(node.target, "_schema", None)
         if schema is None or not isinstance(val, torch.Tensor):
@@ -490,7 +498,7 @@ class _Walk:
                     where=_WHERE,
                     got=str(first).partition("\n")[0],
                 ) from first
-        put(node.meta, val)
+        set_value(node.meta, val)
         if self._converts:
             self._correct(node)
 
@@ -529,17 +537,17 @@ class _Walk:
     def _numbers(self, sizes: Any) -> tuple[int, ...]:
         return tuple(self._read.sizes.shape(sizes))
 
-    def _tensor_lies(self, tensor: Any, order: _Order) -> bool:
+    def _tensor_has_order(self, tensor: Any, order: _Order) -> bool:
         return has_order(tensor.shape, self._numbers(tensor.stride()), order)
 
-    def _lies(self, node: Node, order: _Order) -> bool:
-        return self._tensor_lies(node.meta["val"], order)
+    def _has_order(self, node: Node, order: _Order) -> bool:
+        return self._tensor_has_order(node.meta["val"], order)
 
     def _order_of_tensor(self, val: Any) -> _Order:
         return dim_order_of(self._numbers(val.shape), self._numbers(val.stride()))[0]
 
     def _as_traced(self, node: Node) -> Any:
-        """What the given program records for a node; for a conversion, what the conversion itself records."""
+        """Returns what the given program records for a node; for a conversion, its own record."""
         return self._old.get(node, node).meta["val"]
 
     def _traced_order(self, node: Node) -> _Order:
@@ -561,7 +569,7 @@ class _Walk:
     # ---- conversions ----
 
     def _conversion(self, node: Node, order: _Order) -> Node | None:
-        """The node with this value in this order, added if needed; None if the dialect has none."""
+        """Returns the node with this value in this order, added if needed; None if the dialect has none."""
         val = node.meta["val"]
         ref = self._values.get(node)
         name = order_name(val.shape, order)
@@ -591,7 +599,7 @@ class _Walk:
             self._values[last] = ref
         if "tensor_meta" in node.meta:
             last.meta["tensor_meta"] = node.meta["tensor_meta"]
-            put(last.meta, last.meta["val"])
+            set_value(last.meta, last.meta["val"])
         if node in self._moved:
             self._moved.add(last)
         self._converted[key] = last
@@ -600,7 +608,7 @@ class _Walk:
         return last
 
     def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
-        """The converting calls: target, arguments after the tensor, keywords; None if there are none."""
+        """Returns the converting calls (target, arguments after the tensor, keywords), or None."""
         form = format_of(val.shape, order)
         if str(self._program.dialect) == "EDGE":
             from tosaic.executorch import conversion
@@ -616,13 +624,13 @@ class _Walk:
         return [(permute, (list(order),), {}), (clone, (), dense), (permute, (back,), {})]
 
     def _root_of_modules(self) -> dict[str, Any]:
-        """The module of a conversion of an input, which `torch.export.unflatten` needs to know."""
+        """Returns the module of a conversion of an input, which `torch.export.unflatten` needs to know."""
         stacks = (node.meta.get("nn_module_stack") for node in self._graph.nodes)
         stack = next(filter(None, stacks), None)
         return {} if stack is None else {"nn_module_stack": dict(list(stack.items())[:1])}
 
     def _chain(self, last: Node) -> set[Node]:
-        """The nodes of a conversion."""
+        """Returns the nodes of a conversion."""
         source, nodes = self._made[last][0], {last}
         while last.args[0] is not source:
             last = last.args[0]  # type: ignore[assignment]
@@ -691,7 +699,7 @@ class _Walk:
         )
 
     def _examples(self) -> Any:
-        """The example inputs, in the declared orders."""
+        """Returns the example inputs, in the declared orders."""
         examples = self._program.example_inputs
         if examples is None or not any(self._boundaries.inputs):
             return examples
@@ -701,13 +709,17 @@ class _Walk:
             return examples
         for i, (leaf, value) in enumerate(zip(known, leaves, strict=True)):
             order = None if leaf.index is None else self._boundaries.declared("inputs", leaf.index)
-            if order is not None and isinstance(value, torch.Tensor) and not self._tensor_lies(value, order):
-                leaves[i] = laid(value.detach(), order).copy_(value.detach())
+            if (
+                order is not None
+                and isinstance(value, torch.Tensor)
+                and not self._tensor_has_order(value, order)
+            ):
+                leaves[i] = dense_in_order(value.detach(), order).copy_(value.detach())
         return tree_unflatten(leaves, tree)
 
 
 def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """A copy with the same names and its own metadata, and a map from each new node to the old one."""
+    """Returns a copy with the same names and its own metadata, and a map from new nodes to old ones."""
     out = Graph()
     new_of: dict[Node, Node] = {}
     results = out.graph_copy(graph, new_of)

@@ -71,15 +71,12 @@ class Archive:
 
     Attributes
     ----------
-    models : tuple of str
-        Names of the exported programs in the file.
     targets : tuple of str
         All operators, with the names that they have in the file.
     classes : tuple of str
         Classes of nested arguments and results, as module and name.
     """
 
-    models: tuple[str, ...]
     targets: tuple[str, ...]
     classes: tuple[str, ...]
 
@@ -118,14 +115,13 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     if not members:
         raise unreadable(file, "an archive without an exported program")
     return Archive(
-        tuple(Path(member).stem for member in members),
         tuple(sorted({target for document in members.values() for target in _strings(document, "target")})),
         tuple(sorted({name for document in members.values() for name in _classes(document)})),
     )
 
 
 def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
-    """The error for a file that torch cannot read. It quotes the first line of `got`."""
+    """Returns the error for a file that torch cannot read. It quotes the first line of `got`."""
     return _core.make_error(
         _core.InvalidGraph,
         where="open",
@@ -136,7 +132,7 @@ def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
 
 
 def _programs(archive: zipfile.ZipFile) -> list[str]:
-    """The members that hold exported programs; older versions of torch wrote one, under another name."""
+    """Returns the members that hold exported programs. Older versions of torch wrote one, of another name."""
     return [
         name
         for name in archive.namelist()
@@ -146,7 +142,7 @@ def _programs(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _strings(value: Any, key: str) -> Iterator[str]:
-    """All strings under `key`, anywhere in the document."""
+    """Yields all strings under `key`, anywhere in the document."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -190,7 +186,7 @@ def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
 
 
 def _registered(operator: str) -> Any:
-    """The operator of that name; None if no library has registered it."""
+    """Returns the operator of that name; None if no library has registered it."""
     found: Any = torch.ops
     for part in operator.split("."):
         found = getattr(found, part, None)
@@ -215,7 +211,7 @@ def _load_class(name: str, what: str) -> None:
 
 
 def _installed_package(name: str) -> tuple[str, ...]:
-    """The package of that name if it is installed; a script in the working directory is not a package."""
+    """Returns the package of that name if it is installed. A script in the working directory is none."""
     return (name,) if name in importlib.metadata.packages_distributions() else ()
 
 
@@ -254,7 +250,7 @@ def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
 
 
 def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
-    """The file with plain names in place of the edge dialect's operator names."""
+    """Returns the file with plain names in place of the edge dialect's operator names."""
     made = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as out:
         programs = set(_programs(archive))

@@ -10,33 +10,33 @@ from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, telling
+from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, significant_axes
 
-__all__ = ["format_of", "laid", "has_order", "order_name", "order_of_format", "put"]
+__all__ = ["format_of", "dense_in_order", "has_order", "order_name", "order_of_format", "set_value"]
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
-    """The dim order that a memory format asks for; None if it asks for none."""
+    """Returns the dim order that a memory format asks for; None if it asks for none."""
     if memory_format is torch.contiguous_format:
         return tuple(range(rank))
     return channels_last(rank) if memory_format in _CHANNELS_LAST.values() else None
 
 
 def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]:
-    """The memory formats that tensors of this rank can have, with their orders, row-major first."""
+    """Yields the memory formats that tensors of this rank can have, with their orders, row-major first."""
     yield from zip((torch.contiguous_format, _CHANNELS_LAST.get(rank)), orders_of_formats(rank), strict=False)
 
 
 def has_order(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
     """True if the strides agree with the order; there may be gaps, and sizes may be symbolic."""
-    known = [strides[axis] for axis in telling(shape, order) if strides[axis] != 0]
+    known = [strides[axis] for axis in significant_axes(shape, order) if strides[axis] != 0]
     return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
 
 
 def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format | None:
-    """The memory format of this order: row-major if several have it, None if none has it."""
+    """Returns the memory format of this order: row-major if several have it, None if none has it."""
     for form, own in _formats(len(shape)):
         if is_same_order(shape, own, order):
             return form
@@ -44,15 +44,15 @@ def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format
 
 
 def order_name(shape: Sequence[Any], order: Sequence[int]) -> str:
-    """``channels_last``, or for an order without a name ``dim_order_0_2_1``."""
+    """Returns the name of an order: ``channels_last``, or ``dim_order_0_2_1`` if no memory format has it."""
     form = format_of(shape, order)
     if form is None:
         return "_".join(("dim_order", *map(str, order)))
     return str(form).removeprefix("torch.").removesuffix("_format")
 
 
-def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """A tensor of the same type, dense in this order, uninitialized; for a fake tensor, a fake one."""
+def dense_in_order(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """Returns an uninitialized tensor of the same type, dense in this order; a fake one for a fake tensor."""
     strides: list[Any] = [1] * tensor.dim()
     step: Any = 1
     for axis in reversed(order):
@@ -64,7 +64,7 @@ def laid(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
     return out.requires_grad_() if tensor.requires_grad else out
 
 
-def put(meta: dict[str, Any], val: Any) -> None:
+def set_value(meta: dict[str, Any], val: Any) -> None:
     """Sets ``meta["val"]``, and the strides and memory format in ``meta["tensor_meta"]``."""
     meta["val"] = val
     recorded = meta.get("tensor_meta")

@@ -28,8 +28,6 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref
 
 __all__ = ["NodeWriter", "Shared"]
 
-_NUMBERS = (bool, int, float)
-
 
 @dataclass(frozen=True)
 class Shared:
@@ -85,7 +83,7 @@ class NodeWriter:
     # ---- the call ----
 
     def target_name(self) -> str:
-        """The operator name of this call: ``add`` for ``add.Tensor``."""
+        """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
         assert self._row is not None
         return self._row.name.partition(".")[0]
 
@@ -124,7 +122,10 @@ class NodeWriter:
     # ---- nodes ----
 
     def _name(self) -> str:
-        """The name of the next node: the call's or, in a decomposition, one derived from the outer call's."""
+        """Returns the name of the next node.
+
+        It is the name of the call or, in a decomposition, one that begins with the name of the outer call.
+        """
         if self._outer is None:
             return str(self._node.name)
         outer = self._outer._name()
@@ -149,7 +150,10 @@ class NodeWriter:
     def _emit_in_place(
         self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
     ) -> Ref:
-        """The result of an in-place call has the operand's dtype: a promoted result is cast back."""
+        """Adds the node of an in-place call.
+
+        Its result has the operand's dtype: a promoted one is cast back.
+        """
         value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
         dtype, shape = self.builder.type(value)
         if shape != tuple(self.shape):
@@ -191,13 +195,13 @@ class NodeWriter:
         return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
 
     def first(self, result: Ref | None) -> list[Any] | None:
-        """The results of a call of which only the first is used; the others are `NoValue`."""
+        """Returns the results of a call of which only the first is used; the others are `NoValue`."""
         return (
             None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
         )
 
     def used_results(self) -> set[int]:
-        """Indices of the used results: those whose getitem has a user, or all if the tuple itself is used."""
+        """Returns the indices of results whose getitem has a user, or all if the tuple itself is used."""
         used = set()
         for user in self._node.users:
             if user.target is not operator.getitem:
@@ -211,15 +215,15 @@ class NodeWriter:
         return self.used_results() <= {0}
 
     def number(self, value: Any, like: Ref) -> Ref:
-        """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
+        """Returns a Python operand as a rank-0 constant that promotes as torch promotes the number."""
         category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
-        if not isinstance(value, _NUMBERS):
+        if not isinstance(value, bool | int | float):
             raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
         code = like.dtype if category <= CATEGORY[like.dtype] else DEFAULT_OF_CATEGORY[category]
         return self.constant(value, code)
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
+        """Returns an operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
 
         `beside` are the other operands. An integer wraps around if they are narrower integers, unless the
         call turns integers into floats. A value may become infinite if they are narrow floats. For a factor
@@ -239,7 +243,7 @@ class NodeWriter:
         return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
+        """Returns the second operand of a product or quotient as torch reads it: an int beside f16 is f32."""
         if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
             return ref
         if CATEGORY[ref.dtype] == 1 and beside.dtype in NARROW_FLOATS:
@@ -247,17 +251,20 @@ class NodeWriter:
         return self.promoted(ref, beside)
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
-        """The operands of one call, each as torch reads it in a call with the others."""
+        """Returns the operands of one call, each as torch reads it in a call with the others."""
         return tuple(self.promoted(ref, *refs) for ref in refs)
 
     def factor(self, value: Any, like: Ref) -> Ref:
-        """A Python operand of a product or quotient: with narrow floats, torch reads a float as float32."""
+        """Returns a Python operand of a product or quotient.
+
+        Beside narrow floats, torch reads floats as f32.
+        """
         if isinstance(value, float) and like.dtype in NARROW_FLOATS:
             return self.constant(value, DEFAULT_OF_CATEGORY[2])
         return self.number(value, like)
 
     def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
-        """Both parts of a tensor that the program holds, as copied constants."""
+        """Adds both parts of a complex tensor of the program as copied constants."""
         code = CODE_OF[REAL_OF[tensor.dtype]]
         real, imag = (
             Ref(self.builder.add_constant(part), code, tuple(tensor.shape))
@@ -266,11 +273,11 @@ class NodeWriter:
         return Complex(real, imag)
 
     def constant(self, value: bool | int | float, code: int) -> Ref:
-        """A rank-0 constant."""
+        """Adds a rank-0 constant."""
         return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
-        """Strides and storage offset of an operand as torch recorded them; (None, 0) if it did not."""
+        """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""
         operand = self._node.args[position]
         if self._aliases is not None and isinstance(operand, Node):
             operand = self._aliases.shaped_by(operand, self._node)
@@ -294,7 +301,7 @@ class NodeWriter:
         hint: str = "",
         node: Any = None,
     ) -> Exception:
-        """An error located at this call, or at `node`."""
+        """Returns an error located at this call, or at `node`."""
         if self._outer is not None:
             return self._outer.error(kind, what, expected=expected, got=got, hint=hint)
         node = self._node if node is None else node
@@ -303,11 +310,11 @@ class NodeWriter:
     # ---- constants ----
 
     def lifted(self, elements: NDArray[Any]) -> Ref:
-        """A constant whose elements were computed at import."""
+        """Adds a constant whose elements were computed at import."""
         return self.lifted_tensor(torch.tensor(elements))
 
     def lifted_tensor(self, tensor: torch.Tensor) -> Ref:
-        """A constant from a tensor that was computed at import."""
+        """Adds a constant from a tensor that was computed at import."""
         constant = self._shared.weights.tensor(tensor, self._name(), "lifted")
         ref = Ref(self.builder.add_constant(constant), CODE_OF[tensor.dtype], tuple(tensor.shape))
         self.remember(ref, tensor)
@@ -318,7 +325,10 @@ class NodeWriter:
         self._shared.constants[id(self.builder), ref.id] = tensor
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
-        """The elements of a constant, or None for other values. Notes that the import reads the elements."""
+        """Returns the elements of a constant, or None for other values.
+
+        Notes that the import reads the elements.
+        """
         tensor = self._held(ref)
         if tensor is None:
             return None
@@ -327,14 +337,14 @@ class NodeWriter:
         return tensor.detach().to(wide, copy=True).numpy()  # torch pins memory shared with numpy
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
-        """The dim order that a memory format asks for; None if it asks for none, or is no memory format."""
+        """Returns the dim order that a memory format asks for; None for other formats and other values."""
         return order_of_format(memory_format, rank)
 
     def _held(self, ref: Ref) -> torch.Tensor | None:
         return self._shared.constants.get((id(self.builder), ref.id))
 
     def same(self, ref: Ref, result: Ref) -> Ref:
-        """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""
+        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
         tensor = self._held(ref)
         if tensor is not None:
             self.remember(result, tensor)

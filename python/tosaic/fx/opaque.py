@@ -25,7 +25,7 @@ __all__ = ["arguments_json"]
 def arguments_json(
     args: Any, kwargs: Mapping[str, Any], unsupported: Callable[[str], Exception], mark: str = ""
 ) -> tuple[str, list[int]]:
-    """The resolved arguments as JSON text, and the ids of the operands that the text refers to.
+    """Returns the resolved arguments as JSON text, and the ids of the operands that the text refers to.
 
     Parameters
     ----------

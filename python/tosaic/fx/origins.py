@@ -18,7 +18,7 @@ _INDEX = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
 @lru_cache(maxsize=1 << 16)
 def source_of(stack_trace: str) -> tuple[str, int]:
-    r"""File and line of the deepest frame outside torch or, if there is none, of the deepest frame.
+    r"""Returns file and line of the deepest frame outside torch or, if there is none, of the deepest frame.
 
     Examples
     --------
@@ -42,13 +42,13 @@ def source_of(stack_trace: str) -> tuple[str, int]:
 
 @lru_cache(maxsize=1 << 14)
 def module_path(recorded: str) -> str:
-    """``layers.0.conv``, for every spelling of this path that torch.export has used."""
+    """Returns ``layers.0.conv``, for every spelling of this path that torch.export has used."""
     path = _STRICT_ROOT.sub("", recorded)
     return _INDEX.sub(r".\1", path).replace("slice(None, None, None)", "").strip(".")
 
 
 def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, str, str, int]:
-    """(FX name, target, module path, file, line) of a node, the form that `GraphBuilder` expects."""
+    """Returns (FX name, target, module path, file, line) of a node, the form that `GraphBuilder` expects."""
     stack = meta.get("nn_module_stack")
     trace = meta.get("stack_trace")
     path = module_path(next(reversed(stack.values()))[0]) if stack else ""
@@ -57,7 +57,7 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
 
 
 def place_of(node: Any) -> str:
-    """The node and its source line: ``node 'item', model.py:12``."""
+    """Returns the node and its source line: ``node 'item', model.py:12``."""
     file, line = source_of(node.meta.get("stack_trace") or "")
     return f"node '{node.name}'" + (f", {_file_name(file)}:{line}" if file else "")
 
@@ -76,7 +76,7 @@ def error_at(
     got: str = "",
     hint: str = "",
 ) -> Exception:
-    """An error that names an FX node (None: no node), its module path and its source line."""
+    """Returns an error that names an FX node (None: no node), its module path and its source line."""
     meta = node.meta if node is not None else {}
     file, line = source_of(meta.get("stack_trace") or "")
     stack = meta.get("nn_module_stack")

@@ -31,7 +31,7 @@ class Sizes:
         self._known: dict[Any, int] = {}
 
     def value(self, size: Any) -> Any:
-        """The number of a symbolic value; anything else is returned unchanged."""
+        """Returns the number of a symbolic value; anything else is returned unchanged."""
         if not isinstance(size, _SYMBOLIC):
             return size
         expression = size.node.expr
@@ -70,7 +70,7 @@ class Sizes:
             self._values[size.node.expr] = sympy.Integer(value)
 
     def shape(self, shape: Sequence[Any]) -> Sequence[int]:
-        """The shape with a number for every size."""
+        """Returns the shape with a number for every size."""
         return shape if _INT.issuperset(map(type, shape)) else tuple(self.value(size) for size in shape)
 
     def bind(
@@ -278,7 +278,7 @@ def _add_example(
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides as torch computes them: empty axes count as one."""
+    """Returns row-major strides as torch computes them: empty axes count as one."""
     strides = []
     step = 1
     for size in reversed(shape):
@@ -288,7 +288,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """The order of axes in memory, outermost first, and whether axes of size 1 make it ambiguous.
+    """Returns the order of axes in memory, outermost first, and whether axes of size 1 make it ambiguous.
 
     Strides that are consistent with row-major order are row-major. Other strides that are consistent with
     channels last are channels last. Gaps are allowed in both. The strides of axes of size 1, and of repeated

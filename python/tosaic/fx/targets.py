@@ -34,7 +34,10 @@ _MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_a
 
 
 def default_of(argument: Any) -> Any:
-    """The default of a schema parameter; memory formats, which schemas store as numbers, are converted."""
+    """Returns the default of a schema parameter.
+
+    Schemas store memory formats as numbers; these are converted.
+    """
     default = argument.default_value
     if type(default) is int and "MemoryFormat" in str(argument.real_type):
         return _FORMATS[default]
@@ -54,8 +57,17 @@ class Row:
         The row of the table; None if there is none.
     names, defaults : tuple
         The parameters in order, and their defaults.
+    required : int
+        The number of parameters without a default that are passed by position.
+    needed_by_name : frozenset of str
+        Keyword-only parameters without a default.
     mutates : tuple of int
         Positions of the operands that the call writes to.
+    returned : list of int or None
+        For each parameter, the index of the result that is the new value of the written operand; None if
+        there is none.
+    single : bool
+        True if the call returns exactly one tensor.
     changes_shape : bool
         True if the operand has another shape after the call, with the same elements.
     dropped, evaluated, getitem : bool
@@ -126,7 +138,7 @@ class Row:
         return TABLE.get(base.removesuffix("_") + suffix) or self._overload_alike(base.removesuffix("_"))
 
     def _overload_alike(self, base: str) -> Emit | None:
-        """The row of the overload with the same parameters: ``transpose.int`` for ``transpose_``."""
+        """Returns the row of the overload with the same parameters: ``transpose.int`` for ``transpose_``."""
         packet = getattr(torch.ops.aten, base, None)
         for overload in () if packet is None else packet.overloads():
             schema = getattr(packet, overload)._schema
@@ -136,7 +148,7 @@ class Row:
 
     @staticmethod
     def _returned(argument: Any, returns: Sequence[Any]) -> int | None:
-        """The index of the result that is this written operand's new value; None if there is none."""
+        """Returns the index of the result that is this written operand's new value; None if there is none."""
         if argument.alias_info is None or not argument.alias_info.is_write:
             return None
         for i, result in enumerate(returns):
@@ -148,7 +160,7 @@ class Row:
         return None
 
     def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
-        """All arguments in the order of the schema, with defaults filled in."""
+        """Returns all arguments in the order of the schema, with defaults filled in."""
         if not kwargs:
             return (*args, *self.defaults[len(args) :])
         rest = [
@@ -173,7 +185,7 @@ class Row:
         return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
 
     def shared_operand(self, node: Node) -> Node | None:
-        """The operand whose memory the result shares, by schema and recorded types; None if there is none."""
+        """Returns the operand whose memory the result shares, by schema and recorded types, or None."""
         if self._aliased is None:
             return None
         args = self.complete(node.args, node.kwargs)
@@ -202,14 +214,14 @@ class Row:
 
 
 def schema_name(schema: Any) -> str:
-    """``conv2d``, ``add.Tensor``; outside aten with the namespace: ``dim_order_ops::_clone_dim_order``."""
+    """Returns the key in the table: ``add.Tensor``, or outside aten ``torchao::quantize_affine``."""
     name = str(schema.name).removeprefix("aten::")
     overload = schema.overload_name
     return f"{name}.{overload}" if overload and overload != "default" else name
 
 
 def row_for(target: Any) -> Row | None:
-    """The row of an operator overload of torch or of ExecuTorch's edge dialect; None for other callables."""
+    """Returns the row of an overload of torch or of ExecuTorch's edge dialect; None for other callables."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return None

@@ -46,7 +46,7 @@ def _name(kind: Any) -> str:
 
 
 def _field_names(context: Any, count: int) -> tuple[Any, ...]:
-    """The children's names in a registered class's context: a list, or the first of several lists."""
+    """Returns the children's names in a registered class's context: a list, or the first of several lists."""
     if isinstance(context, list | tuple):
         if len(context) == count and all(isinstance(name, str) for name in context):
             return tuple(context)

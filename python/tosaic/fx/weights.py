@@ -27,66 +27,38 @@ import torch
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
-from tosaic.torch_operators.dtypes import CATEGORY
+from tosaic.dtypes import NUMPY, TORCH
+from tosaic.torch_operators.dtypes import CATEGORY, CODE
 
 __all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
-_NAMES = {
-    "bool": torch.bool,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "i16": torch.int16,
-    "u16": torch.uint16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "f8e4m3": torch.float8_e4m3fn,
-    "f8e5m2": torch.float8_e5m2,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-}
 # The builder identifies dtypes by their positions in DTYPES.
-CODE_OF: dict[torch.dtype, int] = {dtype: _core.DTYPES.index(name) for name, dtype in _NAMES.items()}
+CODE_OF: dict[torch.dtype, int] = {getattr(torch, own): CODE[name] for name, own in TORCH.items()}
 # A complex tensor is a pair of tensors of this dtype.
 REAL_OF: dict[torch.dtype, torch.dtype] = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 COMPLEX_OF: dict[torch.dtype, torch.dtype] = {real: dtype for dtype, real in REAL_OF.items()}
 TORCH_OF: dict[int, torch.dtype] = {code: dtype for dtype, code in CODE_OF.items()}
-_NUMPY_OF = {
-    torch.bool: np.bool_,
-    torch.uint8: np.uint8,
-    torch.int8: np.int8,
-    torch.int16: np.int16,
-    torch.uint16: np.uint16,
-    torch.int32: np.int32,
-    torch.int64: np.int64,
-    torch.float16: np.float16,
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-}
-
-
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 _AGAIN = "import the program again"
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def dtype_code(dtype: torch.dtype, what: str) -> int:
-    """The position of a dtype in DTYPES. Raises UnsupportedOp naming `what` if it has none."""
+    """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
     code = CODE_OF.get(dtype)
     if code is None:
         raise _core.make_error(
             _core.UnsupportedOp,
             where="import",
             what=f"{what} has a dtype without a counterpart",
-            expected=", ".join(_NAMES),
+            expected=", ".join(TORCH),
             got=str(dtype),
         )
     return code
 
 
 def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
-    """A check that the tensor still has its memory and, where torch counts writes, was not written to.
+    """Makes a check that the tensor still has its memory and, where torch counts writes, was not written.
 
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
@@ -195,7 +167,7 @@ class Weights:
         self._copies: dict[int, _Copy] = {}
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A constant over the tensor's memory; tied tensors share one constant."""
+        """Returns a constant over the tensor's memory; tied tensors share one constant."""
         kept = self._tensors.get(id(tensor))
         if kept is not None:
             return kept
@@ -224,21 +196,24 @@ class Weights:
         return constant
 
     def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
-        """The real and the imaginary part of a complex tensor, as copies."""
+        """Returns the real and the imaginary part of a complex tensor, as copies."""
         _require_memory(tensor, name)
         self.read(tensor, name)
         real, imag = (part.detach().contiguous() for part in (tensor.real, tensor.resolve_conj().imag))
         return self._private(real, f"{name}.real", kind), self._private(imag, f"{name}.imag", kind)
 
     def snapshot(self, tensor: Any, name: str, kind: str) -> _core.Constant:
-        """A copy of a buffer that the program writes, as its initial value: later writes do not affect it."""
+        """Returns a copy of a buffer that the program writes, its initial value.
+
+        Later writes do not affect it.
+        """
         _require_memory(tensor, name)
         copy = tensor.detach().clone(memory_format=torch.contiguous_format).resolve_neg()
         return self._private(copy, name, kind)
 
     @staticmethod
     def _private(tensor: torch.Tensor, name: str, kind: str) -> _core.Constant:
-        """A constant over dense memory that nobody else refers to."""
+        """Returns a constant over dense memory that nobody else refers to."""
         code = dtype_code(tensor.dtype, f"'{name}'")
         return _core.Constant(name, kind, code, tensor.shape, tensor.data_ptr(), tensor.nbytes, tensor)
 
@@ -267,7 +242,7 @@ class Weights:
             copy.verify()
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
-        """A rank-0 constant; equal numbers of one dtype share one constant."""
+        """Returns a rank-0 constant; equal numbers of one dtype share one constant."""
         key = (code, struct.pack("<d", value) if isinstance(value, float) else repr(value).encode())
         constant = self._numbers.get(key)
         if constant is None:
@@ -276,10 +251,9 @@ class Weights:
 
 
 def _make_number(value: bool | int | float, code: int) -> _core.Constant:
-    dtype = TORCH_OF[code]
-    numpy_type = _NUMPY_OF.get(dtype)
+    numpy_type = NUMPY.get(_core.DTYPES[code])
     if numpy_type is None:
-        tensor = torch.tensor(value, dtype=dtype)
+        tensor = torch.tensor(value, dtype=TORCH_OF[code])
         return _core.Constant("scalar", "lifted", code, (), tensor.data_ptr(), tensor.element_size(), tensor)
     if isinstance(value, int) and CATEGORY[code] == 1:  # torch wraps around, numpy raises
         array = np.array(value, np.int64).astype(numpy_type)

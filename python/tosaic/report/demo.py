@@ -15,7 +15,7 @@ __all__ = ["describe_demo"]
 
 
 def describe_demo(result: DemoResult) -> Report:
-    """A report of the accuracy and error of each engine, the checks, and the lowered program."""
+    """Makes a report of the accuracy and error of each engine, the checks, and the lowered program."""
     lowered = describe_lowered(result.lowered)
     runs = [
         (run.engine, f"{run.accuracy:.1%}", *metrics_row(run.error), time(run.seconds)) for run in result.runs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.comparison import Comparison
+from tosaic.dtypes import BITS
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
 from tosaic.pipeline import Pipeline
@@ -40,14 +41,12 @@ __all__ = [
     "metrics_row",
 ]
 
-_BITS = {"bool": 8, "i4": 4, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "i48": 48, "i64": 64}
-_BITS |= {"f8e4m3": 8, "f8e5m2": 8, "f16": 16, "bf16": 16, "f32": 32, "f64": 64}
 _SHOWN_ROWS = 12
 _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 ulp")
 
 
 def describe_program(program: Program) -> Report:
-    """A report of the inputs, outputs and operators of a program."""
+    """Makes a report of the inputs, outputs and operators of a program."""
     graph = program.graph
     sections = [_boundary(program.inputs, program.outputs, program.states), _operators(graph)]
     if program.diagnostics:
@@ -65,7 +64,7 @@ def describe_program(program: Program) -> Report:
 def describe_graph(
     program: Program, *, layout: Layout | None = None, dim_orders: bool = False, with_memory: bool = False
 ) -> Report:
-    """A report of a program, optionally with a layout plan, the dim orders of its values, and its memory."""
+    """Makes a report of a program, with a layout plan, dim orders of values, and memory if asked for."""
     report = describe_program(program)
     facts, sections, data = list(report.facts), list(report.sections), dict(report.data)
     if layout is not None:
@@ -86,7 +85,7 @@ def describe_graph(
 
 
 def describe_io(io: Io) -> Report:
-    """A report of inputs, outputs and states."""
+    """Makes a report of inputs, outputs and states."""
     section = _boundary(io.inputs, io.outputs, io.states)
     return Report(
         "inputs and outputs",
@@ -96,7 +95,7 @@ def describe_io(io: Io) -> Report:
 
 
 def describe_lowered(lowered: Lowered) -> Report:
-    """A report of the inputs and outputs, operators, memory and passes of a lowered program."""
+    """Makes a report of the inputs and outputs, operators, memory and passes of a lowered program."""
     graph = lowered.graph
     plan = lowered.session.memory
     size = lowered.file_size()
@@ -137,7 +136,7 @@ def describe_lowered(lowered: Lowered) -> Report:
 
 
 def _text_of(graph: _core.Graph) -> str:
-    """The text of a graph, or the error message if weights of an imported graph were changed since import."""
+    """Returns the text of a graph, or the error message if its weights were changed since import."""
     try:
         return graph.text()
     except _core.InvalidGraph as error:
@@ -151,7 +150,7 @@ def _layout_of(lowered: Lowered) -> tuple[Section, ...]:
 
 
 def describe_check(result: CheckResult) -> Report:
-    """A report of all reasons why a program does not fit a target."""
+    """Makes a report of all reasons why a program does not fit a target."""
     title = f"{count(result.nodes, 'node')} against {result.target}"
     if not result.ok:
         title = f"{count(len(result.problems), 'problem')} between the program and {result.target}"
@@ -175,7 +174,7 @@ def describe_check(result: CheckResult) -> Report:
 
 
 def describe_comparison(comparison: Comparison) -> Report:
-    """A report of the outputs, the first wrong node, and the nodes with the worst local errors."""
+    """Makes a report of the outputs, the first wrong node, and the nodes with the worst local errors."""
     wrong, first = comparison.first_wrong, comparison.first_divergence
     judged = sum(row.local_share is not None for row in comparison.rows)
     number = sum(not row.ok for row in comparison.rows)
@@ -249,12 +248,11 @@ def _rounding(value: float | None) -> str:
 
 
 def _share_of(row: CompareRow) -> str:
-    where = ", ".join(filter(None, (row.module_path, row.source)))
-    return f"'{row.fx_name}' with {_share(row.local_share)} of its bound" + (f" ({where})" if where else "")
+    return f"'{row.fx_name}' with {_share(row.local_share)} of its bound{_origin(row)}"
 
 
 def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
-    """A report of how two graphs differ; `difference` is the text of `Graph.diff`, empty for equal graphs."""
+    """Makes a report of how two graphs differ. `difference` is the text of `Graph.diff`."""
     same = not difference
     title = f"{name_a} and {name_b} are the same graph" if same else f"{name_a} and {name_b} differ"
     sections = () if same else (Section("", difference),)
@@ -262,7 +260,7 @@ def describe_diff(name_a: str, name_b: str, difference: str) -> Report:
 
 
 def describe_pipeline(pipeline: Pipeline) -> Report:
-    """The passes of a pipeline, in order."""
+    """Makes a report of the passes of a pipeline, in order."""
     steps = list(pipeline)
     rows = [
         (step.section, step.name, ", ".join(step.pass_.takes), step.pass_.makes or "", step.pass_.summary)
@@ -289,7 +287,7 @@ def describe_pipeline(pipeline: Pipeline) -> Report:
 
 
 def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
-    """A report of the operator table, with the dtypes that run and the dtypes that lower to each profile."""
+    """Makes a report of the operator table, with the dtypes that run and that lower to each profile."""
     rows = []
     data = []
     for op in ops:
@@ -322,14 +320,14 @@ def describe_ops(ops: Iterable[_core.OpInfo]) -> Report:
 
 
 def memory_facts(plan: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The size of the arena, and its gap to the proven lower bound."""
+    """Returns the size of the arena, and its gap to the proven lower bound."""
     size, bound, gap = plan["arena_bytes"], plan["lower_bound"], plan["gap"]
     proof = "the least possible" if gap == 0 else f"at least {memory(bound)} needed, gap {memory(gap)}"
     return [("arena", f"{memory(size)}, {proof}; {memory(plan['unshared_bytes'])} without sharing")]
 
 
 def metrics_row(metrics: Metrics) -> tuple[str, ...]:
-    """Cells of `SQNR dB, cosine, max abs, relative, max ulp, p99 ulp`."""
+    """Returns cells of `SQNR dB, cosine, max abs, relative, max ulp, p99 ulp`."""
     return (
         decibels(metrics.sqnr_db),
         f"{metrics.cosine:.6f}",
@@ -372,8 +370,13 @@ def _compare_table(rows: Sequence[CompareRow]) -> Table:
 
 
 def _place(row: CompareRow) -> str:
-    where = ", ".join(filter(None, (row.module_path, row.source)))
-    return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB" + (f" ({where})" if where else "")
+    return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB{_origin(row)}"
+
+
+def _origin(row: CompareRow) -> str:
+    """Returns the module path and source line of a node in parentheses; empty if torch recorded neither."""
+    place = ", ".join(filter(None, (row.module_path, row.source)))
+    return f" ({place})" if place else ""
 
 
 def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[Port]) -> Section:
@@ -395,7 +398,10 @@ def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[
 
 
 def _quantized(port: Port, number: int) -> tuple[str, ...]:
-    """Table cells for entry `number` of a port's qparams; with the tensor's name if there are several."""
+    """Returns table cells for entry `number` of a port's qparams.
+
+    If several tensors carry the port, the first cell also names the tensor.
+    """
     if number >= len(port.quantized):
         return ("-",) * 5
     qparams = port.quantized[number]
@@ -410,7 +416,7 @@ def _quantized(port: Port, number: int) -> tuple[str, ...]:
 
 
 def _extent(sorted_numbers: Sequence[str]) -> str:
-    """The number if all are equal, or the first and the last of the sorted numbers."""
+    """Returns the number if all are equal, or the first and the last of the sorted numbers."""
     least, greatest = sorted_numbers[0], sorted_numbers[-1]
     return least if least == greatest else f"{least} to {greatest}"
 
@@ -470,7 +476,7 @@ def _bytes_of(value: _core.Value) -> int:
     elements = 1
     for size in value.shape:
         elements *= size
-    return (elements * _BITS[value.dtype] + 7) // 8
+    return (elements * BITS[value.dtype] + 7) // 8
 
 
 _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
@@ -485,6 +491,6 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
 
 
 def describe(result: Reportable) -> Report:
-    """The report of a result; `Reportable.report` calls it."""
+    """Makes the report of a result; `Reportable.report` calls this function."""
     kind = next(kind for kind in type(result).__mro__ if kind in _DESCRIPTIONS)
     return _DESCRIPTIONS[kind](result)

@@ -29,7 +29,7 @@ _STYLE = """
 
 
 def page(report: Report) -> str:
-    """The report as a whole HTML document."""
+    """Returns the report as a whole HTML document."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -39,7 +39,7 @@ def page(report: Report) -> str:
 
 
 def fragment(report: Report) -> str:
-    """The report as a ``<div>`` with its style, for notebooks."""
+    """Returns the report as a ``<div>`` with its style, for notebooks."""
     verdict = ""
     if report.ok is not None:
         verdict = f'<span class="{"ok" if report.ok else "bad"}">{"ok" if report.ok else "failed"}</span> '

@@ -16,7 +16,7 @@ __all__ = ["describe_layout", "layout_data", "layout_facts", "layout_sections"]
 
 
 def describe_layout(layout: Layout) -> Report:
-    """A report of the transposes with their reasons, and of the proven bound of their cost."""
+    """Makes a report of the transposes with their reasons, and of the proven bound of their cost."""
     return Report(
         title=_title(layout),
         ok=layout.is_minimal,
@@ -27,7 +27,7 @@ def describe_layout(layout: Layout) -> Report:
 
 
 def layout_facts(layout: Layout) -> tuple[tuple[str, str], ...]:
-    """The number of transposes, their bytes or cost, and the proven bound."""
+    """Returns the number of transposes, their bytes or cost, and the proven bound."""
     return (
         ("layout", _title(layout)),
         ("transposed", memory(layout.bytes)),
@@ -38,7 +38,7 @@ def layout_facts(layout: Layout) -> tuple[tuple[str, str], ...]:
 
 
 def layout_data(layout: Layout) -> dict[str, Any]:
-    """The plan as a dict, for JSON."""
+    """Returns the plan as a dict, for JSON."""
     return {**asdict(layout), "is_minimal": layout.is_minimal}
 
 
@@ -69,7 +69,7 @@ def _proof(layout: Layout) -> str:
 
 
 def layout_sections(layout: Layout) -> tuple[Section, ...]:
-    """A table with a row for each transpose, and the remedies, if there are any.
+    """Returns a table with a row for each transpose, and the remedies, if there are any.
 
     A row has the value, both orders, the size and cost, and the nearest demand for each order.
     """

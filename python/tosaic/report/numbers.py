@@ -8,7 +8,7 @@ __all__ = ["count", "decibels", "memory", "small", "time", "ulps"]
 
 
 def small(value: float) -> str:
-    """A number that may be tiny, such as an error: ``0``, ``3.1e-07``, ``inf``.
+    """Formats a number that may be tiny, such as an error: ``0``, ``3.1e-07``, ``inf``.
 
     Examples
     --------
@@ -21,7 +21,7 @@ def small(value: float) -> str:
 
 
 def decibels(value: float) -> str:
-    """A signal to noise ratio.
+    """Formats a signal to noise ratio.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def decibels(value: float) -> str:
 
 
 def ulps(value: float) -> str:
-    """A distance in units in the last place.
+    """Formats a distance in units in the last place.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def ulps(value: float) -> str:
 
 
 def memory(size: float) -> str:
-    """A number of bytes.
+    """Formats a number of bytes.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def memory(size: float) -> str:
 
 
 def time(seconds: float) -> str:
-    """A duration.
+    """Formats a duration.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def time(seconds: float) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """A number of things.
+    """Formats a number of things.
 
     Examples
     --------

@@ -15,7 +15,7 @@ __all__ = ["operators_document"]
 
 
 def operators_document(ops: Iterable[_core.OpInfo]) -> str:
-    """The tables of operators, and of what works, as a Markdown page."""
+    """Returns the tables of operators, and of what works, as a Markdown page."""
     canonical, tosa = _sections(ops)
     return "\n".join(
         [
@@ -90,7 +90,7 @@ def _modes_table(ops: Sequence[_core.OpInfo]) -> str:
 
 
 def _short(dtypes: Sequence[str]) -> str:
-    """The dtypes with dots between, or one name if all are the same."""
+    """Returns the dtypes with dots between, or one name if all are the same."""
     return dtypes[0] if len(set(dtypes)) == 1 else "·".join(dtypes)
 
 

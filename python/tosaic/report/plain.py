@@ -25,5 +25,5 @@ def plain(value: Any) -> Any:
 
 
 def to_json(data: Any) -> str:
-    """The data as indented JSON; keys are not sorted."""
+    """Returns the data as indented JSON; keys are not sorted."""
     return json.dumps(plain(data), indent=1, allow_nan=False, ensure_ascii=False)

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB))?|in
 
 
 def render(report: Report, *, folded: bool = False) -> str:
-    """The title, facts and sections as text; folded sections only if `folded`."""
+    """Returns the title, facts and sections as text; folded sections only if `folded`."""
     verdict = "" if report.ok is None else "ok: " if report.ok else "FAILED: "
     lines = [f"{verdict}{report.title}"]
     width = max((len(name) for name, _ in report.facts), default=0)
@@ -28,7 +28,10 @@ def render(report: Report, *, folded: bool = False) -> str:
 
 
 def render_table(table: Table) -> str:
-    """The table as lines of text; columns are as wide as their widest cell, marked rows begin with ``>``."""
+    """Returns the table as lines of text.
+
+    Columns are as wide as their widest cell, marked rows begin with ``>``.
+    """
     if not table.rows:
         return "(none)"
     numeric = numeric_columns(table)
@@ -45,7 +48,7 @@ def render_table(table: Table) -> str:
 
 
 def render_markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The table as Markdown. Cells are Markdown already; only ``|`` is escaped."""
+    """Returns the table as Markdown. Cells are Markdown already; only ``|`` is escaped."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -54,5 +57,5 @@ def render_markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]])
 
 
 def numeric_columns(table: Table) -> list[bool]:
-    """For each column, True if all its cells are numbers (with units), ``equal``, ``-`` or empty."""
+    """Returns, for each column, True if all its cells are numbers (with units), ``equal``, ``-`` or empty."""
     return [all(_NUMBER.fullmatch(row[i]) for row in table.rows) for i in range(len(table.columns))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tosaic import api
+from tosaic.defaults import THRESHOLD_DB
 from tosaic.options import checked
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def assert_matches(
         An output or node exceeds a limit. The error is an ``AssertionError`` that names the outputs and
         limits, with the comparison as its report.
     """
-    threshold = 30.0 if sqnr_db is None else sqnr_db
+    threshold = THRESHOLD_DB if sqnr_db is None else sqnr_db
     comparison = api.compare(expected, actual, samples, threshold_db=threshold, bind=bind)
     broken = []
     for row in comparison.outputs:

@@ -58,7 +58,7 @@ def pytest_runtest_makereport(
 
 
 def _page_name(nodeid: str) -> str:
-    """A file name for the page of a test: unique to the test, and short and plain enough for file systems."""
+    """Returns a unique file name for the page of a test, short and plain enough for file systems."""
     parameters = nodeid.partition("[")[2]
     name = re.sub(_UNSAFE, "_", nodeid)
     is_plain = re.search(_UNSAFE, parameters.removesuffix("]")) is None

@@ -15,17 +15,17 @@ OP: dict[str, int] = {row.name: row.id for row in _core.ops()}
 
 
 def per_overload(names: str, overloads: str) -> list[str]:
-    """Every name with every overload; the overload ``default`` is the name alone."""
+    """Returns every name with every overload; the overload ``default`` is the name alone."""
     return [name if o == "default" else f"{name}.{o}" for name in names.split() for o in overloads.split()]
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """The axis in [0, rank). As in torch, a tensor of rank 0 is treated as rank 1."""
+    """Returns the axis in [0, rank). As in torch, a tensor of rank 0 is treated as rank 1."""
     return axis % max(rank, 1)
 
 
 def axes_of(dim: Any, rank: int) -> list[int]:
-    """The sorted axes of a reduction; None or an empty list means all axes."""
+    """Returns the sorted axes of a reduction; None or an empty list means all axes."""
     if dim is None or (isinstance(dim, list | tuple) and not dim):
         return list(range(rank))
     listed = [dim] if isinstance(dim, int) else dim
@@ -33,17 +33,17 @@ def axes_of(dim: Any, rank: int) -> list[int]:
 
 
 def spread(values: Any, count: int) -> list[int]:
-    """One number per spatial axis; a single number is repeated."""
+    """Returns one number per spatial axis; a single number is repeated."""
     listed = [values] if isinstance(values, int) else list(values)
     return listed * count if len(listed) == 1 else listed
 
 
 def ids(*operands: Ref | None) -> tuple[int, ...]:
-    """Operand ids for the core; -1 for an absent operand."""
+    """Returns operand ids for the core; -1 for an absent operand."""
     return tuple(-1 if operand is None else operand.id for operand in operands)
 
 
 def fit(value: Any, dtype: int) -> Any:
-    """A Python number as torch converts it to a dtype of a lower category."""
+    """Returns a Python number as torch converts it to a dtype of a lower category."""
     category = CATEGORY[dtype]
     return bool(value) if category == 0 else int(value) if category == 1 else float(value)

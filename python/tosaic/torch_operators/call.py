@@ -25,7 +25,7 @@ class Rows(dict[str, Emit]):
     """Rows by schema name: ``conv2d``, ``add.Tensor``."""
 
     def on(self, *names: str) -> Callable[[_Row], _Row]:
-        """A decorator that adds a row under these names."""
+        """Returns a decorator that adds a row under these names."""
 
         def register(emit: _Row) -> _Row:
             for name in names:
@@ -36,7 +36,7 @@ class Rows(dict[str, Emit]):
 
     @classmethod
     def joined(cls, *tables: Rows) -> Rows:
-        """All rows of several tables. A name may occur in only one of them."""
+        """Returns all rows of several tables. A name may occur in only one of them."""
         found = cls()
         for table in tables:
             twice = found.keys() & table.keys()
@@ -66,7 +66,7 @@ class Call(Protocol):
     types: _Types
 
     def target_name(self) -> str:
-        """The operator name of this call: ``add`` for ``add.Tensor``."""
+        """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
 
     def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
         """Adds the node of this call; its type is checked against what torch recorded."""
@@ -86,50 +86,55 @@ class Call(Protocol):
         """Adds one node with results of these types."""
 
     def first(self, result: Ref | None) -> list[Any] | None:
-        """The results of a call of which only the first is used; the others are `NoValue`."""
+        """Returns the results of a call of which only the first is used; the others are `NoValue`."""
 
     def only_first(self) -> bool:
         """True if no result of the call except result 0 is used."""
 
     def used_results(self) -> set[int]:
-        """Indices of the used results: those whose getitem has a user, or all if the tuple itself is used."""
+        """Returns the indices of results whose getitem has a user, or all if the tuple itself is used."""
 
     def number(self, value: Any, like: Ref) -> Ref:
-        """A Python operand as a rank-0 constant that promotes as torch promotes the number."""
+        """Returns a Python operand as a rank-0 constant that promotes as torch promotes the number."""
 
     def factor(self, value: Any, like: Ref) -> Ref:
-        """A Python operand of a product or quotient: with narrow floats, torch reads a float as float32."""
+        """Returns a Python operand of a product or quotient.
+
+        Beside narrow floats, torch reads floats as f32.
+        """
 
     def constant(self, value: bool | int | float, code: int) -> Ref:
-        """A rank-0 constant."""
+        """Adds a rank-0 constant."""
 
     def lifted(self, elements: NDArray[Any]) -> Ref:
-        """A constant whose elements were computed at import."""
+        """Adds a constant whose elements were computed at import."""
 
     def promoted(self, ref: Ref, *beside: Ref) -> Ref:
-        """An operand as torch reads it with the others: one of rank 0 is cast to a narrower dtype."""
+        """Returns an operand as torch reads it with the others: one of rank 0 is cast to a narrower dtype."""
 
     def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
-        """The second operand of a product or quotient as torch reads it: in f16 * int, the int is f32."""
+        """Returns the second operand of a product or quotient as torch reads it: an int beside f16 is f32."""
 
     def alike(self, *refs: Ref) -> tuple[Ref, ...]:
-        """The operands of one call, each as torch reads it in a call with the others."""
+        """Returns the operands of one call, each as torch reads it in a call with the others."""
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
-        """The elements of a constant, or None for other values. Notes that the import reads the elements.
+        """Returns the elements of a constant, or None for other values.
+
+        Notes that the import reads the elements.
 
         They come in the shape of the value as 64-bit numbers: as float64 for floats, and as int64 for all
         others.
         """
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
-        """The dim order that a memory format asks for; None if it asks for none, or is no memory format."""
+        """Returns the dim order that a memory format asks for; None for other formats and other values."""
 
     def same(self, ref: Ref, result: Ref) -> Ref:
-        """`result`, after noting that it is the same constant as `ref`, if `ref` is one."""
+        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
-        """Strides and storage offset of an operand as torch recorded them; (None, 0) if it did not."""
+        """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""
 
     def note(self, rule: str, message: str) -> None:
         """Adds a diagnostic about this call."""
@@ -144,4 +149,4 @@ class Call(Protocol):
         hint: str = "",
         node: Any = None,
     ) -> Exception:
-        """An error located at this call, or at `node`."""
+        """Returns an error located at this call, or at `node`."""

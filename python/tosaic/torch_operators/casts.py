@@ -16,7 +16,7 @@ on = ROWS.on
 
 
 def identity_or_cast(c: Call, x: Ref, order: Sequence[int] | None) -> Ref:
-    """A cast if torch recorded another dtype; a clone if it did not, or if an order is requested."""
+    """Adds a cast if torch recorded another dtype, and a clone if it did not or if an order is requested."""
     if c.dtype == x.dtype:
         return c.emit(OP["clone"], None if order is None else {"order": order}, (x.id,))
     cast = {"dtype": c.dtype}
@@ -74,7 +74,7 @@ def type_as(c: Call, x: Ref, _other: Ref) -> Ref:
 
 @on("dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order")
 def to_dim_order(c: Call, x: Ref, *options: Any) -> Ref:
-    """ExecuTorch's edge dialect: the last argument is the dim order, a list or None."""
+    """Reads a call of ExecuTorch's edge dialect, whose last argument is the dim order: a list or None."""
     order = options[-1]
     return identity_or_cast(c, x, None if order is None else tuple(order))
 

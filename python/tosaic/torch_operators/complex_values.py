@@ -82,7 +82,7 @@ def as_complex(c: Call, name: str, result: Any) -> Any:
 
 
 def emit_complex(c: Call, name: str, emit: _Row | None, values: Sequence[Any]) -> Any:
-    """The results of a call with complex operands; `emit` is the row of the real operator."""
+    """Returns the results of a call with complex operands; `emit` is the row of the real operator."""
     if name in COMPLEX:
         return COMPLEX[name](c, *values)
     if emit is not None and _is_partwise(name):
@@ -121,7 +121,7 @@ def _zero_like(c: Call, a: Ref) -> Ref:
 
 
 def _parts(value: Any) -> tuple[Any, Any]:
-    """The real and the imaginary part of an operand; None for a part that it lacks."""
+    """Returns the real and the imaginary part of an operand; None for a part that it lacks."""
     if type(value) is Complex:
         return value.real, value.imag
     if isinstance(value, complex):
@@ -130,7 +130,7 @@ def _parts(value: Any) -> tuple[Any, Any]:
 
 
 def _sum(c: Call, op: str, a: Any, b: Any) -> Any:
-    """The sum or difference of two parts, either of which may be missing (None)."""
+    """Returns the sum or difference of two parts, either of which may be missing (None)."""
     if b is None:
         return a
     if a is None:
@@ -161,7 +161,7 @@ def add(c: Call, a: Any, b: Any, alpha: Any = 1) -> Complex:
 
 
 def _pair(c: Call, real: Any, imag: Any) -> Complex:
-    """Both parts, broadcast to one shape: a real operand may be larger than the complex one."""
+    """Broadcasts both parts to one shape: a real operand may be larger than the complex one."""
     real = real if type(real) is Ref else c.number(real, imag)
     imag = imag if type(imag) is Ref else c.number(imag, real)
     if tuple(real.shape) != tuple(imag.shape):
@@ -304,7 +304,7 @@ def _transform(c: Call, x: _Pair, axes: Sequence[int], inverse: bool, halved: bo
 
 
 def _normalised(c: Call, x: _Pair, normalization: int, count: int) -> _Pair:
-    """Torch's codes: 0 no scaling, 1 by the root of the count, 2 by the count."""
+    """Scales by torch's code: 0 does not scale, 1 divides by the root of the count, 2 by the count."""
     if normalization == 0:
         return x
     factor = 1 / (math.sqrt(count) if normalization == 1 else count)
@@ -357,7 +357,7 @@ def fft_to_real(c: Call, x: Complex, dims: Sequence[int], normalization: int, si
 
 
 def _mirrored(c: Call, x: _Pair, axis: int, size: int) -> _Pair:
-    """All `size` entries of a spectrum along an axis, from its first size // 2 + 1 entries."""
+    """Returns all `size` entries of a spectrum along an axis, from its first size // 2 + 1 entries."""
     missing = size - (size // 2 + 1)
     parts = []
     for part, sign in ((x.real, 1), (x.imag, -1)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.torch_operators.arguments import OP, axis_of, ids, spread
+from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, spread
 from tosaic.torch_operators.call import Call, Rows
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.pooling import max_pool, resize
@@ -24,7 +24,7 @@ ROWS = Rows()
 on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
-_BOOL, _I64 = CODE["bool"], CODE["i64"]
+_I64 = CODE["i64"]
 
 
 class Movements:
@@ -37,7 +37,7 @@ class Movements:
         return self._c.emit_inferred(OP[op], attrs, tuple(operand.id for operand in operands))
 
     def reshape(self, x: Ref, shape: Sequence[int]) -> Ref:
-        """The elements in another shape."""
+        """Reshapes, unless `x` has the shape already."""
         return x if tuple(x.shape) == tuple(shape) else self._emit("reshape", {"shape": list(shape)}, x)
 
     def permute(self, x: Ref, perm: Sequence[int]) -> Ref:
@@ -49,7 +49,7 @@ class Movements:
         return x if tuple(x.shape) == tuple(shape) else self._emit("expand", {"shape": list(shape)}, x)
 
     def slice(self, x: Ref, axis: int, start: int, end: int, step: int = 1) -> Ref:
-        """Every `step`-th element of [start, end)."""
+        """Takes every `step`-th element of [start, end) on an axis."""
         if (start, end, step) == (0, x.shape[axis], 1):
             return x
         return self._emit("slice", {"axis": axis, "start": start, "end": end, "step": step}, x)
@@ -63,12 +63,11 @@ class Movements:
         """Adds zeros around `x`; negative numbers remove elements."""
         if not any(before) and not any(after):
             return x
-        value = False if x.dtype == _BOOL else 0 if CATEGORY[x.dtype] == 1 else 0.0
-        attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": value}
+        attrs = {"before": list(before), "after": list(after), "mode": "constant", "value": fit(0, x.dtype)}
         return self._emit("pad", attrs, x)
 
     def pad_axis(self, x: Ref, axis: int, before: int, after: int) -> Ref:
-        """`pad` along one axis."""
+        """Pads one axis, as `pad` does."""
         zeros = [0] * len(x.shape)
         return self.pad(
             x,
@@ -77,7 +76,7 @@ class Movements:
         )
 
     def cast(self, x: Ref, dtype: int) -> Ref:
-        """The elements in another dtype."""
+        """Casts, unless `x` has the dtype already."""
         return x if x.dtype == dtype else self._emit("cast", {"dtype": dtype}, x)
 
     def take(self, x: Ref, axis: int, indices: Any) -> Ref:
@@ -88,7 +87,7 @@ class Movements:
         return self._emit("index_select", {"axis": axis}, x, self.constant(listed))
 
     def constant(self, values: Any) -> Ref:
-        """Integers as an i64 constant."""
+        """Adds integers as an i64 constant."""
         return self._c.lifted(np.asarray(values, dtype=np.int64))
 
     def index_put(
@@ -96,19 +95,12 @@ class Movements:
     ) -> Ref:
         """Adds the node of the call's result or, if `last` is False, a node in front of it."""
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
-        ids = (x.id, values.id, *(-1 if index is None else index.id for index in wide))
         emit = self._c.emit if last else self._c.emit_inferred
-        return emit(OP["index_put"], {"accumulate": accumulate}, ids)
+        return emit(OP["index_put"], {"accumulate": accumulate}, ids(x, values, *wide))
 
     def done(self, x: Ref) -> Ref:
-        """The value, reshaped, as the result of the call."""
+        """Adds the last node of the call: a reshape of `x` to the recorded shape."""
         return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (x.id,))
-
-
-def merged(x: Ref, first: int, last: int) -> list[int]:
-    """The shape with the axes [first, last) merged into one."""
-    shape = list(x.shape)
-    return [*shape[:first], math.prod(shape[first:last]), *shape[last:]]
 
 
 # ---- windows ----
@@ -116,7 +108,10 @@ def merged(x: Ref, first: int, last: int) -> list[int]:
 
 @on("unfold")
 def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
-    """Windows along an axis, with a new last axis. Overlapping windows are looked up, others are sliced."""
+    """Moves windows along an axis to a new last axis.
+
+    Overlapping windows are looked up, others are sliced.
+    """
     if not x.shape:
         return Movements(c).done(x)
     m, axis = Movements(c), axis_of(dim, len(x.shape))
@@ -135,14 +130,14 @@ def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
 
 
 def _window_starts(extent: int, kernel: int, dilation: int, padding: int, stride: int) -> Any:
-    """Positions in the padded extent, of shape (kernel, windows)."""
+    """Returns positions in the padded extent, of shape (kernel, windows)."""
     count = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     return dilation * np.arange(kernel)[:, None] + stride * np.arange(count)
 
 
 @on("im2col")
 def im2col(c: Call, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
-    """(N, C, H, W) -> (N, C * kernel, windows): one lookup along each spatial axis."""
+    """Turns (N, C, H, W) into (N, C * kernel, windows), with one lookup along each spatial axis."""
     m, batched = Movements(c), len(x.shape) == 4
     pads, kernels = spread(padding, 2), spread(kernel, 2)
     n, channels = (x.shape[0] if batched else 1), x.shape[-3]
@@ -160,7 +155,7 @@ def im2col(c: Call, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: An
 
 @on("col2im")
 def col2im(c: Call, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Ref:
-    """(N, C * kernel, windows) -> (N, C, H, W): each position sums all elements that im2col reads from it."""
+    """Turns (N, C * kernel, windows) into (N, C, H, W): each position sums what im2col reads from it."""
     m, pads, kernels = Movements(c), spread(padding, 2), spread(kernel, 2)
     padded = [extent + 2 * pad for extent, pad in zip(size, pads, strict=True)]
     rows, columns = (
@@ -186,7 +181,7 @@ def col2im(c: Call, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any,
 
 
 def _diagonal_in_front(offset: int, columns: int) -> int:
-    """Position of the first element of a diagonal in a row-major matrix."""
+    """Returns the position of the first element of a diagonal in a row-major matrix."""
     return offset if offset >= 0 else -offset * columns
 
 
@@ -232,7 +227,7 @@ def diag_embed(c: Call, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 
 @on("diagonal_scatter")
 def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2: int) -> Ref:
-    """An index_put at constant positions; the matrix is flattened to one axis in front."""
+    """Becomes an index_put at constant positions, with the matrix flattened to one axis in front."""
     m, rank = Movements(c), len(x.shape)
     a, b = axis_of(dim1, rank), axis_of(dim2, rank)
     rest = [i for i in range(rank) if i not in (a, b)]
@@ -280,7 +275,7 @@ def repeat_interleave(c: Call, x: Ref, repeats: int, dim: int | None, _size: Any
 
 @on("repeat_interleave.self_Tensor")
 def repeat_interleave_each(c: Call, x: Ref, repeats: Ref, dim: int | None, _size: Any) -> Ref | None:
-    """A lookup, if the repeats are constant."""
+    """Becomes a lookup if the repeats are constant; otherwise the call is opaque."""
     counts = c.known_elements(repeats)
     if counts is None:
         return None
@@ -301,7 +296,7 @@ def channel_shuffle(c: Call, x: Ref, groups: int) -> Ref:
 
 @on("pixel_shuffle")
 def pixel_shuffle(c: Call, x: Ref, factor: int) -> Ref:
-    """(.., C * r * r, H, W) -> (.., C, H * r, W * r), in steps that also fit channels-last images."""
+    """Turns (.., C * r * r, H, W) into (.., C, H * r, W * r), in steps that also fit channels-last images."""
     m, (channels, h, w) = Movements(c), x.shape[-3:]
     images = math.prod(x.shape[:-3])
     y = m.reshape(x, [images, channels // factor**2, factor, factor, h, w])
@@ -321,7 +316,7 @@ def pixel_unshuffle(c: Call, x: Ref, factor: int) -> Ref:
 
 @on("as_strided")
 def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Ref | None:
-    """A lookup in the elements of `x`, or a reshape if they are in order; opaque if `x` lacks an element."""
+    """Looks up elements of `x`, or reshapes if they are in order. If `x` lacks one, the call is opaque."""
     strides, start = c.memory_of_operand(0)
     if strides is None:
         return None
@@ -342,7 +337,7 @@ def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offs
 
 @on("resize")
 def resized(c: Call, x: Ref, size: Sequence[int], _format: Any = None) -> Ref | None:
-    """The row-major elements from the storage offset of `x`; opaque if `x` lacks some of them."""
+    """Takes the row-major elements from the storage offset of `x`. If `x` lacks some, the call is opaque."""
     _, start = c.memory_of_operand(0)
     strides = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
     return as_strided(c, x, size, strides, start)
@@ -393,13 +388,11 @@ def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
 
 
 def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
-    category = CATEGORY[x.dtype]
-    number = bool(value) if category == 0 else int(value) if category == 1 else float(value)
-    return Movements(c).expand(c.constant(number, x.dtype), shape)
+    return Movements(c).expand(c.constant(fit(value, x.dtype), x.dtype), shape)
 
 
 def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
-    """One index tensor per axis: where each element of `index` points to on that axis."""
+    """Returns one index tensor per axis: where each element of `index` points to on that axis."""
     rank = len(index.shape)
     own = [
         m.constant(np.arange(extent).reshape([-1 if i == place else 1 for i in range(rank)]))
@@ -410,7 +403,7 @@ def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
 
 @on("scatter_add")
 def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    """An accumulating index_put with index tensors for every axis."""
+    """Becomes an accumulating index_put with index tensors for every axis."""
     m = Movements(c)
     if not x.shape:
         x, index, source = (m.reshape(t, [1]) for t in (x, index, source))
@@ -516,8 +509,7 @@ def index_tensors(c: Call, x: Ref, indices: Sequence[Ref | None]) -> Ref | None:
     whole = whole_indices(c, indices)
     if whole is None or all(index is None for index in whole):
         return None
-    ids = (x.id, *(-1 if index is None else index.id for index in whole))
-    return c.emit(OP["index"], None, ids)
+    return c.emit(OP["index"], None, ids(x, *whole))
 
 
 # ---- reads at places ----
@@ -531,7 +523,7 @@ def take(c: Call, x: Ref, index: Ref) -> Ref:
 
 @on("take_along_dim")
 def take_along_dim(c: Call, x: Ref, index: Ref, dim: int | None) -> Ref:
-    """``torch.gather`` after broadcasting the other axes or, without an axis, of the flattened tensors."""
+    """Gathers after broadcasting the other axes or, without an axis, from the flattened tensors."""
     m = Movements(c)
     if dim is None:
         x, index = (m.reshape(t, [math.prod(t.shape)]) for t in (x, index))
@@ -589,7 +581,7 @@ def instance_norm(
     eps: float,
     _cudnn: bool,
 ) -> Ref:
-    """A group norm with one group per channel; with running statistics, a batch norm."""
+    """Becomes a group norm with one group per channel or, with running statistics, a batch norm."""
     if use_input_stats or mean is None or variance is None:
         return c.emit(OP["group_norm"], {"groups": x.shape[1], "eps": eps}, ids(x, weight, bias))
     return c.emit(OP["batch_norm"], {"eps": eps}, ids(x, weight, bias, mean, variance))
@@ -615,7 +607,7 @@ for _n in (1, 2, 3):
 def _window_places(
     extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
 ) -> np.ndarray[Any, Any] | None:
-    """Flat positions, one row per window; a tap outside repeats the first tap inside the window."""
+    """Returns flat positions, one row per window; a tap outside repeats the first tap inside the window."""
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
     for extent, out, (kernel, stride, padding, dilation) in zip(extents, outs, windows, strict=True):
         at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
@@ -659,7 +651,7 @@ for _n in (1, 2, 3):
 
 
 def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
-    """The element under the center of each pixel, computed in float32 as torch does."""
+    """Takes the element under the center of each pixel, computed in float32 as torch does."""
     m, y = Movements(c), x
     for i, out in enumerate(c.shape[2:]):
         extent = x.shape[2 + i]
@@ -696,7 +688,7 @@ ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_ve
 
 @on("grid_sampler", "grid_sampler_2d")
 def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
-    """Images only; calls on volumes become opaque."""
+    """Reads calls on images; calls on volumes become opaque."""
     if len(x.shape) != 4:
         return None
     attrs = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tosaic.torch_operators.arguments import OP, spread
+from tosaic.torch_operators.arguments import OP, ids, spread
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.value import Ref
 
@@ -18,7 +18,7 @@ def _conv(
     c: Call, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
 ) -> Ref:
     attrs |= {"pad_before": before, "pad_after": after}
-    return c.emit(OP["conv"], attrs, (x.id, w.id, -1 if bias is None else bias.id))
+    return c.emit(OP["conv"], attrs, ids(x, w, bias))
 
 
 @on("conv1d", "conv2d", "conv3d")
@@ -103,7 +103,7 @@ def linear(c: Call, x: Ref, w: Ref, bias: Ref | None) -> Ref | None:
     """A weight of rank 1 makes the call a product with a vector."""
     if len(w.shape) == 1:
         return matmul(c, x, w) if bias is None else None
-    return c.emit(OP["linear"], None, (x.id, w.id, -1 if bias is None else bias.id))
+    return c.emit(OP["linear"], None, ids(x, w, bias))
 
 
 @on("matmul", "mm", "bmm", "mv", "dot", "linalg_matmul")
@@ -140,7 +140,7 @@ def sdpa(
     if p:  # of dropout
         return None
     attrs = {"scale": scale, "is_causal": causal, "enable_gqa": gqa}
-    return c.emit(OP["sdpa"], attrs, (q.id, k.id, v.id, -1 if mask is None else mask.id))
+    return c.emit(OP["sdpa"], attrs, ids(q, k, v, mask))
 
 
 @on("_scaled_dot_product_flash_attention_for_cpu")

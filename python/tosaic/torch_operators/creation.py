@@ -77,7 +77,7 @@ def ones(c: Call, *_: Any) -> Ref:
 
 @on("copy", "fill.Tensor")
 def copy(c: Call, x: Ref, source: Ref, *_: Any) -> Ref:
-    """The source with the dtype and shape of `x`: a cast, an expand, both, or a clone if both agree."""
+    """Converts the source to dtype and shape of `x`: by a cast, an expand or both, or by a clone."""
     same_shape = tuple(source.shape) == tuple(x.shape)
     if source.dtype == x.dtype:
         if same_shape:

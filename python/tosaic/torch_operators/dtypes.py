@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tosaic import _core
+from tosaic.dtypes import is_float
 
 __all__ = ["CATEGORY", "CODE", "DEFAULT_OF_CATEGORY", "INTEGER_LIMITS", "NARROW_FLOATS"]
 
 CODE: dict[str, int] = {name: code for code, name in enumerate(_core.DTYPES)}
 """The position of each dtype, by name: ``CODE["f32"]``."""
 
-CATEGORY = tuple(0 if name == "bool" else 2 if name.startswith(("f", "bf")) else 1 for name in _core.DTYPES)
+CATEGORY = tuple(0 if name == "bool" else 2 if is_float(name) else 1 for name in _core.DTYPES)
 """torch's promotion category of each dtype, by position: bool 0, integer 1, float 2."""
 
 DEFAULT_OF_CATEGORY = (CODE["bool"], CODE["i64"], CODE["f32"])

@@ -90,7 +90,7 @@ def hardtanh(c: Call, x: Ref, low: Any, high: Any) -> Ref:
 
 
 def _wrapped(value: Any, x: Ref, result: int) -> Any:
-    """A bound as torch converts it: a negative bound of an unsigned dtype wraps around."""
+    """Returns a bound as torch converts it: a negative bound of an unsigned dtype wraps around."""
     low, high = INTEGER_LIMITS.get(x.dtype, (-1, 0))
     is_unsigned = low == 0 and x.dtype == result
     return int(value) % (high + 1) if is_unsigned and value is not None else value
@@ -119,7 +119,7 @@ def clamp_max(c: Call, x: Ref, high: Any) -> Ref:
 
 @on("clamp.Tensor", "clip.Tensor")
 def clamp_tensors(c: Call, x: Ref, low: Ref | None, high: Ref | None) -> Ref:
-    """Two nodes if both bounds are given: no canonical operator has three tensors."""
+    """Becomes a maximum and a minimum, since the bounds of the canonical clamp are numbers."""
 
     def read(ref: Ref) -> Ref:  # all operands are converted to their common dtype
         return ref if ref.dtype == c.dtype else c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (ref.id,))

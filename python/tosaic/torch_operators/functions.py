@@ -46,7 +46,7 @@ for _op, _aliases in _FUNCTIONS.items():
 
 @on("isfinite")
 def isfinite(c: Call, x: Ref) -> Ref:
-    """|x| < inf; for integers, a comparison that is always true."""
+    """Becomes |x| < inf or, for integers, a comparison that is always true."""
     if CATEGORY[x.dtype] != 2:
         return c.emit(OP["eq"], None, (x.id, x.id))
     size = c.emit_inferred(OP["abs"], None, (x.id,))
@@ -89,7 +89,7 @@ def celu(c: Call, x: Ref, alpha: float) -> Ref:
 
 @on("selu")
 def selu(c: Call, x: Ref) -> Ref:
-    """The constants are those of self-normalizing networks."""
+    """The constants are those of self-normalizing networks (Klambauer et al., 2017)."""
     return _elu(c, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
 
 

@@ -31,7 +31,7 @@ _Numbers: TypeAlias = list[Any] | NDArray[Any]
 
 
 def _numbers(c: Call, value: Any, what: str) -> _Numbers:
-    """The elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
+    """Returns the elements of a constant tensor as 64-bit numbers, or the number itself in a list."""
     if type(value) is not Ref:
         return [value]
     elements = c.known_elements(value)
@@ -50,7 +50,7 @@ def _numbers(c: Call, value: Any, what: str) -> _Numbers:
 
 
 def _whole(c: Call, numbers: _Numbers) -> _Numbers:
-    """Zero points as integers; torchao also stores them as floats."""
+    """Returns zero points as integers; torchao also stores them as floats."""
     if isinstance(numbers, list):
         integers: _Numbers = [int(value) for value in numbers]
         exact = integers == numbers
@@ -68,7 +68,10 @@ def _whole(c: Call, numbers: _Numbers) -> _Numbers:
 def _attributes(
     c: Call, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
-    """Attributes of both quantize and dequantize. Defaults: zero point 0, bounds of the storage dtype."""
+    """Returns the attributes of a quantize or dequantize.
+
+    By default, zero points are 0, and the bounds are those of the storage dtype.
+    """
     scales = _numbers(c, scale, "the scale")
     zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     bounds = [
@@ -158,7 +161,7 @@ for _name in (
 
 
 def _axis_of_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
-    """The axis that blocks of extent 1 divide, or None for one block per tensor."""
+    """Returns the axis that blocks of extent 1 divide, or None for one block per tensor."""
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
     if not split:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.arguments import OP, ids
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.value import Ref
 
@@ -43,8 +43,7 @@ def _layer(cell: str) -> Emit:
             "batch_first": batch_first,
             "projection": each == (5 if bias else 3),
         }
-        operands = [x, *states, *weights]
-        return c.emit_all(OP["recurrent"], attrs, [-1 if r is None else r.id for r in operands])
+        return c.emit_all(OP["recurrent"], attrs, ids(x, *states, *weights))
 
     return emit
 
@@ -57,14 +56,8 @@ def _cell(cell: str) -> Emit:
         attrs = {"cell": cell, "bias": b_ih is not None}
         steps = [_as_step(c, value) for value in (x, *states)]
         shape = tuple(steps[1].shape)
-        biases = [] if b_ih is None or b_hh is None else [b_ih.id, b_hh.id]
-        operands = [
-            *(step.id for step in steps),
-            *([] if len(states) == 2 else [-1]),
-            w_ih.id,
-            w_hh.id,
-            *biases,
-        ]
+        biases = [] if b_ih is None or b_hh is None else [b_ih, b_hh]
+        operands = ids(*steps, *([] if len(states) == 2 else [None]), w_ih, w_hh, *biases)
         types: list[tuple[int, Sequence[int]]] = [(x.dtype, shape)] * (1 + len(states))
         results = c.emit_many(OP["recurrent"], attrs, operands, types)
         if len(states) == 1:
@@ -78,7 +71,7 @@ def _cell(cell: str) -> Emit:
 
 
 def _as_step(c: Call, x: Ref) -> Ref:
-    """The value with an axis of one step in front."""
+    """Returns the value with an axis of one step in front."""
     return c.emit_inferred(OP["reshape"], {"shape": [1, *x.shape]}, (x.id,))
 
 

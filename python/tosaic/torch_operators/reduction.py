@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tosaic.torch_operators.arguments import OP, axes_of, axis_of, fit
+from tosaic.torch_operators.arguments import OP, axes_of, axis_of, fit, ids
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.value import Ref
 
@@ -67,7 +67,7 @@ ROWS["any.dims"], ROWS["all.dims"] = _logical_over_axes("any"), _logical_over_ax
 
 def _extremum(value_op: str, index_op: str) -> Emit:
     def emit(c: Call, x: Ref, dim: int, keepdim: bool) -> list[Ref | None]:
-        """max.dim and min.dim: one node for each result that is used."""
+        """Adds one node for each result of max.dim or min.dim that is used."""
         used = c.used_results()
         values = indices = None
         if 0 in used or not used:
@@ -145,9 +145,7 @@ ROWS["argmin"] = _arg_extremum("argmin")
 @on("diff")
 def diff(c: Call, x: Ref, n: int, dim: int, prepend: Ref | None, append: Ref | None) -> Ref:
     attrs = {"n": n, "axis": axis_of(dim, len(x.shape))}
-    return c.emit(
-        OP["diff"], attrs, (x.id, -1 if prepend is None else prepend.id, -1 if append is None else append.id)
-    )
+    return c.emit(OP["diff"], attrs, ids(x, prepend, append))
 
 
 # ---- norms ----

@@ -1,0 +1,14 @@
+"""Defaults that the Python functions and the command line share.
+
+The module imports nothing, so ``tosaic --help`` can show the defaults without loading the core.
+"""
+
+from __future__ import annotations
+
+__all__ = ["TARGET", "THRESHOLD_DB"]
+
+TARGET = "TOSA-1.0+FP"
+"""The target of `lower`, `check` and `Pipeline.default`."""
+
+THRESHOLD_DB = 30.0
+"""`threshold_db` of `compare`: the least signal to noise ratio of outputs, in dB."""

@@ -1,0 +1,61 @@
+"""The dtypes of graphs: the size of an element, and the dtypes of numpy and torch for the same elements.
+
+Other tables of dtypes in this package are taken from the table here. The module imports neither torch nor the
+core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["BITS", "ML_DTYPES", "NUMPY", "NUMPY_INTEGERS", "TORCH", "is_float", "type_text"]
+
+# Name in graphs, bits of an element, name in torch, name of the numpy dtype that arrays have. An empty name
+# means that torch or numpy has no such dtype.
+_TABLE = (
+    ("bool", 8, "bool", "bool"),
+    ("i4", 4, "", "int8"),
+    ("i8", 8, "int8", "int8"),
+    ("u8", 8, "uint8", "uint8"),
+    ("i16", 16, "int16", "int16"),
+    ("u16", 16, "uint16", "uint16"),
+    ("i32", 32, "int32", "int32"),
+    ("i48", 48, "", ""),
+    ("i64", 64, "int64", "int64"),
+    ("f8e4m3", 8, "float8_e4m3fn", ""),
+    ("f8e5m2", 8, "float8_e5m2", ""),
+    ("f16", 16, "float16", "float16"),
+    ("bf16", 16, "bfloat16", ""),
+    ("f32", 32, "float32", "float32"),
+    ("f64", 64, "float64", "float64"),
+)
+
+BITS: dict[str, int] = {name: bits for name, bits, _, _ in _TABLE}
+"""The size of an element in bits. A bool has 8 bits, as in memory."""
+
+TORCH: dict[str, str] = {name: torch for name, _, torch, _ in _TABLE if torch}
+"""The name of the dtype in torch, for the dtypes that torch has."""
+
+NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(numpy) for name, _, _, numpy in _TABLE if numpy}
+"""The dtype of numpy arrays, for the dtypes that numpy has. An array of ``i4`` has int8."""
+
+NUMPY_INTEGERS: dict[str, np.dtype[Any]] = {
+    name: dtype for name, dtype in NUMPY.items() if dtype.kind in "iu" and BITS[name] <= 32
+}
+"""`NUMPY` for the dtypes that the integers of a quantized value may have."""
+
+ML_DTYPES: dict[str, str] = {name: torch for name, torch in TORCH.items() if name not in NUMPY}
+"""The name of the dtype in the package ml_dtypes (and in torch), for the floats that numpy lacks."""
+
+
+def is_float(dtype: str) -> bool:
+    """True for a float dtype of graphs, such as ``f32`` or ``bf16``."""
+    return dtype.startswith(("f", "bf"))
+
+
+def type_text(dtype: object, shape: Sequence[int]) -> str:
+    """Returns dtype and shape as text: ``f32[1,3,8,8]``."""
+    return f"{dtype}[{','.join(map(str, shape))}]"
