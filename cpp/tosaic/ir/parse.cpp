@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cstring>
 #include <unordered_map>
 
 #include "tosaic/base/error_text.h"

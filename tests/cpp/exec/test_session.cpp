@@ -1,7 +1,6 @@
 // Checks runs of graphs: shared memory, inputs and outputs, state, overrides, traces, control flow, threads,
 // errors.
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <thread>
 
 #include "exec/chain.h"

@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <cstring>
 
 #include "example_graphs.h"
 #include "tosaic/ir/dot.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "run_kernel.h"
 #include "tosaic/base/error.h"

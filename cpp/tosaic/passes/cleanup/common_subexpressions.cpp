@@ -5,7 +5,6 @@
 // Constants of at most 256 bytes are compared by content, larger ones by the address of their data (tied
 // weights). Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
-#include <cstring>
 #include <string>
 #include <unordered_map>
 
