@@ -154,7 +154,7 @@ class Lowered(Runnable):
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What the caller gives, in order; state is left out."""
+        """The inputs that the caller passes, in order. States are not in the list."""
         return with_known_qparams(super().inputs, self._source.inputs)
 
     @cached_property

@@ -81,7 +81,7 @@ class Runnable(Reportable):
 
     @cached_property
     def inputs(self) -> tuple[Port, ...]:
-        """What the caller gives, in order; state is left out.
+        """The inputs that the caller passes, in order. States are not in the list.
 
         An array that the graph has as several inputs, one for each quantization, is one port here.
         """

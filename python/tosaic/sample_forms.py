@@ -238,13 +238,13 @@ class FileBoundary:
         that fit.
         """
         shape, wanted = self._array(logical, k).shape, tuple(self.graph.inputs[k].shape)
-        usual = [order for order in self._declared("inputs", self.inputs[k]) if _gives(shape, order, wanted)]
+        rules = self._declared("inputs", self.inputs[k])
+        usual = [order for order in rules if _makes_shape(shape, order, wanted)]
         if usual:
             # One entry per rule, even if it repeats another: entry i is of the same rule for every input.
-            rules = self._declared("inputs", self.inputs[k])
             return [order if order in usual else usual[0] for order in rules]
         if len(shape) == len(wanted) <= _HIGHEST_RANK:
-            return [o for o in itertools.permutations(range(len(shape))) if _gives(shape, o, wanted)]
+            return [o for o in itertools.permutations(range(len(shape))) if _makes_shape(shape, o, wanted)]
         return []
 
     def _array(self, logical: Logical, k: int) -> _Array:
@@ -307,7 +307,7 @@ class FileBoundary:
         return fitting[0]
 
 
-def _gives(shape: Sequence[int], order: _Order, wanted: Sequence[int]) -> bool:
+def _makes_shape(shape: Sequence[int], order: _Order, wanted: Sequence[int]) -> bool:
     return len(order) == len(shape) and tuple(shape[axis] for axis in order) == tuple(wanted)
 
 

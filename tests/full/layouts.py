@@ -29,7 +29,7 @@ from layouts.view_programs import VIEW_PROGRAMS, view_program
 from layouts.vision_transformers import VISION_TRANSFORMERS, vision_transformer
 from models.integers import convert
 from models.quantize import converted
-from models.results import ROOT, keep, kept
+from models.results import ROOT, store, stored
 from models.zoo import NETWORKS, build
 from operators.running import in_children, quiet
 
@@ -96,7 +96,7 @@ def measured(cases: Sequence[str], *, workers: int, results: Path) -> list[Besid
     found: dict[str, Beside] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Beside]]] = []
     for case in cases:
-        known = kept(results, _file(case), SOURCES)
+        known = stored(results, _file(case), SOURCES)
         if known is not None:
             found[case] = Beside(**known)
         else:
@@ -105,7 +105,7 @@ def measured(cases: Sequence[str], *, workers: int, results: Path) -> list[Besid
         if isinstance(outcome, str):
             outcome = Beside(case, "", theirs="ours failed: " + outcome.strip().splitlines()[-1][:200])
         found[case] = outcome
-        keep(results, _file(case), outcome, SOURCES)
+        store(results, _file(case), outcome, SOURCES)
         print(
             f"{case:36} {outcome.count} {outcome.bytes:,} theirs {_theirs(outcome)} {outcome.violations}",
             flush=True,
@@ -157,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     quiet()
     if options.page:
-        known = [kept(options.results, _file(case), SOURCES) for case in CASES]
+        known = [stored(options.results, _file(case), SOURCES) for case in CASES]
         PAGE.write_text(page([Beside(**each) for each in known if each is not None]))
         return 0
     rows = measured(options.names, workers=options.workers, results=options.results)

@@ -21,7 +21,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import torch
 import tosaic
 from models.measure import Error, Measurement, measure, violations
-from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
+from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "networks"
@@ -163,7 +163,7 @@ def main() -> int:
         print(f"{name:16} {m.tosa_ops:5} TOSA ops, error {error:.2f} × torch's, {m.status}", flush=True)
         for line in found:
             print(f"    {line}", flush=True)
-    if all(kept(options.results, name) for name in NETWORKS):
+    if all(stored(options.results, name) for name in NETWORKS):
         write_page(options.results)
     return 1 if broken else 0
 

@@ -24,7 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
-from models.results import ROOT, in_shard, keep, kept, parser_of
+from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.names import overloads
 from operators.running import Tried, in_children, quiet, try_overload
 from operators.table import ROWS
@@ -64,7 +64,7 @@ def tried(names: Sequence[str], *, examples: int, seed: int, workers: int, resul
     found: dict[str, Tried] = {}
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
-        known = kept(results, file_name(name), SOURCES)
+        known = stored(results, file_name(name), SOURCES)
         if known is not None and known["seed"] == seed and known["examples"] >= examples:
             found[name] = Tried(**known)
         else:
@@ -73,7 +73,7 @@ def tried(names: Sequence[str], *, examples: int, seed: int, workers: int, resul
         if isinstance(outcome, str):
             outcome = Tried(name, seed, examples, failures=[outcome])
         found[name] = outcome
-        keep(results, file_name(name), outcome, SOURCES)
+        store(results, file_name(name), outcome, SOURCES)
         text = f"{outcome.exported} exported, {outcome.lowered} lowered of {outcome.examples}"
         print(f"{'FAILED ' if outcome.failures else ''}{name}: {text}, {outcome.seconds:.0f} s", flush=True)
         for failure in outcome.failures:
@@ -163,7 +163,7 @@ def main() -> int:
     names = in_shard(options.names or list(overloads()), options.shard)
     same = {"examples": options.examples, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
-    if all(kept(options.results, file_name(name), SOURCES) for name in overloads()):
+    if all(stored(options.results, file_name(name), SOURCES) for name in overloads()):
         PAGE.write_text(page(list(tried(list(overloads()), workers=options.workers, **same).values())))
     return 1 if any(r.failures for r in rows.values()) else 0
 

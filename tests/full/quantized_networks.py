@@ -41,7 +41,7 @@ from models.integers import (
     measure_integers,
     violations,
 )
-from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
+from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "quantized_networks"
@@ -218,7 +218,7 @@ def write_page(results: Path = RESULTS) -> None:
 
 def write_page_of_known(results: Path) -> None:
     """Writes docs/quantized_networks.md with the cases that have stored results; it names the other cases."""
-    known = [case for case in CASES if kept(results, case)]
+    known = [case for case in CASES if stored(results, case)]
     rows = [measured(case, results) for case in known]
     arms = {m.network: arm_of(m.network, results) for m in rows if m.quantizer == "arm"}
     others = ", ".join(case for case in CASES if case not in known)
@@ -239,7 +239,7 @@ def main() -> int:
     broken = 0
     for case in in_shard(wanted, options.shard):
         broken += _prepare(case, options.results) if options.prepare else _report(case, options.results)
-    if all(kept(options.results, case) for case in CASES):
+    if all(stored(options.results, case) for case in CASES):
         write_page(options.results)
     return 1 if broken else 0
 

@@ -23,7 +23,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import torch
 import tosaic
-from models.results import ROOT, in_shard, keep, kept, parser_of
+from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.integers import MOST_LSB, check_integers
 from operators.running import first_examples, in_children, quiet
 from operators.table import ROWS
@@ -111,7 +111,7 @@ def tried(
     jobs: list[tuple[str, Callable[[Callable[[str], None]], Tried]]] = []
     for name in names:
         for width in bits:
-            known = kept(results, _file(name, width), SOURCES)
+            known = stored(results, _file(name, width), SOURCES)
             if known is not None and known["examples"] >= examples:
                 found[_file(name, width)] = Tried(**known)
             else:
@@ -121,7 +121,7 @@ def tried(
             name, _, width = key.replace("__", "::").rpartition("_")
             outcome = Tried(name, int(width), examples, failures=[outcome])
         found[key] = outcome
-        keep(results, key, outcome, SOURCES)
+        store(results, key, outcome, SOURCES)
         print(
             f"{'FAILED ' if outcome.failures else ''}{key}: {outcome.agreed} of {examples} agreed", flush=True
         )

@@ -30,7 +30,7 @@ from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
-from models.results import ROOT, cpu_name, in_shard, kept, parser_of, recorded
+from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.verdicts import Verdicts, verdicts
 from models.zoo import NETWORKS, build, one_thread, quiet
 
@@ -173,7 +173,7 @@ def main() -> int:
             f"called wrong {v.refused or 'none'}, missed {v.missed or 'none'} of {sum(v.spoiled.values())}",
             flush=True,
         )
-    if all(kept(options.results, case) for case in CASES):
+    if all(stored(options.results, case) for case in CASES):
         PAGE.write_text(page({case: measured(case, options.results) for case in CASES}))
     return 1 if broken else 0
 

@@ -76,7 +76,8 @@ def test_a_write_that_another_live_view_shares_is_refused_by_name() -> None:
         imported(call, X)
     assert "run_decompositions" in error.value.parts["hint"]
     assert error.value.parts["node"].startswith("add_")
-    assert error.value.parts["source"].startswith("exporting.py:")  # torch records frames of forward only
+    # torch records frames of forward only.
+    assert error.value.parts["source"].startswith("function_module.py:")
     assert "opaque" not in ops(from_exported(exported(call, X).run_decompositions({})))
 
 

@@ -24,7 +24,7 @@ from tosaic import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["ROOT", "cpu_name", "in_shard", "keep", "kept", "parser_of", "recorded", "resolve_shard"]
+__all__ = ["ROOT", "cpu_name", "in_shard", "parser_of", "recorded", "resolve_shard", "store", "stored"]
 
 
 @cache
@@ -40,7 +40,7 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
+def stored(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
     """Returns the stored result of this name; None if there is none, or if other sources made it."""
     path = folder / f"{name}.json"
     if not path.exists():
@@ -49,7 +49,7 @@ def kept(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict
     return content["result"] if content["fingerprint"] == fingerprint(sources) else None
 
 
-def keep(folder: Path, name: str, result: Any, sources: Path = Path(__file__).parent) -> dict[str, Any]:
+def store(folder: Path, name: str, result: Any, sources: Path = Path(__file__).parent) -> dict[str, Any]:
     """Stores the result of this name, a dataclass, and returns it as a dict."""
     found = dataclasses.asdict(result)
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,8 +65,8 @@ def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, A
 
     `measure` returns a dataclass.
     """
-    known = kept(folder, name)
-    return keep(folder, name, measure()) if known is None else known
+    known = stored(folder, name)
+    return store(folder, name, measure()) if known is None else known
 
 
 def parser_of(doc: str | None, results: Path) -> argparse.ArgumentParser:

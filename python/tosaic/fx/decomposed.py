@@ -85,7 +85,7 @@ class Decompositions:
         if left_over:
             return Expansion(None, f"torch takes it apart into {left_over}, which has no counterpart here")
         types = _result_types(module)
-        wanted = [None if kept is None else made for made, kept in zip(types, results, strict=False)]
+        wanted = [None if used is None else made for made, used in zip(types, results, strict=False)]
         if len(types) != len(results) or wanted != list(results):
             return Expansion(None, "its decomposition gives another type than torch recorded")
         return Expansion(module)

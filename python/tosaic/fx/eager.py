@@ -153,7 +153,7 @@ def run_eager(
         if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(result, torch.Tensor)
     }
     written = _written(ep, given, versions, results)
-    return EagerRun(outputs, tracer.kept, written, mutations, tracer.skipped)
+    return EagerRun(outputs, tracer.results, written, mutations, tracer.skipped)
 
 
 def _written(
@@ -182,15 +182,15 @@ def _written(
 class _Tracer(torch.fx.Interpreter):
     """Copies each result, because later nodes may write to it."""
 
-    def __init__(self, module: torch.fx.GraphModule, keep: bool) -> None:
+    def __init__(self, module: torch.fx.GraphModule, records: bool) -> None:
         super().__init__(module)
-        self._keep = keep
-        self.kept: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
+        self._records = records
+        self.results: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
         self.skipped: dict[str, str] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        if self._keep and n.op == "call_function" and n.target is not operator.getitem:
+        if self._records and n.op == "call_function" and n.target is not operator.getitem:
             results = result if isinstance(result, list | tuple) else [result]
             for index, item in enumerate(results):
                 if isinstance(item, torch.Tensor):
@@ -202,7 +202,7 @@ class _Tracer(torch.fx.Interpreter):
             self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} is two values in the graph"
             return
         try:
-            self.kept[name, index] = as_array(tensor).copy()
+            self.results[name, index] = as_array(tensor).copy()
         except _core.LayoutMismatch:
             self.skipped[name] = f"{str(tensor.dtype).removeprefix('torch.')} has no counterpart"
 

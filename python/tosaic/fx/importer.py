@@ -168,7 +168,7 @@ class Importer(NodeWriter):
         result = None
         if row.emit is not None and NoValue not in kinds:
             result = row.emit(self, *values)
-            if self._gives_complex:
+            if self._is_complex:
                 result = as_complex(self, row.name, result)
         reason = ""
         if result is None:
@@ -346,8 +346,8 @@ class Importer(NodeWriter):
         if described is None:
             because = f": {reason}" if reason else ""
             self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node{because}")
-        kept = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
-        results = [next(kept) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
+        refs = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
+        results = [next(refs) if isinstance(item, torch.Tensor) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]
 
     def _mark(self) -> str:

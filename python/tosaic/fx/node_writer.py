@@ -78,7 +78,7 @@ class NodeWriter:
         self._shape_of = shared.sizes.shape
         self._outer = outer
         self._results = frozenset(results)
-        self._gives_complex = False
+        self._is_complex = False
 
     # ---- the call ----
 
@@ -90,12 +90,12 @@ class NodeWriter:
     def _expect(self, node: Any, row: Row) -> None:
         """Sets the result types that torch recorded for the call. A complex result has the type of a part."""
         recorded = node.meta.get("val")
-        self._gives_complex = False
+        self._is_complex = False
         if isinstance(recorded, torch.Tensor):
             self.dtype = CODE_OF.get(recorded.dtype, -1)
             self.shape = self._shape_of(recorded.shape)
             if self.dtype < 0:
-                self._gives_complex = recorded.dtype in REAL_OF
+                self._is_complex = recorded.dtype in REAL_OF
                 real = REAL_OF.get(recorded.dtype, recorded.dtype)
                 self.dtype = dtype_code(real, f"the result of '{node.name}'")
             if not row.single:

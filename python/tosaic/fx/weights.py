@@ -168,9 +168,9 @@ class Weights:
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
         """Returns a constant over the tensor's memory; tied tensors share one constant."""
-        kept = self._tensors.get(id(tensor))
-        if kept is not None:
-            return kept
+        known = self._tensors.get(id(tensor))
+        if known is not None:
+            return known
         _require_memory(tensor, name)
         code = CODE_OF.get(tensor.dtype)
         if code is None:
