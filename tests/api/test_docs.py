@@ -82,7 +82,7 @@ def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> 
     )
     assert signature in page
     assert "- `target, pipeline` (optional): As `lower` takes them." in page
-    assert "- `inputs`: What the caller gives, in order; state is left out." in page
+    assert "- `inputs`: The inputs that the caller passes, in order. States are not in the list." in page
 
 
 @pytest.mark.parametrize("command", COMMANDS)
