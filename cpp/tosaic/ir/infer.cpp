@@ -171,8 +171,8 @@ namespace {
 
 void check_attrs(const Call& call, const Attrs& attrs) {
   if (attrs.index() != info(call.op()).attrs_index)
-    call.fail("the attributes are of another operator's kind",
-              "kind " + std::to_string(info(call.op()).attrs_index), "kind " + std::to_string(attrs.index()));
+    call.fail("an operator has the attributes of another",
+              std::string(struct_name(info(call.op()).attrs_index)), std::string(struct_name(attrs.index())));
 }
 
 void check_count(const Call& call) {

@@ -306,7 +306,7 @@ TEST_CASE("a violation says what the target lacks, and where") {
   REQUIRE(violations.size() == 2);
   CHECK(std::string(SpecViolation(violations[0].parts).what()) ==
         "[target] the target has no tensors of this dtype: expected PRO-FP, got f32 on TOSA-1.0+INT (node "
-        "'x').");
+        "'x')");
 }
 
 }  // namespace tosaic::target
