@@ -59,6 +59,7 @@ def run(target: str = "tosaic_python") -> Result:
             "CMAKE_PREFIX_PATH": sysconfig.get_path("platlib"),
             "Python_EXECUTABLE": sys.executable,
             "TOSAIC_BUILD_PYTHON": "ON",
+            "TOSAIC_UNITY": "ON",  # as in a wheel
             "pybind11_DIR": pybind11.get_cmake_dir(),
         }
         defines = [f"-D{name}={value}" for name, value in settings.items()]
