@@ -241,13 +241,14 @@ void bind_pipeline(py::module_& m) {
       "Why operators of a quantized graph compute in floats: a list of reasons, as problems().");
   m.def(
       "explain_integers",
-      [](const SharedGraph& graph) {
+      [](const SharedGraph& graph, const std::string& target) {
+        const passes::IntegerRules rules = passes::integer_rules(target::parse_target(target));
         py::list out;
-        for (const ErrorParts& parts : passes::lower_to_integer(*graph, {}).left)
+        for (const ErrorParts& parts : passes::lower_to_integer(*graph, rules).left)
           out.append(error_parts_to_dict(parts));
         return out;
       },
-      py::arg("graph").none(false),
+      py::arg("graph").none(false), py::arg("target") = "TOSA-1.0+INT+FP",
       "Why operators over quantized values of a graph are left to floats: a list of reasons, as problems().");
   bind_pass(m);
   bind_pipeline_class(m);

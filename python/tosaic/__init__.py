@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.explain_quantization import (
+        FloatOperator,
+        QuantizationExplanation,
+        QuantizedValue,
+        explain_quantization,
+    )
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
@@ -48,6 +54,10 @@ _HOME = {
     "open_program": "api",
     "load": "archive",
     "load_tosa": "tosa_file",
+    "explain_quantization": "explain_quantization",
+    "FloatOperator": "explain_quantization",
+    "QuantizationExplanation": "explain_quantization",
+    "QuantizedValue": "explain_quantization",
     "ForeignOp": "foreign",
     "QuantizedArray": "foreign",
     "TensorSpec": "foreign",
@@ -103,6 +113,7 @@ __all__ = [
     "lower",
     "check",
     "compare",
+    "explain_quantization",
     "load",
     "load_tosa",
     "open_program",
@@ -117,9 +128,12 @@ __all__ = [
     "Lowered",
     "CheckResult",
     "Problem",
+    "FloatOperator",
     "Port",
     "PortTensor",
     "QParams",
+    "QuantizationExplanation",
+    "QuantizedValue",
     "Comparison",
     "CompareRow",
     "Metrics",

@@ -420,3 +420,12 @@ def test_lower_overwrites_the_file_that_it_reads_only_if_option_o_names_it(files
     )
     assert Path("model.tosa").read_bytes() == before
     assert run(capsys, "lower", "model.tosa", "-o", "model.tosa")[0] == 0
+
+
+def test_inspect_with_option_quantization_lists_floats_and_integers(files, capsys) -> None:
+    code, out, _ = run(capsys, "inspect", "model.pt2", "--quantization", "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["is_integer"] is False
+    assert data["values"] == []
+    assert all(f["reasons"] for f in data["floats"])

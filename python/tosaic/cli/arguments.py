@@ -121,8 +121,16 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="its layout plan too: transposes, who wants them, the proof; of a .tosa file, dim orders",
     )
-    _add_target(command)
+    command.add_argument(
+        "--target",
+        help=f"what to lower to, for --layout (default: {TARGET}) and --quantization (default: TOSA-1.0+INT)",
+    )
     command.add_argument("--memory", action="store_true", help="the memory that it runs in")
+    command.add_argument(
+        "--quantization",
+        action="store_true",
+        help="only its quantization: values that are integers, operators that compute with floats, and why",
+    )
     command.add_argument("--text", action="store_true", help="the graph as text, too")
     command.add_argument("--dot", action="store_true", help="the graph for Graphviz, only")
     _add_bind(command)

@@ -60,6 +60,8 @@ def _check(args: argparse.Namespace) -> int:
 
 def _inspect(args: argparse.Namespace) -> int:
     from tosaic.api import lower
+    from tosaic.defaults import TARGET
+    from tosaic.explain_quantization import explain_quantization
     from tosaic.report import describe_graph
     from tosaic.sources import open_program
 
@@ -68,10 +70,14 @@ def _inspect(args: argparse.Namespace) -> int:
         dot = program.graph.dot()
         say((json.dumps({"dot": dot}) if args.json else dot) + "\n")
         return OK
+    if args.quantization:
+        target = {} if args.target is None else {"target": args.target}
+        _show(explain_quantization(program, **target).report(), args)
+        return OK
     planned = args.layout and program.stage != "tosa"
     report = describe_graph(
         program,
-        layout=lower(program, target=args.target).layout if planned else None,
+        layout=lower(program, target=args.target or TARGET).layout if planned else None,
         dim_orders=args.layout and not planned,
         with_memory=args.memory,
     )

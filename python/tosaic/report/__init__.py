@@ -17,6 +17,7 @@ from tosaic.report.describe import (
     describe_ops,
     describe_pipeline,
     describe_program,
+    describe_quantization,
 )
 from tosaic.report.document import Report, Section, Table
 
@@ -34,4 +35,5 @@ __all__ = [
     "describe_ops",
     "describe_pipeline",
     "describe_program",
+    "describe_quantization",
 ]
