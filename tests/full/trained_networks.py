@@ -34,8 +34,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, 
 RESULTS = ROOT / "build" / "full" / "trained_networks"
 PAGE = ROOT / "docs" / "trained_networks.md"
 QAT_TASKS = ("digits_cnn",)
-QAT_EPOCHS = 3
-_RATE = 5e-4
+QAT_EPOCHS = 6
+_RATE = 2e-4
 
 _HEAD = """# Accuracy of trained networks after quantization
 
@@ -54,7 +54,7 @@ quantizers run in torch.
 ## Quantization-aware training
 
 The CNN is trained for {epochs} more epochs with quantization in the graph, by `prepare_qat_pt2e` with tosaic's quantizer.
-Statistics of batch norms are frozen after the first of these epochs, and ranges of activations after the second.
+Statistics of batch norms are frozen after the first of these epochs, and ranges of activations before the last.
 
 {qat}
 """
@@ -149,7 +149,8 @@ def train_quantized(trained: Trained, quantizer: Any) -> torch.export.ExportedPr
         warnings.simplefilter("ignore")
         exported = torch.export.export(trained.module.train(), args).module(check_guards=False)
         prepared = prepare_qat_pt2e(exported, quantizer)
-        optimizer = torch.optim.AdamW(prepared.parameters(), lr=_RATE)
+        optimizer = torch.optim.AdamW(prepared.parameters(), lr=_RATE, weight_decay=1e-2)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, QAT_EPOCHS * (len(x) // batch))
         for epoch in range(QAT_EPOCHS):
             if epoch == 1:
                 freeze_batch_norms(prepared)
@@ -161,6 +162,7 @@ def train_quantized(trained: Trained, quantizer: Any) -> torch.export.ExportedPr
                 optimizer.zero_grad()
                 F.cross_entropy(prepared(x[rows]), y[rows]).backward()
                 optimizer.step()
+                schedule.step()
         trained.module.eval()
         move_exported_model_to_eval(prepared)
         with torch.no_grad():
