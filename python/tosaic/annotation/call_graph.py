@@ -75,8 +75,9 @@ class Call:
     source : str
         ``model.py:41``, or empty.
     dtype : str
-        Dtype of the tensor that the node computes, by the name of graphs (``"f32"``) or, where graphs have none,
-        of torch. Empty if the node computes no tensor (a tuple of tensors) or the dtype is not known.
+        Dtype of the tensor that the node computes, by the name of graphs (``"f32"``) or, for a dtype that
+        graphs do not have, of torch. Empty if the node computes no tensor (a tuple of tensors) or the dtype
+        is not known.
     shape : tuple of int, optional
         Sizes that are not known are -1.
     users : tuple of str, optional
@@ -102,7 +103,7 @@ class GraphPort:
     Attributes
     ----------
     path : str
-        The name by which rules may choose it besides its position, such as ``x``, ``batch['x']`` or ``out[1]``.
+        The name by which rules may choose it besides its position: ``x``, ``batch['x']``, ``out[1]``.
     node : str, optional
         The placeholder of an input, or the node that an output returns. None: no node (an output that is a
         number or None).

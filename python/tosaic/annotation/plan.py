@@ -59,8 +59,8 @@ class RuleRecord:
 class Plan:
     """What is said about the slots of a graph: a mapping from slots to specs.
 
-    The order of slots is that in which torch reads annotations: nodes in the order of the graph; within a node
-    its edges in the order in which they were first set, then its output.
+    The order of slots is that in which torch reads annotations: nodes in the order of the graph; within a
+    node its edges in the order in which they were first set, then its output.
 
     Parameters
     ----------
@@ -71,7 +71,8 @@ class Plan:
     Examples
     --------
     >>> from tosaic.annotation import *
-    >>> graph = CallGraph([Call("x", "placeholder"), Call("relu", "call", operands=(Operand("args[0]", "x"),))])
+    >>> relu = Call("relu", "call", operands=(Operand("args[0]", "x"),))
+    >>> graph = CallGraph([Call("x", "placeholder"), relu])
     >>> plan = Plan(graph, author="an example")
     >>> plan[Output("relu")] = Observed("int8")
     >>> plan[Output("relu")] = q_format("Q0.7")
@@ -137,7 +138,7 @@ class Plan:
         slot : Edge or Output
         spec : spec
         stale : bool
-            Accepts an edge that the graph does not have, as annotations have them after a change of the graph.
+            Accepts an edge that the graph does not have, as annotations have them after the graph changed.
         reason : str
             For the history.
 
