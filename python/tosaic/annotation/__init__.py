@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
+from tosaic.annotation.plan import Change, Plan, RuleRecord
 from tosaic.annotation.specs import (
     FLOAT,
     Derived,
@@ -23,6 +24,9 @@ __all__ = [
     "CallGraph",
     "GraphPort",
     "Operand",
+    "Change",
+    "Plan",
+    "RuleRecord",
     "FLOAT",
     "Derived",
     "Edge",

@@ -24,7 +24,7 @@ A `CallGraph` is made from records. It knows neither torch nor what the operator
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,8 +75,9 @@ class Call:
     source : str
         ``model.py:41``, or empty.
     dtype : str
-        Dtype of the tensor that the node computes, by the name of graphs (``"f32"``) or, where graphs have none,
-        of torch. Empty if the node computes no tensor (a tuple of tensors) or the dtype is not known.
+        Dtype of the tensor that the node computes, by the name of graphs (``"f32"``) or, for a dtype that
+        graphs do not have, of torch. Empty if the node computes no tensor (a tuple of tensors) or the dtype
+        is not known.
     shape : tuple of int, optional
         Sizes that are not known are -1.
     users : tuple of str, optional
@@ -102,7 +103,7 @@ class GraphPort:
     Attributes
     ----------
     path : str
-        The name by which rules may choose it besides its position, such as ``x``, ``batch['x']`` or ``out[1]``.
+        The name by which rules may choose it besides its position: ``x``, ``batch['x']``, ``out[1]``.
     node : str, optional
         The placeholder of an input, or the node that an output returns. None: no node (an output that is a
         number or None).
@@ -138,3 +139,44 @@ class CallGraph:
         self, nodes: Sequence[Call], *, inputs: Sequence[GraphPort] = (), outputs: Sequence[GraphPort] = ()
     ) -> None:
         self._core = _core.CallGraph(nodes, inputs, outputs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nodes, in order."""
+        return self._core.names
+
+    @property
+    def inputs(self) -> tuple[GraphPort, ...]:
+        """The inputs of the caller."""
+        return tuple(GraphPort(*port) for port in self._core.inputs)
+
+    @property
+    def outputs(self) -> tuple[GraphPort, ...]:
+        """The results for the caller."""
+        return tuple(GraphPort(*port) for port in self._core.outputs)
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __iter__(self) -> Iterator[Call]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._core
+
+    def __getitem__(self, key: str | int) -> Call:
+        """Returns the node of a name or position.
+
+        Raises
+        ------
+        InvalidGraph
+            There is no node of this name; the message has near names.
+        IndexError
+            There is no node at this position.
+        """
+        fields = self._core.call(key)
+        operands = tuple(Operand(*operand) for operand in fields.pop("operands"))
+        return Call(operands=operands, **fields)
+
+    def __repr__(self) -> str:
+        return f"<CallGraph of {len(self)} nodes>"

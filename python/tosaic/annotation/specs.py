@@ -32,7 +32,11 @@ __all__ = [
     "q_format",
 ]
 
-_TORCH_NAMES = {**TORCH, "i4": "int4"}
+TORCH_NAMES: dict[str, str] = {**TORCH, "i4": "int4"}
+"""Name of a dtype in graphs -> its name in torch."""
+
+GRAPH_NAMES: dict[str, str] = {torch: name for name, torch in TORCH_NAMES.items()}
+"""Name of a dtype in torch -> its name in graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +269,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
         dtype = next(name for name, size in (("int8", 8), ("int16", 16), ("int32", 32)) if bits <= size)
     half = 1 << (bits - 1)
     made = Fixed(dtype, 2.0 ** -int(match[2]), 0, -half, half - 1, "per_tensor_symmetric")
-    size = BITS.get(_GRAPH_NAMES.get(made.dtype, made.dtype), 0)
+    size = BITS.get(GRAPH_NAMES.get(made.dtype, made.dtype), 0)
     if not made.dtype.startswith("int") or size < bits:
         raise _core.make_error(
             _core.InvalidGraph,
@@ -277,12 +281,13 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     return made
 
 
-_GRAPH_NAMES = {torch: name for name, torch in _TORCH_NAMES.items()}
-
-
 def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
     return _core.make_error(
-        _core.InvalidGraph, where=type(spec).__name__, what=f"{what} is wrong", expected=expected, got=repr(got)
+        _core.InvalidGraph,
+        where=type(spec).__name__,
+        what=f"{what} is wrong",
+        expected=expected,
+        got=repr(got),
     )
 
 
@@ -290,7 +295,7 @@ def _check(spec: Any) -> None:
     """Converts the dtype to torch's name, and refuses ranges that are empty and dtypes that are no names."""
     if not isinstance(spec.dtype, str) or not spec.dtype:
         raise _refusal(spec, "the dtype", "a name such as 'int8'", spec.dtype)
-    name = _TORCH_NAMES.get(spec.dtype)
+    name = TORCH_NAMES.get(spec.dtype)
     if name is not None and name != spec.dtype:
         object.__setattr__(spec, "dtype", name)
     if spec.qmin is not None and spec.qmax is not None and spec.qmin > spec.qmax:

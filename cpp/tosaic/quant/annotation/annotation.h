@@ -9,4 +9,6 @@
 //   Resolution       everything that a report shows
 #pragma once
 
+#include "tosaic/quant/annotation/call_graph.h"
+#include "tosaic/quant/annotation/plan.h"
 #include "tosaic/quant/annotation/spec.h"

@@ -89,7 +89,7 @@ struct FloatSpec {
 };
 
 // A spec of a kind that we do not know. `fields` are those of its fields that implicit sharing compares, by
-// the names of SpecFields, with their values as text.
+// the names that sharing_key() lists, with the texts of their values.
 struct ForeignSpec {
   ObjectId object = {};
   std::vector<std::pair<std::string, std::string>> fields = {};
@@ -102,12 +102,16 @@ using QSpec = std::variant<ObservedSpec, FixedSpec, SharedSpec, DerivedSpec, Flo
 [[nodiscard]] bool is_fixed(const QSpec& spec);
 [[nodiscard]] bool is_float(const QSpec& spec);
 
-// True if both specs have the same fields with equal values, apart from observers and functions: dtype, range,
-// scheme, axis, dynamic, scale and zero point. Not for shared specs.
-[[nodiscard]] bool same_numbers(const QSpec& a, const QSpec& b);
+// The fields of a spec that implicit sharing compares, with their values, as one text: dtype, dynamic, qmin,
+// qmax, scheme, axis, scale, zero_point. A field that the kind of spec does not have is absent, so a fixed and an
+// observed spec never have equal texts. Observers and functions are not compared. Empty for shared and float
+// specs.
+[[nodiscard]] std::string sharing_key(const QSpec& spec);
 
-// The numbers of a spec as text: "i8 -128..127 per_tensor_affine", for messages.
-[[nodiscard]] std::string describe_numbers(const QSpec& spec);
+// The values of fields in ForeignSpec::fields.
+[[nodiscard]] std::string field_text(std::optional<std::int64_t> value);
+[[nodiscard]] std::string field_text(double value);
+[[nodiscard]] std::string field_text(bool value);
 
 }  // namespace tosaic::quant
 
