@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_pipeline(m);
   tosaic::python::bind_rewriter(m);
   tosaic::python::bind_tosa(m);
+  tosaic::python::bind_annotation(m);
 }

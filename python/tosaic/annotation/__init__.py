@@ -1,0 +1,42 @@
+"""Annotation plans: what a quantizer says about a graph, as data, and rules that change it. Without torch."""
+
+from __future__ import annotations
+
+from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
+from tosaic.annotation.plan import Change, Plan, RuleRecord
+from tosaic.annotation.specs import (
+    FLOAT,
+    Derived,
+    Edge,
+    Fixed,
+    Float,
+    Foreign,
+    Observed,
+    Output,
+    Shared,
+    Slot,
+    Spec,
+    q_format,
+)
+
+__all__ = [
+    "Call",
+    "CallGraph",
+    "GraphPort",
+    "Operand",
+    "Change",
+    "Plan",
+    "RuleRecord",
+    "FLOAT",
+    "Derived",
+    "Edge",
+    "Fixed",
+    "Float",
+    "Foreign",
+    "Observed",
+    "Output",
+    "Shared",
+    "Slot",
+    "Spec",
+    "q_format",
+]

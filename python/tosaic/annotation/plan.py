@@ -1,0 +1,229 @@
+"""Annotation plans: slot -> spec, who set it, and what was replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tosaic import _core
+from tosaic.annotation.call_graph import CallGraph
+from tosaic.annotation.specs import Slot, Spec
+
+__all__ = ["Change", "Plan", "RuleRecord"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A spec that was replaced or removed.
+
+    Attributes
+    ----------
+    slot : Edge or Output
+    before : spec
+    set_by : str
+        Who had set `before`.
+    after : spec, optional
+        None: the spec was removed.
+    changed_by : str
+    reason : str
+        Why a rule changed a slot that it is not about; empty for the slots that it is about.
+    """
+
+    slot: Slot
+    before: Spec
+    set_by: str
+    after: Spec | None
+    changed_by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """A quantizer or rule that worked on a plan.
+
+    Attributes
+    ----------
+    name : str
+    matches : int, optional
+        The number of places that a rule matched; None for quantizers.
+    notes : tuple of str
+        What the rule did besides.
+    """
+
+    name: str
+    matches: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Plan:
+    """What is said about the slots of a graph: a mapping from slots to specs.
+
+    The order of slots is that in which torch reads annotations: nodes in the order of the graph; within a
+    node its edges in the order in which they were first set, then its output.
+
+    Parameters
+    ----------
+    graph : CallGraph
+    author : str
+        Who sets specs until `authored_by` names somebody else, for the history and the report.
+
+    Examples
+    --------
+    >>> from tosaic.annotation import *
+    >>> relu = Call("relu", "call", operands=(Operand("args[0]", "x"),))
+    >>> graph = CallGraph([Call("x", "placeholder"), relu])
+    >>> plan = Plan(graph, author="an example")
+    >>> plan[Output("relu")] = Observed("int8")
+    >>> plan[Output("relu")] = q_format("Q0.7")
+    >>> plan.history[0].before
+    Observed()
+    """
+
+    __slots__ = ("_author", "_core", "_graph")
+
+    def __init__(self, graph: CallGraph, *, author: str = "user") -> None:
+        self._graph = graph
+        self._core = _core.AnnotationPlan(graph._core)
+        self._author = self._core.add_rule(author)
+
+    # ---- slots ----
+
+    @property
+    def graph(self) -> CallGraph:
+        """The graph of the plan."""
+        return self._graph
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._core.slots())
+
+    def __contains__(self, slot: Slot) -> bool:
+        return self._core.get(slot) is not None
+
+    def __getitem__(self, slot: Slot) -> Spec:
+        """Returns the spec of a slot.
+
+        Raises
+        ------
+        KeyError
+            The slot has no spec.
+        InvalidGraph
+            The graph has no node of this name; the message has near names.
+        """
+        found = self._core.get(slot)
+        if found is None:
+            raise KeyError(slot)
+        return found[0]
+
+    def get(self, slot: Slot) -> Spec | None:
+        """Returns the spec of a slot, or None."""
+        found = self._core.get(slot)
+        return None if found is None else found[0]
+
+    def __setitem__(self, slot: Slot, spec: Spec) -> None:
+        self.set(slot, spec)
+
+    def __delitem__(self, slot: Slot) -> None:
+        if not self._core.erase(slot, self._author):
+            raise KeyError(slot)
+
+    def set(self, slot: Slot, spec: Spec, *, stale: bool = False, reason: str = "") -> None:
+        """Sets or replaces the spec of a slot. An equal spec changes nothing.
+
+        Parameters
+        ----------
+        slot : Edge or Output
+        spec : spec
+        stale : bool
+            Accepts an edge that the graph does not have, as annotations have them after the graph changed.
+        reason : str
+            For the history.
+
+        Raises
+        ------
+        InvalidGraph
+            The graph has no such node, or no such edge.
+        """
+        self._core.set(slot, spec, self._author, stale, reason)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Returns all slots that have specs, in order."""
+        return tuple(self._core.slots())
+
+    def entries(self, node: str) -> dict[Slot, Spec]:
+        """Returns the specs of a node's edges from its producers, and of its output, in order."""
+        return {slot: spec for slot, spec, _ in self._core.entries(node)}
+
+    # ---- nodes ----
+
+    def clear(self, node: str, *, reason: str = "") -> None:
+        """Removes the annotation of a node: its specs and its flags."""
+        self._core.clear(node, self._author, reason)
+
+    def has_annotation(self, node: str) -> bool:
+        """True if the node has an annotation, possibly without specs."""
+        return self._core.has_annotation(node)
+
+    def annotated(self, node: str) -> bool:
+        """Returns torch's flag: other quantizers pass over nodes that have it. Setting a spec sets it."""
+        return self._core.flags(node)[0]
+
+    def allow_implicit_sharing(self, node: str) -> bool:
+        """Returns torch's flag: edges of the node share the qparams of equal specs of the same tensor."""
+        return self._core.flags(node)[1]
+
+    def set_flags(
+        self, node: str, *, annotated: bool | None = None, allow_implicit_sharing: bool | None = None
+    ) -> None:
+        """Sets torch's flags of a node; None leaves a flag. A node without annotation gets one."""
+        self._core.set_flags(node, annotated, allow_implicit_sharing)
+
+    # ---- who ----
+
+    @contextmanager
+    def authored_by(self, name: str) -> Iterator[None]:
+        """Names who sets specs inside the ``with`` block, such as a quantizer or a rule."""
+        before, self._author = self._author, self._core.add_rule(name)
+        try:
+            yield
+        finally:
+            self._author = before
+
+    def author(self, slot: Slot) -> str:
+        """Returns who set the spec of a slot.
+
+        Raises
+        ------
+        KeyError
+            The slot has no spec.
+        """
+        found = self._core.get(slot)
+        if found is None:
+            raise KeyError(slot)
+        return self._core.rules[found[1]][0]
+
+    @property
+    def authors(self) -> tuple[RuleRecord, ...]:
+        """Everybody who worked on the plan, in order."""
+        return tuple(RuleRecord(name, matches, tuple(notes)) for name, matches, notes in self._core.rules)
+
+    @property
+    def history(self) -> tuple[Change, ...]:
+        """Everything that was replaced or removed, in order."""
+        names = [rule[0] for rule in self._core.rules]
+        return tuple(
+            Change(slot, before, names[set_by], after, names[changed_by], reason)
+            for slot, before, set_by, after, changed_by, reason in self._core.history()
+        )
+
+    def copy(self) -> Plan:
+        """Returns a plan that changes independently of this one."""
+        made = object.__new__(Plan)
+        made._graph, made._core, made._author = self._graph, self._core.copy(), self._author
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Plan of {len(self)} slots, {len(self._graph)} nodes>"
