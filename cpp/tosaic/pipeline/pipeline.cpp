@@ -22,6 +22,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kSimplify, "fold-batch-norm"},
     {Section::kQuantize, "fold-qdq"},
     {Section::kQuantize, "fold-constants"},
+    {Section::kQuantize, "fuse-composites"},
     {Section::kQuantize, "lower-to-integer"},
     {Section::kQuantize, "quantize-boundary"},
     {Section::kDecompose, "decompose"},
