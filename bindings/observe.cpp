@@ -46,13 +46,30 @@ ChannelShape channel_shape(const Samples& samples, py::ssize_t axis) {
   return shape;
 }
 
+// The states of Python's observers side by side, until the end of the scope.
+template <class Observer>
+class Lent {
+ public:
+  explicit Lent(std::vector<Observer*> owners) : owners_(std::move(owners)), states_(owners_.size()) {
+    swap();
+  }
+  ~Lent() { swap(); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  [[nodiscard]] std::span<Observer> states() { return states_; }
+
+ private:
+  void swap() {
+    for (std::size_t i = 0; i < owners_.size(); ++i) std::swap(*owners_[i], states_[i]);
+  }
+  std::vector<Observer*> owners_;
+  std::vector<Observer> states_;
+};
+
 template <class Observer>
 void observe_each(std::vector<Observer*> observers, const Samples& samples, py::ssize_t axis) {
-  const ChannelShape shape = channel_shape(samples, axis);
-  std::vector<Observer> states;
-  for (const Observer* observer : observers) states.push_back(*observer);
-  quant::observe_channels(values_of(samples), shape, states);
-  for (std::size_t i = 0; i < states.size(); ++i) *observers[i] = std::move(states[i]);
+  Lent<Observer> lent(std::move(observers));
+  quant::observe_channels(values_of(samples), channel_shape(samples, axis), lent.states());
 }
 
 py::bytes to_bytes(const Histogram& histogram) {
@@ -86,7 +103,7 @@ void bind_range(py::module_& m) {
             return quant::moving_average(range, batch, weight);
           },
           py::arg("batch"), py::arg("weight"), "This range, moved towards the bounds of a batch.")
-      .def(py::self_equal(), py::arg("other"))
+      .def(py::self == py::self)
       .def(py::pickle(
           [](const Range& r) { return py::make_tuple(r.least, r.greatest, r.finite, r.infinities, r.nans); },
           [](const py::tuple& state) {
@@ -116,7 +133,7 @@ void bind_histogram(py::module_& m) {
       .def("merge", &Histogram::merge, py::arg("other"), "Adds the samples of another histogram.")
       .def("to_bytes", &to_bytes, "The state as bytes.")
       .def_static("from_bytes", &from_bytes, py::arg("state"), "The histogram whose state was returned.")
-      .def(py::self_equal(), py::arg("other"))
+      .def(py::self == py::self)
       .def(py::pickle(&to_bytes, &from_bytes));
 }
 
