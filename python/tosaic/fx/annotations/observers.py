@@ -11,8 +11,8 @@ Infinities and NaN take no part in scales: an observer counts them, and its scal
 samples. Scales are float32. `convert_pt2e` writes a scale per tensor as a Python float, which represents it
 exactly, and scales per channel as a float32 buffer.
 
-Tensors are read where they are if they are dense in float32 on the CPU, in any order of dimensions. Others are
-converted first.
+Tensors are read where they are if they are dense in float32 on the CPU, in any order of dimensions. Others
+are converted first.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class _RangeMixin:
         self.infinities += sum(batch.infinities for batch in batches)
         self.nans += sum(batch.nans for batch in batches)
 
-    def calculate_qparams(self, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns float32 scales and integer zero points, one of each or one for each channel.
 
         Raises
@@ -308,7 +308,7 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
             ]
         return self._chosen
 
-    def calculate_qparams(self, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the float32 scales and integer zero points of least expected squared error.
 
         Without finite samples the scale is 1 and the zero point 0.
