@@ -1,0 +1,1 @@
+"""Annotations of torchao's PT2E quantization, and the observers that it inserts."""
