@@ -49,7 +49,6 @@ class Planner {
 
   std::vector<LeftFloat> run() {
     read_calls();
-    read_units();
     for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
     find_functions();
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
@@ -66,6 +65,7 @@ class Planner {
 
   void read_calls() {
     std::unordered_map<std::string_view, std::uint32_t> by_name;
+    by_name.reserve(calls_.size());
     for (std::uint32_t i = 0; i < calls_.size(); ++i) {
       by_name.emplace(node(NodeIndex(i)).name, i);
       for (const CallOperand& operand : node(NodeIndex(i)).operands)
@@ -90,6 +90,7 @@ class Planner {
       const Behaviour behaviour = node_behaviour(each);
       if (owner.main == nullptr || behaviour >= owner.behaviour) owner.main = &each, owner.behaviour = behaviour;
     }
+    read_units(by_name);
   }
 
   [[nodiscard]] static Behaviour node_behaviour(const Node& node) {
@@ -101,21 +102,18 @@ class Planner {
     return behaviour_of(node.op);
   }
 
-  // Calls inside a unit are all origins of its node but the last, which computes the result.
-  void read_units() {
-    std::unordered_map<std::string_view, std::uint32_t> by_name;
-    for (std::uint32_t i = 0; i < calls_.size(); ++i) by_name.emplace(node(NodeIndex(i)).name, i);
+  // A unit has the name of the call that computes its result. Its other origins are inside of it.
+  void read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
     for (const Node& each : input_.recognized.nodes()) {
-      if (!each.origin || each.origin->parents.empty() || behaviour_of(each.op) != Behaviour::kComposite)
-        continue;
-      std::vector<std::uint32_t> members;
+      if (!each.origin || each.origin->parents.empty()) continue;
+      const auto result = by_name.find(input_.recognized.node_name(each));
+      if (result == by_name.end()) continue;
+      Call& whole = calls_[result->second];
+      if (whole.main == nullptr || whole.main->op == each.op) continue;
       for (const OriginRef& leaf : leaves(each.origin))
-        if (const auto found = by_name.find(leaf->fx_name); found != by_name.end())
-          members.push_back(found->second);
-      if (members.empty()) continue;
-      const std::uint32_t last = std::ranges::max(members);
-      for (const std::uint32_t member : members) calls_[member].within = member != last;
-      calls_[last].behaviour = Behaviour::kComposite;
+        if (const auto found = by_name.find(leaf->fx_name); found != by_name.end() && found->second < result->second)
+          calls_[found->second].within = true;
+      whole.behaviour = node_behaviour(each);
     }
   }
 
@@ -267,7 +265,10 @@ class Planner {
       if (is_float_value(i)) leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
       return;
     }
-    if (c.within) return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
+    if (c.within) {
+      if (const Precision* p = precision(i); p != nullptr && accepts(i)) round_operands(i, *p);
+      return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
+    }
     if (passes_through(i)) return;
     const Precision* p = precision(i);
     if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
@@ -283,9 +284,9 @@ class Planner {
     set_output(i, *p);
   }
 
-  void leave(NodeIndex i, Rounding rounding, std::string reason) {
+  void leave(NodeIndex i, Rounding rounding, std::string_view reason) {
     call(i).rounding = rounding;
-    left_.push_back({i, std::move(reason)});
+    left_.push_back({i, reason});
   }
 
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i) {

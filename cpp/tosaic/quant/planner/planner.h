@@ -17,7 +17,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -44,7 +44,7 @@ struct PlannerInput {
 // A call whose result is a float tensor that gets no scale of its own, and why.
 struct LeftFloat {
   NodeIndex call;
-  std::string reason;
+  std::string_view reason;  // a static text
 };
 
 // Adds specs to the plan. Slots of calls that are annotated already are not changed.
