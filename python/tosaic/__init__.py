@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         Value,
         __version__,
     )
+    from tosaic.annotation.config import QConfig
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
+    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
@@ -62,6 +64,8 @@ _HOME = {
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
+    "QConfig": "annotation.config",
+    "Quantizer": "fx.annotations.quantizer",
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
@@ -119,7 +123,9 @@ __all__ = [
     "Problem",
     "Port",
     "PortTensor",
+    "QConfig",
     "QParams",
+    "Quantizer",
     "Comparison",
     "CompareRow",
     "Metrics",

@@ -17,18 +17,28 @@ from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
+    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.fx.exported_program import ImportedProgram
 
 __all__ = [
     "AppliedLayout",
     "Conversion",
     "Convert",
+    "Quantizer",
     "Signature",
     "Tree",
     "Unmet",
     "apply_layout",
     "from_exported",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Quantizer":
+        raise AttributeError(f"module 'tosaic.fx' has no attribute {name!r}")
+    from tosaic.fx.annotations.quantizer import Quantizer
+
+    return Quantizer
 
 
 @checked

@@ -36,9 +36,9 @@ struct Precision {
 struct PlannerInput {
   const Graph& graph;       // as imported: one node of torch, one or several nodes
   const Graph& recognized;  // the same after passes that recognise units; the origins of a unit are its calls
-  std::vector<ValueId> values;                          // by call: the value, invalid if it is no tensor
-  std::vector<std::optional<std::uint32_t>> precision;  // by call: index into `precisions`; none: stays float
-  std::vector<Precision> precisions;
+  std::vector<ValueId> values = {};                          // by call: the value, invalid if it is no tensor
+  std::vector<std::optional<std::uint32_t>> precision = {};  // by call: index into `precisions`; none: stays float
+  std::vector<Precision> precisions = {};
 };
 
 // A call whose result is a float tensor that gets no scale of its own, and why.
