@@ -89,8 +89,10 @@ struct ActivationPatterns {
     constexpr double kCubic = 0.044715;
     const double inner = std::sqrt(2.0 / std::numbers::pi);
     const Pattern cube = either({node(Op::kPow, {x, number(3.0)}), node(Op::kMul, {square(x), x})});
-    const Pattern sum = node(Op::kAdd, {x, either({scaled(kCubic, cube), product(kCubic, x, square(x))})});
-    const Pattern grown = node(Op::kAdd, {one_more, scaled(kCubic, square(x))});
+    const Pattern part_of_square = either({scaled(kCubic, square(x)), product(kCubic, x, x)});
+    const Pattern part_of_cube =
+        either({scaled(kCubic, cube), product(kCubic, x, square(x)), node(Op::kMul, {part_of_square, x})});
+    const Pattern sum = node(Op::kAdd, {x, part_of_cube}), grown = node(Op::kAdd, {one_more, part_of_square});
     gelu_tanh = gelu(node(Op::kTanh, {either({scaled(inner, sum), product(inner, x, grown)})}));
     silu = either({node(Op::kMul, {x, node(Op::kSigmoid, {x})}),
                    node(Op::kDiv, {x, node(Op::kAdd, {one_more, exponential(node(Op::kNeg, {x}))})})});
