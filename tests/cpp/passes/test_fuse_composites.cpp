@@ -9,7 +9,7 @@ const ReduceAttrs kRows{{1}, true, std::nullopt};
 ValueId number(Case& c, double value) { return c.constant("number", {}, {value}); }
 
 // x / sqrt(mean(x^2) + eps) of the rows of x.
-ValueId norm(Case& c, ValueId x, const ReduceAttrs& rows = kRows, double alpha = 1.0) {
+ValueId norm(Case& c, ValueId x, const ReduceAttrs& rows = kRows, std::int64_t alpha = 1) {
   const ValueId power = c.add(Op::kMean, {c.add(Op::kMul, {x, x}, "square")}, rows, "power");
   const ValueId sum = c.add(Op::kAdd, {power, number(c, 0.5)}, AlphaAttrs{alpha}, "sum");
   return c.add(Op::kMul, {x, c.add(Op::kRsqrt, {sum}, "rsqrt")}, "norm");
@@ -28,7 +28,7 @@ TEST_CASE("a norm has the name of its last node and the origins of all", "[passe
 TEST_CASE("attributes that change the expression prevent it", "[passes][fuse-composites]") {
   Case alpha, dropped;
   CHECK_FALSE(
-      fuse_composites(alpha.output(norm(alpha, alpha.input("x", {3, 4}), kRows, 2.0)).graph).has_value());
+      fuse_composites(alpha.output(norm(alpha, alpha.input("x", {3, 4}), kRows, 2)).graph).has_value());
   const ValueId y = norm(dropped, dropped.input("x", {4, 4}), {{1}, false, std::nullopt});
   CHECK_FALSE(fuse_composites(dropped.output(y).graph).has_value());
 }
