@@ -9,8 +9,8 @@
 //
 //   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight
 //   layer_norm   the same of x - mean(x), perhaps plus a constant bias
-//   softmax      exp(x - max(x)) / sum(..), and log_softmax, its logarithm
-//   gelu         0.5 x (1 + erf(x / sqrt(2))), or with tanh
+//   softmax      exp(x - max(x)) / sum(..), with or without the maximum, and log_softmax, its logarithm
+//   gelu         0.5 x (1 + erf(x / sqrt(2))), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   silu         x * sigmoid(x)
 //
 // The pass is for quantized programs whose quantizer observed only what goes into such an expression and what
@@ -23,8 +23,11 @@
 // In floats, the composite rounds as its expansion does, so results are within the tolerance of the kernels.
 // exp(x) / sum(exp(x)) without a maximum is fused only if x is known to be so small that nothing overflows.
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <vector>
 
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
@@ -89,35 +92,50 @@ struct ActivationPatterns {
     constexpr double kCubic = 0.044715;
     const double inner = std::sqrt(2.0 / std::numbers::pi);
     const Pattern cube = either({node(Op::kPow, {x, number(3.0)}), node(Op::kMul, {square(x), x})});
-    const Pattern sum = node(Op::kAdd, {x, either({scaled(kCubic, cube), product(kCubic, x, square(x))})});
-    const Pattern grown = node(Op::kAdd, {one_more, scaled(kCubic, square(x))});
+    const Pattern part_of_square = either({scaled(kCubic, square(x)), product(kCubic, x, x)});
+    const Pattern part_of_cube =
+        either({scaled(kCubic, cube), product(kCubic, x, square(x)), node(Op::kMul, {part_of_square, x})});
+    const Pattern sum = node(Op::kAdd, {x, part_of_cube}), grown = node(Op::kAdd, {one_more, part_of_square});
     gelu_tanh = gelu(node(Op::kTanh, {either({scaled(inner, sum), product(inner, x, grown)})}));
     silu = either({node(Op::kMul, {x, node(Op::kSigmoid, {x})}),
                    node(Op::kDiv, {x, node(Op::kAdd, {one_more, exponential(node(Op::kNeg, {x}))})})});
   }
 };
 
-struct Patterns {
-  NormPatterns rms, layer;
-  Pattern layer_biased;
-  SoftmaxPatterns softmax;
-  ActivationPatterns activation;
-
-  Patterns() : rms(value(kX), reduction(Op::kMean, square(value(kX)))), layer(centred(), variance_of_row()) {
-    layer_biased = node(Op::kAdd, {either({layer.weighted, layer.plain}), constant(kBias)});
-  }
-
- private:
-  static Pattern centred() {
-    return both(value(kRow), node(Op::kSub, {value(kX), reduction(Op::kMean, value(kX))}));
-  }
-  static Pattern variance_of_row() {
-    return either({reduction(Op::kMean, square(value(kRow))), variance(value(kRow)), variance(value(kX))});
-  }
+// One way to spell a composite. The attributes are those of an activation; those of other composites follow
+// from the match.
+struct Spelling {
+  std::vector<Op> last;  // the operators that the last node may have
+  Op composite;
+  Attrs attrs;
+  Pattern pattern;
+  bool may_overflow = false;  // where the composite does not
 };
 
-const Patterns& patterns() {
-  static const Patterns all;
+std::vector<Spelling> make_spellings() {
+  const Pattern x = value(kX), row = value(kRow);
+  const Pattern centred = both(row, node(Op::kSub, {x, reduction(Op::kMean, x)}));
+  const Pattern power_of_row = either({reduction(Op::kMean, square(row)), variance(row), variance(x)});
+  const NormPatterns rms(x, reduction(Op::kMean, square(x))), layer(centred, power_of_row);
+  const Pattern biased = node(Op::kAdd, {either({layer.weighted, layer.plain}), constant(kBias)});
+  const SoftmaxPatterns softmax;
+  const ActivationPatterns activation;
+  const std::vector<Op> product{Op::kMul}, quotient{Op::kMul, Op::kDiv};
+  return {{product, Op::kGelu, GeluAttrs{false}, activation.gelu_erf},
+          {product, Op::kGelu, GeluAttrs{true}, activation.gelu_tanh},
+          {quotient, Op::kSilu, NoAttrs{}, activation.silu},
+          {{Op::kAdd}, Op::kLayerNorm, NormAttrs{}, biased},
+          {quotient, Op::kLayerNorm, NormAttrs{}, layer.weighted},
+          {quotient, Op::kLayerNorm, NormAttrs{}, layer.plain},
+          {quotient, Op::kRmsNorm, NormAttrs{}, rms.weighted},
+          {quotient, Op::kRmsNorm, NormAttrs{}, rms.plain},
+          {quotient, Op::kSoftmax, AxisDtypeAttrs{}, softmax.shares},
+          {quotient, Op::kSoftmax, AxisDtypeAttrs{}, softmax.unshifted, true},
+          {{Op::kSub}, Op::kLogSoftmax, AxisDtypeAttrs{}, softmax.logarithms}};
+}
+
+const std::vector<Spelling>& spellings() {
+  static const std::vector<Spelling> all = make_spellings();
   return all;
 }
 
@@ -149,27 +167,10 @@ class Fusion {
 
   // Replaces the node by a composite if it is the last node of its expression.
   bool run() {
-    if (graph_.type(graph_.result(at_)).dtype != DType::kF32) return false;
-    const Patterns& all = patterns();
-    switch (at_.op) {
-      case Op::kAdd:
-        return norm(Op::kLayerNorm, all.layer_biased);
-      case Op::kSub:
-        return softmax(Op::kLogSoftmax, all.softmax.logarithms);
-      case Op::kMul:
-        if (activation(Op::kGelu, GeluAttrs{false}, all.activation.gelu_erf) ||
-            activation(Op::kGelu, GeluAttrs{true}, all.activation.gelu_tanh))
-          return true;
-        [[fallthrough]];
-      case Op::kDiv:
-        return activation(Op::kSilu, NoAttrs{}, all.activation.silu) ||
-               norm(Op::kLayerNorm, all.layer.weighted) || norm(Op::kLayerNorm, all.layer.plain) ||
-               norm(Op::kRmsNorm, all.rms.weighted) || norm(Op::kRmsNorm, all.rms.plain) ||
-               softmax(Op::kSoftmax, all.softmax.shares) ||
-               softmax(Op::kSoftmax, all.softmax.unshifted, true);
-      default:
-        return false;
-    }
+    return std::ranges::any_of(spellings(), [this](const Spelling& spelling) {
+      return std::ranges::find(spelling.last, at_.op) != spelling.last.end() && find(spelling.pattern) &&
+             replace(spelling);
+    });
   }
 
  private:
@@ -187,6 +188,15 @@ class Fusion {
     return true;
   }
 
+  bool replace(const Spelling& spelling) {
+    if (holds<NormAttrs>(spelling.attrs)) return replace_by_norm(spelling.composite);
+    if (holds<AxisDtypeAttrs>(spelling.attrs)) return replace_by_softmax(spelling);
+    static_cast<void>(rewriter_.begin_output(at_));
+    const ValueId x = rewriter_.map(found_.values[kX]);
+    rewriter_.replace(at_, emit(spelling.composite, spelling.attrs, std::span(&x, 1)));
+    return true;
+  }
+
   [[nodiscard]] ValueId emit(Op op, Attrs attrs, std::span<const ValueId> operands) {
     return rewriter_.emit(at_, op, std::move(attrs), operands, origin_);
   }
@@ -194,25 +204,18 @@ class Fusion {
     return emit(Op::kPermute, PermuteAttrs{perm}, std::span(&x, 1));
   }
 
-  bool activation(Op op, Attrs attrs, const Pattern& pattern) {
-    if (!find(pattern)) return false;
-    static_cast<void>(rewriter_.begin_output(at_));
-    const ValueId x = rewriter_.map(found_.values[kX]);
-    rewriter_.replace(at_, emit(op, std::move(attrs), std::span(&x, 1)));
-    return true;
-  }
-
-  bool softmax(Op op, const Pattern& pattern, bool must_be_small = false) {
-    if (!find(pattern) || found_.axes->size() != 1) return false;
+  bool replace_by_softmax(const Spelling& spelling) {
+    if (found_.axes->size() != 1) return false;
     const std::int64_t axis = (*found_.axes)[0];
     const ValueId x = found_.values[kX];
-    if (must_be_small) {
+    if (spelling.may_overflow) {
       const auto count = static_cast<double>(graph_.type(x).shape[static_cast<std::size_t>(axis)]);
       if (!(magnitude(x) + std::log(count) < 80.0)) return false;  // exp(88) is beyond f32
     }
     static_cast<void>(rewriter_.begin_output(at_));
     const ValueId operand = rewriter_.map(x);
-    rewriter_.replace(at_, emit(op, AxisDtypeAttrs{axis, std::nullopt}, std::span(&operand, 1)));
+    const AxisDtypeAttrs attrs{axis, std::nullopt};
+    rewriter_.replace(at_, emit(spelling.composite, attrs, std::span(&operand, 1)));
     return true;
   }
 
@@ -229,8 +232,8 @@ class Fusion {
            std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
   }
 
-  bool norm(Op op, const Pattern& pattern) {
-    if (!find(pattern) || !(*found_.number > 0.0)) return false;
+  bool replace_by_norm(Op op) {
+    if (!(*found_.number > 0.0)) return false;
     Dims axes = *found_.axes;
     std::ranges::sort(axes);
     const Shape shape = graph_.type(found_.values[kX]).shape;
