@@ -78,7 +78,7 @@ Slot: TypeAlias = Edge | Output
 """A place that has one spec at most."""
 
 
-class _Short:
+class Short:
     """A dataclass whose `repr` leaves out fields that have their defaults."""
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class _Short:
 
 
 @dataclass(frozen=True, repr=False)
-class Observed(_Short):
+class Observed(Short):
     """Scale and zero point are computed from the numbers that an observer sees.
 
     Attributes
@@ -122,7 +122,7 @@ class Observed(_Short):
 
 
 @dataclass(frozen=True, repr=False)
-class Fixed(_Short):
+class Fixed(Short):
     """Scale and zero point are known: ``real = (integer - zero_point) * scale``.
 
     Attributes
@@ -164,7 +164,7 @@ class Shared:
 
 
 @dataclass(frozen=True, repr=False)
-class Derived(_Short):
+class Derived(Short):
     """A function computes the qparams from those of other slots.
 
     Attributes
@@ -255,7 +255,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     >>> q_format("Q3.4") == q_format("Q3.4", dtype="i8")
     True
     """
-    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", name) if isinstance(name, str) else None
+    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", str(name))
     bits = 0 if match is None else 1 + int(match[1] or 0) + int(match[2])
     if match is None or not 2 <= bits <= 32:
         raise _core.make_error(
