@@ -36,7 +36,11 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelMinMaxObserver,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread_without_traces"),
+    # raised by typing_extensions when a graph of torch is copied
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+]
 
 INF, NAN = float("inf"), float("nan")
 Draw = Callable[[torch.Generator, int], torch.Tensor]
@@ -125,24 +129,27 @@ def test_the_error_is_below_that_of_torchaos_histogram(distribution: str, kind: 
         ours = measured_error(observed(TosaicHistogramObserver(**KINDS[kind]), *batches), samples)
         theirs = measured_error(observed(HistogramObserver(**KINDS[kind]), *batches), samples)
         ratios.append(ours / theirs)
-    # The scales of torchao may be as good: that of the whole range, for 16 bits. The bins of a histogram do
-    # not say which of two scales that differ by less than this is the better one.
-    assert max(ratios) <= 1 + 1e-4, ratios
-    if kind == "int4":
-        assert np.mean(ratios) < 1, ratios
+    # Steps of 16 bits are finer than the bins of either histogram. The errors of two scales then differ by
+    # chance: an error that is spread evenly over a step has a standard deviation of 0.89 of its mean square.
+    chance = 3 * 2**0.5 * 0.89 / len(samples) ** 0.5 if kind == "int16" else 0.0
+    assert max(ratios) <= 1 + 1e-6 + chance, ratios
+    assert np.mean(ratios) < 1 + chance, ratios
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("distribution", EXACT)
+@pytest.mark.parametrize(
+    ("distribution", "kind"),
+    [
+        (distribution, kind)
+        for distribution in EXACT
+        for kind in ("int8", "uint8", "symmetric int8", "symmetric uint8", "int16")
+        # Pixels have 250 steps on one side of zero; those of 16 bits are finer than the bins of a histogram.
+        if distribution != "pixels" or kind in ("int8", "uint8")
+    ],
+)
 def test_values_on_a_grid_are_represented_exactly(distribution: str, kind: str) -> None:
-    if kind == "int4" and distribution == "pixels":
-        kind = "uint8"
     samples = EXACT[distribution](rng(), 20_000)
-    if distribution == "pixels" and kind.startswith("symmetric int8"):
-        kind = "int8"
     error = measured_error(observed(TosaicHistogramObserver(**KINDS[kind]), samples), samples)
-    assert error <= (1e-6 * float(samples.abs().max())) ** 2 or "symmetric" in kind
-    assert error <= measured_error(observed(HistogramObserver(**KINDS[kind]), samples), samples) + 1e-14
+    assert error <= (1e-6 * float(samples.abs().max())) ** 2
 
 
 def test_the_expected_error_is_the_measured_error() -> None:
@@ -160,7 +167,7 @@ def test_scales_do_not_depend_on_the_order_or_the_split_of_samples() -> None:
     for seed in range(5):
         shuffled = samples[torch.randperm(len(samples), generator=rng(seed))]
         sizes = torch.randint(1, 9000, (30,), generator=rng(seed)).tolist()
-        parts = [part for part in shuffled.split([*sizes[:7], len(samples) - sum(sizes[:7])])]
+        parts = shuffled.split([*sizes[:7], len(samples) - sum(sizes[:7])])
         one, other = TosaicHistogramObserver(), TosaicHistogramObserver()
         for i, part in enumerate(parts):
             observed(one if i % 2 else other, part)
@@ -372,7 +379,7 @@ def test_damaged_states_are_refused() -> None:
         state["_extra_state"][:-3],
         torch.cat([state["_extra_state"], torch.zeros(1, dtype=torch.uint8)]),
     ):
-        with pytest.raises(tosaic.InvalidGraph, match="the state of (a histogram|an observer) is damaged"):
+        with pytest.raises(tosaic.InvalidGraph, match=r"the state of (a histogram|an observer) is damaged"):
             TosaicHistogramObserver().load_state_dict(state | {"_extra_state": damaged})
 
 
@@ -391,9 +398,6 @@ def test_what_an_observer_cannot_do_is_refused() -> None:
             torch.ones(3, 3),
             torch.ones(4, 3),
         )
-    observer = TosaicHistogramObserver(qscheme=torch.per_tensor_symmetric, quant_min=3, quant_max=9)
-    with pytest.raises(tosaic.QuantMismatch, match="symmetric quantization cannot represent zero"):
-        observed(observer, torch.ones(3)).calculate_qparams()
 
 
 def test_gradients_pass_through_an_observer() -> None:
@@ -478,12 +482,10 @@ def test_min_max_observers_convert_to_the_graph_of_torchaos() -> None:
 
 
 def test_observers_work_inside_fake_quantization() -> None:
-    activation = FakeQuantize.with_args(observer=TosaicMovingAverageMinMaxObserver)
-    weight = FakeQuantize.with_args(observer=TosaicPerChannelMinMaxObserver)
-
     class PerChannelFakeQuantize(FakeQuantize):
         pass
 
+    activation = FakeQuantize.with_args(observer=TosaicMovingAverageMinMaxObserver)
     weight = PerChannelFakeQuantize.with_args(observer=TosaicPerChannelMinMaxObserver)
     graph, _, x = converted(activation, weight, qat=True)
     theirs, _, _ = converted(
