@@ -53,6 +53,9 @@ struct HistogramKernels {
   void (*places)(const float* values, std::int64_t count, float unit, std::int32_t* places) = nullptr;
 };
 
+// The loops that were compiled for an instruction set.
+[[nodiscard]] const HistogramKernels& histogram_kernels(Isa isa);
+
 namespace baseline {
 extern const HistogramKernels kHistogramKernels;
 }

@@ -18,8 +18,7 @@ inline constexpr std::size_t kBlock = 1024;
 template <class Visit>
 void for_each_finite(std::span<const float> values, Range& range, Visit&& visit) {
   using namespace kernels;
-  static const Isa isa = best_isa();
-  static const HistogramKernels& kernels = TOSAIC_SELECT_ISA(isa, kHistogramKernels);
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
   constexpr std::int32_t kLeast = float_key(std::numeric_limits<float>::lowest());
   constexpr std::int32_t kGreatest = float_key(std::numeric_limits<float>::max());
   std::array<float, kBlock> finite;

@@ -88,7 +88,11 @@ constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
-  std::vector<std::uint64_t> table(2 * kTableBins);
+  // Each thread has tables that are all zero between calls: flush() leaves them so. A call that throws drops
+  // them.
+  thread_local std::vector<std::uint64_t> idle;
+  std::vector<std::uint64_t> table = std::exchange(idle, {});
+  table.resize(2 * kTableBins);
   std::uint64_t pending = 0;
   for_each_finite(values, range_, [&](std::span<const float> block) {
     if (const int exponent = exponent_of(range_); exponent > exponent_) {
@@ -98,6 +102,7 @@ void Histogram::observe(std::span<const float> values) {
     count(block, table, pending);
   });
   flush(table, pending);
+  idle = std::move(table);
 }
 
 // The exponent of the least range that contains the samples.
@@ -120,8 +125,7 @@ void Histogram::extend_to(int exponent) {
 
 void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& table,
                       std::uint64_t& pending) {
-  static const Isa isa = best_isa();
-  static const HistogramKernels& kernels = TOSAIC_SELECT_ISA(isa, kHistogramKernels);
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
   std::array<std::int32_t, kBlock> places;
   kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
   // Two tables in turn: an entry is not read right after it was written.
@@ -141,8 +145,7 @@ void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& 
 }
 
 void Histogram::count_few(std::span<const float> values) {
-  static const Isa isa = best_isa();
-  static const HistogramKernels& kernels = TOSAIC_SELECT_ISA(isa, kHistogramKernels);
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
   if (values.empty()) return;
   extend_to(exponent_of(range_));
   std::array<std::int32_t, kFew> places;
@@ -163,13 +166,15 @@ void Histogram::count_few(std::span<const float> values) {
 void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending) {
   if (pending == 0) return;
   std::vector<Bin> found;
+  found.reserve(2 * kBinsPerSign + 1);
   const auto take = [&](std::int32_t bin, std::int32_t place) {
-    const std::uint64_t even = std::exchange(table[static_cast<std::size_t>(bin)], 0);
-    const std::uint64_t odd = std::exchange(table[static_cast<std::size_t>(kTableBins + bin)], 0);
+    std::uint64_t& even = table[static_cast<std::size_t>(bin)];
+    std::uint64_t& odd = table[static_cast<std::size_t>(kTableBins + bin)];
     if ((even | odd) == 0) return;
     append(found, {.place = place,
                    .count = (even >> kSumBits) + (odd >> kSumBits),
                    .offsets = (even & (kOneSample - 1)) + (odd & (kOneSample - 1))});
+    even = odd = 0;
   };
   for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
   for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
@@ -180,15 +185,22 @@ void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending)
 
 // Adds bins of the same range. Both are sorted.
 void Histogram::add(std::span<const Bin> bins) {
-  std::vector<Bin> sum;
-  sum.reserve(bins_.size() + bins.size());
+  std::vector<Bin> others;  // bins that have no samples yet
   auto mine = bins_.begin();
   for (const Bin& bin : bins) {
-    for (; mine != bins_.end() && mine->place < bin.place; ++mine) append(sum, *mine);
-    append(sum, bin);
+    while (mine != bins_.end() && mine->place < bin.place) ++mine;
+    if (mine != bins_.end() && mine->place == bin.place) {
+      mine->count += bin.count;
+      mine->offsets += bin.offsets;
+    } else {
+      append(others, bin);
+    }
   }
-  for (; mine != bins_.end(); ++mine) append(sum, *mine);
-  bins_ = std::move(sum);
+  if (others.empty()) return;
+  const auto middle = static_cast<std::ptrdiff_t>(bins_.size());
+  bins_.insert(bins_.end(), others.begin(), others.end());
+  std::inplace_merge(bins_.begin(), bins_.begin() + middle, bins_.end(),
+                     [](const Bin& a, const Bin& b) { return a.place < b.place; });
 }
 
 void Histogram::merge(const Histogram& other) {
@@ -238,6 +250,7 @@ Histogram Histogram::from_bytes(std::span<const std::byte> bytes) {
     reader.take(bin.count);
     reader.take(bin.offsets);
     Reader::require(std::abs(static_cast<std::int64_t>(bin.place)) <= kBinsPerSign && bin.count != 0 &&
+                    bin.offsets / bin.count <= (bin.place == 0 ? 0 : kOffsets) &&
                     (out.bins_.empty() || out.bins_.back().place < bin.place));
     count += bin.count;
     out.bins_.push_back(bin);

@@ -105,6 +105,15 @@ class Side {
     return rounded_before(i) + density_[i] * (inside + part * part * part) + beyond(i + 1, limit);
   }
 
+  // Adds the terms of the scale of least squares for the steps to which the means of the bins round.
+  void add_steps(double steps, double& products, double& squares) const {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const double step = std::min(nearest(mean_[i] / scale_), steps);
+      products += count_[i] * step * mean_[i];
+      squares += count_[i] * step * step;
+    }
+  }
+
  private:
   struct Moments {
     double count = 0, sum = 0, squares = 0;
@@ -166,6 +175,14 @@ class Search {
   [[nodiscard]] std::pair<std::int64_t, double> best(double scale) {
     round_to(scale);
     return least([this](std::int64_t zero_point) { return error_at(zero_point); });
+  }
+  // The best scale for the integers that the means of the bins have now, in the units of the search.
+  [[nodiscard]] double refit(Chosen chosen) {
+    round_to(inside(chosen.scale));
+    double products = 0, squares = 0;
+    negative_.add_steps(static_cast<double>(chosen.zero_point - to_.qmin), products, squares);
+    positive_.add_steps(static_cast<double>(to_.qmax - chosen.zero_point), products, squares);
+    return squares > 0 ? products / squares : inside(chosen.scale);
   }
   [[nodiscard]] double least_clipped(double scale) const {
     return least([&](std::int64_t zero_point) {
@@ -262,7 +279,19 @@ std::vector<double> scales_between(double low, double high, std::size_t count) {
   return out;
 }
 
-// The centres of the best minima of the grid.
+// Tries ever finer grids around the best scale of the one before.
+void refine(Best& best, double low, double high) {
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<double> scales = scales_between(low, high, 9);
+    std::vector<double> errors;
+    for (const double scale : scales) errors.push_back(best.offer(scale));
+    const auto least = static_cast<std::size_t>(std::ranges::min_element(errors) - errors.begin());
+    low = scales[least == 0 ? 0 : least - 1];
+    high = scales[std::min(least + 1, scales.size() - 1)];
+  }
+}
+
+// The positions of the best minima of the grid.
 std::vector<std::size_t> minima(const std::vector<double>& errors, std::size_t most) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < errors.size(); ++i)
@@ -298,20 +327,9 @@ LeastError least_error_qparams(const Histogram& histogram, const QRange& to) {
     const std::vector<double> scales = scales_between(low, high, count);
     std::vector<double> errors;
     for (const double scale : scales) errors.push_back(best.offer(scale));
-    for (const std::size_t i : minima(errors, 4)) {
-      double from = scales[i == 0 ? 0 : i - 1], to_scale = scales[std::min(i + 1, count - 1)];
-      for (int round = 0; round < 3; ++round) {
-        const std::vector<double> finer = scales_between(from, to_scale, 9);
-        std::size_t least = 0;
-        std::vector<double> each;
-        for (std::size_t k = 0; k < finer.size(); ++k) {
-          each.push_back(best.offer(finer[k]));
-          if (each[k] < each[least]) least = k;
-        }
-        from = finer[least == 0 ? 0 : least - 1];
-        to_scale = finer[std::min(least + 1, finer.size() - 1)];
-      }
-    }
+    for (const std::size_t i : minima(errors, 4))
+      refine(best, scales[i == 0 ? 0 : i - 1], scales[std::min(i + 1, count - 1)]);
+    for (int round = 0; round < 2; ++round) best.offer(search.refit(best.chosen()));
   }
   return {best.chosen(), search.outside_error(best.error()) / static_cast<double>(histogram.range().finite)};
 }

@@ -59,6 +59,8 @@ def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], lis
 
     The array shares the memory of the tensor if that is dense in float32 on the CPU.
     """
+    if tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
+        return tensor.detach().numpy(), list(range(tensor.dim()))
     if tensor.is_complex():
         raise _core.make_error(
             _core.UnsupportedOp,
@@ -129,24 +131,16 @@ def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynami
 
 def _bounds(observer: Any) -> list[_core.ObservedRange]:
     """Returns the ranges in the buffers of a min/max observer: one, or one for each channel."""
-    least, greatest = observer.min_val.reshape(-1).tolist(), observer.max_val.reshape(-1).tolist()
-    return [
-        _core.ObservedRange(low, high, int(low <= high)) for low, high in zip(least, greatest, strict=True)
-    ]
-
-
-def _store_bounds(observer: Any, ranges: Sequence[_core.ObservedRange], shape: Sequence[int]) -> None:
-    for buffer, values in (
-        (observer.min_val, [each.least for each in ranges]),
-        (observer.max_val, [each.greatest for each in ranges]),
-    ):
-        buffer.resize_(shape)
-        buffer.copy_(torch.tensor(values, dtype=torch.float32).reshape(tuple(shape)))
+    least, greatest = observer.min_val.tolist(), observer.max_val.tolist()
+    pairs = [(least, greatest)] if observer.min_val.dim() == 0 else zip(least, greatest, strict=True)
+    return [_core.ObservedRange(low, high, int(low <= high)) for low, high in pairs]
 
 
 class _RangeMixin:
     """What min/max observers have in common: buffers ``min_val`` and ``max_val``, and counts."""
 
+    min_val: torch.Tensor
+    max_val: torch.Tensor
     infinities = 0
     nans = 0
 
@@ -155,6 +149,10 @@ class _RangeMixin:
         batch.observe(_in_memory_order(tensor)[0])
         self._count([batch])
         return batch
+
+    def _store(self, bounds: _core.ObservedRange) -> None:
+        self.min_val.fill_(bounds.least)
+        self.max_val.fill_(bounds.greatest)
 
     def _count(self, batches: Sequence[_core.ObservedRange]) -> None:
         self.infinities += sum(batch.infinities for batch in batches)
@@ -191,7 +189,7 @@ class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
         if _has_samples(x_orig):
             after = _bounds(self)[0]
             after.merge(self._batch(x_orig))
-            _store_bounds(self, [after], ())
+            self._store(after)
         return x_orig
 
 
@@ -211,7 +209,7 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
         """Observes a tensor and returns it."""
         if _has_samples(x_orig):
             before = _bounds(self)[0]
-            _store_bounds(self, [before.averaged(self._batch(x_orig), self.averaging_constant)], ())
+            self._store(before.averaged(self._batch(x_orig), self.averaging_constant))
         return x_orig
 
 
@@ -242,7 +240,9 @@ class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # 
             self._count(batch)
             for mine, others in zip(after, batch, strict=True):
                 mine.merge(others)
-            _store_bounds(self, after, (len(after),))
+            for buffer, name in ((self.min_val, "least"), (self.max_val, "greatest")):
+                values = torch.tensor([getattr(each, name) for each in after])
+                buffer.resize_(values.shape).copy_(values)
         return x_orig
 
 

@@ -26,7 +26,8 @@ std::vector<float> wide_samples(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> out(count);
-  for (float& value : out) value = random() % 8 == 0 ? 0.0F : std::ldexp(normal(random), random() % 40 - 30);
+  for (float& value : out)
+    value = random() % 8 == 0 ? 0.0F : std::ldexp(normal(random), static_cast<int>(random() % 40) - 30);
   return out;
 }
 
@@ -65,12 +66,13 @@ TEST_CASE("every instruction set finds the same places", "[observe]") {
   std::vector<std::int32_t> expected(samples.size()), found(samples.size());
   const float unit = unit_of(12);
   const auto count = static_cast<std::int64_t>(samples.size());
-  kernels::baseline::kHistogramKernels.places(samples.data(), count, unit, expected.data());
-  const kernels::KeyBounds bounds = kernels::baseline::kHistogramKernels.bounds(samples.data(), count);
+  const kernels::HistogramKernels& baseline = kernels::histogram_kernels(kernels::Isa::kBaseline);
+  baseline.places(samples.data(), count, unit, expected.data());
+  const kernels::KeyBounds bounds = baseline.bounds(samples.data(), count);
   CHECK(kernels::key_value(bounds.least) == *std::min_element(samples.begin(), samples.end()));
   CHECK(kernels::key_value(bounds.greatest) == *std::max_element(samples.begin(), samples.end()));
   for (const kernels::Isa isa : kernels::usable_isas()) {
-    const kernels::HistogramKernels& loops = TOSAIC_SELECT_ISA(isa, kHistogramKernels);
+    const kernels::HistogramKernels& loops = kernels::histogram_kernels(isa);
     loops.places(samples.data(), count, unit, found.data());
     CHECK(found == expected);
     CHECK(loops.bounds(samples.data(), count).least == bounds.least);
@@ -176,7 +178,7 @@ TEST_CASE("damaged bytes of a histogram are refused", "[observe]") {
   for (std::size_t size = 0; size < bytes.size(); ++size)
     if (size != 40)  // without bins, but with samples
       CHECK_THROWS_AS(Histogram::from_bytes(std::span(bytes).first(size)), InvalidGraph);
-  for (const std::size_t at : {0, 12, 24, 37, 44, 60}) {
+  for (const std::size_t at : {0, 11, 12, 37, 42, 44, 58}) {
     std::vector<std::byte> damaged = bytes;
     damaged[at] ^= std::byte{0x41};
     CHECK_THROWS_WITH(Histogram::from_bytes(damaged), Catch::Contains("the state of a histogram is damaged"));
