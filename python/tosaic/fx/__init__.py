@@ -17,6 +17,10 @@ from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
+    from tosaic.annotation.rules import Rule
+    from tosaic.fx.annotations.compose import ComposedQuantizer
+    from tosaic.fx.annotations.read import Annotations
+    from tosaic.fx.annotations.wrapper import WrappedQuantizer
     from tosaic.fx.exported_program import ImportedProgram
 
 __all__ = [
@@ -27,7 +31,10 @@ __all__ = [
     "Tree",
     "Unmet",
     "apply_layout",
+    "compose_quantizers",
     "from_exported",
+    "read_annotations",
+    "wrap_quantizer",
 ]
 
 
@@ -130,3 +137,41 @@ def apply_layout(
     from tosaic.fx.layouts import apply_program_layout
 
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
+
+
+def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
+    """Reads the annotations that a PT2E quantizer wrote on the nodes of a graph.
+
+    Parameters
+    ----------
+    model : torch.fx.GraphModule
+        After `annotate` of a quantizer.
+    author : str
+        Who made the annotations, for reports.
+
+    Returns
+    -------
+    Annotations
+        The plan (`tosaic.annotation.Plan`), and methods that write it back.
+
+    Raises
+    ------
+    InvalidGraph
+        `model` is no GraphModule.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx import read_annotations
+    >>> from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec, QuantizationAnnotation
+    >>> model = torch.export.export(torch.nn.ReLU(), (torch.ones(2),)).module(check_guards=False)
+    >>> relu = next(node for node in model.graph.nodes if node.name == "relu")
+    >>> half = FixedQParamsQuantizationSpec(torch.int8, 0.5, 0)
+    >>> relu.meta["quantization_annotation"] = QuantizationAnnotation(output_qspec=half)
+    >>> read_annotations(model).plan.entries("relu")
+    {Output('relu'): Fixed(dtype='int8', scale=0.5, scheme=None)}
+    """
+    from tosaic.fx.annotations.graph import check_model
+    from tosaic.fx.annotations.read import read
+
+    return read(check_model(model, "read_annotations"), author=author)

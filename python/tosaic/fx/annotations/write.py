@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torchao.quantization.pt2e import (
     FakeQuantize,
     FusedMovingAvgObsFakeQuantize,
@@ -38,7 +38,7 @@ from torchao.quantization.pt2e.quantizer import (
 
 from tosaic import _core
 from tosaic.annotation import Derived, Edge, Fixed, Float, Foreign, Observed, Output, Plan, Shared, Slot, Spec
-from tosaic.fx.annotations.read import KEY, Reading, annotation_of
+from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
 from tosaic.fx.origins import error_at
 
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "rebuild", "write"]
@@ -63,16 +63,13 @@ class Refused:
     reason: str
 
 
-def write(model: GraphModule, reading: Reading, plan: Plan | None = None, *, qat: bool | None = None) -> list[Refused]:
+def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
     """Writes a plan into the annotations of the graph that it was read from.
 
     Parameters
     ----------
-    model : torch.fx.GraphModule
-    reading : Reading
-        What was read before rules changed the plan.
-    plan : Plan, optional
-        Default: the plan of `reading`.
+    reading : Annotations
+        What was read, with a plan that may have changed since.
     qat : bool, optional
         Specs without an observer get fake-quant modules. None: if those that were read make such modules.
 
@@ -81,40 +78,36 @@ def write(model: GraphModule, reading: Reading, plan: Plan | None = None, *, qat
     list of Refused
         Changes of entries that belong to a quantizer that ran before.
     """
-    plan = reading.plan if plan is None else plan
+    nodes = list(reading.model.graph.nodes)
     writer = SpecWriter(reading, makes_fake_quants(reading) if qat is None else qat)
-    holders = Counter(id(found) for node in model.graph.nodes if (found := annotation_of(node)) is not None)
+    holders = Counter(id(found) for node in nodes if (found := annotation_of(node)) is not None)
     refused: list[Refused] = []
-    for node in list(model.graph.nodes):
-        _write_node(node, reading, plan, writer, holders, refused)
+    for node in nodes:
+        _write_node(node, reading, writer, holders, refused)
     return refused
 
 
-def rebuild(model: GraphModule, reading: Reading, plan: Plan | None = None) -> None:
-    """Removes all annotations that were read, and writes new ones that are made from the plan alone.
-
-    Specs are made anew too, from their fields. The class of an annotation, and fields of a subclass, are those
-    that were read.
-    """
-    plan = reading.plan if plan is None else plan
+def rebuild(reading: Annotations) -> None:
+    """See `Annotations.rebuild`."""
+    plan = reading.plan
     writer = SpecWriter(reading, makes_fake_quants(reading), reuse=False)
     for name, node in reading.nodes.items():
-        if name in reading.found:
+        found = reading.found.get(name)
+        if found is not None:
             del node.meta[KEY]
         if not plan.has_annotation(name):
             continue
-        found = reading.found.get(name)
         annotation = copy.copy(found.annotation) if found is not None else QuantizationAnnotation()
-        entries = dict(plan.entries(name))
-        known = {slot.producer: writer.spec(slot, spec) for slot, spec in entries.items() if isinstance(slot, Edge)}
-        annotation.input_qspec_map = {reading.nodes[producer]: spec for producer, spec in known.items()}
-        output = entries.get(Output(name))
-        annotation.output_qspec = None if output is None else writer.spec(Output(name), output)
+        specs = {slot: writer.spec(slot, spec) for slot, spec in plan.entries(name).items()}
+        annotation.output_qspec = specs.pop(Output(name), None)
+        annotation.input_qspec_map = {
+            reading.nodes[slot.producer]: spec for slot, spec in specs.items() if isinstance(slot, Edge)
+        }
         _set_flags(annotation, plan, name)
         node.meta[KEY] = annotation
 
 
-def makes_fake_quants(reading: Reading) -> bool:
+def makes_fake_quants(reading: Annotations) -> bool:
     """True if a constructor that was read makes fake-quant modules: the graph is prepared for training."""
     return any(
         isinstance(made := _made_class(spec.observer), type) and issubclass(made, FakeQuantizeBase)
@@ -132,13 +125,18 @@ def _made_class(constructor: Any) -> Any:
 
 
 def _write_node(
-    node: Node, reading: Reading, plan: Plan, writer: SpecWriter, holders: Mapping[int, int], refused: list[Refused]
+    node: Node,
+    reading: Annotations,
+    writer: SpecWriter,
+    holders: Mapping[int, int],
+    refused: list[Refused],
 ) -> None:
-    name = node.name
+    name, plan = node.name, reading.plan
     found = reading.found.get(name)
-    wanted = dict(plan.entries(name))
+    wanted = plan.entries(name)
     before = {slot: reading.specs[slot][0] for slot in found.own} if found is not None else {}
-    flags_differ = found is not None and found.complete and plan.has_annotation(name) and plan.flags(name) != (
+    flags = (plan.annotated(name), plan.allow_implicit_sharing(name))
+    flags_differ = found is not None and found.complete and plan.has_annotation(name) and flags != (
         bool(found.annotation._annotated),
         bool(found.annotation.allow_implicit_sharing),
     )
@@ -173,7 +171,8 @@ def _write_node(
 
 
 def _set_flags(annotation: QuantizationAnnotation, plan: Plan, name: str) -> None:
-    annotation._annotated, annotation.allow_implicit_sharing = plan.flags(name)
+    annotation._annotated = plan.annotated(name)
+    annotation.allow_implicit_sharing = plan.allow_implicit_sharing(name)
 
 
 def _edges(node: Node, old: Mapping[Any, Any], wanted: Mapping[Node, Any], ours: Set[Node]) -> dict[Any, Any]:
@@ -209,14 +208,14 @@ class SpecWriter:
 
     Parameters
     ----------
-    reading : Reading
+    reading : Annotations
     qat : bool
         Specs without an observer get fake-quant modules.
     reuse : bool
         Return the object that was read, for a spec that was read.
     """
 
-    def __init__(self, reading: Reading, qat: bool, *, reuse: bool = True) -> None:
+    def __init__(self, reading: Annotations, qat: bool, *, reuse: bool = True) -> None:
         self._reading = reading
         self._qat = qat
         self._reuse = reuse
