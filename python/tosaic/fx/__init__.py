@@ -175,3 +175,61 @@ def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     from tosaic.fx.annotations.read import read
 
     return read(check_model(model, "read_annotations"), author=author)
+
+
+def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None) -> WrappedQuantizer:
+    """Returns a quantizer that annotates as `inner` does, and then changes the annotations by rules.
+
+    Parameters
+    ----------
+    inner : torchao.quantization.pt2e.quantizer.Quantizer
+        Any quantizer of the PT2E flow, also one that this function returned.
+    rules : sequence of rules
+        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in order.
+    name : str, optional
+        Who `inner` is, in reports. Default: its class.
+
+    Returns
+    -------
+    WrappedQuantizer
+        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of `inner`
+        only. Its `report` says what the rules did.
+
+    Raises
+    ------
+    InvalidGraph
+        `inner` is no quantizer. From `prepare_pt2e`: a rule matches nothing, and does not allow that.
+    """
+    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+
+    return WrappedQuantizer(inner, rules, name)
+
+
+def compose_quantizers(
+    quantizers: Sequence[Any], *, conflict: Literal["first", "last", "error"] = "error"
+) -> ComposedQuantizer:
+    """Returns a quantizer that annotates with several quantizers, each as if it were alone.
+
+    Parameters
+    ----------
+    quantizers : sequence of torchao.quantization.pt2e.quantizer.Quantizer
+    conflict : {"first", "last", "error"}
+        Whose annotation a node gets that several quantizers annotate differently. ``error``:
+        `prepare_pt2e` raises an error that lists these nodes.
+
+    Returns
+    -------
+    ComposedQuantizer
+        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was replaced;
+        `conflicts` lists the nodes.
+
+    Raises
+    ------
+    InvalidGraph
+        One of the quantizers is none.
+    QuantMismatch
+        From `prepare_pt2e`, with ``conflict="error"``.
+    """
+    from tosaic.fx.annotations.compose import ComposedQuantizer
+
+    return ComposedQuantizer(quantizers, conflict)
