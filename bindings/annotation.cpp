@@ -357,6 +357,31 @@ py::list history_of(const PlanObject& self, std::size_t first) {
   return out;
 }
 
+py::list conflicts_to_python(const CallGraph& graph, const std::vector<quant::SharingConflict>& conflicts) {
+  py::list out;
+  for (const quant::SharingConflict& each : conflicts)
+    out.append(py::make_tuple(quant::to_string(each.kind), slot_to_python(graph, each.slot),
+                              slot_to_python(graph, each.other), quant::describe(graph, each)));
+  return out;
+}
+
+// ([(members, root, slot that decides or None, its spec or None)], conflicts)
+py::tuple groups_of(const PlanObject& self) {
+  const CallGraph& graph = self.plan.graph();
+  const quant::SharingGroups sharing(self.plan);
+  py::list groups;
+  for (const quant::SharingGroup& group : sharing.groups()) {
+    py::object decides = py::none(), spec = py::none();
+    if (group.spec) {
+      decides = slot_to_python(graph, *group.spec);
+      spec = spec_to_python(self, self.plan.find(*group.spec)->spec);
+    }
+    groups.append(py::make_tuple(py::tuple(slots_to_python(self, group.members)),
+                                 slot_to_python(graph, group.root), decides, spec));
+  }
+  return py::make_tuple(groups, conflicts_to_python(graph, sharing.conflicts()));
+}
+
 void bind_plan(py::module_& m) {
   py::class_<PlanObject, std::shared_ptr<PlanObject>>(m, "AnnotationPlan",
                                                       "Slot -> spec, with the rule that set it.")
@@ -432,6 +457,7 @@ void bind_plan(py::module_& m) {
             if (allow_implicit_sharing) self.plan.set_allow_implicit_sharing(node, *allow_implicit_sharing);
           },
           py::arg("node"), py::arg("annotated") = py::none(), py::arg("allow_implicit_sharing") = py::none())
+      .def("groups", &groups_of, "([(members, root, slot that decides, its spec)], conflicts).")
       .def("history", &history_of, py::arg("first") = 0)
       .def_property_readonly("changes", [](const PlanObject& self) { return self.plan.history().size(); });
 }

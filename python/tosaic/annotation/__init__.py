@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
-from tosaic.annotation.plan import Change, Plan, RuleRecord
+from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.specs import (
     FLOAT,
     Derived,
@@ -25,6 +25,8 @@ __all__ = [
     "GraphPort",
     "Operand",
     "Change",
+    "Conflict",
+    "Group",
     "Plan",
     "RuleRecord",
     "FLOAT",

@@ -10,7 +10,50 @@ from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.specs import Slot, Spec
 
-__all__ = ["Change", "Plan", "RuleRecord"]
+__all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slots that have one scale and zero point.
+
+    Attributes
+    ----------
+    slots : tuple of Edge or Output
+        In the order of the plan.
+    root : Edge or Output
+        The root of the union-find tree of torchao's prepare.
+    decided_by : Edge or Output, optional
+        The slot whose own spec the group has: the first one, unless that is a conflict.
+    spec : spec, optional
+        The spec of `decided_by`. None: references lead nowhere, which is a conflict.
+    """
+
+    slots: tuple[Slot, ...]
+    root: Slot
+    decided_by: Slot | None
+    spec: Spec | None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Specs that contradict each other.
+
+    Attributes
+    ----------
+    kind : str
+        ``"unequal specs"``: `other` shares with `slot`, but its own spec has other numbers, which have no
+        effect. ``"missing reference"``, ``"cycle of references"``, ``"later reference"``: torchao's prepare
+        raises an error or recurses forever. ``"float reference"``: `slot` is derived from a float slot.
+    slot, other : Edge or Output
+    text : str
+        The conflict as a sentence.
+    """
+
+    kind: str
+    slot: Slot
+    other: Slot
+    text: str
 
 
 @dataclass(frozen=True)
@@ -156,6 +199,18 @@ class Plan:
     def entries(self, node: str) -> dict[Slot, Spec]:
         """Returns the specs of a node's edges from its producers, and of its output, in order."""
         return {slot: spec for slot, spec, _ in self._core.entries(node)}
+
+    def groups(self) -> tuple[Group, ...]:
+        """Returns which slots have one scale and zero point, in the order of their first slots.
+
+        Torchao's prepare forms the same groups: by shared specs, and by equal specs of one tensor where a
+        node allows implicit sharing.
+        """
+        return tuple(Group(*group) for group in self._core.groups()[0])
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Returns the specs that contradict each other."""
+        return tuple(Conflict(*conflict) for conflict in self._core.groups()[1])
 
     # ---- nodes ----
 

@@ -255,7 +255,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     >>> q_format("Q3.4") == q_format("Q3.4", dtype="i8")
     True
     """
-    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", name) if isinstance(name, str) else None
+    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", str(name))
     bits = 0 if match is None else 1 + int(match[1] or 0) + int(match[2])
     if match is None or not 2 <= bits <= 32:
         raise _core.make_error(

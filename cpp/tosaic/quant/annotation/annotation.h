@@ -11,4 +11,5 @@
 
 #include "tosaic/quant/annotation/call_graph.h"
 #include "tosaic/quant/annotation/plan.h"
+#include "tosaic/quant/annotation/sharing.h"
 #include "tosaic/quant/annotation/spec.h"
