@@ -13,11 +13,11 @@ from tosaic.boundary_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
-from tosaic.options import checked
+from tosaic.options import checked, is_one_of, refusal
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
-    from tosaic.annotation.rules import Rule
+    from tosaic.annotation import Rule
     from tosaic.fx.annotations.compose import ComposedQuantizer
     from tosaic.fx.annotations.read import Annotations
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
@@ -232,4 +232,6 @@ def compose_quantizers(
     """
     from tosaic.fx.annotations.compose import ComposedQuantizer
 
+    if not is_one_of(conflict, ("first", "last", "error")):
+        raise refusal("compose_quantizers", "conflict", "'first', 'last' or 'error'", conflict)
     return ComposedQuantizer(quantizers, conflict)

@@ -11,12 +11,9 @@ from tosaic.fx import read_annotations
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
-NETWORKS = ("ds_cnn_small", "mobilenet_v2_small")
 
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("quantizer", QUANTIZERS)
-def test_annotations_made_anew_from_a_plan_convert_to_the_same_graph(quantizer: str, name: str) -> None:
+def differences_of_rebuilt(quantizer: str, name: str) -> list[str]:
+    """Quantizes a network twice, once with annotations made anew, and compares the converted graphs."""
     network = build(name)
     module = network.module.to(memory_format=torch.channels_last) if quantizer == "cortex-m" else network.module
     samples = [laid_out_as_converted(network.sample(i), quantizer) for i in range(2)]
@@ -24,7 +21,12 @@ def test_annotations_made_anew_from_a_plan_convert_to_the_same_graph(quantizer: 
     plain = convert(module, samples, QUANTIZERS[quantizer]())
     rebuilt = convert(module, samples, rebuilding)
     assert rebuilding.rebuilt > 10
-    assert differences(plain, rebuilt, samples[0]) == []
+    return differences(plain, rebuilt, samples[0])
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+def test_annotations_made_anew_from_a_plan_convert_to_the_same_graph(quantizer: str) -> None:
+    assert differences_of_rebuilt(quantizer, "mobilenet_v2_small") == []
 
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)

@@ -28,7 +28,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Report, Shared, Slot, Spec
 from tosaic.fx.annotations.graph import call_graph
-from tosaic.fx.annotations.quantizers import author_names, check_quantizer, report_of
+from tosaic.fx.annotations.quantizers import author_names, check_quantizer, plan_of
 from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
 from tosaic.fx.annotations.write import write
 
@@ -72,6 +72,17 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         self._conflicts: tuple[Conflict, ...] = ()
 
     @property
+    def plan(self) -> Plan:
+        """The plan of the last graph, as it was written.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        return plan_of(self._plan, "compose_quantizers")
+
+    @property
     def report(self) -> Report:
         """What was annotated by whom, and what was replaced.
 
@@ -80,7 +91,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return report_of(self._plan, "compose_quantizers")
+        return self.plan.report()
 
     @property
     def conflicts(self) -> tuple[Conflict, ...]:
@@ -163,6 +174,7 @@ class _Merge:
             self.result.taken |= reading.taken
         for node, winner in self.winners.items():
             self._mend(node, winner)
+        plan.refer_to_first()
 
     def _record_losers(self, node: str, winner: int) -> None:
         plan = self.result.plan

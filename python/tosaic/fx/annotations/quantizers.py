@@ -9,9 +9,9 @@ from typing import Any
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Plan, Report
+from tosaic.annotation import Plan
 
-__all__ = ["author_name", "author_names", "check_quantizer", "report_of"]
+__all__ = ["author_name", "author_names", "check_quantizer", "plan_of"]
 
 
 def check_quantizer(quantizer: Any, where: str) -> Quantizer:
@@ -50,19 +50,19 @@ def author_names(quantizers: Iterable[Any]) -> list[str]:
     return names
 
 
-def report_of(plan: Plan | None, where: str) -> Report:
-    """Returns the report of a plan.
+def plan_of(plan: Plan | None, where: str) -> Plan:
+    """Returns the plan.
 
     Raises
     ------
     InvalidGraph
-        There is no plan yet.
+        There is none yet.
     """
     if plan is None:
         raise _core.make_error(
             _core.InvalidGraph,
             where=where,
-            what="the quantizer has not annotated a graph yet, so there is no report",
+            what="the quantizer has not annotated a graph yet",
             hint="Call prepare_pt2e or prepare_qat_pt2e first",
         )
-    return plan.report()
+    return plan

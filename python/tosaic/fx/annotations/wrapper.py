@@ -15,8 +15,9 @@ a rule must match in at least one of them.
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -24,9 +25,9 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Inputs, Outputs, Plan, Report, Rule, apply_rules, settle
+from tosaic.annotation import Custom, Inputs, Outputs, Plan, Report, Rule
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
-from tosaic.fx.annotations.quantizers import author_name, check_quantizer, report_of
+from tosaic.fx.annotations.quantizers import author_name, check_quantizer, plan_of
 from tosaic.fx.annotations.read import read, snapshot
 from tosaic.fx.annotations.write import Refused, write
 
@@ -55,6 +56,17 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         self._bodies: weakref.WeakKeyDictionary[GraphModule, str] = weakref.WeakKeyDictionary()
 
     @property
+    def plan(self) -> Plan:
+        """The plan of the last graph, as it was written.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        return plan_of(self._plans.get(_MAIN), "wrap_quantizer")
+
+    @property
     def report(self) -> Report:
         """What was annotated by whom, what rules changed, and what they could not change, in the last graph.
 
@@ -63,7 +75,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return report_of(self._plans.get(_MAIN), "wrap_quantizer")
+        return self.plan.report()
 
     @property
     def body_reports(self) -> Mapping[str, Report]:
@@ -97,11 +109,13 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         for place, body in bodies.items():
             self._bodies[body] = f"{path}.{place}" if path else place
         for rule in self.rules:
-            if path == _MAIN:
-                apply_rules(found.plan, [rule], allow_unmatched=_matches_in(bodies.values(), rule))
-            elif not isinstance(rule, Inputs | Outputs):
-                apply_rules(found.plan, [rule], allow_unmatched=True)
-        settle(found.plan)
+            concerns_caller = isinstance(rule, Inputs | Outputs)
+            if path != _MAIN and concerns_caller:
+                continue
+            elsewhere = path != _MAIN or (not concerns_caller and _matches_in(bodies.values(), rule))
+            found.plan = found.plan.apply(_allowing_no_match(rule) if elsewhere else rule)
+        with found.plan.authored_by("wrap_quantizer"):
+            found.plan.refer_to_first()
         self._refused[path] = tuple(write(found))
         self._plans[path] = found.plan
         return model
@@ -114,3 +128,21 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"<WrappedQuantizer of {self.inner!r} with {len(self.rules)} rules>"
+
+
+def _allowing_no_match(rule: Rule) -> Rule:
+    """Returns a rule that may match nothing."""
+    if hasattr(rule, "allow_unmatched"):
+        return dataclasses.replace(rule, allow_unmatched=True)  # type: ignore[type-var, return-value]
+    return Custom(rule, allow_unmatched=True)
+
+
+def _matches_in(bodies: Iterable[GraphModule], rule: Rule) -> bool:
+    """True if a rule matches in one of the bodies, which have no annotations yet."""
+    for body in bodies:
+        try:
+            Plan(call_graph(body)).apply(rule)
+        except _core.Error:
+            continue
+        return True
+    return False

@@ -5,6 +5,8 @@
   map, in which unchanged entries are the objects that were read. An annotation that several nodes share is copied.
 - An entry that a plan removed becomes an explicit None if later entries remain: the fusion of convolutions and
   batch norms in training finds specs by their positions (input, weight, bias).
+- Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their lowering
+  believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata stays.
 - Entries and annotations of quantizers that ran before stay as they are. What a plan says about them is returned.
 """
 
@@ -44,6 +46,7 @@ from tosaic.fx.origins import error_at
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "rebuild", "write"]
 
 _INT4 = (-8, 7)
+_ARM_NOTE = "_arm_annotation_info"
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,12 @@ def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
     nodes = list(reading.model.graph.nodes)
     writer = SpecWriter(reading, makes_fake_quants(reading) if qat is None else qat)
     holders = Counter(id(found) for node in nodes if (found := annotation_of(node)) is not None)
+    has_notes = any(_ARM_NOTE in (node.meta.get("custom") or {}) for node in nodes)
     refused: list[Refused] = []
     for node in nodes:
-        _write_node(node, reading, writer, holders, refused)
+        changed = _write_node(node, reading, writer, holders, refused)
+        if changed and has_notes and node.op == "call_function":
+            _note_for_arm(node)
     return refused
 
 
@@ -130,7 +136,8 @@ def _write_node(
     writer: SpecWriter,
     holders: Mapping[int, int],
     refused: list[Refused],
-) -> None:
+) -> bool:
+    """Writes what the plan says about a node. Returns False if nothing changed."""
     name, plan = node.name, reading.plan
     found = reading.found.get(name)
     wanted = plan.entries(name)
@@ -141,7 +148,7 @@ def _write_node(
         bool(found.annotation.allow_implicit_sharing),
     )
     if wanted == before and not flags_differ and plan.has_annotation(name) == (found is not None):
-        return
+        return False
     if name in reading.taken:
         own = found.own if found is not None else frozenset()
         refused += [
@@ -151,10 +158,10 @@ def _write_node(
         ]
         wanted = {slot: spec for slot, spec in wanted.items() if slot in own}
         if wanted == before:
-            return
+            return False
     elif not plan.has_annotation(name):
         node.meta.pop(KEY, None)
-        return
+        return True
     annotation = found.annotation if found is not None else QuantizationAnnotation()
     if holders.get(id(annotation), 0) > 1:
         annotation = copy.copy(annotation)
@@ -168,6 +175,14 @@ def _write_node(
     if name not in reading.taken:
         _set_flags(annotation, plan, name)
     node.meta[KEY] = annotation
+    return True
+
+
+def _note_for_arm(node: Node) -> None:
+    annotation = annotation_of(node)
+    specs = () if annotation is None else (*annotation.input_qspec_map.values(), annotation.output_qspec)
+    note = {"quantized": any(spec is not None for spec in specs)}
+    node.meta["custom"] = {**(node.meta.get("custom") or {}), _ARM_NOTE: note}
 
 
 def _set_flags(annotation: QuantizationAnnotation, plan: Plan, name: str) -> None:
