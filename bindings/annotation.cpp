@@ -382,6 +382,73 @@ py::tuple groups_of(const PlanObject& self) {
   return py::make_tuple(groups, conflicts_to_python(graph, sharing.conflicts()));
 }
 
+// ---- rules ----
+
+// None means float in a rule.
+QSpec spec_of_rule(PlanObject& plan, py::handle object) {
+  if (object.is_none()) return quant::FloatSpec{};
+  return spec_from(plan, object);
+}
+
+quant::PortKey key_from(py::handle key) {
+  if (py::isinstance<py::str>(key)) return key.cast<std::string>();
+  if (py::isinstance<py::int_>(key) && !py::isinstance<py::bool_>(key)) return key.cast<std::int64_t>();
+  throw refusal("rule", "an input, output or operand is wrong", "a position or a name", key);
+}
+
+quant::PortSpecs port_specs_from(PlanObject& plan, const py::dict& specs) {
+  quant::PortSpecs out;
+  for (const auto& [key, spec] : specs) out.emplace_back(key_from(key), spec_of_rule(plan, spec));
+  return out;
+}
+
+quant::Selection selection_from(py::handle object) {
+  using Text = std::optional<std::string>;
+  return {.name = object.attr("name").cast<Text>(),
+          .regex = object.attr("regex").cast<Text>(),
+          .module = object.attr("module").cast<Text>(),
+          .type = object.attr("type").cast<Text>(),
+          .op = object.attr("op").cast<Text>(),
+          .nodes = object.attr("nodes").cast<std::optional<std::vector<std::string>>>()};
+}
+
+// The rule of a kind from the fields of its dataclass.
+quant::Rule rule_from(PlanObject& self, const std::string& kind, const py::dict& fields) {
+  if (kind == "inputs") return quant::InputsRule{port_specs_from(self, fields["specs"])};
+  if (kind == "outputs") return quant::OutputsRule{port_specs_from(self, fields["specs"])};
+  if (kind == "clear") return quant::ClearRule{selection_from(fields["where"])};
+  if (kind == "share") {
+    quant::ShareRule rule;
+    for (const py::handle slot : fields["slots"]) rule.slots.push_back(slot_from(self.plan.graph(), slot));
+    return rule;
+  }
+  if (kind == "exclude") {
+    quant::ExcludeFeedingRule rule{.where = selection_from(fields["where"]),
+                                   .operand = key_from(fields["operand"])};
+    if (!fields["until"].is_none()) rule.until = selection_from(fields["until"]);
+    return rule;
+  }
+  quant::AroundRule rule{.where = selection_from(fields["where"]),
+                         .operands = port_specs_from(self, fields["operands"])};
+  if (fields.contains("result")) rule.result = spec_of_rule(self, fields["result"]);
+  return rule;
+}
+
+std::size_t apply_rule(PlanObject& self, const std::string& kind, const py::dict& fields, std::string name,
+                       bool allow_unmatched) {
+  const quant::Rule rule = rule_from(self, kind, fields);
+  const quant::RuleId id = self.plan.add_rule(std::move(name));
+  quant::apply(rule, self.plan, id, allow_unmatched);
+  return self.plan.rule(id).matches.value_or(0);
+}
+
+py::tuple selected(const PlanObject& self, py::handle selection) {
+  py::list names;
+  for (const NodeIndex node : quant::select(self.plan.graph(), selection_from(selection)))
+    names.append(self.plan.graph().node(node).name);
+  return py::tuple(names);
+}
+
 void bind_plan(py::module_& m) {
   py::class_<PlanObject, std::shared_ptr<PlanObject>>(m, "AnnotationPlan",
                                                       "Slot -> spec, with the rule that set it.")
@@ -457,9 +524,19 @@ void bind_plan(py::module_& m) {
             if (allow_implicit_sharing) self.plan.set_allow_implicit_sharing(node, *allow_implicit_sharing);
           },
           py::arg("node"), py::arg("annotated") = py::none(), py::arg("allow_implicit_sharing") = py::none())
+      .def("apply", &apply_rule, py::arg("kind"), py::arg("fields"), py::arg("name"),
+           py::arg("allow_unmatched") = false,
+           "Applies a rule of tosaic.annotation.rules; returns its matches.")
+      .def("select", &selected, py::arg("selection"))
+      .def(
+          "refer_to_first",
+          [](PlanObject& self, std::uint32_t rule) {
+            quant::refer_to_first(self.plan, {}, rule_of(self, rule));
+          },
+          py::arg("rule"))
+      .def_property_readonly("edits", [](const PlanObject& self) { return self.plan.edits(); })
       .def("groups", &groups_of, "([(members, root, slot that decides, its spec)], conflicts).")
-      .def("history", &history_of, py::arg("first") = 0)
-      .def_property_readonly("changes", [](const PlanObject& self) { return self.plan.history().size(); });
+      .def("history", &history_of, py::arg("first") = 0);
 }
 
 }  // namespace

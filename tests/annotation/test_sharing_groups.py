@@ -57,7 +57,10 @@ def derive(observers: Any) -> Any:
 CONCRETE = [
     (QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE), Observed("int8", -128, 127)),
     (QuantizationSpec(torch.int8, RecorderPerChannel, -127, 127, AFFINE), Observed("int8", -127, 127)),
-    (QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE, 0), Observed("int8", -128, 127, axis=0)),
+    (
+        QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE, 0),
+        Observed("int8", -128, 127, axis=0),
+    ),
     (QuantizationSpec(torch.int16, RecorderPerChannel), Observed("int16", scheme=None)),
     (
         QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE, is_dynamic=True),
@@ -182,7 +185,9 @@ def check_observer(observer: Any, group: Group) -> None:
         assert observer is None
         assert spec == FLOAT
     elif isinstance(spec, Fixed):
-        assert (float(observer.scale), int(observer.zero_point)) == pytest.approx((spec.scale, spec.zero_point))
+        assert (float(observer.scale), int(observer.zero_point)) == pytest.approx(
+            (spec.scale, spec.zero_point)
+        )
     elif isinstance(spec, Observed):
         fields = {
             "dtype": getattr(torch, spec.dtype),

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
+from tosaic.annotation.rules import (
+    Clear,
+    Custom,
+    ExcludeFeeding,
+    Fix,
+    Inputs,
+    Operator,
+    Outputs,
+    Rule,
+    Set,
+    Share,
+)
+from tosaic.annotation.select import Select
 from tosaic.annotation.specs import (
     FLOAT,
     Derived,
@@ -29,6 +42,17 @@ __all__ = [
     "Group",
     "Plan",
     "RuleRecord",
+    "Clear",
+    "Custom",
+    "ExcludeFeeding",
+    "Fix",
+    "Inputs",
+    "Operator",
+    "Outputs",
+    "Rule",
+    "Select",
+    "Set",
+    "Share",
     "FLOAT",
     "Derived",
     "Edge",

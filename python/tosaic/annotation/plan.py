@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
-from tosaic.annotation.specs import Slot, Spec
+from tosaic.annotation.select import Select
+from tosaic.annotation.specs import Short, Slot, Spec
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
 
@@ -97,6 +99,26 @@ class RuleRecord:
     name: str
     matches: int | None = None
     notes: tuple[str, ...] = ()
+
+
+class CoreRule(Short):
+    """A rule that the core applies: the base of the rules in `tosaic.annotation.rules`."""
+
+    allow_unmatched: bool
+
+    def __call__(self, plan: Plan) -> None:
+        """Applies the rule to a plan, in place.
+
+        Raises
+        ------
+        InvalidGraph
+            The rule matches nothing, or names something that the graph does not have.
+        """
+        plan.apply(self)
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        raise NotImplementedError
 
 
 class Plan:
@@ -235,6 +257,82 @@ class Plan:
     ) -> None:
         """Sets torch's flags of a node; None leaves a flag. A node without annotation gets one."""
         self._core.set_flags(node, annotated, allow_implicit_sharing)
+
+    # ---- rules ----
+
+    def select(self, where: Select) -> tuple[str, ...]:
+        """Returns the names of the selected nodes, in the order of the graph.
+
+        Raises
+        ------
+        InvalidGraph
+            The regular expression is malformed, or `nodes` has a name that the graph does not have.
+        """
+        return self._core.select(where)
+
+    def apply(self, *rules: Callable[[Plan], Plan | None]) -> Plan:
+        """Applies rules in order.
+
+        Parameters
+        ----------
+        *rules : rule or callable
+            Rules of `tosaic.annotation`, or functions that take the plan, and change it in place or return a
+            changed copy.
+
+        Returns
+        -------
+        Plan
+            This plan, or the copy that a function returned.
+
+        Raises
+        ------
+        InvalidGraph
+            A rule matches nothing, or a function changes nothing, and ``allow_unmatched`` is not set.
+        """
+        plan = self
+        for rule in rules:
+            if isinstance(rule, CoreRule):
+                kind, fields = rule.core_rule()
+                plan._core.apply(kind, fields, repr(rule), rule.allow_unmatched)
+            else:
+                plan = plan._apply_function(rule)
+        return plan
+
+    def _apply_function(self, rule: Callable[[Plan], Plan | None]) -> Plan:
+        name = getattr(rule, "name", "") or getattr(rule, "__name__", "") or type(rule).__name__
+        before = self._core.edits
+        with self.authored_by(name):
+            author = self._author
+            returned = rule(self)
+        plan = self if returned is None else returned
+        if not isinstance(plan, Plan) or plan.graph is not self.graph:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=name,
+                what="the rule returned something else than a plan of this graph",
+                expected="None or a Plan",
+                got=repr(returned),
+            )
+        if plan is not self:
+            plan._author = self._author
+        matches = plan._core.edits - before
+        if matches == 0 and not getattr(rule, "allow_unmatched", False):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=name,
+                what="the rule changes nothing",
+                hint="Custom(function, allow_unmatched=True) allows that",
+            )
+        plan._core.record_matches(author, matches)
+        return plan
+
+    def refer_to_first(self) -> None:
+        """Makes the plan acceptable to torch where a shared spec refers to a slot that comes later.
+
+        Torch needs the spec at the first slot of each sharing group. Where that slot has a shared spec, it
+        exchanges its spec with the slot that has the group's spec. Nothing else changes.
+        """
+        self._core.refer_to_first(self._author)
 
     # ---- who ----
 

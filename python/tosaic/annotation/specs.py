@@ -78,7 +78,7 @@ Slot: TypeAlias = Edge | Output
 """A place that has one spec at most."""
 
 
-class _Short:
+class Short:
     """A dataclass whose `repr` leaves out fields that have their defaults."""
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class _Short:
 
 
 @dataclass(frozen=True, repr=False)
-class Observed(_Short):
+class Observed(Short):
     """Scale and zero point are computed from the numbers that an observer sees.
 
     Attributes
@@ -122,7 +122,7 @@ class Observed(_Short):
 
 
 @dataclass(frozen=True, repr=False)
-class Fixed(_Short):
+class Fixed(Short):
     """Scale and zero point are known: ``real = (integer - zero_point) * scale``.
 
     Attributes
@@ -164,7 +164,7 @@ class Shared:
 
 
 @dataclass(frozen=True, repr=False)
-class Derived(_Short):
+class Derived(Short):
     """A function computes the qparams from those of other slots.
 
     Attributes

@@ -9,7 +9,10 @@
 //   Resolution       everything that a report shows
 #pragma once
 
+#include "tosaic/quant/annotation/assign.h"
 #include "tosaic/quant/annotation/call_graph.h"
 #include "tosaic/quant/annotation/plan.h"
+#include "tosaic/quant/annotation/rules.h"
+#include "tosaic/quant/annotation/selection.h"
 #include "tosaic/quant/annotation/sharing.h"
 #include "tosaic/quant/annotation/spec.h"

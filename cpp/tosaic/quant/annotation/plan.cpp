@@ -40,12 +40,14 @@ void AnnotationPlan::set(Slot slot, QSpec spec, RuleId rule, std::string reason)
   NodeAnnotation& annotation = make(slot.node);
   if (PlanEntry* const known = entry(slot)) {
     if (known->spec == spec) return;
+    ++edits_;
     history_.push_back({slot, std::move(known->spec), known->rule, spec, rule, std::move(reason)});
     known->spec = std::move(spec);
     known->rule = rule;
     return;
   }
   ++size_;
+  ++edits_;
   if (slot.is_edge())
     annotation.edges.push_back({slot, std::move(spec), rule});
   else
@@ -55,6 +57,7 @@ void AnnotationPlan::set(Slot slot, QSpec spec, RuleId rule, std::string reason)
 bool AnnotationPlan::erase(Slot slot, RuleId rule, std::string reason) {
   PlanEntry* const known = entry(slot);
   if (known == nullptr) return false;
+  ++edits_;
   history_.push_back({slot, std::move(known->spec), known->rule, std::nullopt, rule, std::move(reason)});
   NodeAnnotation& annotation = nodes_[slot.node.index()];
   if (slot.is_edge())
@@ -72,7 +75,9 @@ void AnnotationPlan::clear(NodeIndex node, RuleId rule, std::string reason) {
   if (annotation.output)
     history_.push_back({annotation.output->slot, std::move(annotation.output->spec), annotation.output->rule,
                         std::nullopt, rule, reason});
-  size_ -= annotation.edges.size() + (annotation.output ? 1 : 0);
+  const std::size_t removed = annotation.edges.size() + (annotation.output ? 1 : 0);
+  size_ -= removed;
+  edits_ += removed;
   annotation = {};
 }
 

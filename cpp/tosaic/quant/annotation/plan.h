@@ -79,6 +79,8 @@ class AnnotationPlan {
   void set_allow_implicit_sharing(NodeIndex node, bool value);
 
   [[nodiscard]] const std::vector<PlanChange>& history() const { return history_; }
+  // How often a slot got, changed or lost a spec.
+  [[nodiscard]] std::size_t edits() const { return edits_; }
 
  private:
   struct NodeAnnotation {
@@ -94,7 +96,7 @@ class AnnotationPlan {
   std::vector<NodeAnnotation> nodes_;
   std::vector<RuleRecord> rules_;
   std::vector<PlanChange> history_;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, edits_ = 0;
 };
 
 }  // namespace tosaic::quant

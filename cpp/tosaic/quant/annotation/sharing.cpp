@@ -10,8 +10,8 @@
 namespace tosaic::quant {
 namespace {
 
-constexpr std::array<std::string_view, 5> kKinds = {"unequal specs", "missing reference", "cycle of references",
-                                                    "later reference", "float reference"};
+constexpr std::array<std::string_view, 5> kKinds = {
+    "unequal specs", "missing reference", "cycle of references", "later reference", "float reference"};
 
 constexpr std::uint32_t kNone = 0xffffffffu;
 
@@ -34,7 +34,8 @@ class Union {
         is_shared_[i] = true;
         shared_count_ += 1;
         shares_[i] = table.find(shared->with).value_or(kNone);
-        if (shares_[i] == kNone) conflicts.push_back({ConflictKind::kMissingReference, slots_[i], shared->with});
+        if (shares_[i] == kNone)
+          conflicts.push_back({ConflictKind::kMissingReference, slots_[i], shared->with});
       } else if (!is_float(*specs_[i])) {
         const auto next = static_cast<std::uint32_t>(known.size()) + 1;
         keys_[i] = known.emplace(sharing_key(*specs_[i]), next).first->second;

@@ -29,11 +29,11 @@ struct SharingGroup {
 };
 
 enum class ConflictKind : std::uint8_t {
-  kUnequalSpecs,     // `other` has a spec of its own, with other numbers than that of its group, from `slot`
+  kUnequalSpecs,      // `other` has a spec of its own, with other numbers than that of its group, from `slot`
   kMissingReference,  // `slot` refers to `other`, which has no spec
   kReferenceCycle,    // the references from `slot` lead in a circle
-  kLaterReference,    // `slot`, the first of its group, refers to `other`, which comes later: torchao refuses it
-  kFloatReference,    // `slot` is derived from `other`, which is float
+  kLaterReference,  // `slot`, the first of its group, refers to `other`, which comes later: torchao refuses it
+  kFloatReference,  // `slot` is derived from `other`, which is float
 };
 
 struct SharingConflict {
