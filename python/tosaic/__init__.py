@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
@@ -48,6 +49,8 @@ _HOME = {
     "from_graph": "api",
     "lower": "api",
     "open_program": "api",
+    "compose_quantizers": "fx",
+    "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
     "ForeignOp": "foreign",
@@ -110,6 +113,8 @@ __all__ = [
     "load",
     "load_tosa",
     "open_program",
+    "wrap_quantizer",
+    "compose_quantizers",
     "ForeignOp",
     "QuantizedArray",
     "TensorSpec",

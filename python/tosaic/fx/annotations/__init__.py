@@ -1,1 +1,4 @@
-"""Annotations of torchao's PT2E quantization, and the observers that it inserts."""
+"""Annotations of PT2E quantizers as plans: read from a graph of torch, changed by rules, written back.
+
+Only `tosaic.fx` imports this package, and only when one of its functions is used: it needs torchao.
+"""

@@ -29,7 +29,7 @@ from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Output, Plan, Shared, Slot, Spec
 from tosaic.fx.annotations.graph import call_graph
 
-__all__ = ["KEY", "Found", "Reading", "Snapshot", "annotation_of", "read", "snapshot"]
+__all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "snapshot"]
 
 KEY = "quantization_annotation"
 """Where annotations are in ``node.meta``."""
@@ -68,27 +68,47 @@ class Found:
 
 
 @dataclass
-class Reading:
-    """A plan, and the objects of torch that it was read from.
+class Annotations:
+    """The annotations of a graph as a plan, and the objects of torch that the plan was read from.
 
     Attributes
     ----------
     plan : Plan
+        What the annotations say. It may be changed, and written by `write`.
+    model : torch.fx.GraphModule
+        The graph that was read.
     nodes : dict of str to torch.fx.Node
         All nodes of the graph by name.
     found : dict of str to Found
-        The annotations with entries of our own, by node.
-    specs : dict of Slot to (Spec, object)
+        The annotations that were read, by node.
+    specs : dict of Edge or Output to (spec, object)
         What was read at each slot, and the spec of torchao that it was read from.
     taken : set of str
-        Nodes that have annotations of quantizers that ran before.
+        Nodes with annotations that were excluded from the reading.
     """
 
     plan: Plan
+    model: GraphModule
     nodes: dict[str, Node]
     found: dict[str, Found] = field(default_factory=dict)
     specs: dict[Slot, tuple[Spec, Any]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+
+    def write(self) -> None:
+        """Writes the plan into the graph. Annotations that the plan did not change keep their objects."""
+        from tosaic.fx.annotations.write import write
+
+        write(self)
+
+    def rebuild(self) -> None:
+        """Removes the annotations that were read, and makes new ones from the plan alone.
+
+        Specs are made anew, from their fields. An annotation has the class that was read, and the values of the
+        fields that this class adds.
+        """
+        from tosaic.fx.annotations.write import rebuild
+
+        rebuild(self)
 
 
 def annotation_of(node: Node) -> QuantizationAnnotation | None:
@@ -109,23 +129,23 @@ def snapshot(model: GraphModule) -> Snapshot:
     )
 
 
-def read(model: GraphModule, *, name: str = "quantizer", before: Snapshot | None = None) -> Reading:
+def read(model: GraphModule, *, author: str = "quantizer", before: Snapshot | None = None) -> Annotations:
     """Reads the annotations of a graph.
 
     Parameters
     ----------
     model : torch.fx.GraphModule
-    name : str
+    author : str
         Who made the annotations, for reports.
     before : Snapshot, optional
         The annotations that a previous quantizer made. They are not read.
 
     Returns
     -------
-    Reading
+    Annotations
     """
-    plan = Plan(call_graph(model), name=name)
-    reading = Reading(plan, {node.name: node for node in model.graph.nodes})
+    plan = Plan(call_graph(model), author=author)
+    reading = Annotations(plan, model, {node.name: node for node in model.graph.nodes})
     reader = SpecReader(reading.nodes)
     old = before.annotations if before is not None else {}
     for node in model.graph.nodes:
@@ -145,8 +165,8 @@ def read(model: GraphModule, *, name: str = "quantizer", before: Snapshot | None
         for slot, spec in entries.items():
             ours = reader.spec(spec)
             reading.specs[slot] = (ours, spec)
-            plan.record(slot, ours)
-        plan.record_flags(
+            plan.set(slot, ours, stale=True)
+        plan.set_flags(
             node.name,
             annotated=bool(annotation._annotated),
             allow_implicit_sharing=bool(annotation.allow_implicit_sharing),
@@ -154,7 +174,7 @@ def read(model: GraphModule, *, name: str = "quantizer", before: Snapshot | None
     return reading
 
 
-def _is_new(slot: Slot, spec: Any, previous: tuple[Any, dict[Any, Any], Any], reading: Reading) -> bool:
+def _is_new(slot: Slot, spec: Any, previous: tuple[Any, dict[Any, Any], Any], reading: Annotations) -> bool:
     if isinstance(slot, Output):
         return spec is not previous[2]
     producer = reading.nodes[slot.producer]

@@ -5,6 +5,8 @@
   map, in which unchanged entries are the objects that were read. An annotation that several nodes share is copied.
 - An entry that a plan removed becomes an explicit None if later entries remain: the fusion of convolutions and
   batch norms in training finds specs by their positions (input, weight, bias).
+- Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their lowering
+  believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata stays.
 - Entries and annotations of quantizers that ran before stay as they are. What a plan says about them is returned.
 """
 
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torchao.quantization.pt2e import (
     FakeQuantize,
     FusedMovingAvgObsFakeQuantize,
@@ -38,12 +40,13 @@ from torchao.quantization.pt2e.quantizer import (
 
 from tosaic import _core
 from tosaic.annotation import Derived, Edge, Fixed, Float, Foreign, Observed, Output, Plan, Shared, Slot, Spec
-from tosaic.fx.annotations.read import KEY, Reading, annotation_of
+from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
 from tosaic.fx.origins import error_at
 
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "rebuild", "write"]
 
 _INT4 = (-8, 7)
+_ARM_NOTE = "_arm_annotation_info"
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,13 @@ class Refused:
     reason: str
 
 
-def write(model: GraphModule, reading: Reading, plan: Plan | None = None, *, qat: bool | None = None) -> list[Refused]:
+def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
     """Writes a plan into the annotations of the graph that it was read from.
 
     Parameters
     ----------
-    model : torch.fx.GraphModule
-    reading : Reading
-        What was read before rules changed the plan.
-    plan : Plan, optional
-        Default: the plan of `reading`.
+    reading : Annotations
+        What was read, with a plan that may have changed since.
     qat : bool, optional
         Specs without an observer get fake-quant modules. None: if those that were read make such modules.
 
@@ -81,40 +81,39 @@ def write(model: GraphModule, reading: Reading, plan: Plan | None = None, *, qat
     list of Refused
         Changes of entries that belong to a quantizer that ran before.
     """
-    plan = reading.plan if plan is None else plan
+    nodes = list(reading.model.graph.nodes)
     writer = SpecWriter(reading, makes_fake_quants(reading) if qat is None else qat)
-    holders = Counter(id(found) for node in model.graph.nodes if (found := annotation_of(node)) is not None)
+    holders = Counter(id(found) for node in nodes if (found := annotation_of(node)) is not None)
+    has_notes = any(_ARM_NOTE in (node.meta.get("custom") or {}) for node in nodes)
     refused: list[Refused] = []
-    for node in list(model.graph.nodes):
-        _write_node(node, reading, plan, writer, holders, refused)
+    for node in nodes:
+        changed = _write_node(node, reading, writer, holders, refused)
+        if changed and has_notes and node.op == "call_function":
+            _note_for_arm(node)
     return refused
 
 
-def rebuild(model: GraphModule, reading: Reading, plan: Plan | None = None) -> None:
-    """Removes all annotations that were read, and writes new ones that are made from the plan alone.
-
-    Specs are made anew too, from their fields. The class of an annotation, and fields of a subclass, are those
-    that were read.
-    """
-    plan = reading.plan if plan is None else plan
+def rebuild(reading: Annotations) -> None:
+    """See `Annotations.rebuild`."""
+    plan = reading.plan
     writer = SpecWriter(reading, makes_fake_quants(reading), reuse=False)
     for name, node in reading.nodes.items():
-        if name in reading.found:
+        found = reading.found.get(name)
+        if found is not None:
             del node.meta[KEY]
         if not plan.has_annotation(name):
             continue
-        found = reading.found.get(name)
         annotation = copy.copy(found.annotation) if found is not None else QuantizationAnnotation()
-        entries = dict(plan.entries(name))
-        known = {slot.producer: writer.spec(slot, spec) for slot, spec in entries.items() if isinstance(slot, Edge)}
-        annotation.input_qspec_map = {reading.nodes[producer]: spec for producer, spec in known.items()}
-        output = entries.get(Output(name))
-        annotation.output_qspec = None if output is None else writer.spec(Output(name), output)
+        specs = {slot: writer.spec(slot, spec) for slot, spec in plan.entries(name).items()}
+        annotation.output_qspec = specs.pop(Output(name), None)
+        annotation.input_qspec_map = {
+            reading.nodes[slot.producer]: spec for slot, spec in specs.items() if isinstance(slot, Edge)
+        }
         _set_flags(annotation, plan, name)
         node.meta[KEY] = annotation
 
 
-def makes_fake_quants(reading: Reading) -> bool:
+def makes_fake_quants(reading: Annotations) -> bool:
     """True if a constructor that was read makes fake-quant modules: the graph is prepared for training."""
     return any(
         isinstance(made := _made_class(spec.observer), type) and issubclass(made, FakeQuantizeBase)
@@ -132,18 +131,24 @@ def _made_class(constructor: Any) -> Any:
 
 
 def _write_node(
-    node: Node, reading: Reading, plan: Plan, writer: SpecWriter, holders: Mapping[int, int], refused: list[Refused]
-) -> None:
-    name = node.name
+    node: Node,
+    reading: Annotations,
+    writer: SpecWriter,
+    holders: Mapping[int, int],
+    refused: list[Refused],
+) -> bool:
+    """Writes what the plan says about a node. Returns False if nothing changed."""
+    name, plan = node.name, reading.plan
     found = reading.found.get(name)
-    wanted = dict(plan.entries(name))
+    wanted = plan.entries(name)
     before = {slot: reading.specs[slot][0] for slot in found.own} if found is not None else {}
-    flags_differ = found is not None and found.complete and plan.has_annotation(name) and plan.flags(name) != (
+    flags = (plan.annotated(name), plan.allow_implicit_sharing(name))
+    flags_differ = found is not None and found.complete and plan.has_annotation(name) and flags != (
         bool(found.annotation._annotated),
         bool(found.annotation.allow_implicit_sharing),
     )
     if wanted == before and not flags_differ and plan.has_annotation(name) == (found is not None):
-        return
+        return False
     if name in reading.taken:
         own = found.own if found is not None else frozenset()
         refused += [
@@ -153,10 +158,10 @@ def _write_node(
         ]
         wanted = {slot: spec for slot, spec in wanted.items() if slot in own}
         if wanted == before:
-            return
+            return False
     elif not plan.has_annotation(name):
         node.meta.pop(KEY, None)
-        return
+        return True
     annotation = found.annotation if found is not None else QuantizationAnnotation()
     if holders.get(id(annotation), 0) > 1:
         annotation = copy.copy(annotation)
@@ -170,10 +175,19 @@ def _write_node(
     if name not in reading.taken:
         _set_flags(annotation, plan, name)
     node.meta[KEY] = annotation
+    return True
+
+
+def _note_for_arm(node: Node) -> None:
+    annotation = annotation_of(node)
+    specs = () if annotation is None else (*annotation.input_qspec_map.values(), annotation.output_qspec)
+    note = {"quantized": any(spec is not None for spec in specs)}
+    node.meta["custom"] = {**(node.meta.get("custom") or {}), _ARM_NOTE: note}
 
 
 def _set_flags(annotation: QuantizationAnnotation, plan: Plan, name: str) -> None:
-    annotation._annotated, annotation.allow_implicit_sharing = plan.flags(name)
+    annotation._annotated = plan.annotated(name)
+    annotation.allow_implicit_sharing = plan.allow_implicit_sharing(name)
 
 
 def _edges(node: Node, old: Mapping[Any, Any], wanted: Mapping[Node, Any], ours: Set[Node]) -> dict[Any, Any]:
@@ -209,14 +223,14 @@ class SpecWriter:
 
     Parameters
     ----------
-    reading : Reading
+    reading : Annotations
     qat : bool
         Specs without an observer get fake-quant modules.
     reuse : bool
         Return the object that was read, for a spec that was read.
     """
 
-    def __init__(self, reading: Reading, qat: bool, *, reuse: bool = True) -> None:
+    def __init__(self, reading: Annotations, qat: bool, *, reuse: bool = True) -> None:
         self._reading = reading
         self._qat = qat
         self._reuse = reuse
