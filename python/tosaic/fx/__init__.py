@@ -17,9 +17,9 @@ from tosaic.options import checked, is_one_of, refusal
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
-    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.annotation import Rule
     from tosaic.fx.annotations.compose import ComposedQuantizer
+    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.fx.annotations.read import Annotations
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
     from tosaic.fx.exported_program import ImportedProgram
