@@ -529,6 +529,12 @@ void bind_plan(py::module_& m) {
            "Applies a rule of tosaic.annotation.rules; returns its matches.")
       .def("select", &selected, py::arg("selection"))
       .def(
+          "explain_empty",
+          [](const PlanObject& self, py::handle selection) {
+            return quant::explain_empty(self.plan.graph(), selection_from(selection));
+          },
+          py::arg("selection"), "Why a selection selects no node.")
+      .def(
           "refer_to_first",
           [](PlanObject& self, std::uint32_t rule) {
             quant::refer_to_first(self.plan, {}, rule_of(self, rule));

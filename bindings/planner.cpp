@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "annotation.h"
+#include "tosaic/passes/pass.h"
 
 namespace tosaic::python {
 namespace {
@@ -17,11 +18,12 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
           .observer = plan.intern(fields[4])};
 }
 
-// From the fields (activation, weight, function that derives a bias or None, fixed ranges).
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),
-                             .fixed_ranges = fields[3].cast<bool>()};
+                             .fixed_ranges = fields[3].cast<bool>(),
+                             .wide_sums = fields[4].cast<bool>()};
   if (!fields[2].is_none()) {
     precision.bias.emplace();
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
@@ -31,9 +33,13 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   return precision;
 }
 
-py::list plan_specs(PlanObject& plan, const Graph& graph, const Graph& recognized,
+py::list plan_specs(PlanObject& plan, const Graph& graph,
                     const std::vector<std::int64_t>& values, const std::vector<std::int64_t>& precision,
                     const py::list& precisions) {
+  // Units are recognised in a copy: the plan is about the calls of the graph itself.
+  const std::optional<Graph> simple = passes::simplify(graph);
+  const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
+  const Graph& recognized = fused ? *fused : simple ? *simple : graph;
   quant::PlannerInput input{.graph = graph, .recognized = recognized};
   for (const std::int64_t value : values)
     input.values.push_back(value < 0 ? ValueId() : ValueId(static_cast<std::uint32_t>(value)));
@@ -51,8 +57,7 @@ py::list plan_specs(PlanObject& plan, const Graph& graph, const Graph& recognize
 }  // namespace
 
 void bind_planner(py::module_& m) {
-  m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("recognized"),
-        py::arg("values"), py::arg("precision"), py::arg("precisions"));
+  m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"), py::arg("precisions"));
 }
 
 }  // namespace tosaic::python

@@ -116,6 +116,9 @@ struct Pass {
 // Replaces norms, softmaxes and activations that are spelled out in f32 by composite operators. Takes graphs at
 // stages exported and quantized.
 [[nodiscard]] std::optional<Graph> fuse_composites(const Graph& graph);
+// Makes the large negative numbers of attention masks over quantized scores so small that integers can add
+// them. Takes graphs at stage exported.
+[[nodiscard]] std::optional<Graph> bound_masks(const Graph& graph);
 // Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
 // Expands only the composites for which `wanted` returns true, also in regions and among the nodes of an

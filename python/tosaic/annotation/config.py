@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from tosaic import _core
-from tosaic.annotation.call_graph import CallGraph
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed
 
-__all__ = ["Precision", "QConfig", "Selected"]
+__all__ = ["Precision", "QConfig"]
 
 _INT8 = Observed("int8", -128, 127)
 _UINT8 = Observed("uint8", 0, 255)
@@ -41,12 +42,16 @@ class Precision:
     fixed_ranges : bool
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
+    wide_sums : bool
+        The sums of a residual stream that norms read are not rounded: their error would remain in all
+        sums that follow. Lowering computes them with 32 bits.
     """
 
     activation: Observed = _INT8
     weight: Observed = field(default_factory=lambda: _weight(8, per_channel=True))
     bias: Literal["derived", "float"] = "derived"
     fixed_ranges: bool = True
+    wide_sums: bool = True
 
     def __post_init__(self) -> None:
         if self.activation.dynamic or self.weight.dynamic:
@@ -60,9 +65,6 @@ class Precision:
             )
 
 
-Selected: TypeAlias = "tuple[dict[str, str | tuple[str, ...]], Precision | None]"
-
-
 @dataclass(frozen=True)
 class QConfig:
     """Which calls are quantized, and how.
@@ -72,8 +74,8 @@ class QConfig:
 
     Attributes
     ----------
-    selections : tuple of (dict, Precision or None)
-        Conditions as `set` takes them. None: the calls stay float.
+    selections : tuple of (Select, Precision or None)
+        None: the calls stay float.
 
     Examples
     --------
@@ -83,7 +85,7 @@ class QConfig:
     3
     """
 
-    selections: tuple[Selected, ...] = ()
+    selections: tuple[tuple[Select, Precision | None], ...] = ()
 
     @staticmethod
     def int8(
@@ -121,7 +123,7 @@ class QConfig:
 
     @staticmethod
     def _of(precision: Precision) -> QConfig:
-        return QConfig((({}, precision),))
+        return QConfig(((Select(), precision),))
 
     def set(
         self,
@@ -140,53 +142,45 @@ class QConfig:
         ----------
         to : QConfig, Precision or None
             A configuration stands for its last precision. None: the calls stay float.
-        name : str
-            Name of one node.
-        regex : str
-            Regular expression that the whole name of a node matches.
-        module : str
-            Path of a module, with all that is below it; ``*`` stands for any text.
-        type : str
-            Type of a module that contains the call: ``Conv2d``, or the full name.
-        op : str
-            ``conv2d``, or the full target ``aten.conv2d.default``.
-        nodes : sequence of str
-            Names of nodes.
+        name, regex, module, type, op, nodes
+            See `tosaic.annotation.Select`.
         """
-        conditions: dict[str, str | tuple[str, ...]] = {}
-        for key, value in (("name", name), ("regex", regex), ("module", module), ("type", type), ("op", op)):
-            if value is not None:
-                conditions[key] = value
-        if nodes is not None:
-            conditions["nodes"] = tuple(nodes)
+        where = Select(name, regex, module, type, op, None if nodes is None else tuple(nodes))
         precision = to.precision if isinstance(to, QConfig) else to
-        return replace(self, selections=(*self.selections, (conditions, precision)))
+        return replace(self, selections=(*self.selections, (where, precision)))
 
     @property
     def precision(self) -> Precision | None:
         """The precision of the last selection; None if there is none."""
         return self.selections[-1][1] if self.selections else None
 
-    def resolve(self, graph: CallGraph) -> tuple[list[int], list[Precision]]:
-        """Returns for each node the index of its precision, or -1 (float), and the precisions.
+    def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
+        """Returns for each node of a plan's graph the index of its precision, or -1 (float), and the precisions.
 
         Raises
         ------
         InvalidGraph
-            A selection with conditions selects no node, e.g. since a name is misspelt.
+            A selection with conditions selects no node. The message has near names.
         """
-        from tosaic.annotation.selecting import select
-
-        chosen = [-1] * len(graph)
+        at = {name: i for i, name in enumerate(plan._core.graph.names)}
+        chosen = [-1] * len(at)
         precisions: list[Precision] = []
-        for conditions, precision in self.selections:
+        for where, precision in self.selections:
             index = -1
             if precision is not None:
                 if precision not in precisions:
                     precisions.append(precision)
                 index = precisions.index(precision)
-            for at in select(graph, conditions):
-                chosen[at] = index
+            names = plan.select(where)
+            if not names and where != Select():
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="QConfig",
+                    what=f"{where!r} selects nothing",
+                    hint=plan._core.explain_empty(where),
+                )
+            for name in names:
+                chosen[at[name]] = index
         return chosen, precisions
 
 

@@ -24,6 +24,7 @@ enum class Rounding : std::uint8_t {
   kRounded,      // its output has a scale of its own
   kTransparent,  // its output has the integers of an operand
   kWithin,       // part of a unit: numbers between operators
+  kWide,         // a sum of 32 bits that norms and other sums read
   kLarge,        // may hold large numbers, which are not rounded
   kFloat,        // not selected, or without integer form
   kForeign,      // annotated by another quantizer
@@ -38,6 +39,7 @@ struct Call {
   Rounding rounding = Rounding::kNone;
   bool large = false;
   bool within = false;  // inside a recognised unit
+  bool wide = false;    // a sum of a stream that norms read
   NodeIndex base;       // kTransparent: the operand whose integers the result has
   NodeIndex function_of;  // the only rounded tensor of which every element is a function, with constants
 };
@@ -51,6 +53,7 @@ class Planner {
     read_calls();
     for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
     find_functions();
+    find_wide_sums();
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
     emit_groups();
     return std::move(left_);
@@ -237,6 +240,71 @@ class Planner {
     }
   }
 
+  // ---- residual streams ----
+
+  // The calls that read the elements of a result, behind movement; nothing if the graph returns them.
+  bool collect_readers(NodeIndex i, std::vector<NodeIndex>& out) {
+    for (const NodeIndex user : node(i).users) {
+      if (node(user).kind != CallKind::kCall) return false;
+      if (call(user).behaviour == Behaviour::kMovement && !call(user).within) {
+        if (!collect_readers(user, out)) return false;
+      } else {
+        out.push_back(user);
+      }
+    }
+    return true;
+  }
+  // The only call that reads a result, behind movement, and is quantized in the same way; else invalid.
+  NodeIndex only_reader(NodeIndex i) {
+    std::vector<NodeIndex> readers;
+    if (!collect_readers(i, readers) || readers.size() != 1) return {};
+    return input_.precision[i.index()] == input_.precision[readers[0].index()] ? readers[0] : NodeIndex();
+  }
+
+  [[nodiscard]] bool is_sum(NodeIndex i) {
+    const Call& c = call(i);
+    if (c.main == nullptr || c.nodes.size() != 1 || c.within || c.large || precision(i) == nullptr) return false;
+    if (c.main->op != Op::kAdd && c.main->op != Op::kSub) return false;
+    return c.operands.size() == 2 && std::ranges::all_of(c.operands, [&](NodeIndex p) {
+      return is_data(p) && elements_of(p) == elements_of(i);
+    });
+  }
+  [[nodiscard]] bool is_norm(NodeIndex i) {
+    const Call& c = call(i);
+    if (c.within) return true;
+    return c.behaviour == Behaviour::kComposite && c.main != nullptr && c.main->op != Op::kRecurrent &&
+           c.main->op != Op::kGlu;
+  }
+
+  // Sums that read one another are a stream. If a norm reads one of them, none is rounded: the error of each
+  // would remain in all that follow.
+  void find_wide_sums() {
+    std::vector<std::uint32_t> stream(calls_.size());
+    std::vector<bool> has_norm(calls_.size(), false);
+    const auto root = [&](std::uint32_t i) {
+      while (stream[i] != i) i = stream[i] = stream[stream[i]];
+      return i;
+    };
+    std::vector<std::uint32_t> sums;
+    for (std::uint32_t i = 0; i < calls_.size(); ++i) {
+      stream[i] = i;
+      if (!is_sum(NodeIndex(i)) || !precision(NodeIndex(i))->wide_sums) continue;
+      sums.push_back(i);
+      for (NodeIndex p : calls_[i].operands) {
+        while (call(p).behaviour == Behaviour::kMovement && call(p).operands.size() == 1) p = call(p).operands[0];
+        if (!call(p).wide) continue;
+        const std::uint32_t a = root(p.index()), b = root(i);
+        stream[b] = a;
+        has_norm[a] = has_norm[a] || has_norm[b];
+      }
+      std::vector<NodeIndex> readers;
+      calls_[i].wide = collect_readers(NodeIndex(i), readers);
+      if (calls_[i].wide && std::ranges::any_of(readers, [&](NodeIndex r) { return is_norm(r); }))
+        has_norm[root(i)] = true;
+    }
+    for (const std::uint32_t i : sums) calls_[i].wide = calls_[i].wide && has_norm[root(i)];
+  }
+
   // ---- decisions, in the order of the graph ----
 
   [[nodiscard]] const Precision* precision(NodeIndex i) const {
@@ -279,6 +347,7 @@ class Planner {
     if (!is_result_of_tuple(i)) round_operands(i, *p);
     if (is_tuple || !is_float_value(i)) return;
     if (c.large) return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
+    if (c.wide) return leave(i, Rounding::kWide, "a sum that norms and other sums read has 32 bits");
     if (const char* reason = computed_with_user(i)) return leave(i, Rounding::kWithin, reason);
     c.rounding = Rounding::kRounded;
     set_output(i, *p);
@@ -373,6 +442,10 @@ class Planner {
       return set(Slot::edge(operand, user), p.activation, "operand");
     }
     if (rounding == Rounding::kForeign) return;
+    if (rounding == Rounding::kWide) {
+      if (!is_norm(user) && !is_sum(user)) set(Slot::edge(operand, user), p.activation, "operand");
+      return;
+    }
     if (rounding == Rounding::kWithin || rounding == Rounding::kLarge || rounding == Rounding::kNone) {
       if (is_narrow) set(Slot::edge(operand, user), p.activation, "operand");
       return;
@@ -482,6 +555,9 @@ class Planner {
           return "the activation after it bounds it";
       }
     }
+    if (c.behaviour == Behaviour::kWeighted)
+      if (const NodeIndex reader = only_reader(i); reader.valid() && (call(reader).wide || is_exact_step(reader)))
+        return "its only reader is a sum of 32 bits";
     if (is_part_of_function(i)) return "it is a part of a function of one tensor";
     if (is_exact_step(i)) return "it is exact, and its only user rounds";
     return nullptr;
@@ -512,8 +588,8 @@ class Planner {
     const Call& c = call(i);
     const bool is_product = c.main != nullptr && c.main->op == Op::kMul && c.nodes.size() == 1 && has_table(c);
     if (!is_product) return false;
-    const NodeIndex user = only_user(i);
-    if (!user.valid()) return false;
+    const NodeIndex user = only_reader(i);
+    if (!user.valid() || call(user).within) return false;
     const Call& u = call(user);
     return u.main != nullptr && (u.main->op == Op::kAdd || u.main->op == Op::kSub) && u.nodes.size() == 1;
   }

@@ -31,6 +31,7 @@ struct Precision {
   ObservedSpec weight;                        // its scheme says whether it is per channel; the axis is set by use
   std::optional<DerivedSpec> bias = {};       // without slots. None: biases stay float
   bool fixed_ranges = true;                   // softmax, sigmoid and tanh have known ranges
+  bool wide_sums = true;                      // sums that norms read are not rounded
 };
 
 struct PlannerInput {

@@ -18,11 +18,10 @@ from tosaic.fx.weights import Weights, dtype_code
 from tosaic.process import collection_paused
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["import_module", "recognized"]
+__all__ = ["import_module"]
 
 # Rows by call target, which do not depend on the module.
 _ROWS: dict[Any, Row | None] = {}
-_PREPARATION = ("simplify", "fold-qdq", "fuse-composites")
 
 
 def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
@@ -61,13 +60,6 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     return importer.builder.finish(), values
-
-
-def recognized(graph: _core.Graph) -> _core.Graph:
-    """Returns the graph with composite operators in place of norms and activations that are spelled out."""
-    for name in _PREPARATION:
-        graph = _core.run_pass(name, graph)
-    return graph
 
 
 def _traced_sizes(placeholders: list[Any]) -> dict[tuple[int, int], int]:

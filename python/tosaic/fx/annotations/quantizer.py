@@ -18,11 +18,11 @@ from torchao.quantization.pt2e.quantizer import (
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Derived, Edge, Fixed, Float, Observed, Output, Shared
+from tosaic.annotation import Derived, Edge, Fixed, Float, Observed, Output, Plan, Shared
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.graph import call_graph, check_model
-from tosaic.fx.annotations.module_graph import import_module, recognized
+from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import (
     TosaicHistogramObserver,
     TosaicMinMaxObserver,
@@ -89,17 +89,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def annotate(self, model: GraphModule) -> GraphModule:
         """Writes ``node.meta["quantization_annotation"]`` of the calls that get specs."""
         check_model(model, "Quantizer")
-        calls = call_graph(model)
-        chosen, precisions = self.config.resolve(calls)
+        plan = Plan(call_graph(model))
+        chosen, precisions = self.config.resolve(plan)
         graph, values = import_module(model)
-        plan = _core.AnnotationPlan(calls._core)
         nodes = {node.name: node for node in model.graph.nodes}
-        taken = _taken(plan, nodes)
-        left = _core.plan_specs(
-            plan, graph, recognized(graph), values, chosen, [self._fields(each) for each in precisions]
-        )
-        self.left_float = dict(left)
-        _write(plan, nodes, taken)
+        taken = _taken(plan._core, nodes)
+        fields = [self._fields(each) for each in precisions]
+        self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields))
+        _write(plan._core, nodes, taken, self._maker(TosaicMinMaxObserver))
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -115,6 +112,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             _spec_fields(weight, weight.observer or self._maker(of_weight)),
             _bias_qparams if precision.bias == "derived" else None,
             precision.fixed_ranges,
+            precision.wide_sums,
         )
 
     def _maker(self, observer: Any) -> Any:
@@ -162,13 +160,13 @@ def _taken(plan: Any, nodes: Mapping[str, Node]) -> set[str]:
         if annotation is None or not annotation._annotated:
             continue
         taken.add(name)
-        if not annotation.output_qspec is None:
+        if annotation.output_qspec is not None:
             plan.set(Output(name), Observed(), plan.add_rule("another quantizer"), False, "")
         plan.set_flags(name, True, None)
     return taken
 
 
-def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str]) -> None:
+def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str], default_observer: Any) -> None:
     made: dict[Any, Any] = {}
     for name, node in nodes.items():
         if name in taken or not plan.has_annotation(name):
@@ -178,7 +176,7 @@ def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str]) -> None:
             try:
                 found = made[spec]
             except (KeyError, TypeError):
-                found = _torch_spec(spec, nodes)
+                found = _torch_spec(spec, nodes, default_observer)
                 if isinstance(spec, Observed | Fixed):
                     made[spec] = found
             if isinstance(slot, Edge):
@@ -188,7 +186,7 @@ def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str]) -> None:
         node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=edges, output_qspec=output, _annotated=True)
 
 
-def _torch_spec(spec: Any, nodes: Mapping[str, Node]) -> Any:
+def _torch_spec(spec: Any, nodes: Mapping[str, Node], default_observer: Any) -> Any:
     def place(slot: Any) -> Any:
         return nodes[slot.node] if isinstance(slot, Output) else (nodes[slot.producer], nodes[slot.user])
 
@@ -210,7 +208,9 @@ def _torch_spec(spec: Any, nodes: Mapping[str, Node]) -> Any:
         return DerivedQuantizationSpec(
             derived_from=sources, derive_qparams_fn=spec.function, ch_axis=spec.axis, **numbers
         )
-    observer = spec.observer
-    if spec.axis is not None and getattr(getattr(observer, "p", None), "func", None) is FakeQuantize:
-        observer = observer.with_args(ch_axis=spec.axis)  # torchao passes the axis to observers only
+    observer = default_observer if spec.observer is None else spec.observer
+    made = getattr(observer, "p", None)
+    if spec.axis is not None and getattr(made, "func", None) is FakeQuantize:
+        # Torch passes the axis to observers, but not to the modules around them.
+        observer = FakeQuantize.with_args(**made.keywords, ch_axis=spec.axis)
     return QuantizationSpec(observer_or_fake_quant_ctr=observer, ch_axis=spec.axis, **numbers)
