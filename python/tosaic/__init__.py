@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Value,
         __version__,
     )
+    from tosaic.annotation.config import QConfig
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
         explain_quantization,
     )
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
+    from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
@@ -52,6 +55,8 @@ _HOME = {
     "from_graph": "api",
     "lower": "api",
     "open_program": "api",
+    "compose_quantizers": "fx",
+    "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
     "explain_quantization": "explain_quantization",
@@ -72,6 +77,8 @@ _HOME = {
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
+    "QConfig": "annotation.config",
+    "Quantizer": "fx.annotations.quantizer",
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
@@ -117,6 +124,8 @@ __all__ = [
     "load",
     "load_tosa",
     "open_program",
+    "wrap_quantizer",
+    "compose_quantizers",
     "ForeignOp",
     "QuantizedArray",
     "TensorSpec",
@@ -131,9 +140,11 @@ __all__ = [
     "FloatOperator",
     "Port",
     "PortTensor",
+    "QConfig",
     "QParams",
     "QuantizationExplanation",
     "QuantizedValue",
+    "Quantizer",
     "Comparison",
     "CompareRow",
     "Metrics",

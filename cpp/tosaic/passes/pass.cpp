@@ -33,6 +33,14 @@ std::optional<Graph> outermost(const Graph& graph, const PassOptions&) {
   return Run(graph);
 }
 
+// In a program that is not quantized, decompose would only expand the composites again.
+std::optional<Graph> run_fuse_composites(const Graph& graph, const PassOptions&) {
+  const auto is_quantize = [](const Node& node) { return node.op == Op::kQuantize; };
+  if (graph.stage == Stage::kExported && std::ranges::none_of(graph.nodes(), is_quantize))
+    return std::nullopt;
+  return fuse_composites(graph);
+}
+
 std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions& options) {
   return lower_to_integer(graph, integer_rules(options.target)).graph;
 }
@@ -64,6 +72,16 @@ std::vector<Pass> make_passes() {
        {kExported},
        {},
        in_all_regions<fold_batch_norm>},
+      {"fuse-composites",
+       "Finds norms, softmaxes and activations that are spelled out in a quantized program.",
+       {kExported, kQuantized},
+       {},
+       run_fuse_composites},
+      {"bound-masks",
+       "Makes large numbers of attention masks over quantized scores small.",
+       {kExported},
+       {},
+       outermost<bound_masks>},
       {"fold-qdq",
        "Moves quantization from quantize and dequantize nodes onto values.",
        {kExported},

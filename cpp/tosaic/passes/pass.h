@@ -113,6 +113,12 @@ struct Pass {
 // Folds a batch_norm with constant statistics into the conv or linear in front of it. The new weights are
 // computed in double precision.
 [[nodiscard]] std::optional<Graph> fold_batch_norm(const Graph& graph);
+// Replaces norms, softmaxes and activations that are spelled out in f32 by composite operators. Takes graphs at
+// stages exported and quantized.
+[[nodiscard]] std::optional<Graph> fuse_composites(const Graph& graph);
+// Makes the large negative numbers of attention masks over quantized scores so small that integers can add
+// them. Takes graphs at stage exported.
+[[nodiscard]] std::optional<Graph> bound_masks(const Graph& graph);
 // Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
 // Expands only the composites for which `wanted` returns true, also in regions and among the nodes of an

@@ -20,6 +20,8 @@ constexpr DefaultStep kDefault[] = {
     {Section::kSimplify, "common-subexpressions"},
     {Section::kSimplify, "simplify"},
     {Section::kSimplify, "fold-batch-norm"},
+    {Section::kQuantize, "fuse-composites"},
+    {Section::kQuantize, "bound-masks"},
     {Section::kQuantize, "fold-qdq"},
     {Section::kQuantize, "fold-constants"},
     {Section::kQuantize, "lower-to-integer"},

@@ -13,22 +13,39 @@ from tosaic.boundary_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
-from tosaic.options import checked
+from tosaic.options import checked, is_one_of, refusal
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
+    from tosaic.annotation import Rule
+    from tosaic.fx.annotations.compose import ComposedQuantizer
+    from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.fx.annotations.read import Annotations
+    from tosaic.fx.annotations.wrapper import WrappedQuantizer
     from tosaic.fx.exported_program import ImportedProgram
 
 __all__ = [
     "AppliedLayout",
     "Conversion",
     "Convert",
+    "Quantizer",
     "Signature",
     "Tree",
     "Unmet",
     "apply_layout",
+    "compose_quantizers",
     "from_exported",
+    "read_annotations",
+    "wrap_quantizer",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Quantizer":
+        raise AttributeError(f"module 'tosaic.fx' has no attribute {name!r}")
+    from tosaic.fx.annotations.quantizer import Quantizer
+
+    return Quantizer
 
 
 @checked
@@ -130,3 +147,101 @@ def apply_layout(
     from tosaic.fx.layouts import apply_program_layout
 
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
+
+
+def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
+    """Reads the annotations that a PT2E quantizer wrote on the nodes of a graph.
+
+    Parameters
+    ----------
+    model : torch.fx.GraphModule
+        After `annotate` of a quantizer.
+    author : str
+        Who made the annotations, for reports.
+
+    Returns
+    -------
+    Annotations
+        The plan (`tosaic.annotation.Plan`), and methods that write it back.
+
+    Raises
+    ------
+    InvalidGraph
+        `model` is no GraphModule.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx import read_annotations
+    >>> from torchao.quantization.pt2e.quantizer import FixedQParamsQuantizationSpec, QuantizationAnnotation
+    >>> model = torch.export.export(torch.nn.ReLU(), (torch.ones(2),)).module(check_guards=False)
+    >>> relu = next(node for node in model.graph.nodes if node.name == "relu")
+    >>> half = FixedQParamsQuantizationSpec(torch.int8, 0.5, 0)
+    >>> relu.meta["quantization_annotation"] = QuantizationAnnotation(output_qspec=half)
+    >>> read_annotations(model).plan.entries("relu")
+    {Output('relu'): Fixed(dtype='int8', scale=0.5, scheme=None)}
+    """
+    from tosaic.fx.annotations.graph import check_model
+    from tosaic.fx.annotations.read import read
+
+    return read(check_model(model, "read_annotations"), author=author)
+
+
+def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None) -> WrappedQuantizer:
+    """Returns a quantizer that annotates as `inner` does, and then changes the annotations by rules.
+
+    Parameters
+    ----------
+    inner : torchao.quantization.pt2e.quantizer.Quantizer
+        Any quantizer of the PT2E flow, also one that this function returned.
+    rules : sequence of rules
+        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in order.
+    name : str, optional
+        Who `inner` is, in reports. Default: its class.
+
+    Returns
+    -------
+    WrappedQuantizer
+        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of `inner`
+        only. Its `report` says what the rules did.
+
+    Raises
+    ------
+    InvalidGraph
+        `inner` is no quantizer. From `prepare_pt2e`: a rule matches nothing, and does not allow that.
+    """
+    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+
+    return WrappedQuantizer(inner, rules, name)
+
+
+def compose_quantizers(
+    quantizers: Sequence[Any], *, conflict: Literal["first", "last", "error"] = "error"
+) -> ComposedQuantizer:
+    """Returns a quantizer that annotates with several quantizers, each as if it were alone.
+
+    Parameters
+    ----------
+    quantizers : sequence of torchao.quantization.pt2e.quantizer.Quantizer
+    conflict : {"first", "last", "error"}
+        Whose annotation a node gets that several quantizers annotate differently. ``error``:
+        `prepare_pt2e` raises an error that lists these nodes.
+
+    Returns
+    -------
+    ComposedQuantizer
+        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was replaced;
+        `conflicts` lists the nodes.
+
+    Raises
+    ------
+    InvalidGraph
+        One of the quantizers is none.
+    QuantMismatch
+        From `prepare_pt2e`, with ``conflict="error"``.
+    """
+    from tosaic.fx.annotations.compose import ComposedQuantizer
+
+    if not is_one_of(conflict, ("first", "last", "error")):
+        raise refusal("compose_quantizers", "conflict", "'first', 'last' or 'error'", conflict)
+    return ComposedQuantizer(quantizers, conflict)

@@ -25,7 +25,7 @@ from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["ImportedProgram", "ImportRecord", "import_program", "read_program"]
+__all__ = ["ImportRecord", "ImportedProgram", "import_program", "input_paths", "read_program"]
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class _Program:
         self.call_spec = ep.call_spec
         self.in_tree = _in_tree(self.call_spec.in_spec, len(users))
         self.arg_names = _arg_names(ep)
-        self.paths = _input_paths(self.in_tree, self.arg_names, [node.name for node in users])
+        self.paths = input_paths(self.in_tree, self.arg_names, [node.name for node in users])
         self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
 
     def bind(self, bind: Any) -> None:
@@ -270,7 +270,7 @@ def _arg_names(ep: Any) -> tuple[str, ...]:
     return ()
 
 
-def _input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
+def input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:
     """Returns paths as callers write them: the parameter's name, then the place in a nested argument."""
     paths: list[str] = []
     args, kwargs = tree.children

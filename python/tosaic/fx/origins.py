@@ -8,7 +8,7 @@ from typing import Any
 
 from tosaic import _core
 
-__all__ = ["error_at", "module_path", "origin_of", "place_of", "source_of"]
+__all__ = ["error_at", "file_name", "module_path", "origin_of", "place_of", "source_of"]
 
 _NO_SOURCE = ("", 0)
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]")
@@ -59,10 +59,10 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
 def place_of(node: Any) -> str:
     """Returns the node and its source line: ``node 'item', model.py:12``."""
     file, line = source_of(node.meta.get("stack_trace") or "")
-    return f"node '{node.name}'" + (f", {_file_name(file)}:{line}" if file else "")
+    return f"node '{node.name}'" + (f", {file_name(file)}:{line}" if file else "")
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
@@ -88,6 +88,6 @@ def error_at(
         got=got,
         node="" if node is None else node.name,
         module_path=next(reversed(stack.values()))[0] if stack else "",
-        source=f"{_file_name(file)}:{line}" if file else "",
+        source=f"{file_name(file)}:{line}" if file else "",
         hint=hint,
     )

@@ -19,8 +19,18 @@
 //   %a: i8 = quantize(%x)          input %x_1: i16 path="x" boundary(source=f32 q(..))
 //   %b: i16 = quantize(%x)
 //
-// Some inputs stay floats: inputs that are also read as floats, state, inputs that are quantized by channel
-// and, with kInteger, inputs that are quantized in several ways.
+// Some inputs stay floats: inputs that are also read as floats, inputs that are quantized by channel and, with
+// kInteger, inputs that are quantized in several ways.
+//
+// State, such as the keys and values that an attention layer has seen, becomes integers if the qparams with
+// which the program reads it are those of its new value. So its initial value is quantized here, and a run
+// stores the integers. The caller does not see them, so the forms that the options ask for do not matter.
+//
+//   state %k: f32 initial=[..]      ->  state %k: i8 initial=[..]
+//   %q: i8 = quantize(%k)               %n: i8 = index_put(%k, ..)
+//   %n: i8 = index_put(%q, ..)          output %n updates %k
+//   %f: f32 = dequantize(%n)
+//   output %f updates %k
 //
 // On a target without floats, an input that nobody reads becomes i8 of scale 1, so that the file has an input
 // for each of the caller's arrays.
@@ -53,6 +63,8 @@ class Boundaries {
     if (options_.inputs != FloatIoForm::kFloat)
       for (const Input& input : graph_.inputs())
         if (input.kind == InputKind::kUser) find_quantizations_of_input(input.value);
+    for (const Input& input : graph_.inputs())
+      if (is_updated_state(input)) find_quantizations_of_state(input.value);
     for (const Output& output : graph_.outputs()) dequantized_.push_back(integers_of(output));
     const bool any = std::any_of(quantizations_.begin(), quantizations_.end(),
                                  [](const Quantizations& all) { return !all.empty(); }) ||
@@ -100,6 +112,20 @@ class Boundaries {
       find_quantizations(id);
   }
 
+  // True for a state of f32 that the program updates, and whose initial value is known.
+  [[nodiscard]] bool is_updated_state(const Input& input) const {
+    if (input.kind != InputKind::kState || graph_.type(input.value).dtype != DType::kF32) return false;
+    if (!input.initial || !input.initial->storage.bound()) return false;
+    return std::ranges::any_of(graph_.outputs(), [&](const Output& output) {
+      return output.kind == OutputKind::kMutation && &graph_.inputs()[output.mutated_input] == &input;
+    });
+  }
+
+  // agrees() then compares the quantization with that of the new value.
+  void find_quantizations_of_state(ValueId id) {
+    if (quantizations_by_readers(id).size() == 1) mark(id);
+  }
+
   void find_quantizations(ValueId id) {
     const Quantizations all = quantizations_by_readers(id);
     if (all.size() == 1 || (all.size() > 1 && options_.inputs == FloatIoForm::kConverted)) mark(id);
@@ -120,11 +146,12 @@ class Boundaries {
       if (graph_.node(user).op != Op::kQuantize) unmark(graph_.result(graph_.node(user)));
   }
 
-  // The form that the options ask for. An output that updates state stays a float.
+  // The form that the options ask for. State that becomes integers is stored as integers.
   [[nodiscard]] FloatIoForm form(const Output& output) const {
     if (output.kind == OutputKind::kUser) return options_.outputs;
-    const bool is_user = graph_.inputs()[output.mutated_input].kind == InputKind::kUser;
-    return is_user ? options_.inputs : FloatIoForm::kFloat;
+    const Input& input = graph_.inputs()[output.mutated_input];
+    if (input.kind == InputKind::kUser) return options_.inputs;
+    return quantizations_[input.value.index()].empty() ? FloatIoForm::kFloat : FloatIoForm::kInteger;
   }
 
   // The dequantize node whose operand becomes the output; null if the output stays a float.
@@ -184,6 +211,20 @@ class Boundaries {
     return clean ? std::move(*clean) : std::move(out_);
   }
 
+  [[nodiscard]] static ConstantRef quantized_constant(const Constant& floats, const QuantizeAttrs& attrs) {
+    const Elements elements(floats);
+    const float inverse = inverse_scale(attrs.scales.front());
+    std::vector<double> integers(elements.size());
+    for (std::size_t i = 0; i < integers.size(); ++i) {
+      const float number =
+          quantize_unbounded(static_cast<float>(elements.as_double(i)), inverse, attrs.zero_points.front());
+      integers[i] = static_cast<double>(bound_quantized(number, attrs.qmin, attrs.qmax));
+    }
+    auto out = std::make_shared<Constant>(*make_constant(floats.name, attrs.dtype, floats.shape, integers));
+    out->kind = floats.kind;
+    return out;
+  }
+
   void add_input(const Input& input) {
     input_at_.push_back(static_cast<std::uint32_t>(out_.inputs().size()));
     const Value& value = graph_.value(input.value);
@@ -196,11 +237,14 @@ class Boundaries {
       TensorType type = value.type;
       BoundaryFormat boundary = input.boundary;
       boundary.qparams = qparams_of(*quantization, quantization->dtype);
-      if (options_.inputs == FloatIoForm::kConverted) boundary.source_dtype = type.dtype;
+      const bool is_state = input.kind == InputKind::kState;
+      if (options_.inputs == FloatIoForm::kConverted && !is_state) boundary.source_dtype = type.dtype;
       type.dtype = quantization->dtype;
       if (graph_.stage == Stage::kInteger) type.qparams = boundary.qparams;
       quantized_.push_back(
-          {input.value, quantization, out_.add_input(input.kind, value.name, type, path, boundary)});
+          {input.value, quantization,
+           out_.add_input(input.kind, value.name, type, path, boundary,
+                          is_state ? quantized_constant(*input.initial, *quantization) : input.initial)});
     }
   }
 

@@ -1,0 +1,29 @@
+// annotation: annotation plans as Python objects.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "bind.h"
+#include "tosaic/quant/annotation/annotation.h"
+
+namespace tosaic::python {
+
+// A plan, and the Python objects that its specs refer to by id.
+struct PlanObject {
+  quant::AnnotationPlan plan;
+  std::vector<py::object> objects = {};
+  std::unordered_map<PyObject*, std::uint32_t> ids = {}, foreign_ids = {};
+
+  // The id of an object, which the plan holds from now on; an invalid id for None.
+  quant::ObjectId intern(const py::object& object);
+  // None for an invalid id.
+  [[nodiscard]] py::object object(quant::ObjectId id) const;
+};
+
+// A plan made in C++ as the Python class _core.AnnotationPlan. `objects` are those that its specs refer to, by
+// their positions.
+[[nodiscard]] py::object plan_to_python(quant::AnnotationPlan plan, const py::sequence& objects);
+
+}  // namespace tosaic::python

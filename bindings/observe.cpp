@@ -1,0 +1,199 @@
+// Bindings of quant/observe/: ranges and histograms of f32 samples, and their quantization parameters.
+#include "tosaic/quant/observe/observe.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/operators.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bind.h"
+
+namespace tosaic::python {
+namespace {
+
+using quant::ChannelShape;
+using quant::Histogram;
+using quant::QRange;
+using quant::Range;
+
+// Dense f32: other dtypes are converted, and arrays with gaps are copied.
+using Samples = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+std::span<const float> values_of(const Samples& samples) {
+  return {samples.data(), static_cast<std::size_t>(samples.size())};
+}
+
+// The shape around one axis of an array. Throws LayoutMismatch for an axis that the array does not have.
+ChannelShape channel_shape(const Samples& samples, py::ssize_t axis) {
+  const py::ssize_t rank = samples.ndim();
+  if (axis < -rank || axis >= rank)
+    throw LayoutMismatch({.where = "observe",
+                          .what = "the axis of the channels",
+                          .expected = "an axis of an array of rank " + std::to_string(rank),
+                          .got = std::to_string(axis)});
+  if (axis < 0) axis += rank;
+  ChannelShape shape{.outer = 1, .channels = samples.shape(axis), .inner = 1};
+  for (py::ssize_t i = 0; i < rank; ++i) {
+    if (i < axis) shape.outer *= samples.shape(i);
+    if (i > axis) shape.inner *= samples.shape(i);
+  }
+  return shape;
+}
+
+// The states of Python's observers side by side, until the end of the scope.
+template <class Observer>
+class Lent {
+ public:
+  explicit Lent(std::vector<Observer*> owners) : owners_(std::move(owners)), states_(owners_.size()) {
+    swap();
+  }
+  ~Lent() { swap(); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  [[nodiscard]] std::span<Observer> states() { return states_; }
+
+ private:
+  void swap() {
+    for (std::size_t i = 0; i < owners_.size(); ++i) std::swap(*owners_[i], states_[i]);
+  }
+  std::vector<Observer*> owners_;
+  std::vector<Observer> states_;
+};
+
+template <class Observer>
+void observe_each(std::vector<Observer*> observers, const Samples& samples, py::ssize_t axis) {
+  Lent<Observer> lent(std::move(observers));
+  quant::observe_channels(values_of(samples), channel_shape(samples, axis), lent.states());
+}
+
+py::bytes to_bytes(const Histogram& histogram) {
+  const std::vector<std::byte> bytes = histogram.to_bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Histogram from_bytes(const py::bytes& bytes) {
+  const auto text = static_cast<std::string_view>(bytes);
+  return Histogram::from_bytes(std::as_bytes(std::span(text)));
+}
+
+void bind_range(py::module_& m) {
+  py::class_<Range>(m, "ObservedRange", "The bounds of all finite samples, and the number of samples.")
+      .def(py::init([](float least, float greatest, std::uint64_t finite, std::uint64_t infinities,
+                       std::uint64_t nans) { return Range{least, greatest, finite, infinities, nans}; }),
+           py::arg("least") = Range().least, py::arg("greatest") = Range().greatest, py::arg("finite") = 0,
+           py::arg("infinities") = 0, py::arg("nans") = 0)
+      .def_readonly("least", &Range::least, "The least finite sample; infinity if there is none.")
+      .def_readonly("greatest", &Range::greatest, "The greatest finite sample; -infinity if there is none.")
+      .def_readonly("finite", &Range::finite, "The number of finite samples.")
+      .def_readonly("infinities", &Range::infinities, "The number of infinite samples.")
+      .def_readonly("nans", &Range::nans, "The number of samples that are NaN.")
+      .def(
+          "observe", [](Range& range, const Samples& samples) { range.observe(values_of(samples)); },
+          py::arg("samples"), "Adds the samples of an array.")
+      .def("merge", &Range::merge, py::arg("other"), "Adds the samples of another range.")
+      .def(
+          "averaged",
+          [](const Range& range, const Range& batch, float weight) {
+            return quant::moving_average(range, batch, weight);
+          },
+          py::arg("batch"), py::arg("weight"), "This range, moved towards the bounds of a batch.")
+      .def(py::self == py::self)
+      .def(py::pickle(
+          [](const Range& r) { return py::make_tuple(r.least, r.greatest, r.finite, r.infinities, r.nans); },
+          [](const py::tuple& state) {
+            return Range{state[0].cast<float>(), state[1].cast<float>(), state[2].cast<std::uint64_t>(),
+                         state[3].cast<std::uint64_t>(), state[4].cast<std::uint64_t>()};
+          }));
+}
+
+void bind_histogram(py::module_& m) {
+  py::class_<Histogram>(m, "Histogram", "An exact histogram of f32 samples.")
+      .def(py::init())
+      .def_property_readonly("range", &Histogram::range, "The bounds and the number of the samples.")
+      .def_property_readonly("exponent", &Histogram::exponent,
+                             "The bins are in the range from -2**exponent to 2**exponent.")
+      .def_property_readonly(
+          "counts",
+          [](const Histogram& histogram) {
+            std::vector<std::pair<std::int32_t, std::uint64_t>> counts;
+            for (const Histogram::Bin& bin : histogram.bins()) counts.emplace_back(bin.place, bin.count);
+            return counts;
+          },
+          "The bins that have samples, as (place, count), by value.")
+      .def(
+          "observe",
+          [](Histogram& histogram, const Samples& samples) { histogram.observe(values_of(samples)); },
+          py::arg("samples"), "Adds the samples of an array.")
+      .def("merge", &Histogram::merge, py::arg("other"), "Adds the samples of another histogram.")
+      .def("to_bytes", &to_bytes, "The state as bytes.")
+      .def_static("from_bytes", &from_bytes, py::arg("state"), "The histogram whose state was returned.")
+      .def(py::self == py::self)
+      .def(py::pickle(&to_bytes, &from_bytes));
+}
+
+QRange range_of(std::int64_t qmin, std::int64_t qmax, const std::optional<std::int64_t>& symmetric_zero_point,
+                float least_scale) {
+  return {.qmin = qmin,
+          .qmax = qmax,
+          .symmetric = symmetric_zero_point.has_value(),
+          .zero_point = symmetric_zero_point.value_or(0),
+          .least_scale = least_scale};
+}
+
+}  // namespace
+
+void bind_observe(py::module_& m) {
+  bind_range(m);
+  bind_histogram(m);
+  m.def(
+      "observe_channels",
+      [](std::vector<Range*> ranges, const Samples& samples, py::ssize_t axis) {
+        observe_each(std::move(ranges), samples, axis);
+      },
+      py::arg("observers"), py::arg("samples"), py::arg("axis"),
+      "Adds the samples of each position of an axis to an observer of its own.");
+  m.def(
+      "observe_channels",
+      [](std::vector<Histogram*> histograms, const Samples& samples, py::ssize_t axis) {
+        observe_each(std::move(histograms), samples, axis);
+      },
+      py::arg("observers"), py::arg("samples"), py::arg("axis"),
+      "Adds the samples of each position of an axis to an observer of its own.");
+  m.def(
+      "range_qparams",
+      [](const Range& range, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::Chosen chosen =
+            quant::range_qparams(range, range_of(qmin, qmax, zero_point, least_scale));
+        return std::pair(chosen.scale, chosen.zero_point);
+      },
+      py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
+      py::arg("least_scale"), "Scale and zero point for which the range just fits.");
+  m.def(
+      "least_error_qparams",
+      [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::LeastError found =
+            quant::least_error_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale));
+        return std::tuple(found.chosen.scale, found.chosen.zero_point, found.error);
+      },
+      py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
+      py::arg("least_scale"),
+      "Scale and zero point of least expected squared error, and this error of a sample.");
+  m.def(
+      "expected_error",
+      [](const Histogram& histogram, double scale, std::int64_t chosen, std::int64_t qmin,
+         std::int64_t qmax) {
+        return quant::expected_error(histogram, {.qmin = qmin, .qmax = qmax}, {scale, chosen});
+      },
+      py::arg("histogram"), py::kw_only(), py::arg("scale"), py::arg("zero_point"), py::arg("qmin"),
+      py::arg("qmax"), "The expected squared error of a sample for these parameters.");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,63 @@
+// Bindings of quant/planner.
+#include "tosaic/quant/planner/planner.h"
+
+#include <pybind11/stl.h>
+
+#include "annotation.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::python {
+namespace {
+
+// From the fields (dtype, qmin, qmax, scheme, observer).
+quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
+  return {.dtype = fields[0].cast<std::string>(),
+          .qmin = fields[1].cast<std::optional<std::int64_t>>(),
+          .qmax = fields[2].cast<std::optional<std::int64_t>>(),
+          .scheme = fields[3].cast<std::string>(),
+          .observer = plan.intern(fields[4])};
+}
+
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums).
+quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
+  quant::Precision precision{.activation = observed_from(plan, fields[0]),
+                             .weight = observed_from(plan, fields[1]),
+                             .fixed_ranges = fields[3].cast<bool>(),
+                             .wide_sums = fields[4].cast<bool>()};
+  if (!fields[2].is_none()) {
+    precision.bias.emplace();
+    precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
+    precision.bias->qmin = -(std::int64_t{1} << 31) + 1;
+    precision.bias->qmax = (std::int64_t{1} << 31) - 1;
+  }
+  return precision;
+}
+
+py::list plan_specs(PlanObject& plan, const Graph& graph,
+                    const std::vector<std::int64_t>& values, const std::vector<std::int64_t>& precision,
+                    const py::list& precisions) {
+  // Units are recognised in a copy: the plan is about the calls of the graph itself.
+  const std::optional<Graph> simple = passes::simplify(graph);
+  const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
+  const Graph& recognized = fused ? *fused : simple ? *simple : graph;
+  quant::PlannerInput input{.graph = graph, .recognized = recognized};
+  for (const std::int64_t value : values)
+    input.values.push_back(value < 0 ? ValueId() : ValueId(static_cast<std::uint32_t>(value)));
+  for (const std::int64_t index : precision)
+    input.precision.push_back(index < 0 ? std::nullopt
+                                        : std::optional(static_cast<std::uint32_t>(index)));
+  for (const py::handle each : precisions)
+    input.precisions.push_back(precision_from(plan, py::reinterpret_borrow<py::tuple>(each)));
+  py::list left;
+  for (const quant::LeftFloat& each : quant::plan_specs(input, plan.plan))
+    left.append(py::make_tuple(plan.plan.graph().node(each.call).name, each.reason));
+  return left;
+}
+
+}  // namespace
+
+void bind_planner(py::module_& m) {
+  m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"), py::arg("precisions"));
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,69 @@
+// histogram_block: the loops of a histogram of f32 values: the bounds of a block, and the bin of each value.
+//
+// With the magnitude y = |x| * unit / 2^17 < 2048, the bins of one sign are
+//
+//   y     2^-11                32      64      65      66                  2047    2048
+//   bin   | 0 ... 63 | ...     | 1024  | 1088  | 1089  | ...               | 3071  |
+//         64 bins per power of two     one bin per unit: linear bins
+//
+// A place is bin * 2^17 + offset. The offset is the position in the bin, in units of 2^-17 of its width. It is
+// exact: a linear bin begins at 64 or above, so that 17 bits hold what an f32 has below the unit, and the other
+// bins are the upper bits of an f32, whose lower 17 bits are the offset.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "tosaic/kernels/block.h"
+
+namespace tosaic::kernels {
+
+inline constexpr int kOffsetBits = 17;
+inline constexpr std::int32_t kBinsPerOctave = 64;  // also the first linear magnitude
+inline constexpr std::int32_t kOctaves = 17;        // of bins below the linear ones
+inline constexpr std::int32_t kMagnitudes = 2048;   // the magnitudes of all bins are below
+inline constexpr std::int32_t kFirstLinearBin = kBinsPerOctave * kOctaves;
+inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBinsPerOctave;
+// Bins of positive values, then those of negative values, then bins of values that are smaller than every
+// bin, zero above all. There are several of these, so that a run of zeros is not one chain of dependent
+// additions.
+inline constexpr std::int32_t kFirstZeroBin = 2 * kBinsPerSign;
+inline constexpr std::int32_t kZeroBins = 16;
+inline constexpr std::int32_t kTableBins = kFirstZeroBin + kZeroBins;
+
+// Keys are ordered as the values are; the keys of NaN are beyond those of the infinities. The same function
+// makes the bits of a value of its key.
+[[nodiscard]] constexpr std::int32_t key_of_bits(std::int32_t bits) {
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+[[nodiscard]] constexpr std::int32_t float_key(float value) {
+  return key_of_bits(std::bit_cast<std::int32_t>(value));
+}
+[[nodiscard]] constexpr float key_value(std::int32_t key) { return std::bit_cast<float>(key_of_bits(key)); }
+
+struct KeyBounds {
+  std::int32_t least = INT32_MAX;
+  std::int32_t greatest = INT32_MIN;
+};
+
+struct HistogramKernels {
+  // The least and the greatest key of a block.
+  KeyBounds (*bounds)(const float* values, std::int64_t count) = nullptr;
+  // The place of each value. `unit` is a power of two, and each |value| * unit is below 2048 * 2^17.
+  void (*places)(const float* values, std::int64_t count, float unit, std::int32_t* places) = nullptr;
+};
+
+// The loops that were compiled for an instruction set.
+[[nodiscard]] const HistogramKernels& histogram_kernels(Isa isa);
+
+namespace baseline {
+extern const HistogramKernels kHistogramKernels;
+}
+namespace avx2 {
+extern const HistogramKernels kHistogramKernels;
+}
+namespace avx512 {
+extern const HistogramKernels kHistogramKernels;
+}
+
+}  // namespace tosaic::kernels

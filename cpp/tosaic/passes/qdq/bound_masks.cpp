@@ -1,0 +1,255 @@
+// bound-masks: makes the large negative numbers of attention masks so small that integers can add them.
+//
+//   %s = dequantize(..)                     |%s| <= B
+//   %m = add(%s, [0, -1e9, ..])      ->     %m = add(%s, [0, -2B - 200, ..])
+//   %p = softmax(%m)                        %p = softmax(%m)
+//
+// In floats both softmaxes are equal: exp(x) is 0 for x below -104, in either case. In integers a sum of small
+// scores and of -1e9 in one unit has no bits left for the scores.
+//
+//   add(s, mask)                         mask is constant, and no row of it is hidden as a whole
+//   add(s, where(hidden, -1e9, 0))       becomes where(hidden, -2B - 200, s)
+//   add(s, (1 - cast(seen)) * -1e9)      the same, with hidden = not seen; cast(hidden) * -1e9, too
+//   where(hidden, -1e9, s), or the reverse
+//   maximum(.., -1e30)                   is removed: nothing is below
+//
+// A row that is hidden as a whole has equal shares, because s - 1e9 is -1e9 in f32. This is so if the spacing of
+// floats at the large number is more than 2B; else the pass changes nothing. Between the sum and the softmax there
+// may be views and permutes. B is the bound of the quantized scores, possibly times constants.
+
+#include <cmath>
+#include <limits>
+
+#include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/quantized.h"
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/match.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kLarge = 1e4;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax; }
+
+// True if s + large is large for all |s| <= bound, in f32. The numbers are finite.
+bool absorbs(double large, double bound) {
+  const auto x = static_cast<float>(std::abs(large));
+  return std::isfinite(x) && static_cast<double>(x - std::nextafter(x, 0.0F)) > 2 * bound;
+}
+
+class Masks {
+ public:
+  Masks(Rewriter& rewriter, const Node& at) : rewriter_(rewriter), graph_(rewriter.source()), at_(at) {}
+
+  void run() {
+    const ValueId operand = graph_.operands(at_)[0];
+    if (graph_.type(operand).dtype != DType::kF32 || !bounds(operand)) return rewriter_.copy(at_);
+    std::vector<ValueId> operands{emit(operand)};
+    rewriter_.replace(at_, rewriter_.emit(at_, at_.op, *at_.attrs, operands));
+  }
+
+ private:
+  // The largest magnitude of scores, as far as their quantization tells.
+  [[nodiscard]] double magnitude(ValueId id) const {
+    const Node* node = graph_.producer(id);
+    if (node == nullptr) return kInfinity;
+    if (node->op == Op::kDequantize) {
+      const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
+      const std::optional<ValueRange> stored = integer_limits(graph_.type(graph_.operands(*node)[0]).dtype);
+      if (attrs.axis || !stored) return kInfinity;
+      const auto zero = static_cast<double>(attrs.zero_points[0]);
+      return attrs.scales[0] *
+             std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
+    }
+    if (node->operand_count == 1 && rearranges(*node)) return magnitude(graph_.operands(*node)[0]);
+    if (node->op == Op::kMul || node->op == Op::kDiv) {
+      const std::optional<double> factor = splat_of(graph_, graph_.operands(*node)[1]);
+      if (!factor || *factor == 0) return kInfinity;
+      return magnitude(graph_.operands(*node)[0]) *
+             (node->op == Op::kMul ? std::abs(*factor) : 1 / std::abs(*factor));
+    }
+    return kInfinity;
+  }
+
+  // The number of a constant if it is a finite number that hides scores up to `bound`.
+  [[nodiscard]] std::optional<double> large_number(ValueId id, double bound) const {
+    std::optional<double> number = splat_of(graph_, id);
+    if (!number) {
+      const Node* full = id.valid() ? graph_.producer(id) : nullptr;
+      if (full == nullptr || full->operand_count != 1 || !rearranges(*full)) return {};
+      return large_number(graph_.operands(*full)[0], bound);
+    }
+    if (!(*number <= -kLarge) || !std::isfinite(*number) || !absorbs(*number, bound)) return {};
+    return *number <= low(bound) ? number : std::nullopt;
+  }
+  [[nodiscard]] static double low(double bound) { return -2 * bound - 200; }
+
+  // ---- what is found behind a softmax; each function returns whether there is something to change ----
+
+  bool bounds(ValueId id) {
+    const Node* node = graph_.producer(id);
+    if (node == nullptr) return false;
+    const auto operands = graph_.operands(*node);
+    if (node->operand_count == 1 && rearranges(*node) && node->op != Op::kExpand) {
+      through_.push_back(node);
+      return bounds(operands[0]);
+    }
+    if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0]))) {
+      const bool found = bounds(operands[very_low(operands[1]) ? 0 : 1]);
+      return found;
+    }
+    if (node->op == Op::kWhere) return selects(operands);
+    if (node->op != Op::kAdd || *node->attrs != default_attrs(Op::kAdd)) return false;
+    return adds(operands[0], operands[1]) || adds(operands[1], operands[0]);
+  }
+  [[nodiscard]] bool very_low(ValueId id) const {
+    const std::optional<double> number = splat_of(graph_, id);
+    return number && *number < -1e30;
+  }
+
+  bool selects(std::span<const ValueId> operands) {
+    for (const std::size_t at : {1U, 2U}) {
+      const ValueId scores = operands[3 - at];
+      const double bound = magnitude(scores);
+      if (!std::isfinite(bound) || !large_number(operands[at], bound)) continue;
+      scores_ = scores, hidden_ = operands[0], low_ = low(bound), is_seen_ = at == 2;
+      return true;
+    }
+    return false;
+  }
+
+  bool adds(ValueId scores, ValueId mask) {
+    const double bound = magnitude(scores);
+    if (!std::isfinite(bound) || graph_.type(mask).dtype != DType::kF32) return false;
+    scores_ = scores, low_ = low(bound);
+    return is_constant_mask(mask, bound) || is_selected_mask(mask, bound) || is_scaled_mask(mask, bound);
+  }
+
+  bool is_constant_mask(ValueId mask, double bound) {
+    const Constant* constant = constant_of(graph_, mask);
+    if (constant == nullptr || !constant->storage.bound() || constant->shape.empty()) return false;
+    const Elements elements(*constant);
+    std::vector<double> out(elements.size());
+    double highest = 0;
+    bool has_large = false;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = elements.as_double(i);
+      if (std::isnan(out[i]) || out[i] > kLarge) return false;
+      if (out[i] > -kLarge) highest = std::max(highest, std::abs(out[i]));
+      else has_large = has_large || std::isfinite(out[i]);
+    }
+    const double lowest = low(bound) - 2 * highest;
+    const auto row = static_cast<std::size_t>(constant->shape.back());
+    if (!has_large || !through_.empty() || row == 1) return false;  // a row of the mask is a row of the softmax
+    if (Graph::attrs<AxisDtypeAttrs>(at_).axis != static_cast<std::int64_t>(graph_.type(graph_.operands(at_)[0]).rank()) - 1)
+      return false;
+    for (std::size_t begin = 0; begin < out.size(); begin += row) {
+      bool is_seen = false;
+      for (std::size_t i = begin; i < begin + row; ++i) is_seen = is_seen || out[i] > -kLarge;
+      if (!is_seen) return false;
+    }
+    for (double& x : out)
+      if (x <= -kLarge && std::isfinite(x)) {
+        if (x > lowest) return false;
+        x = lowest;
+      }
+    constant_ = make_constant(constant->name, constant->dtype, constant->shape, out);
+    return true;
+  }
+
+  // where(hidden, large, 0) and the reverse.
+  bool is_selected_mask(ValueId mask, double bound) {
+    const Node* node = produced_by(graph_, mask, Op::kWhere);
+    if (node == nullptr) return false;
+    const auto operands = graph_.operands(*node);
+    for (const std::size_t at : {1U, 2U})
+      if (splat_of(graph_, operands[3 - at]) == 0.0 && large_number(operands[at], bound)) {
+        hidden_ = operands[0], is_seen_ = at == 2;
+        return true;
+      }
+    // where(hidden, large, 1 - cast(seen)): where nothing is hidden, the other operand is 0.
+    if (!large_number(operands[1], bound)) return false;
+    const Node* condition = produced_by(graph_, operands[0], Op::kCast);
+    if (condition == nullptr || graph_.operands(*condition)[0] != operands[2]) return false;
+    hidden_ = operands[0], is_seen_ = false;
+    return truth_of(operands[2]).has_value();
+  }
+
+  bool is_scaled_mask(ValueId mask, double bound) {
+    const Node* node = produced_by(graph_, mask, Op::kMul);
+    if (node == nullptr) return false;
+    const auto operands = graph_.operands(*node);
+    for (const std::size_t at : {0U, 1U}) {
+      if (!large_number(operands[at], bound)) continue;
+      const auto truth = truth_of(operands[1 - at]);
+      if (!truth) return false;
+      hidden_ = truth->first, is_seen_ = !truth->second;
+      return true;
+    }
+    return false;
+  }
+
+  // The bool value whose truth (or, with false, whose opposite) is the number 1.
+  [[nodiscard]] std::optional<std::pair<ValueId, bool>> truth_of(ValueId id) const {
+    if (const Node* cast = produced_by(graph_, id, Op::kCast)) {
+      const ValueId from = graph_.operands(*cast)[0];
+      if (graph_.type(from).dtype == DType::kBool) return std::pair(from, true);
+      return truth_of(from);
+    }
+    const Node* sub = produced_by(graph_, id, Op::kSub);
+    if (sub == nullptr || *sub->attrs != default_attrs(Op::kSub)) return {};
+    if (splat_of(graph_, graph_.operands(*sub)[0]) != 1.0) return {};
+    auto inner = truth_of(graph_.operands(*sub)[1]);
+    if (inner) inner->second = !inner->second;
+    return inner;
+  }
+
+  // ---- the new nodes ----
+
+  ValueId emit(ValueId operand) {
+    static_cast<void>(rewriter_.begin_output(at_));
+    const ValueId scores = rewriter_.map(scores_);
+    const auto number = [&](double x) {
+      return rewriter_.constant(at_, make_constant("low", DType::kF32, Shape{}, std::span(&x, 1)));
+    };
+    ValueId out;
+    if (constant_ != nullptr) {
+      out = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, rewriter_.constant(at_, constant_)});
+    } else {
+      const ValueId hidden = rewriter_.map(hidden_), lowest = number(low_);
+      out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
+                     : rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, lowest, scores});
+    }
+    for (auto node = through_.rbegin(); node != through_.rend(); ++node)
+      out = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, {out});
+    static_cast<void>(operand);
+    return out;
+  }
+
+  Rewriter& rewriter_;
+  const Graph& graph_;
+  const Node& at_;
+  std::vector<const Node*> through_;
+  ValueId scores_, hidden_;
+  double low_ = 0;
+  bool is_seen_ = false;
+  ConstantRef constant_;
+};
+
+}  // namespace
+
+std::optional<Graph> bound_masks(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes())
+    if (is_softmax(node.op)) Masks(rewriter, node).run();
+    else rewriter.copy(node);
+  std::optional<Graph> out = std::move(rewriter).finish();
+  if (!out) return out;
+  std::optional<Graph> clean = dead_code(*out);
+  return clean ? std::move(clean) : std::move(out);
+}
+
+}  // namespace tosaic::passes

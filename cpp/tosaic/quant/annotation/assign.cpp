@@ -1,0 +1,312 @@
+#include "tosaic/quant/annotation/assign.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "tosaic/base/error_text.h"
+#include "tosaic/quant/annotation/sharing.h"
+
+namespace tosaic::quant {
+namespace {
+
+using Slots = std::vector<Slot>;
+using SlotSet = std::unordered_set<Slot>;
+
+bool has_numbers(const PlanEntry* entry) { return entry != nullptr && !is_float(entry->spec); }
+
+// Sorts slots in the order of the plan. Edges without specs come after those with specs.
+void sort_by_plan(const AnnotationPlan& plan, Slots& slots) {
+  const auto key = [&](Slot slot) {
+    std::size_t position = 0;
+    if (slot.is_edge()) {
+      const std::span<const PlanEntry> edges = plan.edges(slot.node);
+      while (position < edges.size() && edges[position].slot != slot) ++position;
+    }
+    return std::tuple(slot.node.index(), slot.is_edge() ? 0 : 1, position);
+  };
+  std::stable_sort(slots.begin(), slots.end(), [&](Slot a, Slot b) { return key(a) < key(b); });
+}
+
+// Slot -> the slots that refer to it.
+using Referrers = std::unordered_map<Slot, Slots>;
+
+Referrers referrers_of(const AnnotationPlan& plan) {
+  Referrers referrers;
+  for (const Slot slot : plan.slots())
+    if (const auto* const shared = std::get_if<SharedSpec>(&plan.find(slot)->spec))
+      referrers[shared->with].push_back(slot);
+  return referrers;
+}
+
+// Slots outside of `changed` that refer to a slot of `changed` get the spec that their group had: the first of a
+// group gets it, the others share with the first. `referrers` may be those of the plan before other changes.
+void take_over(AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
+               const Slots& changed, RuleId rule) {
+  const SlotSet is_changed(changed.begin(), changed.end());
+  std::map<std::uint32_t, Slots> left;
+  for (const Slot target : changed) {
+    const auto found = referrers.find(target);
+    if (found == referrers.end()) continue;
+    for (const Slot slot : found->second) {
+      const PlanEntry* const entry = plan.find(slot);
+      const std::optional<std::uint32_t> group = groups.group_of(slot);
+      if (!is_changed.contains(slot) && group && entry != nullptr && entry->spec == QSpec(SharedSpec{target}))
+        left[*group].push_back(slot);
+    }
+  }
+  for (auto& [g, slots] : left) {
+    const SharingGroup& group = groups.groups()[g];
+    if (!group.spec) continue;
+    sort_by_plan(plan, slots);
+    const QSpec spec = plan.find(*group.spec)->spec;
+    const std::string reason = "the slot that it shared with has another spec now";
+    for (const Slot slot : slots)
+      plan.set(slot, slot == slots.front() ? spec : QSpec(SharedSpec{slots.front()}), rule, reason);
+  }
+}
+
+// ---- assign ----
+
+// Finds the slots that follow each assignment, and joins assignments that have followers in common.
+class Followers {
+ public:
+  Followers(const AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
+            std::span<const Assignment> assignments)
+      : plan_(plan), groups_(groups), referrers_(referrers), assignments_(assignments) {
+    joined_.resize(assignments.size());
+    std::iota(joined_.begin(), joined_.end(), 0u);
+    for (std::uint32_t a = 0; a < assignments.size(); ++a)
+      for (const Slot slot : assignments[a].slots) assigned_.emplace(slot, a);
+    for (std::uint32_t a = 0; a < assignments.size(); ++a) visit_from(a);
+  }
+
+  // The assignments, joined: their numbers, and all slots that they reach, assigned ones included.
+  struct Part {
+    std::vector<std::uint32_t> assignments;
+    Slots slots;
+  };
+  [[nodiscard]] std::vector<Part> parts() {
+    std::vector<Part> parts(assignments_.size());
+    for (std::uint32_t a = 0; a < assignments_.size(); ++a) parts[root(a)].assignments.push_back(a);
+    for (const Slot slot : order_) parts[root(owner_.at(slot))].slots.push_back(slot);
+    std::erase_if(parts, [](const Part& part) { return part.assignments.empty(); });
+    return parts;
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t root(std::uint32_t a) {
+    while (joined_[a] != a) a = joined_[a] = joined_[joined_[a]];
+    return a;
+  }
+
+  void visit(Slot slot, std::uint32_t assignment) {
+    const auto [known, added] = owner_.emplace(slot, assignment);
+    if (added)
+      order_.push_back(slot);
+    else
+      joined_[root(assignment)] = root(known->second);
+  }
+
+  void visit_from(std::uint32_t a) {
+    std::size_t next = order_.size();
+    for (const Slot slot : assignments_[a].slots) visit(slot, a);
+    for (; next < order_.size(); ++next) visit_neighbours(order_[next], a);
+  }
+
+  void visit_neighbours(Slot slot, std::uint32_t a) {
+    const auto assigned = assigned_.find(slot);
+    const bool leaves_tensor = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
+    const auto may_visit = [&](Slot other) { return !leaves_tensor || other.tensor() != slot.tensor(); };
+    const PlanEntry* const entry = plan_.find(slot);
+    if (entry == nullptr) return;
+    if (const auto* const shared = std::get_if<SharedSpec>(&entry->spec))
+      if (may_visit(shared->with) && has_numbers(plan_.find(shared->with))) visit(shared->with, a);
+    const auto referrers = referrers_.find(slot);
+    if (referrers != referrers_.end())
+      for (const Slot other : referrers->second)
+        if (may_visit(other)) visit(other, a);
+    if (leaves_tensor) return;
+    const std::optional<std::uint32_t> group = groups_.group_of(slot);
+    for (const Slot other : tensor_slots(plan_, slot.tensor()))
+      if (group && groups_.group_of(other) == group) visit(other, a);
+  }
+
+  const AnnotationPlan& plan_;
+  const SharingGroups& groups_;
+  const Referrers& referrers_;
+  std::span<const Assignment> assignments_;
+  std::unordered_map<Slot, std::uint32_t> assigned_, owner_;
+  Slots order_;
+  std::vector<std::uint32_t> joined_;
+};
+
+// The first slot gets the spec, the others share with the first.
+void set_one_instance(AnnotationPlan& plan, Slots slots, const QSpec& spec, const SlotSet& assigned,
+                      RuleId rule) {
+  sort_by_plan(plan, slots);
+  for (const Slot slot : slots) {
+    const bool is_assigned = assigned.contains(slot);
+    const bool is_first = slot == slots.front();
+    // A follower that shares already leads to a slot of this part, and from there to the first.
+    if (!is_first && !is_assigned && is_shared(plan.find(slot)->spec)) continue;
+    plan.set(slot, is_first ? spec : QSpec(SharedSpec{slots.front()}), rule,
+             is_assigned ? "" : "it shares its qparams with a slot of the rule");
+  }
+}
+
+// True if a follower has a spec that another must not replace.
+bool is_contradicted(const AnnotationPlan& plan, const Followers::Part& part, const SlotSet& assigned,
+                     const QSpec& spec) {
+  return std::any_of(part.slots.begin(), part.slots.end(), [&](Slot slot) {
+    const PlanEntry* const entry = plan.find(slot);
+    if (entry == nullptr || assigned.contains(slot)) return false;
+    if (is_shared(entry->spec) || std::holds_alternative<ObservedSpec>(entry->spec)) return false;
+    return sharing_key(entry->spec) != sharing_key(spec);
+  });
+}
+
+void assign_part(AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
+                 std::span<const Assignment> assignments, const Followers::Part& part, RuleId rule) {
+  // Assignments with equal specs are one: their slots share anyway.
+  std::vector<std::pair<const QSpec*, Slots>> specs;
+  SlotSet assigned;
+  for (const std::uint32_t a : part.assignments) {
+    const Assignment& each = assignments[a];
+    auto known =
+        std::find_if(specs.begin(), specs.end(), [&](const auto& spec) { return *spec.first == each.spec; });
+    if (known == specs.end()) known = specs.insert(known, {&each.spec, {}});
+    for (const Slot slot : each.slots)
+      if (assigned.insert(slot).second) known->second.push_back(slot);
+  }
+  const QSpec& spec = *specs.front().first;
+  if (specs.size() == 1 && !is_contradicted(plan, part, assigned, spec)) {
+    take_over(plan, groups, referrers, part.slots, rule);
+    set_one_instance(plan, part.slots, spec, assigned, rule);
+    return;
+  }
+  if (part.slots.size() > assigned.size()) {
+    const std::string first = quoted(plan.graph().text(specs.front().second.front()));
+    plan.rule(rule).notes.push_back("the sharing group of " + first +
+                                    " was split: not all of its slots can have the spec of the rule");
+  }
+  take_over(plan, groups, referrers, Slots(assigned.begin(), assigned.end()), rule);
+  for (const auto& [each, slots] : specs) set_one_instance(plan, slots, *each, assigned, rule);
+}
+
+// ---- withdraw ----
+
+// Adds the slots whose specs are derived from withdrawn ones, and those that share with them.
+void add_derived(const AnnotationPlan& plan, const SharingGroups& groups, Slots& withdrawn) {
+  std::unordered_map<Slot, Slots> derived;
+  for (const Slot slot : plan.slots())
+    if (const auto* const spec = std::get_if<DerivedSpec>(&plan.find(slot)->spec))
+      for (const Slot from : spec->from) derived[from].push_back(slot);
+  SlotSet known(withdrawn.begin(), withdrawn.end());
+  for (std::size_t i = 0; i < withdrawn.size() && !derived.empty(); ++i) {
+    const auto found = derived.find(withdrawn[i]);
+    if (found == derived.end()) continue;
+    for (const Slot slot : found->second)
+      for (const Slot member : groups.groups()[*groups.group_of(slot)].members)
+        if (known.insert(member).second) withdrawn.push_back(member);
+  }
+}
+
+}  // namespace
+
+std::vector<Slot> tensor_slots(const AnnotationPlan& plan, NodeIndex node) {
+  Slots slots = {Slot::output(node)};
+  for (const NodeIndex user : plan.graph().node(node).users)
+    if (has_numbers(plan.find(Slot::edge(node, user)))) slots.push_back(Slot::edge(node, user));
+  return slots;
+}
+
+void assign(AnnotationPlan& plan, std::span<const Assignment> assignments, RuleId rule) {
+  std::vector<Assignment> values;
+  Slots touched;
+  for (const Assignment& each : assignments) {
+    touched.insert(touched.end(), each.slots.begin(), each.slots.end());
+    if (!is_shared(each.spec)) {
+      values.push_back(each);
+      continue;
+    }
+    for (const Slot slot : each.slots)
+      plan.set(slot, slot == each.slots.front() ? each.spec : QSpec(SharedSpec{each.slots.front()}), rule);
+  }
+  if (!values.empty()) {
+    const SharingGroups groups(plan);
+    const Referrers referrers = referrers_of(plan);
+    for (const Followers::Part& part : Followers(plan, groups, referrers, values).parts())
+      assign_part(plan, groups, referrers, values, part, rule);
+  }
+  refer_to_first(plan, touched, rule);
+}
+
+void withdraw(AnnotationPlan& plan, std::span<const Slot> slots, Withdrawal how, RuleId rule) {
+  const SharingGroups groups(plan);
+  Slots withdrawn;
+  for (const Slot slot : slots)
+    if (plan.find(slot) != nullptr) withdrawn.push_back(slot);
+  const std::size_t asked = withdrawn.size();
+  add_derived(plan, groups, withdrawn);
+  take_over(plan, groups, referrers_of(plan), withdrawn, rule);
+  for (std::size_t i = 0; i < withdrawn.size(); ++i) {
+    const std::string reason = i < asked ? "" : "its spec was derived from one that is float now";
+    if (how == Withdrawal::kErase && i < asked)
+      plan.erase(withdrawn[i], rule, reason);
+    else
+      plan.set(withdrawn[i], FloatSpec{}, rule, reason);
+  }
+  Slots touched;
+  for (const Slot slot : withdrawn)
+    if (const std::optional<std::uint32_t> group = groups.group_of(slot))
+      touched.insert(touched.end(), groups.groups()[*group].members.begin(),
+                     groups.groups()[*group].members.end());
+  if (!touched.empty()) refer_to_first(plan, touched, rule);
+}
+
+void quantize_at_edges(AnnotationPlan& plan, const FloatOutput& output, RuleId rule) {
+  if (!has_numbers(plan.output(output.node))) return;
+  for (const NodeIndex user : plan.graph().node(output.node).users) {
+    if (user == output.reader || plan.find(Slot::edge(output.node, user)) != nullptr) continue;
+    const std::span<const PlanEntry> edges = plan.edges(user);
+    const bool quantizes =
+        has_numbers(plan.output(user)) ||
+        std::any_of(edges.begin(), edges.end(), [](const PlanEntry& each) { return has_numbers(&each); });
+    if (quantizes)
+      plan.set(Slot::edge(output.node, user), SharedSpec{Slot::output(output.node)}, rule,
+               "it quantizes the tensor itself, whose producer is float now");
+  }
+}
+
+void withdraw_outputs(AnnotationPlan& plan, std::span<const FloatOutput> outputs, RuleId rule) {
+  Slots slots;
+  for (const FloatOutput& each : outputs) {
+    quantize_at_edges(plan, each, rule);
+    slots.push_back(Slot::output(each.node));
+    if (each.reader.valid()) slots.push_back(Slot::edge(each.node, each.reader));
+  }
+  withdraw(plan, slots, Withdrawal::kFloat, rule);
+}
+
+void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId rule) {
+  const SharingGroups groups(plan);
+  std::unordered_set<std::uint32_t> chosen;
+  for (const Slot slot : slots)
+    if (const std::optional<std::uint32_t> group = groups.group_of(slot)) chosen.insert(*group);
+  for (std::uint32_t g = 0; g < groups.groups().size(); ++g) {
+    const SharingGroup& group = groups.groups()[g];
+    if ((!slots.empty() && !chosen.contains(g)) || !group.spec || *group.spec == group.members.front())
+      continue;
+    const QSpec spec = plan.find(*group.spec)->spec;
+    const std::string reason = "torch needs the spec at the first slot of a sharing group";
+    plan.set(group.members.front(), spec, rule, reason);
+    plan.set(*group.spec, SharedSpec{group.members.front()}, rule, reason);
+  }
+}
+
+}  // namespace tosaic::quant

@@ -1,0 +1,271 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "tosaic/base/error.h"
+#include "tosaic/quant/observe/bins.h"
+#include "tosaic/quant/observe/channels.h"
+#include "tosaic/quant/observe/finite.h"
+#include "tosaic/quant/observe/observe.h"
+
+namespace tosaic::quant {
+namespace {
+
+using namespace kernels;
+
+// An entry of a table counts the samples of a bin in its upper 24 bits and adds up their offsets in the lower
+// 40. A table is emptied after 2^22 samples, whose offsets are below 2^39.
+constexpr int kSumBits = 40;
+constexpr std::uint64_t kOneSample = std::uint64_t{1} << kSumBits;
+constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;  // in two tables
+constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
+constexpr std::size_t kFew = 256;
+
+// The place of a bin of the table, without that of zero.
+std::int32_t signed_place(std::int32_t bin) { return bin < kBinsPerSign ? bin + 1 : kBinsPerSign - bin - 1; }
+
+// Appends a bin to sorted bins.
+void append(std::vector<Histogram::Bin>& bins, const Histogram::Bin& bin) {
+  if (!bins.empty() && bins.back().place == bin.place) {
+    bins.back().count += bin.count;
+    bins.back().offsets += bin.offsets;
+  } else {
+    bins.push_back(bin);
+  }
+}
+
+// The bin as a bin of the doubled range.
+Histogram::Bin doubled(Histogram::Bin bin) {
+  if (bin.place == 0) return bin;
+  const std::int32_t sign = bin.place < 0 ? -1 : 1;
+  std::int32_t place = sign * bin.place - 1;
+  if (const std::int32_t magnitude = place - kFirstLinearBin + kBinsPerOctave;
+      magnitude >= 2 * kBinsPerOctave) {
+    // Two linear bins become one of twice the width. All offsets are even: see the numbers of digits of an f32.
+    bin.offsets = (bin.offsets + static_cast<std::uint64_t>(magnitude & 1) * (kOffsets + 1) * bin.count) / 2;
+    place = magnitude / 2 + kFirstLinearBin - kBinsPerOctave;
+  } else {
+    place -= kBinsPerOctave;  // the same bin, an octave lower
+    if (place < 0) return {.place = 0, .count = bin.count, .offsets = 0};
+  }
+  bin.place = sign * (place + 1);
+  return bin;
+}
+
+template <class T>
+void put(std::vector<std::byte>& bytes, const T& value) {
+  const auto* first = reinterpret_cast<const std::byte*>(&value);
+  bytes.insert(bytes.end(), first, first + sizeof value);
+}
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  template <class T>
+  void take(T& value) {
+    require(rest_.size() >= sizeof value);
+    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_ = rest_.subspan(sizeof value);
+  }
+  static void require(bool holds) {
+    if (holds) return;
+    throw InvalidGraph({.where = "observe",
+                        .what = "the state of a histogram is damaged",
+                        .expected = "bytes that a histogram returned"});
+  }
+  [[nodiscard]] bool done() const { return rest_.empty(); }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
+
+}  // namespace
+
+void Histogram::observe(std::span<const float> values) {
+  if (values.size() <= kFew)
+    return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
+  // Each thread has tables that are all zero between calls: flush() leaves them so. A call that throws drops
+  // them.
+  thread_local std::vector<std::uint64_t> idle;
+  std::vector<std::uint64_t> table = std::exchange(idle, {});
+  table.resize(2 * kTableBins);
+  std::uint64_t pending = 0;
+  for_each_finite(values, range_, [&](std::span<const float> block) {
+    if (const int exponent = exponent_of(range_); exponent > exponent_) {
+      flush(table, pending);
+      extend_to(exponent);
+    }
+    count(block, table, pending);
+  });
+  flush(table, pending);
+  idle = std::move(table);
+}
+
+// The exponent of the least range that contains the samples.
+int Histogram::exponent_of(const Range& range) {
+  if (range.finite == 0) return kLeastExponent;
+  int exponent = 0;
+  static_cast<void>(std::frexp(std::max(std::abs(range.least), std::abs(range.greatest)), &exponent));
+  return std::max(exponent, kLeastExponent);
+}
+
+void Histogram::extend_to(int exponent) {
+  if (bins_.empty()) exponent_ = std::max(exponent_, exponent);
+  for (; exponent_ < exponent; ++exponent_) {
+    std::vector<Bin> wider;
+    wider.reserve(bins_.size());
+    for (const Bin& bin : bins_) append(wider, doubled(bin));
+    bins_ = std::move(wider);
+  }
+}
+
+void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& table,
+                      std::uint64_t& pending) {
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
+  std::array<std::int32_t, kBlock> places;
+  kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
+  // Two tables in turn: an entry is not read right after it was written.
+  std::uint64_t* even = table.data();
+  std::uint64_t* odd = even + kTableBins;
+  const auto add_one = [](std::uint64_t* entries, std::int32_t place) {
+    entries[place >> kOffsetBits] += kOneSample + (static_cast<std::uint32_t>(place) & kOffsets);
+  };
+  std::size_t i = 0;
+  for (; i + 2 <= block.size(); i += 2) {
+    add_one(even, places[i]);
+    add_one(odd, places[i + 1]);
+  }
+  if (i < block.size()) add_one(even, places[i]);
+  pending += block.size();
+  if (pending + kBlock > kMostPending) flush(table, pending);
+}
+
+void Histogram::count_few(std::span<const float> values) {
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
+  if (values.empty()) return;
+  extend_to(exponent_of(range_));
+  std::array<std::int32_t, kFew> places;
+  kernels.places(values.data(), static_cast<std::int64_t>(values.size()), unit_of(exponent_), places.data());
+  std::array<Bin, kFew> bins;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::int32_t bin = places[i] >> kOffsetBits;
+    bins[i] = bin >= kFirstZeroBin ? Bin{.place = 0, .count = 1}
+                                   : Bin{.place = signed_place(bin),
+                                         .count = 1,
+                                         .offsets = static_cast<std::uint32_t>(places[i]) & kOffsets};
+  }
+  const std::span<Bin> used(bins.data(), values.size());
+  std::sort(used.begin(), used.end(), [](const Bin& a, const Bin& b) { return a.place < b.place; });
+  add(used);
+}
+
+void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending) {
+  if (pending == 0) return;
+  std::vector<Bin> found;
+  found.reserve(2 * kBinsPerSign + 1);
+  const auto take = [&](std::int32_t bin, std::int32_t place) {
+    std::uint64_t& even = table[static_cast<std::size_t>(bin)];
+    std::uint64_t& odd = table[static_cast<std::size_t>(kTableBins + bin)];
+    if ((even | odd) == 0) return;
+    append(found, {.place = place,
+                   .count = (even >> kSumBits) + (odd >> kSumBits),
+                   .offsets = (even & (kOneSample - 1)) + (odd & (kOneSample - 1))});
+    even = odd = 0;
+  };
+  for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
+  for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
+  for (std::int32_t bin = 0; bin < kBinsPerSign; ++bin) take(bin, signed_place(bin));
+  pending = 0;
+  add(found);
+}
+
+// Adds bins of the same range. Both are sorted.
+void Histogram::add(std::span<const Bin> bins) {
+  std::vector<Bin> others;  // bins that have no samples yet
+  auto mine = bins_.begin();
+  for (const Bin& bin : bins) {
+    while (mine != bins_.end() && mine->place < bin.place) ++mine;
+    if (mine != bins_.end() && mine->place == bin.place) {
+      mine->count += bin.count;
+      mine->offsets += bin.offsets;
+    } else {
+      append(others, bin);
+    }
+  }
+  if (others.empty()) return;
+  const auto middle = static_cast<std::ptrdiff_t>(bins_.size());
+  bins_.insert(bins_.end(), others.begin(), others.end());
+  std::inplace_merge(bins_.begin(), bins_.begin() + middle, bins_.end(),
+                     [](const Bin& a, const Bin& b) { return a.place < b.place; });
+}
+
+void Histogram::merge(const Histogram& other) {
+  Histogram wider = other;
+  const int exponent = std::max(exponent_, other.exponent_);
+  wider.extend_to(exponent);
+  extend_to(exponent);
+  range_.merge(other.range_);
+  add(wider.bins_);
+}
+
+std::vector<std::byte> Histogram::to_bytes() const {
+  std::vector<std::byte> bytes;
+  put(bytes, kFormat);
+  put(bytes, range_.least);
+  put(bytes, range_.greatest);
+  put(bytes, range_.finite);
+  put(bytes, range_.infinities);
+  put(bytes, range_.nans);
+  put(bytes, static_cast<std::int32_t>(exponent_));
+  for (const Bin& bin : bins_) {
+    put(bytes, bin.place);
+    put(bytes, bin.count);
+    put(bytes, bin.offsets);
+  }
+  return bytes;
+}
+
+Histogram Histogram::from_bytes(std::span<const std::byte> bytes) {
+  Histogram out;
+  Reader reader(bytes);
+  std::uint32_t format = 0;
+  std::int32_t exponent = 0;
+  reader.take(format);
+  Reader::require(format == kFormat);
+  reader.take(out.range_.least);
+  reader.take(out.range_.greatest);
+  reader.take(out.range_.finite);
+  reader.take(out.range_.infinities);
+  reader.take(out.range_.nans);
+  reader.take(exponent);
+  out.exponent_ = exponent;
+  std::uint64_t count = 0;
+  while (!reader.done()) {
+    Bin bin;
+    reader.take(bin.place);
+    reader.take(bin.count);
+    reader.take(bin.offsets);
+    Reader::require(std::abs(static_cast<std::int64_t>(bin.place)) <= kBinsPerSign && bin.count != 0 &&
+                    bin.offsets / bin.count <= (bin.place == 0 ? 0 : kOffsets) &&
+                    (out.bins_.empty() || out.bins_.back().place < bin.place));
+    count += bin.count;
+    out.bins_.push_back(bin);
+  }
+  const bool is_empty = out.range_.finite == 0;
+  Reader::require(
+      count == out.range_.finite &&
+      (is_empty ? out.range_.least > out.range_.greatest : out.range_.least <= out.range_.greatest) &&
+      (is_empty || (std::isfinite(out.range_.least) && std::isfinite(out.range_.greatest))) &&
+      exponent == exponent_of(out.range_));
+  return out;
+}
+
+void observe_channels(std::span<const float> values, ChannelShape shape, std::span<Histogram> histograms) {
+  for_each_channel(values, shape, histograms);
+}
+
+}  // namespace tosaic::quant

@@ -1,0 +1,140 @@
+// observe: statistics of f32 samples, and the scale and zero point that follow from them.
+//
+//   samples --observe()--> Range      least, greatest --range_qparams()------->  scale, zero point
+//                          Histogram  counts by bin   --least_error_qparams()->  scale, zero point, error
+//
+// Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls and
+// merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no other
+// number takes part in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace tosaic::quant {
+
+// The bounds of all finite samples, and the number of samples.
+struct Range {
+  float least = std::numeric_limits<float>::infinity();
+  float greatest = -std::numeric_limits<float>::infinity();
+  std::uint64_t finite = 0;
+  std::uint64_t infinities = 0;
+  std::uint64_t nans = 0;
+
+  void observe(std::span<const float> values);
+  void merge(const Range& other);
+  bool operator==(const Range&) const = default;
+};
+
+// Moves the bounds by `weight` times the distance to those of a batch: the first batch sets them, and a batch
+// without finite samples leaves them as they are. Counts are added. This statistic does depend on the order.
+[[nodiscard]] Range moving_average(const Range& before, const Range& batch, float weight);
+
+// How row-major values of one axis are arranged: `outer` groups of `channels` runs of `inner` values.
+struct ChannelShape {
+  std::int64_t outer = 1;
+  std::int64_t channels = 1;
+  std::int64_t inner = 1;
+};
+
+// Observes each channel on its own. Throws LayoutMismatch unless there are outer * channels * inner values
+// and one range for each channel.
+void observe_channels(std::span<const float> values, ChannelShape shape, std::span<Range> ranges);
+
+// A histogram of all finite samples around zero.
+//
+// The range of the bins is (-2^exponent, 2^exponent), for the least exponent that contains all samples. A
+// sample beyond doubles the range until it contains the sample; each doubling makes one linear bin of two. The
+// upper octaves of each sign have 2048 linear bins; each octave below has 64 bins, down to 2^-22 of the range.
+// Smaller values count as zero. A bin also has the sum of the offsets of its samples, so that its mean is
+// exact. All numbers are integers, and a histogram of some samples has one state only.
+class Histogram {
+ public:
+  // One bin that has samples. `place` is 0 for zero, and otherwise 1 + the number of the bin, negated for
+  // negative values; it is ordered as the values are. kernels/histogram_block.h numbers the bins.
+  struct Bin {
+    std::int32_t place = 0;
+    std::uint64_t count = 0;
+    std::uint64_t offsets = 0;  // in units of 2^-17 of the width of the bin, away from zero
+    bool operator==(const Bin&) const = default;
+  };
+
+  void observe(std::span<const float> values);
+  // The histogram of the samples of both.
+  void merge(const Histogram& other);
+
+  [[nodiscard]] const Range& range() const { return range_; }
+  [[nodiscard]] int exponent() const { return exponent_; }
+  [[nodiscard]] std::span<const Bin> bins() const { return bins_; }  // by value, ascending
+  bool operator==(const Histogram&) const = default;
+
+  // The state as bytes, for files. Throws InvalidGraph for bytes that to_bytes() did not return.
+  [[nodiscard]] std::vector<std::byte> to_bytes() const;
+  [[nodiscard]] static Histogram from_bytes(std::span<const std::byte> bytes);
+
+ private:
+  [[nodiscard]] static int exponent_of(const Range& range);
+  void extend_to(int exponent);
+  void count(std::span<const float> block, std::vector<std::uint64_t>& table, std::uint64_t& pending);
+  void count_few(std::span<const float> values);
+  void flush(std::vector<std::uint64_t>& table, std::uint64_t& pending);
+  void add(std::span<const Bin> bins);
+
+  Range range_;
+  int exponent_ = kLeastExponent;
+  std::vector<Bin> bins_;
+
+  static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
+};
+
+// As observe_channels() of ranges, with a histogram for each channel.
+void observe_channels(std::span<const float> values, ChannelShape shape, std::span<Histogram> histograms);
+
+// The quantization that is asked for.
+struct QRange {
+  std::int64_t qmin = -128;
+  std::int64_t qmax = 127;
+  bool symmetric = false;
+  std::int64_t zero_point = 0;  // symmetric only
+  float least_scale = std::numeric_limits<float>::epsilon();
+};
+
+// Throws QuantMismatch unless qmin < qmax, both have at most 32 bits, the zero point of a symmetric range is
+// one of its integers, and least_scale is positive and finite.
+void require_range(const QRange& range);
+
+// `scale` is the value of an f32.
+struct Chosen {
+  double scale = 1;
+  std::int64_t zero_point = 0;
+  bool operator==(const Chosen&) const = default;
+};
+
+// The scale and zero point for which [least, greatest], extended to zero, just fits:
+//
+//   symmetric   scale = max(-least, greatest) / ((qmax - qmin) / 2)
+//   affine      scale = (greatest - least) / (qmax - qmin), zero_point = qmin - round_half_even(least / scale)
+//
+// in f32, as torchao's observers compute them. The scale is at least least_scale. Without finite samples, the
+// scale is 1 and the zero point 0. Throws what require_range() throws.
+[[nodiscard]] Chosen range_qparams(const Range& range, const QRange& to);
+
+struct LeastError {
+  Chosen chosen;
+  double error = 0;  // the expected squared error of a sample, clipping included
+};
+
+// The scale and zero point of least expected squared error over the histogram. Zero is representable, and the
+// scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
+// no other parameters are better. Throws what require_range() throws.
+[[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
+
+// The expected squared error of a sample for these parameters; 0 without finite samples. Throws what
+// require_range() throws, and QuantMismatch for a scale that is not positive and finite and for a zero point
+// outside the range.
+[[nodiscard]] double expected_error(const Histogram& histogram, const QRange& to, Chosen chosen);
+
+}  // namespace tosaic::quant

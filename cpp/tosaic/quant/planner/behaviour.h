@@ -1,0 +1,35 @@
+// behaviour: what the planner does about an operator. behaviour.cpp has one entry for each canonical operator,
+// and the compiler refuses a table without one.
+#pragma once
+
+#include <cstdint>
+
+#include "tosaic/ir/op.h"
+
+namespace tosaic::quant {
+
+// The order is that of importance: a call that became several nodes has the last behaviour among them.
+enum class Behaviour : std::uint8_t {
+  kSource,      // no operand: arange, full
+  kMovement,    // elements are moved: the result has the integers of the operand
+  kSelection,   // elements are chosen by their order or bounded: the same. Also ends a cluster: conv -> relu
+  kJoin,        // elements of several operands: all of them share one scale
+  kLookup,      // rows of a table, by an index
+  kPredicate,   // the result is no number, or an index: operands are read as they are
+  kSignChange,  // exact on integers
+  kArithmetic,  // elementwise sums, products and selections of several operands
+  kFunction,    // an elementwise function of one operand
+  kReduction,   // sums, means, resampling: results of their own range
+  kUnit,        // values in 0..1 whatever the operands are: softmax, sigmoid
+  kSymmetricUnit,  // values in -1..1: tanh
+  kComposite,   // computed as a whole: norms, recurrent layers
+  kNormalize,   // batch norm: part of the convolution before it
+  kGrid,        // samples an image at positions in -1..1
+  kAttention,   // contractions and a softmax, as a whole
+  kWeighted,    // contraction; a constant operand is a weight
+  kFloatOnly,   // no integer form: control flow, opaque calls, Fourier transforms
+};
+
+[[nodiscard]] Behaviour behaviour_of(Op op);
+
+}  // namespace tosaic::quant

@@ -1,0 +1,54 @@
+// planner: computes which slots of a torch graph get which spec, from the graph that the importer made of it.
+//
+//   conv -> relu -> view -> linear       output(placeholder) .. observed at the edge placeholder -> conv
+//                                        conv's weight per channel, its bias derived
+//                                        conv -> relu: not rounded between
+//                                        output(relu) observed; the view has the integers of relu
+//
+// A tensor is rounded once, where it is computed. Operators that move or select elements read and write the
+// same integers, so they get no specs. These tensors stay float:
+//
+//   constants other than weights   they are folded, or stand beside integers
+//   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
+//                                  8 bits, such a number leaves no precision to the others
+//   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
+//                                  composed of several calls: lower-to-integer computes all of it at once
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/quant/annotation/annotation.h"
+
+namespace tosaic::quant {
+
+// How a selected call is quantized.
+struct Precision {
+  ObservedSpec activation;
+  ObservedSpec weight;                        // its scheme says whether it is per channel; the axis is set by use
+  std::optional<DerivedSpec> bias = {};       // without slots. None: biases stay float
+  bool fixed_ranges = true;                   // softmax, sigmoid and tanh have known ranges
+  bool wide_sums = true;                      // sums that norms read are not rounded
+};
+
+struct PlannerInput {
+  const Graph& graph;       // as imported: one node of torch, one or several nodes
+  const Graph& recognized;  // the same after passes that recognise units; the origins of a unit are its calls
+  std::vector<ValueId> values = {};                          // by call: the value, invalid if it is no tensor
+  std::vector<std::optional<std::uint32_t>> precision = {};  // by call: index into `precisions`; none: stays float
+  std::vector<Precision> precisions = {};
+};
+
+// A call whose result is a float tensor that gets no scale of its own, and why.
+struct LeftFloat {
+  NodeIndex call;
+  std::string_view reason;  // a static text
+};
+
+// Adds specs to the plan. Slots of calls that are annotated already are not changed.
+[[nodiscard]] std::vector<LeftFloat> plan_specs(const PlannerInput& input, AnnotationPlan& plan);
+
+}  // namespace tosaic::quant

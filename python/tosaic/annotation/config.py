@@ -1,0 +1,196 @@
+"""Configurations of tosaic's quantizer: which calls are quantized, and with which integers. Without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tosaic import _core
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.select import Select
+from tosaic.annotation.specs import Observed
+
+__all__ = ["Precision", "QConfig"]
+
+_INT8 = Observed("int8", -128, 127)
+_UINT8 = Observed("uint8", 0, 255)
+_INT16 = Observed("int16", -32767, 32767, scheme="per_tensor_symmetric")
+
+
+def _weight(bits: int, *, per_channel: bool) -> Observed:
+    limit = 2 ** (bits - 1) - 1
+    scheme = "per_channel_symmetric" if per_channel else "per_tensor_symmetric"
+    return Observed("int8", -limit, limit, scheme, axis=0 if per_channel else None)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The integers of the calls that a configuration selects.
+
+    Attributes
+    ----------
+    activation : Observed
+        Spec of tensors that calls compute. An `observer` replaces the default one, an exact histogram with a
+        search for the range of least error.
+    weight : Observed
+        Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
+        channels; contractions without such an axis have one scale.
+    bias : {"derived", "float"}
+        ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec; lowering
+        rounds the bias to the unit of the sums.
+    fixed_ranges : bool
+        Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
+        for 16.
+    wide_sums : bool
+        The sums of a residual stream that norms read are not rounded: their error would remain in all
+        sums that follow. Lowering computes them with 32 bits.
+    """
+
+    activation: Observed = _INT8
+    weight: Observed = field(default_factory=lambda: _weight(8, per_channel=True))
+    bias: Literal["derived", "float"] = "derived"
+    fixed_ranges: bool = True
+    wide_sums: bool = True
+
+    def __post_init__(self) -> None:
+        if self.activation.dynamic or self.weight.dynamic:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="QConfig",
+                what="dynamic quantization is not supported",
+                expected="dynamic=False",
+                got="dynamic=True",
+                hint="TOSA has no operator that computes a scale while a program runs. Calibrate instead",
+            )
+
+
+@dataclass(frozen=True)
+class QConfig:
+    """Which calls are quantized, and how.
+
+    A configuration is a list of selections, of which the last one that selects a call decides. Each method
+    returns a new configuration.
+
+    Attributes
+    ----------
+    selections : tuple of (Select, Precision or None)
+        None: the calls stay float.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> config = tosaic.QConfig.int8().set(None, module="head").set(tosaic.QConfig.int16x8(), op="softmax")
+    >>> len(config.selections)
+    3
+    """
+
+    selections: tuple[tuple[Select, Precision | None], ...] = ()
+
+    @staticmethod
+    def int8(
+        *, per_channel: bool = True, weight_bits: int = 8, bias: Literal["derived", "float"] = "derived"
+    ) -> QConfig:
+        """Activations int8, affine; weights int8, symmetric, in -127..127.
+
+        Parameters
+        ----------
+        per_channel : bool
+            A scale for each channel of the result, else one for each weight.
+        weight_bits : int
+            4: weights in -7..7, stored as int8.
+        bias : {"derived", "float"}
+            See `Precision`.
+
+        Raises
+        ------
+        InvalidGraph
+            The number of bits is not 2 to 8.
+        """
+        return QConfig._of(Precision(_INT8, _checked_weight(weight_bits, per_channel), bias))
+
+    @staticmethod
+    def uint8(
+        *, per_channel: bool = True, weight_bits: int = 8, bias: Literal["derived", "float"] = "derived"
+    ) -> QConfig:
+        """Activations uint8, affine; weights as those of `int8`, whose parameters this has."""
+        return QConfig._of(Precision(_UINT8, _checked_weight(weight_bits, per_channel), bias))
+
+    @staticmethod
+    def int16x8(*, per_channel: bool = True, weight_bits: int = 8) -> QConfig:
+        """Activations int16, symmetric; weights as those of `int8`. Biases stay float: TOSA's have 48 bits."""
+        return QConfig._of(Precision(_INT16, _checked_weight(weight_bits, per_channel), "float"))
+
+    @staticmethod
+    def _of(precision: Precision) -> QConfig:
+        return QConfig(((Select(), precision),))
+
+    def set(
+        self,
+        to: QConfig | Precision | None,
+        *,
+        name: str | None = None,
+        regex: str | None = None,
+        module: str | None = None,
+        type: str | None = None,
+        op: str | None = None,
+        nodes: Sequence[str] | None = None,
+    ) -> QConfig:
+        """Adds a selection; all of its conditions must hold. Without any, it selects all calls.
+
+        Parameters
+        ----------
+        to : QConfig, Precision or None
+            A configuration stands for its last precision. None: the calls stay float.
+        name, regex, module, type, op, nodes
+            See `tosaic.annotation.Select`.
+        """
+        where = Select(name, regex, module, type, op, None if nodes is None else tuple(nodes))
+        precision = to.precision if isinstance(to, QConfig) else to
+        return replace(self, selections=(*self.selections, (where, precision)))
+
+    @property
+    def precision(self) -> Precision | None:
+        """The precision of the last selection; None if there is none."""
+        return self.selections[-1][1] if self.selections else None
+
+    def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
+        """Returns for each node of a plan's graph the index of its precision, or -1 (float), and the precisions.
+
+        Raises
+        ------
+        InvalidGraph
+            A selection with conditions selects no node. The message has near names.
+        """
+        at = {name: i for i, name in enumerate(plan._core.graph.names)}
+        chosen = [-1] * len(at)
+        precisions: list[Precision] = []
+        for where, precision in self.selections:
+            index = -1
+            if precision is not None:
+                if precision not in precisions:
+                    precisions.append(precision)
+                index = precisions.index(precision)
+            names = plan.select(where)
+            if not names and where != Select():
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="QConfig",
+                    what=f"{where!r} selects nothing",
+                    hint=plan._core.explain_empty(where),
+                )
+            for name in names:
+                chosen[at[name]] = index
+        return chosen, precisions
+
+
+def _checked_weight(bits: int, per_channel: bool) -> Observed:
+    if bits not in range(2, 9):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="QConfig",
+            what="the bits of weights",
+            expected="2 to 8",
+            got=repr(bits),
+        )
+    return _weight(bits, per_channel=per_channel)

@@ -1,0 +1,382 @@
+"""Annotation plans: slot -> spec, who set it, and what was replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+from tosaic.annotation.call_graph import CallGraph
+from tosaic.annotation.select import Select
+from tosaic.annotation.specs import Short, Slot, Spec
+
+__all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slots that have one scale and zero point.
+
+    Attributes
+    ----------
+    slots : tuple of Edge or Output
+        In the order of the plan.
+    root : Edge or Output
+        The root of the union-find tree of torchao's prepare.
+    decided_by : Edge or Output, optional
+        The slot whose own spec the group has: the first one, unless that is a conflict.
+    spec : spec, optional
+        The spec of `decided_by`. None: references lead nowhere, which is a conflict.
+    """
+
+    slots: tuple[Slot, ...]
+    root: Slot
+    decided_by: Slot | None
+    spec: Spec | None
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Specs that contradict each other.
+
+    Attributes
+    ----------
+    kind : str
+        ``"unequal specs"``: `other` shares with `slot`, but its own spec has other numbers, which have no
+        effect. ``"missing reference"``, ``"cycle of references"``, ``"later reference"``: torchao's prepare
+        raises an error or recurses forever. ``"float reference"``: `slot` is derived from a float slot.
+    slot, other : Edge or Output
+    text : str
+        The conflict as a sentence.
+    """
+
+    kind: str
+    slot: Slot
+    other: Slot
+    text: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A spec that was replaced or removed.
+
+    Attributes
+    ----------
+    slot : Edge or Output
+    before : spec
+    set_by : str
+        Who had set `before`.
+    after : spec, optional
+        None: the spec was removed.
+    changed_by : str
+    reason : str
+        Why a rule changed a slot that it is not about; empty for the slots that it is about.
+    """
+
+    slot: Slot
+    before: Spec
+    set_by: str
+    after: Spec | None
+    changed_by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RuleRecord:
+    """A quantizer or rule that worked on a plan.
+
+    Attributes
+    ----------
+    name : str
+    matches : int, optional
+        The number of places that a rule matched; None for quantizers.
+    notes : tuple of str
+        What the rule did besides.
+    """
+
+    name: str
+    matches: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class CoreRule(Short):
+    """A rule that the core applies: the base of the rules in `tosaic.annotation.rules`."""
+
+    allow_unmatched: bool
+
+    def __call__(self, plan: Plan) -> None:
+        """Applies the rule to a plan, in place.
+
+        Raises
+        ------
+        InvalidGraph
+            The rule matches nothing, or names something that the graph does not have.
+        """
+        plan.apply(self)
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        raise NotImplementedError
+
+
+class Plan:
+    """What is said about the slots of a graph: a mapping from slots to specs.
+
+    The order of slots is that in which torch reads annotations: nodes in the order of the graph; within a
+    node its edges in the order in which they were first set, then its output.
+
+    Parameters
+    ----------
+    graph : CallGraph
+    author : str
+        Who sets specs until `authored_by` names somebody else, for the history and the report.
+
+    Examples
+    --------
+    >>> from tosaic.annotation import *
+    >>> relu = Call("relu", "call", operands=(Operand("args[0]", "x"),))
+    >>> graph = CallGraph([Call("x", "placeholder"), relu])
+    >>> plan = Plan(graph, author="an example")
+    >>> plan[Output("relu")] = Observed("int8")
+    >>> plan[Output("relu")] = q_format("Q0.7")
+    >>> plan.history[0].before
+    Observed()
+    """
+
+    __slots__ = ("_author", "_core", "_graph")
+
+    def __init__(self, graph: CallGraph, *, author: str = "user") -> None:
+        self._graph = graph
+        self._core = _core.AnnotationPlan(graph._core)
+        self._author = self._core.add_rule(author)
+
+    # ---- slots ----
+
+    @property
+    def graph(self) -> CallGraph:
+        """The graph of the plan."""
+        return self._graph
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._core.slots())
+
+    def __contains__(self, slot: Slot) -> bool:
+        return self._core.get(slot) is not None
+
+    def __getitem__(self, slot: Slot) -> Spec:
+        """Returns the spec of a slot.
+
+        Raises
+        ------
+        KeyError
+            The slot has no spec.
+        InvalidGraph
+            The graph has no node of this name; the message has near names.
+        """
+        found = self._core.get(slot)
+        if found is None:
+            raise KeyError(slot)
+        return found[0]
+
+    def get(self, slot: Slot) -> Spec | None:
+        """Returns the spec of a slot, or None."""
+        found = self._core.get(slot)
+        return None if found is None else found[0]
+
+    def __setitem__(self, slot: Slot, spec: Spec) -> None:
+        self.set(slot, spec)
+
+    def __delitem__(self, slot: Slot) -> None:
+        if not self._core.erase(slot, self._author):
+            raise KeyError(slot)
+
+    def set(self, slot: Slot, spec: Spec, *, stale: bool = False, reason: str = "") -> None:
+        """Sets or replaces the spec of a slot. An equal spec changes nothing.
+
+        Parameters
+        ----------
+        slot : Edge or Output
+        spec : spec
+        stale : bool
+            Accepts an edge that the graph does not have, as annotations have them after the graph changed.
+        reason : str
+            For the history.
+
+        Raises
+        ------
+        InvalidGraph
+            The graph has no such node, or no such edge.
+        """
+        self._core.set(slot, spec, self._author, stale, reason)
+
+    def slots(self) -> tuple[Slot, ...]:
+        """Returns all slots that have specs, in order."""
+        return tuple(self._core.slots())
+
+    def entries(self, node: str) -> dict[Slot, Spec]:
+        """Returns the specs of a node's edges from its producers, and of its output, in order."""
+        return {slot: spec for slot, spec, _ in self._core.entries(node)}
+
+    def groups(self) -> tuple[Group, ...]:
+        """Returns which slots have one scale and zero point, in the order of their first slots.
+
+        Torchao's prepare forms the same groups: by shared specs, and by equal specs of one tensor where a
+        node allows implicit sharing.
+        """
+        return tuple(Group(*group) for group in self._core.groups()[0])
+
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """Returns the specs that contradict each other."""
+        return tuple(Conflict(*conflict) for conflict in self._core.groups()[1])
+
+    # ---- nodes ----
+
+    def clear(self, node: str, *, reason: str = "") -> None:
+        """Removes the annotation of a node: its specs and its flags."""
+        self._core.clear(node, self._author, reason)
+
+    def has_annotation(self, node: str) -> bool:
+        """True if the node has an annotation, possibly without specs."""
+        return self._core.has_annotation(node)
+
+    def annotated(self, node: str) -> bool:
+        """Returns torch's flag: other quantizers pass over nodes that have it. Setting a spec sets it."""
+        return self._core.flags(node)[0]
+
+    def allow_implicit_sharing(self, node: str) -> bool:
+        """Returns torch's flag: edges of the node share the qparams of equal specs of the same tensor."""
+        return self._core.flags(node)[1]
+
+    def set_flags(
+        self, node: str, *, annotated: bool | None = None, allow_implicit_sharing: bool | None = None
+    ) -> None:
+        """Sets torch's flags of a node; None leaves a flag. A node without annotation gets one."""
+        self._core.set_flags(node, annotated, allow_implicit_sharing)
+
+    # ---- rules ----
+
+    def select(self, where: Select) -> tuple[str, ...]:
+        """Returns the names of the selected nodes, in the order of the graph.
+
+        Raises
+        ------
+        InvalidGraph
+            The regular expression is malformed, or `nodes` has a name that the graph does not have.
+        """
+        return self._core.select(where)
+
+    def apply(self, *rules: Callable[[Plan], Plan | None]) -> Plan:
+        """Applies rules in order.
+
+        Parameters
+        ----------
+        *rules : rule or callable
+            Rules of `tosaic.annotation`, or functions that take the plan, and change it in place or return a
+            changed copy.
+
+        Returns
+        -------
+        Plan
+            This plan, or the copy that a function returned.
+
+        Raises
+        ------
+        InvalidGraph
+            A rule matches nothing, or a function changes nothing, and ``allow_unmatched`` is not set.
+        """
+        plan = self
+        for rule in rules:
+            if isinstance(rule, CoreRule):
+                kind, fields = rule.core_rule()
+                plan._core.apply(kind, fields, repr(rule), rule.allow_unmatched)
+            else:
+                plan = plan._apply_function(rule)
+        return plan
+
+    def _apply_function(self, rule: Callable[[Plan], Plan | None]) -> Plan:
+        name = getattr(rule, "name", "") or getattr(rule, "__name__", "") or type(rule).__name__
+        before = self._core.edits
+        with self.authored_by(name):
+            author = self._author
+            returned = rule(self)
+        plan = self if returned is None else returned
+        if not isinstance(plan, Plan) or plan.graph is not self.graph:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=name,
+                what="the rule returned something else than a plan of this graph",
+                expected="None or a Plan",
+                got=repr(returned),
+            )
+        if plan is not self:
+            plan._author = self._author
+        matches = plan._core.edits - before
+        if matches == 0 and not getattr(rule, "allow_unmatched", False):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=name,
+                what="the rule changes nothing",
+                hint="Custom(function, allow_unmatched=True) allows that",
+            )
+        plan._core.record_matches(author, matches)
+        return plan
+
+    def refer_to_first(self) -> None:
+        """Makes the plan acceptable to torch where a shared spec refers to a slot that comes later.
+
+        Torch needs the spec at the first slot of each sharing group. Where that slot has a shared spec, it
+        exchanges its spec with the slot that has the group's spec. Nothing else changes.
+        """
+        self._core.refer_to_first(self._author)
+
+    # ---- who ----
+
+    @contextmanager
+    def authored_by(self, name: str) -> Iterator[None]:
+        """Names who sets specs inside the ``with`` block, such as a quantizer or a rule."""
+        before, self._author = self._author, self._core.add_rule(name)
+        try:
+            yield
+        finally:
+            self._author = before
+
+    def author(self, slot: Slot) -> str:
+        """Returns who set the spec of a slot.
+
+        Raises
+        ------
+        KeyError
+            The slot has no spec.
+        """
+        found = self._core.get(slot)
+        if found is None:
+            raise KeyError(slot)
+        return self._core.rules[found[1]][0]
+
+    @property
+    def authors(self) -> tuple[RuleRecord, ...]:
+        """Everybody who worked on the plan, in order."""
+        return tuple(RuleRecord(name, matches, tuple(notes)) for name, matches, notes in self._core.rules)
+
+    @property
+    def history(self) -> tuple[Change, ...]:
+        """Everything that was replaced or removed, in order."""
+        names = [rule[0] for rule in self._core.rules]
+        return tuple(
+            Change(slot, before, names[set_by], after, names[changed_by], reason)
+            for slot, before, set_by, after, changed_by, reason in self._core.history()
+        )
+
+    def copy(self) -> Plan:
+        """Returns a plan that changes independently of this one."""
+        made = object.__new__(Plan)
+        made._graph, made._core, made._author = self._graph, self._core.copy(), self._author
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Plan of {len(self)} slots, {len(self._graph)} nodes>"

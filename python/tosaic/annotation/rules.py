@@ -1,0 +1,272 @@
+"""Rules that change plans: what scripts ask for, as data.
+
+A rule is a callable over a `Plan`; `Plan.apply` runs rules in order. A later rule replaces what an earlier one
+set, and the history of the plan has both. A rule that matches nothing raises an error, unless
+``allow_unmatched=True``. Where a rule takes a spec, None means that the tensor is float.
+
+A spec that a rule sets holds for all slots that share with the rule's own: concat, views and pools keep one
+scale for operands and result, as their quantizer wants. Only where this would replace another fixed spec, the
+sharing group is split; the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tosaic.annotation.plan import CoreRule, Plan
+from tosaic.annotation.select import Select
+from tosaic.annotation.specs import Fixed, Slot, Spec
+
+__all__ = [
+    "Clear",
+    "Custom",
+    "ExcludeFeeding",
+    "Fix",
+    "Inputs",
+    "Operator",
+    "Outputs",
+    "Rule",
+    "Set",
+    "Share",
+]
+
+Specs: TypeAlias = Mapping[int | str, Spec | None]
+_UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
+
+
+@dataclass(frozen=True, repr=False)
+class Inputs(CoreRule):
+    """Specs of the inputs of the graph.
+
+    The placeholder's output gets the spec, and its users read it with the same qparams, so that the input is
+    quantized once. With None, the input and its edges are float.
+
+    Attributes
+    ----------
+    specs : mapping of int or str to spec or None
+        By position (inputs that nothing reads count), path (``"batch['x']"``) or name of the placeholder.
+    allow_unmatched : bool
+        Inputs that do not exist are passed over.
+    """
+
+    specs: Specs
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return "inputs", {"specs": dict(self.specs)}
+
+
+@dataclass(frozen=True, repr=False)
+class Outputs(CoreRule):
+    """Specs of the outputs of the graph.
+
+    The returned node's output gets the spec, and all its users read it with the same qparams. With None, the
+    caller gets floats, and the other users quantize the tensor at their own edges.
+
+    Attributes
+    ----------
+    specs : mapping of int or str to spec or None
+        By position (a tensor that is returned twice counts twice), path, or name of the node that is returned.
+    allow_unmatched : bool
+        Outputs that do not exist are passed over.
+    """
+
+    specs: Specs
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return "outputs", {"specs": dict(self.specs)}
+
+
+@dataclass(frozen=True, repr=False)
+class Set(CoreRule):
+    """Specs around the selected nodes.
+
+    An operand's producer gets the spec at its output, too, unless other nodes quantize the same tensor; then
+    these read it with their own qparams.
+
+    Attributes
+    ----------
+    where : Select
+    operands : mapping of int or str to spec or None
+        By name in the operator's schema (``"weight"``), by position, or by path (``"args[0][1]"``).
+    result : spec or None, optional
+        If it is not set, results stay as they are. None: results are float.
+    allow_unmatched : bool
+    """
+
+    where: Select
+    operands: Specs = field(default_factory=dict)
+    result: Spec | None = _UNSET
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return _around(self.where, self.operands, self.result)
+
+
+@dataclass(frozen=True, repr=False)
+class Operator(CoreRule):
+    """Specs around an operator, such as image, grid and result of a grid sampler.
+
+    Attributes
+    ----------
+    op : str
+        ``"grid_sampler"`` or ``"aten.grid_sampler.default"``.
+    operands, result
+        As those of `Set`.
+    where : Select
+        Restricts the rule to nodes that it selects.
+    allow_unmatched : bool
+
+    Examples
+    --------
+    >>> from tosaic.annotation import q_format
+    >>> rule = Operator("grid_sampler", {"input": q_format("Q0.7"), "grid": q_format("Q0.15")}, q_format("Q0.7"))
+    """
+
+    op: str
+    operands: Specs = field(default_factory=dict)
+    result: Spec | None = _UNSET
+    where: Select = Select()
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return _around(_with_op(self.where, self.op), self.operands, self.result)
+
+
+@dataclass(frozen=True, repr=False)
+class Fix(CoreRule):
+    """A fixed spec for the results of the selected nodes.
+
+    Attributes
+    ----------
+    where : Select
+    spec : Fixed
+    allow_unmatched : bool
+    """
+
+    where: Select
+    spec: Fixed
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return _around(self.where, {}, self.spec)
+
+
+@dataclass(frozen=True, repr=False)
+class ExcludeFeeding(CoreRule):
+    """Clears the subgraph that feeds only one operand of an operator.
+
+    The subgraph consists of all nodes whose results are only read, directly or through other such nodes, by
+    this operand. A node that also feeds something else stays annotated. The operand itself, the edge into the
+    operator, stays, too.
+
+    Attributes
+    ----------
+    op : str
+        ``"grid_sampler"`` or ``"aten.grid_sampler.default"``.
+    operand : str or int
+        As in `Set`.
+    until : Select, optional
+        The subgraph ends behind these nodes, which stay annotated.
+    where : Select
+        Restricts the rule to operators that it selects.
+    allow_unmatched : bool
+    """
+
+    op: str
+    operand: str | int
+    until: Select | None = None
+    where: Select = Select()
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        where = _with_op(self.where, self.op)
+        return "exclude", {"where": where, "operand": self.operand, "until": self.until}
+
+
+@dataclass(frozen=True, repr=False)
+class Clear(CoreRule):
+    """Removes the annotations of the selected nodes.
+
+    Attributes
+    ----------
+    where : Select
+    allow_unmatched : bool
+    """
+
+    where: Select
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return "clear", {"where": self.where}
+
+
+@dataclass(frozen=True, repr=False)
+class Share(CoreRule):
+    """Slots that get one scale and zero point: those of the first slot, which must have a spec.
+
+    Attributes
+    ----------
+    slots : tuple of Edge or Output
+    allow_unmatched : bool
+    """
+
+    slots: tuple[Slot, ...]
+    allow_unmatched: bool = False
+
+    def core_rule(self) -> tuple[str, dict[str, Any]]:
+        """Returns the kind and the fields of the rule for the core."""
+        return "share", {"slots": tuple(self.slots)}
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A rule of the user, with a name for the history and the report.
+
+    Attributes
+    ----------
+    function : callable
+        Takes a `Plan`. Changes it in place and returns None, or returns a changed copy.
+    name : str
+        Empty: the name of the function.
+    allow_unmatched : bool
+        The function may change nothing.
+    """
+
+    function: Callable[[Plan], Plan | None]
+    name: str = ""
+    allow_unmatched: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            name = getattr(self.function, "__name__", type(self.function).__name__)
+            object.__setattr__(self, "name", name)
+
+    def __call__(self, plan: Plan) -> Plan | None:
+        """Calls the function."""
+        return self.function(plan)
+
+
+Rule: TypeAlias = Callable[[Plan], Plan | None]
+"""What `Plan.apply` takes. A plain callable is as `Custom(callable)`."""
+
+
+def _with_op(where: Select, op: str) -> Select:
+    return Select(where.name, where.regex, where.module, where.type, op, where.nodes)
+
+
+def _around(where: Select, operands: Specs, result: Spec | None) -> tuple[str, dict[str, Any]]:
+    fields: dict[str, Any] = {"where": where, "operands": dict(operands)}
+    if result is not _UNSET:
+        fields["result"] = result
+    return "around", fields

@@ -1,0 +1,302 @@
+"""How one tensor is quantized (specs), and the places of a graph that this is said about (slots).
+
+A slot is the output of a node or the edge from a producer to a user, by the names of the nodes::
+
+    conv -> relu        Output("conv"), Edge("conv", "relu"), Output("relu")
+
+Specs and slots are values: they compare by their fields, and their `repr` is valid code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tosaic import _core
+from tosaic.dtypes import BITS, TORCH
+
+__all__ = [
+    "FLOAT",
+    "Derived",
+    "Edge",
+    "Fixed",
+    "Float",
+    "Foreign",
+    "Observed",
+    "Output",
+    "Shared",
+    "Slot",
+    "Spec",
+    "q_format",
+]
+
+TORCH_NAMES: dict[str, str] = {**TORCH, "i4": "int4"}
+"""Name of a dtype in graphs -> its name in torch."""
+
+GRAPH_NAMES: dict[str, str] = {torch: name for name, torch in TORCH_NAMES.items()}
+"""Name of a dtype in torch -> its name in graphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The tensor that `user` reads from `producer`.
+
+    A user that reads a producer twice has one edge.
+
+    Attributes
+    ----------
+    producer, user : str
+        Names of nodes.
+    """
+
+    producer: str
+    user: str
+
+    def __repr__(self) -> str:
+        return f"Edge({self.producer!r}, {self.user!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The tensor that a node computes.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    """
+
+    node: str
+
+    def __repr__(self) -> str:
+        return f"Output({self.node!r})"
+
+
+Slot: TypeAlias = Edge | Output
+"""A place that has one spec at most."""
+
+
+class Short:
+    """A dataclass whose `repr` leaves out fields that have their defaults."""
+
+    def __repr__(self) -> str:
+        fields = type(self).__dict__["__dataclass_fields__"].values()
+        shown = [(f, getattr(self, f.name)) for f in fields]
+        parts = [f"{f.name}={value!r}" for f, value in shown if value != f.default]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Observed(Short):
+    """Scale and zero point are computed from the numbers that an observer sees.
+
+    Attributes
+    ----------
+    dtype : str
+        Torch's name (``"int8"``) or that of graphs (``"i8"``), which becomes torch's.
+    qmin, qmax : int, optional
+        The range of the integers. None: the range of the dtype.
+    scheme : str, optional
+        Torch's name: ``"per_tensor_affine"``, ``"per_tensor_symmetric"``, ``"per_channel_affine"`` or
+        ``"per_channel_symmetric"``, or any other name.
+    axis : int, optional
+        The channels of a scheme per channel.
+    dynamic : bool
+        The qparams are computed in each run.
+    observer : object, optional
+        What makes the observer or fake-quant module. None: the default of whoever writes the plan.
+    """
+
+    dtype: str = "int8"
+    qmin: int | None = None
+    qmax: int | None = None
+    scheme: str | None = "per_tensor_affine"
+    axis: int | None = None
+    dynamic: bool = False
+    observer: Any = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Fixed(Short):
+    """Scale and zero point are known: ``real = (integer - zero_point) * scale``.
+
+    Attributes
+    ----------
+    dtype, qmin, qmax, scheme, dynamic
+        As those of `Observed`.
+    scale : float
+        Positive.
+    zero_point : int
+    """
+
+    dtype: str
+    scale: float
+    zero_point: int = 0
+    qmin: int | None = None
+    qmax: int | None = None
+    scheme: str | None = "per_tensor_affine"
+    dynamic: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if not self.scale > 0 or self.scale == float("inf"):
+            raise _refusal(self, "the scale", "a positive, finite number", self.scale)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The same qparams as those of another slot.
+
+    Attributes
+    ----------
+    slot : Edge or Output
+    """
+
+    slot: Slot
+
+    def __repr__(self) -> str:
+        return f"Shared({self.slot!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Derived(Short):
+    """A function computes the qparams from those of other slots.
+
+    Attributes
+    ----------
+    slots : tuple of Edge or Output
+    function : callable
+        Takes the observers of the slots; returns scale and zero point.
+    dtype, qmin, qmax, scheme, axis, dynamic
+        As those of `Observed`.
+    """
+
+    slots: tuple[Slot, ...]
+    function: Any
+    dtype: str = "int32"
+    qmin: int | None = None
+    qmax: int | None = None
+    scheme: str | None = "per_tensor_symmetric"
+    axis: int | None = None
+    dynamic: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slots", tuple(self.slots))
+        _check(self)
+
+
+@dataclass(frozen=True)
+class Float:
+    """The tensor stays float, because somebody wants so. `FLOAT` is the only value.
+
+    A slot without a spec stays float, too; then nobody said anything about it.
+    """
+
+    def __repr__(self) -> str:
+        return "FLOAT"
+
+
+FLOAT = Float()
+"""The tensor stays float."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A spec of a kind that tosaic does not know; it is written back as it was read.
+
+    Attributes
+    ----------
+    object : object
+        The spec itself.
+    fields : mapping of str to object
+        Those fields of the spec that implicit sharing compares, as far as it has them: ``dtype``, ``qmin``,
+        ``qmax``, ``scheme``, ``axis``, ``dynamic``, ``scale``, ``zero_point``. Two values are equal if their
+        texts are.
+    """
+
+    object: Any
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+Spec: TypeAlias = Observed | Fixed | Shared | Derived | Float | Foreign
+"""What a slot has."""
+
+
+def q_format(name: str, *, dtype: str | None = None) -> Fixed:
+    """Returns the fixed-point format of a name.
+
+    Parameters
+    ----------
+    name : str
+        ``"Qm.n"``: a sign, m bits before the point and n behind it, so that the scale is 2^-n. ``"Qn"`` means
+        ``"Q0.n"``: ``"Q7"`` is int8 with scale 1/128, ``"Q15"`` int16 with scale 1/32768.
+    dtype : str, optional
+        A dtype with more bits than 1 + m + n. The range stays that of the format.
+
+    Returns
+    -------
+    Fixed
+        With zero point 0, and the narrowest of int8, int16 and int32 that has 1 + m + n bits.
+
+    Raises
+    ------
+    InvalidGraph
+        `name` is no such name, or the dtype has too few bits.
+
+    Examples
+    --------
+    >>> q_format("Q0.7")
+    Fixed(dtype='int8', scale=0.0078125, qmin=-128, qmax=127, scheme='per_tensor_symmetric')
+    >>> q_format("Q3.4") == q_format("Q3.4", dtype="i8")
+    True
+    """
+    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", str(name))
+    bits = 0 if match is None else 1 + int(match[1] or 0) + int(match[2])
+    if match is None or not 2 <= bits <= 32:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="q_format",
+            what="unknown fixed-point format",
+            expected="'Qm.n' or 'Qn' with at most 31 bits, such as 'Q0.7', 'Q15' or 'Q3.12'",
+            got=repr(name),
+        )
+    if dtype is None:
+        dtype = next(name for name, size in (("int8", 8), ("int16", 16), ("int32", 32)) if bits <= size)
+    half = 1 << (bits - 1)
+    made = Fixed(dtype, 2.0 ** -int(match[2]), 0, -half, half - 1, "per_tensor_symmetric")
+    size = BITS.get(GRAPH_NAMES.get(made.dtype, made.dtype), 0)
+    if not made.dtype.startswith("int") or size < bits:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="q_format",
+            what=f"the dtype cannot hold {name}",
+            expected=f"a signed integer dtype of at least {bits} bits",
+            got=repr(dtype),
+        )
+    return made
+
+
+def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where=type(spec).__name__,
+        what=f"{what} is wrong",
+        expected=expected,
+        got=repr(got),
+    )
+
+
+def _check(spec: Any) -> None:
+    """Converts the dtype to torch's name, and refuses ranges that are empty and dtypes that are no names."""
+    if not isinstance(spec.dtype, str) or not spec.dtype:
+        raise _refusal(spec, "the dtype", "a name such as 'int8'", spec.dtype)
+    name = TORCH_NAMES.get(spec.dtype)
+    if name is not None and name != spec.dtype:
+        object.__setattr__(spec, "dtype", name)
+    if spec.qmin is not None and spec.qmax is not None and spec.qmin > spec.qmax:
+        raise _refusal(spec, "the range", "qmin at most qmax", (spec.qmin, spec.qmax))

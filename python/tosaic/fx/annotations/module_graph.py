@@ -1,0 +1,75 @@
+"""Imports the graph module that a quantizer annotates: its graph in C++, and the value of each node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tosaic import _core
+from tosaic.diagnostics import Diagnostics
+from tosaic.fx.decomposed import Decompositions
+from tosaic.fx.importer import Importer
+from tosaic.fx.node_writer import Shared
+from tosaic.fx.shapes import Sizes
+from tosaic.fx.targets import Row
+from tosaic.fx.weights import Weights, dtype_code
+from tosaic.process import collection_paused
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["import_module"]
+
+# Rows by call target, which do not depend on the module.
+_ROWS: dict[Any, Row | None] = {}
+
+
+def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
+    """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
+
+    Symbolic sizes have the values that torch traced them with. Calls of modules (guards) have no value.
+
+    Raises
+    ------
+    UnsupportedOp
+        As `tosaic.from_exported`.
+    """
+    diagnostics = Diagnostics()
+    shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
+    importer = Importer(shared, _core.GraphBuilder("forward"), model)
+    nodes = list(model.graph.nodes)
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    with collection_paused():
+        shared.sizes.bind(
+            [(node.name, node.name, node.meta.get("val")) for node in placeholders], _traced_sizes(placeholders), {}
+        )
+        for node in placeholders:
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                importer.env[node] = shared.sizes.value(value)
+                continue
+            code = dtype_code(value.dtype, f"input '{node.name}'")
+            shape = shared.sizes.shape(value.shape)
+            importer.env[node] = Ref(importer.builder.add_input(node.name, code, shape, node.name), code, shape)
+        calls = [node for node in nodes if node.op != "call_module"]
+        importer.prepare(calls)
+        importer.read(calls)
+        for i, node in enumerate(nodes[-1].all_input_nodes):
+            if type(result := importer.env.get(node)) is Ref:
+                importer.builder.add_output(result.id, f"out[{i}]")
+    env = importer.env
+    values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
+    return importer.builder.finish(), values
+
+
+def _traced_sizes(placeholders: list[Any]) -> dict[tuple[int, int], int]:
+    sizes = {}
+    for at, node in enumerate(placeholders):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            sizes[at, -1] = int(value.node.hint)
+        elif isinstance(value, torch.Tensor):
+            for axis, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    sizes[at, axis] = int(size.node.hint)
+    return sizes

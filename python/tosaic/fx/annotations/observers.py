@@ -1,0 +1,526 @@
+"""Observers for torchao's PT2E quantization that compute in the core.
+
+They are observers of torchao: a `QuantizationSpec` names one, or one with options by `with_args`, and
+`prepare_pt2e`, fake quantization and `convert_pt2e` use it like torchao's own::
+
+    QuantizationSpec(torch.int8, TosaicHistogramObserver, qscheme=torch.per_tensor_affine)
+    QuantizationSpec(torch.int8, TosaicPerChannelMinMaxObserver.with_args(eps=2**-12),
+                     qscheme=torch.per_channel_symmetric, ch_axis=0)
+
+Infinities and NaN take no part in scales: an observer counts them, and its scale follows from the finite
+samples. Scales are float32. `convert_pt2e` writes a scale per tensor as a Python float, which represents it
+exactly, and scales per channel as a float32 buffer.
+
+Tensors are read where they are if they are dense in float32 on the CPU, in any order of dimensions. Others
+are converted first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torchao.quantization.pt2e.observer import (
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    PerChannelMinMaxObserver,
+    UniformQuantizationObserverBase,
+)
+
+from tosaic import _core
+
+__all__ = [
+    "TosaicHistogramObserver",
+    "TosaicMinMaxObserver",
+    "TosaicMovingAverageMinMaxObserver",
+    "TosaicPerChannelHistogramObserver",
+    "TosaicPerChannelMinMaxObserver",
+]
+
+_LOG = logging.getLogger(__name__)
+_EPS = torch.finfo(torch.float32).eps
+_PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
+_PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
+_SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
+
+
+def _has_samples(tensor: torch.Tensor) -> bool:
+    """True if the tensor has elements, and memory that holds them."""
+    return bool(tensor.numel()) and not tensor.is_meta and not isinstance(tensor, FakeTensor)
+
+
+def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], list[int]]:
+    """Returns the elements as a dense array, and the dimension of the tensor that each axis is.
+
+    The array shares the memory of the tensor if that is dense in float32 on the CPU.
+    """
+    if tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg():
+        return tensor.detach().numpy(), list(range(tensor.dim()))
+    if tensor.is_complex():
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="observe",
+            what="complex samples cannot be observed",
+            expected="floats",
+            got=str(tensor.dtype),
+        )
+    plain = tensor.detach().to(device="cpu", dtype=torch.float32).resolve_neg()
+    dims = list(range(plain.dim()))
+    if not plain.is_contiguous():
+        order = sorted(dims, key=lambda dim: -plain.stride(dim))
+        if plain.permute(order).is_contiguous():
+            dims = order
+    return plain.permute(dims).contiguous().numpy(), dims
+
+
+def _symmetric_zero_point(observer: Any) -> int | None:
+    """Returns the zero point of a symmetric scheme, as torchao chooses it; None for an affine scheme."""
+    if observer.qscheme not in _SYMMETRIC:
+        return None
+    if observer.dtype in (torch.quint8, torch.uint8):
+        return (observer.quant_min + observer.quant_max) // 2 if observer.has_customized_qrange else 128
+    return 2**15 if observer.dtype == torch.uint16 else 0
+
+
+def _range_options(observer: Any) -> dict[str, Any]:
+    return {
+        "qmin": observer.quant_min,
+        "qmax": observer.quant_max,
+        "symmetric_zero_point": _symmetric_zero_point(observer),
+        "least_scale": float(observer.eps),
+    }
+
+
+def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns float32 scales and zero points in the integer dtype that torchao's observers use."""
+    device = observer.eps.device
+    integer = torch.int64 if observer.qscheme in _SYMMETRIC else torch.int32
+    scales = torch.tensor([scale for scale, _ in chosen], dtype=torch.float32, device=device)
+    return scales, torch.tensor([zero for _, zero in chosen], dtype=integer, device=device)
+
+
+def _note_ignored(observer: Any, infinities: int, nans: int) -> None:
+    if infinities or nans:
+        name = type(observer).__name__
+        _LOG.warning("%s ignored %d infinities and %d NaN among its samples", name, infinities, nans)
+
+
+def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynamic: bool) -> None:
+    if is_dynamic:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="observe",
+            what=f"{observer} chooses parameters before the program runs",
+            expected="is_dynamic=False",
+            got="is_dynamic=True",
+        )
+    if qscheme not in known:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="observe",
+            what=f"{observer} has no such scheme",
+            expected=" or ".join(map(str, known)),
+            got=str(qscheme),
+        )
+
+
+def _bounds(observer: Any) -> list[_core.ObservedRange]:
+    """Returns the ranges in the buffers of a min/max observer: one, or one for each channel."""
+    least, greatest = observer.min_val.tolist(), observer.max_val.tolist()
+    pairs = [(least, greatest)] if observer.min_val.dim() == 0 else zip(least, greatest, strict=True)
+    return [_core.ObservedRange(low, high, int(low <= high)) for low, high in pairs]
+
+
+class _RangeMixin:
+    """What min/max observers have in common: buffers ``min_val`` and ``max_val``, and counts."""
+
+    min_val: torch.Tensor
+    max_val: torch.Tensor
+    infinities = 0
+    nans = 0
+
+    def _batch(self, tensor: torch.Tensor) -> _core.ObservedRange:
+        batch = _core.ObservedRange()
+        batch.observe(_in_memory_order(tensor)[0])
+        self._count([batch])
+        return batch
+
+    def _store(self, bounds: _core.ObservedRange) -> None:
+        self.min_val.fill_(bounds.least)
+        self.max_val.fill_(bounds.greatest)
+
+    def _count(self, batches: Sequence[_core.ObservedRange]) -> None:
+        self.infinities += sum(batch.infinities for batch in batches)
+        self.nans += sum(batch.nans for batch in batches)
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 scales and integer zero points, one of each or one for each channel.
+
+        Raises
+        ------
+        QuantMismatch
+            The range of integers does not include the zero point of a symmetric scheme.
+        """
+        _note_ignored(self, self.infinities, self.nans)
+        options = _range_options(self)
+        ranges = _bounds(self) or [_core.ObservedRange()]
+        return _qparams_tensors(self, [_core.range_qparams(each, **options) for each in ranges])
+
+
+class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
+    """Scale and zero point for which the least and the greatest finite sample just fit.
+
+    Parameters and buffers are those of torchao's `MinMaxObserver`, and so are the scales where all samples
+    are finite.
+
+    Attributes
+    ----------
+    infinities, nans : int
+        Samples that were ignored.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it."""
+        if _has_samples(x_orig):
+            after = _bounds(self)[0]
+            after.merge(self._batch(x_orig))
+            self._store(after)
+        return x_orig
+
+
+class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
+    """Scale and zero point for moving averages of the least and the greatest finite sample of each tensor.
+
+    Parameters and buffers are those of torchao's `MovingAverageMinMaxObserver`, and so are the scales where
+    all samples are finite.
+
+    Attributes
+    ----------
+    infinities, nans : int
+        Samples that were ignored.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it."""
+        if _has_samples(x_orig):
+            before = _bounds(self)[0]
+            self._store(before.averaged(self._batch(x_orig), self.averaging_constant))
+        return x_orig
+
+
+class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # type: ignore[misc]
+    """Scales and zero points for which the finite samples of each channel just fit.
+
+    Parameters and buffers are those of torchao's `PerChannelMinMaxObserver`, and so are the scales where all
+    samples are finite.
+
+    Attributes
+    ----------
+    infinities, nans : int
+        Samples that were ignored.
+    """
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it.
+
+        Raises
+        ------
+        LayoutMismatch
+            The tensor lacks the axis of the channels, or has another number of them than tensors before.
+        """
+        if _has_samples(x_orig):
+            after = _bounds(self) or [_core.ObservedRange() for _ in range(_channels(x_orig, self.ch_axis))]
+            batch = [_core.ObservedRange() for _ in after]
+            _observe_channels(batch, x_orig, self.ch_axis)
+            self._count(batch)
+            for mine, others in zip(after, batch, strict=True):
+                mine.merge(others)
+            for buffer, name in ((self.min_val, "least"), (self.max_val, "greatest")):
+                values = torch.tensor([getattr(each, name) for each in after])
+                buffer.resize_(values.shape).copy_(values)
+        return x_orig
+
+
+def _channels(tensor: torch.Tensor, axis: int) -> int:
+    if not -tensor.dim() <= axis < tensor.dim():
+        raise _core.make_error(
+            _core.LayoutMismatch,
+            where="observe",
+            what="the axis of the channels",
+            expected=f"an axis of a tensor of rank {tensor.dim()}",
+            got=str(axis),
+        )
+    return tensor.shape[axis]
+
+
+def _observe_channels(
+    observers: Sequence[_core.ObservedRange] | Sequence[_core.Histogram], tensor: torch.Tensor, axis: int
+) -> None:
+    _channels(tensor, axis)
+    samples, dims = _in_memory_order(tensor)
+    _core.observe_channels(observers, samples, dims.index(axis % tensor.dim()))
+
+
+class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
+    """What histogram observers have in common: histograms, and the parameters that follow from them."""
+
+    _histograms: list[_core.Histogram]
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        qscheme: torch.qscheme,
+        known: Sequence[torch.qscheme],
+        *,
+        is_dynamic: bool,
+        **options: Any,
+    ) -> None:
+        _require_scheme(type(self).__name__, qscheme, known, is_dynamic)
+        super().__init__(dtype=dtype, qscheme=qscheme, **options)
+        self._histograms = []
+        self._chosen: list[tuple[float, int, float]] | None = None
+
+    @property
+    def histograms(self) -> tuple[_core.Histogram, ...]:
+        """The histograms: one, or one for each channel; none before the first samples."""
+        return tuple(self._histograms)
+
+    @property
+    def infinities(self) -> int:
+        """The number of infinite samples, which were ignored."""
+        return sum(each.range.infinities for each in self._histograms)
+
+    @property
+    def nans(self) -> int:
+        """The number of samples that are NaN, which were ignored."""
+        return sum(each.range.nans for each in self._histograms)
+
+    def _search(self) -> list[tuple[float, int, float]]:
+        if self._chosen is None:
+            options = _range_options(self)
+            self._chosen = [
+                _core.least_error_qparams(each, **options) for each in self._histograms or [_core.Histogram()]
+            ]
+        return self._chosen
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the float32 scales and integer zero points of least expected squared error.
+
+        Without finite samples the scale is 1 and the zero point 0.
+
+        Raises
+        ------
+        QuantMismatch
+            The range of integers does not include the zero point of a symmetric scheme.
+        """
+        _note_ignored(self, self.infinities, self.nans)
+        return _qparams_tensors(self, [(scale, zero_point) for scale, zero_point, _ in self._search()])
+
+    def expected_error(self) -> list[float]:
+        """Returns the expected squared error of a sample, for each scale."""
+        return [error for _, _, error in self._search()]
+
+    def merge(self, other: _HistogramBase) -> None:
+        """Adds the samples of another observer, as if this one had observed them.
+
+        Raises
+        ------
+        LayoutMismatch
+            The observers have different numbers of channels.
+        """
+        if not self._histograms:
+            self._histograms = [_core.Histogram() for _ in other._histograms]
+        if other._histograms and len(other._histograms) != len(self._histograms):
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="observe",
+                what="observers with different numbers of channels cannot be merged",
+                expected=str(len(self._histograms)),
+                got=str(len(other._histograms)),
+            )
+        for mine, others in zip(self._histograms, other._histograms, strict=False):
+            mine.merge(others)
+        self._chosen = None
+
+    def reset_min_max_vals(self) -> None:
+        """Forgets all samples."""
+        self._histograms = []
+        self._chosen = None
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Returns the histograms as a tensor of bytes, for ``state_dict``."""
+        states = [each.to_bytes() for each in self._histograms]
+        head = np.array([len(states), *map(len, states)], dtype="<i8").tobytes()
+        return torch.frombuffer(bytearray(head + b"".join(states)), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Restores the histograms from ``state_dict``.
+
+        Raises
+        ------
+        InvalidGraph
+            The bytes are not those of histograms.
+        """
+        data = state.cpu().numpy().tobytes()
+        count = int.from_bytes(data[:8], "little")
+        sizes = np.frombuffer(data[8 : 8 + 8 * count], dtype="<i8").tolist()
+        histograms, at = [], 8 + 8 * count
+        for size in sizes:
+            histograms.append(_core.Histogram.from_bytes(data[at : at + size]))
+            at += size
+        if len(sizes) != count or at != len(data):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="observe",
+                what="the state of an observer is damaged",
+                expected=f"{at} bytes",
+                got=f"{len(data)} bytes",
+            )
+        self._histograms = histograms
+        self._chosen = None
+
+    def extra_repr(self) -> str:
+        """Returns the scheme and the number of samples, for the repr of the module."""
+        samples = sum(each.range.finite for each in self._histograms)
+        return (
+            f"dtype={self.dtype}, qscheme={self.qscheme}, quant_min={self.quant_min}, "
+            f"quant_max={self.quant_max}, samples={samples}"
+        )
+
+
+class TosaicHistogramObserver(_HistogramBase):
+    """Scale and zero point of least expected squared error over a histogram of all samples.
+
+    The histogram is exact: it does not depend on the order of samples, or on how they are split into tensors.
+    Its memory does not grow with them. The error includes that of clipping, and zero is always
+    representable.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+        Integer dtype of the quantized tensor.
+    qscheme : torch.qscheme
+        ``per_tensor_affine`` or ``per_tensor_symmetric``.
+    quant_min, quant_max : int, optional
+        Range of the integers; by default that of the dtype.
+    reduce_range : bool
+        As in torchao: a range of one bit less.
+    eps : float
+        Least scale.
+    is_dynamic : bool
+        Has to be False.
+    **options
+        Further options of torchao's `UniformQuantizationObserverBase`.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is none of these, or the quantization is dynamic.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx.annotations.observers import TosaicHistogramObserver
+    >>> observer = TosaicHistogramObserver(dtype=torch.int8)
+    >>> _ = observer(torch.tensor([0.0, 0.5, 1.0]))
+    >>> scale, zero_point = observer.calculate_qparams()
+    >>> bool(scale * (127 - zero_point) >= 1)
+    True
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.int8,
+        qscheme: torch.qscheme = torch.per_tensor_affine,
+        *,
+        eps: float = _EPS,
+        is_dynamic: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, **options)
+
+    @property
+    def min_val(self) -> torch.Tensor:
+        """The least finite sample, as a scalar; infinity before the first."""
+        return self._bound("least", float("inf"))
+
+    @property
+    def max_val(self) -> torch.Tensor:
+        """The greatest finite sample, as a scalar; -infinity before the first."""
+        return self._bound("greatest", float("-inf"))
+
+    def _bound(self, name: str, absent: float) -> torch.Tensor:
+        value = getattr(self._histograms[0].range, name) if self._histograms else absent
+        return torch.tensor(value, dtype=torch.float32, device=self.eps.device)
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it."""
+        if _has_samples(x_orig):
+            self._chosen = None
+            if not self._histograms:
+                self._histograms = [_core.Histogram()]
+            self._histograms[0].observe(_in_memory_order(x_orig)[0])
+        return x_orig
+
+
+class TosaicPerChannelHistogramObserver(_HistogramBase):
+    """Scales and zero points of least expected squared error, with a histogram for each channel.
+
+    Parameters
+    ----------
+    ch_axis : int
+        Axis of the channels.
+    dtype : torch.dtype
+        Integer dtype of the quantized tensor.
+    qscheme : torch.qscheme
+        ``per_channel_symmetric`` or ``per_channel_affine``.
+    quant_min, quant_max : int, optional
+        Range of the integers; by default that of the dtype.
+    reduce_range : bool
+        As in torchao: a range of one bit less.
+    eps : float
+        Least scale.
+    is_dynamic : bool
+        Has to be False.
+    **options
+        Further options of torchao's `UniformQuantizationObserverBase`.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is none of these, or the quantization is dynamic.
+    """
+
+    def __init__(
+        self,
+        ch_axis: int = 0,
+        dtype: torch.dtype = torch.int8,
+        qscheme: torch.qscheme = torch.per_channel_symmetric,
+        *,
+        eps: float = _EPS,
+        is_dynamic: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dtype, qscheme, _PER_CHANNEL, is_dynamic=is_dynamic, eps=eps, **options)
+        self.ch_axis = ch_axis
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it.
+
+        Raises
+        ------
+        LayoutMismatch
+            The tensor lacks the axis of the channels, or has another number of them than tensors before.
+        """
+        if _has_samples(x_orig):
+            self._chosen = None
+            if not self._histograms:
+                count = _channels(x_orig, self.ch_axis)
+                self._histograms = [_core.Histogram() for _ in range(count)]
+            _observe_channels(self._histograms, x_orig, self.ch_axis)
+        return x_orig

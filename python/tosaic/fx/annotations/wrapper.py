@@ -1,0 +1,148 @@
+"""A quantizer around another: it lets the inner one annotate, reads what that wrote, and applies rules to it.
+
+    inner.annotate(graph)      annotations -> plan
+    rules                      plan -> plan, in order
+    write                      plan -> the annotations that changed
+
+Only annotations that the inner quantizer made are read. Those that were on the graph before, from other members of a
+ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
+
+Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan`` with the same
+quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules about inputs and outputs
+concern the caller's inputs and outputs, so they are not applied to bodies. The other rules are applied to each graph;
+a rule must match in at least one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from torch.fx import GraphModule
+from torchao.quantization.pt2e.quantizer import Quantizer
+
+from tosaic import _core
+from tosaic.annotation import Custom, Inputs, Outputs, Plan, Report, Rule
+from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
+from tosaic.fx.annotations.quantizers import author_name, check_quantizer, plan_of
+from tosaic.fx.annotations.read import read, snapshot
+from tosaic.fx.annotations.write import Refused, write
+
+__all__ = ["WrappedQuantizer"]
+
+_MAIN = ""
+
+
+class WrappedQuantizer(Quantizer):  # type: ignore[misc]
+    """What `tosaic.wrap_quantizer` returns.
+
+    Attributes
+    ----------
+    inner : Quantizer
+    rules : tuple of rules
+    name : str
+        Who the inner quantizer is, in reports.
+    """
+
+    def __init__(self, inner: Quantizer, rules: Sequence[Rule], name: str | None) -> None:
+        self.inner = check_quantizer(inner, "wrap_quantizer")
+        self.rules = tuple(rules)
+        self.name = author_name(inner) if name is None else name
+        self._plans: dict[str, Plan] = {}
+        self._refused: dict[str, tuple[Refused, ...]] = {}
+        self._bodies: weakref.WeakKeyDictionary[GraphModule, str] = weakref.WeakKeyDictionary()
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last graph, as it was written.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        return plan_of(self._plans.get(_MAIN), "wrap_quantizer")
+
+    @property
+    def report(self) -> Report:
+        """What was annotated by whom, what rules changed, and what they could not change, in the last graph.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        return self.plan.report()
+
+    @property
+    def body_reports(self) -> Mapping[str, Report]:
+        """The reports of bodies of control flow that were annotated, by path."""
+        return MappingProxyType({path: plan.report() for path, plan in self._plans.items() if path != _MAIN})
+
+    @property
+    def refused(self) -> tuple[Refused, ...]:
+        """What rules wanted to change in annotations of quantizers that ran before, in the last graph."""
+        return self._refused.get(_MAIN, ())
+
+    # ---- torchao's interface ----
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        path = self._bodies.get(model)
+        made = self.inner.transform_for_annotation(model)
+        if path is not None:
+            self._bodies[made] = path
+        return made
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        check_model(model, "wrap_quantizer")
+        path = self._bodies.get(model, _MAIN)
+        if path == _MAIN:
+            self._plans.clear()
+            self._refused.clear()
+        before = snapshot(model)
+        self.inner.annotate(model)
+        found = read(model, author=self.name, before=before)
+        bodies = bodies_of(model)
+        for place, body in bodies.items():
+            self._bodies[body] = f"{path}.{place}" if path else place
+        for rule in self.rules:
+            concerns_caller = isinstance(rule, Inputs | Outputs)
+            if path != _MAIN and concerns_caller:
+                continue
+            elsewhere = path != _MAIN or (not concerns_caller and _matches_in(bodies.values(), rule))
+            found.plan = found.plan.apply(_allowing_no_match(rule) if elsewhere else rule)
+        with found.plan.authored_by("wrap_quantizer"):
+            found.plan.refer_to_first()
+        self._refused[path] = tuple(write(found))
+        self._plans[path] = found.plan
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        self.inner.validate(model)
+
+    def prepare_obs_or_fq_callback(self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]) -> None:
+        self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
+
+    def __repr__(self) -> str:
+        return f"<WrappedQuantizer of {self.inner!r} with {len(self.rules)} rules>"
+
+
+def _allowing_no_match(rule: Rule) -> Rule:
+    """Returns a rule that may match nothing."""
+    if hasattr(rule, "allow_unmatched"):
+        return dataclasses.replace(rule, allow_unmatched=True)  # type: ignore[type-var, return-value]
+    return Custom(rule, allow_unmatched=True)
+
+
+def _matches_in(bodies: Iterable[GraphModule], rule: Rule) -> bool:
+    """True if a rule matches in one of the bodies, which have no annotations yet."""
+    for body in bodies:
+        try:
+            Plan(call_graph(body)).apply(rule)
+        except _core.Error:
+            continue
+        return True
+    return False

@@ -1,0 +1,257 @@
+"""Sharing groups equal those of torchao's prepare, on random annotated graphs."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torchao.quantization.pt2e import prepare
+from torchao.quantization.pt2e.quantizer import (
+    DerivedQuantizationSpec,
+    FixedQParamsQuantizationSpec,
+    QuantizationAnnotation,
+    QuantizationSpec,
+    SharedQuantizationSpec,
+)
+from tosaic.annotation import (
+    FLOAT,
+    Call,
+    CallGraph,
+    Derived,
+    Edge,
+    Fixed,
+    Group,
+    Observed,
+    Operand,
+    Output,
+    Plan,
+    Shared,
+)
+
+KEY = "quantization_annotation"
+AFFINE, SYMMETRIC = torch.per_tensor_affine, torch.per_tensor_symmetric
+REFUSED = {"missing reference", "cycle of references", "later reference"}
+
+
+class RecorderPerChannel:
+    """Stands for an observer: it has the arguments that torchao makes it with."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    @classmethod
+    def with_args(cls, **fields: Any) -> Any:
+        return partial(cls, **fields)
+
+
+def derive(observers: Any) -> Any:
+    return torch.tensor(1.0), torch.tensor(0)
+
+
+# Pairs of a torchao spec and ours.
+CONCRETE = [
+    (QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE), Observed("int8", -128, 127)),
+    (QuantizationSpec(torch.int8, RecorderPerChannel, -127, 127, AFFINE), Observed("int8", -127, 127)),
+    (
+        QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE, 0),
+        Observed("int8", -128, 127, axis=0),
+    ),
+    (QuantizationSpec(torch.int16, RecorderPerChannel), Observed("int16", scheme=None)),
+    (
+        QuantizationSpec(torch.int8, RecorderPerChannel, -128, 127, AFFINE, is_dynamic=True),
+        Observed("int8", -128, 127, dynamic=True),
+    ),
+    (
+        FixedQParamsQuantizationSpec(torch.int8, 1 / 127, 0, -128, 127, AFFINE),
+        Fixed("int8", 1 / 127, 0, -128, 127),
+    ),
+    (
+        FixedQParamsQuantizationSpec(torch.int8, 1 / 128, 0, -128, 127, AFFINE),
+        Fixed("int8", 1 / 128, 0, -128, 127),
+    ),
+    (
+        FixedQParamsQuantizationSpec(torch.int8, 1 / 127, 1, -128, 127, AFFINE),
+        Fixed("int8", 1 / 127, 1, -128, 127),
+    ),
+    (None, FLOAT),
+]
+
+
+class Annotated:
+    """A graph of torch and a plan, annotated alike."""
+
+    def __init__(self, readers: list[list[int]]) -> None:
+        self.graph = fx.Graph()
+        self.nodes: list[fx.Node] = []
+        calls = []
+        for number, read in enumerate(readers):
+            if not read:
+                node = self.graph.placeholder(f"x{number}")
+            else:
+                node = self.graph.call_function(torch.cat, ([self.nodes[i] for i in read],))
+                node.name = f"n{number}"
+            self.nodes.append(node)
+            kind: Any = "call" if read else "placeholder"
+            operands = tuple(Operand(f"args[0][{k}]", self.nodes[i].name) for k, i in enumerate(read))
+            calls.append((node, kind, operands))
+        self.calls = [
+            Call(node.name, kind, operands=operands, users=tuple(user.name for user in node.users))
+            for node, kind, operands in calls
+        ]
+        self.plan = Plan(CallGraph(self.calls))
+
+    def annotate(self, node: fx.Node) -> QuantizationAnnotation:
+        return node.meta.setdefault(KEY, QuantizationAnnotation())
+
+    def set(self, where: Any, theirs: Any, ours: Any) -> None:
+        if isinstance(where, tuple):
+            self.annotate(where[1]).input_qspec_map[where[0]] = theirs
+        else:
+            self.annotate(where).output_qspec = theirs
+        self.plan[slot(where)] = ours
+
+    def share(self, where: Any, target: Any) -> None:
+        self.set(where, SharedQuantizationSpec(target), Shared(slot(target)))
+
+    def disallow_implicit_sharing(self, node: fx.Node) -> None:
+        self.annotate(node).allow_implicit_sharing = False
+        self.plan.set_flags(node.name, allow_implicit_sharing=False)
+
+    def specs(self) -> dict[Any, Any]:
+        return prepare._get_edge_or_node_to_qspec(SimpleNamespace(graph=self.graph))
+
+
+def slot(where: Any) -> Any:
+    return Edge(where[0].name, where[1].name) if isinstance(where, tuple) else Output(where.name)
+
+
+def torch_groups(specs: dict[Any, Any]) -> tuple[dict[Any, int], dict[Any, Any]]:
+    """Returns the group of each slot and, from torchao's last look-ups, its root."""
+    roots: dict[Any, Any] = {}
+    find = prepare._find_root_edge_or_node
+
+    def recorded(where: Any, shared: Any) -> Any:
+        found = find(where, shared)
+        roots[slot(where)] = slot(found)
+        return found
+
+    prepare._find_root_edge_or_node = recorded
+    try:
+        groups = prepare._get_edge_or_node_to_group_id(specs)
+    finally:
+        prepare._find_root_edge_or_node = find
+    return {slot(where): group for where, group in groups.items()}, roots
+
+
+def check_equal_to_torch(made: Annotated) -> str:
+    """Compares groups, roots and deciding specs, or that both refuse. Returns 'refused' or 'equal'."""
+    specs = made.specs()
+    kinds = {conflict.kind for conflict in made.plan.conflicts()}
+    try:
+        theirs, roots = torch_groups(specs)
+        observers = prepare._get_obs_or_fq_map(
+            prepare._get_edge_or_node_to_group_id(specs), specs, is_qat=False
+        )
+    except (KeyError, RecursionError, AssertionError):
+        assert kinds & REFUSED, "torchao raises, and the plan has no conflict that says so"
+        return "refused"
+    assert not kinds & REFUSED
+    groups = made.plan.groups()
+    ours = {where: number for number, group in enumerate(groups) for where in group.slots}
+    assert ours == renumbered(theirs, groups)
+    assert {where: groups[number].root for where, number in ours.items()} == {w: roots[w] for w in ours}
+    for where, observer in observers.items():
+        check_observer(observer, groups[ours[slot(where)]])
+    return "equal"
+
+
+def renumbered(theirs: dict[Any, int], groups: tuple[Group, ...]) -> dict[Any, int]:
+    """Numbers torchao's groups by their first slots in the order of the plan, as ours are."""
+    order: dict[int, int] = {}
+    for group in groups:
+        for where in group.slots:
+            order.setdefault(theirs[where], len(order))
+    return {where: order[group] for where, group in theirs.items()}
+
+
+def check_observer(observer: Any, group: Group) -> None:
+    spec = group.spec
+    if observer is None or spec == FLOAT:
+        assert observer is None
+        assert spec == FLOAT
+    elif isinstance(spec, Fixed):
+        assert (float(observer.scale), int(observer.zero_point)) == pytest.approx(
+            (spec.scale, spec.zero_point)
+        )
+    elif isinstance(spec, Observed):
+        fields = {
+            "dtype": getattr(torch, spec.dtype),
+            "quant_min": spec.qmin,
+            "quant_max": spec.qmax,
+            "qscheme": spec.scheme and getattr(torch, spec.scheme),
+            "ch_axis": spec.axis,
+            "is_dynamic": spec.dynamic,
+        }
+        assert observer.fields == fields
+    else:
+        assert isinstance(spec, Derived)
+        assert observer.derive_qparams_fn is spec.function
+
+
+def random_graph(source: random.Random) -> list[list[int]]:
+    count = source.randint(3, 9)
+    readers: list[list[int]] = [[]]
+    for number in range(1, count):
+        few = source.randint(0, min(3, number))
+        readers.append([source.randrange(number) for _ in range(few)])
+    return readers
+
+
+def annotate_randomly(made: Annotated, source: random.Random, *, wild: float) -> None:
+    """Annotates most slots; with probability `wild`, a shared spec refers to any slot rather than an earlier."""
+    slots: list[Any] = []
+    for node in made.nodes:
+        producers = list(node.all_input_nodes)
+        source.shuffle(producers)
+        slots += [(producer, node) for producer in producers] + [node]
+    chosen = [where for where in slots if source.random() < 0.85]
+    few = source.sample(CONCRETE, source.randint(1, 4))
+    for number, where in enumerate(chosen):
+        pool = slots if source.random() < wild else chosen[:number]
+        kind = source.random()
+        if kind < 0.45 and pool:
+            made.share(where, source.choice(pool))
+        elif kind < 0.5 and number:
+            derive_from(made, where, [source.choice(chosen[:number])])
+        else:
+            made.set(where, *source.choice(few))
+    for node in made.nodes:
+        if KEY in node.meta and source.random() < 0.15:
+            made.disallow_implicit_sharing(node)
+
+
+def derive_from(made: Annotated, where: Any, sources: list[Any]) -> None:
+    theirs = DerivedQuantizationSpec(sources, derive, torch.int8, -128, 127, AFFINE)
+    ours = Derived(tuple(map(slot, sources)), derive, "int8", -128, 127, "per_tensor_affine")
+    made.set(where, theirs, ours)
+
+
+@pytest.mark.parametrize("wild", [0.0, 0.1, 0.5])
+def test_groups_roots_and_specs_equal_those_of_torchao_on_random_graphs(wild: float) -> None:
+    seen = {"equal": 0, "refused": 0}
+    for seed in range(1500):
+        source = random.Random(f"{seed} {wild}")
+        made = Annotated(random_graph(source))
+        annotate_randomly(made, source, wild=wild)
+        try:
+            seen[check_equal_to_torch(made)] += 1
+        except BaseException:
+            print("seed", seed, "wild", wild)
+            raise
+    assert seen["equal"] > 200, seen
+    assert seen["refused"] > 20 or wild == 0, seen

@@ -1,0 +1,90 @@
+#include "passes/pass_case.h"
+#include "tosaic/passes/pattern.h"
+
+namespace tosaic::passes {
+namespace {
+
+const ReduceAttrs kRows{{1}, true, std::nullopt};
+
+ValueId number(Case& c, double value) { return c.constant("number", {}, {value}); }
+
+// x / sqrt(mean(x^2) + eps) of the rows of x.
+ValueId norm(Case& c, ValueId x, const ReduceAttrs& rows = kRows, std::int64_t alpha = 1) {
+  const ValueId power = c.add(Op::kMean, {c.add(Op::kMul, {x, x}, "square")}, rows, "power");
+  const ValueId sum = c.add(Op::kAdd, {power, number(c, 0.5)}, AlphaAttrs{alpha}, "sum");
+  return c.add(Op::kMul, {x, c.add(Op::kRsqrt, {sum}, "rsqrt")}, "norm");
+}
+
+TEST_CASE("a norm has the name of its last node and the origins of all", "[passes][fuse-composites]") {
+  Case c;
+  const ValueId y = norm(c, c.input("x", {3, 4}));
+  const Graph after = changed_by(fuse_composites, c.output(y).graph);
+  CHECK(ops_of(after) == "rms_norm");
+  CHECK(after.node_name(after.nodes()[0]) == "norm");
+  CHECK(leaves(after.nodes()[0].origin).size() == 5);
+  CHECK(Graph::attrs<NormAttrs>(after.nodes()[0]).eps == 0.5);
+}
+
+TEST_CASE("attributes that change the expression prevent it", "[passes][fuse-composites]") {
+  Case alpha, dropped;
+  CHECK_FALSE(
+      fuse_composites(alpha.output(norm(alpha, alpha.input("x", {3, 4}), kRows, 2)).graph).has_value());
+  const ValueId y = norm(dropped, dropped.input("x", {4, 4}), {{1}, false, std::nullopt});
+  CHECK_FALSE(fuse_composites(dropped.output(y).graph).has_value());
+}
+
+TEST_CASE("a variance with a correction is not that of a layer norm", "[passes][fuse-composites]") {
+  for (const double correction : {0.0, 1.0}) {
+    Case c;
+    const ValueId x = c.input("x", {3, 4});
+    const ValueId centred = c.add(Op::kSub, {x, c.add(Op::kMean, {x}, kRows, "mean")}, "centred");
+    const ValueId var = c.add(Op::kVar, {x}, VarAttrs{{1}, true, correction}, "var");
+    const ValueId root = c.add(Op::kSqrt, {c.add(Op::kAdd, {var, number(c, 0.5)}, "sum")}, "root");
+    const Graph& graph = c.output(c.add(Op::kDiv, {centred, root}, "norm")).graph;
+    if (correction == 0.0)
+      CHECK(ops_of(changed_by(fuse_composites, graph)) == "layer_norm");
+    else
+      CHECK_FALSE(fuse_composites(graph).has_value());
+  }
+}
+
+TEST_CASE("a centred row with another reader leaves a norm of what is centred", "[passes][fuse-composites]") {
+  Case c;
+  const ValueId x = c.input("x", {3, 4});
+  const ValueId centred = c.add(Op::kSub, {x, c.add(Op::kMean, {x}, kRows, "mean")}, "centred");
+  const Graph after = changed_by(fuse_composites, c.output(norm(c, centred)).output(centred).graph);
+  CHECK(ops_of(after) == "mean sub rms_norm");
+}
+
+TEST_CASE("a weight of another shape than the rows stays a product", "[passes][fuse-composites]") {
+  Case c;
+  const ValueId y = norm(c, c.input("x", {3, 4}));
+  const ValueId weighted = c.add(Op::kMul, {y, c.weights("w", {3, 1})}, "weighted");
+  CHECK(ops_of(changed_by(fuse_composites, c.output(weighted).graph)) == "rms_norm mul");
+}
+
+TEST_CASE("a factor that is spread over products and quotients is one factor", "[passes][pattern]") {
+  Case c;
+  const ValueId x = c.input("x", {3});
+  const ValueId quarter = c.add(Op::kDiv, {x, number(c, 4.0)}, "quarter");
+  const ValueId three = c.add(Op::kMul, {number(c, 12.0), quarter}, "three");
+  const Graph& graph = c.output(three).graph;
+  const std::optional<Match> found = match(graph, scaled(3.0, value(0)), three);
+  REQUIRE(found.has_value());
+  CHECK(found->values[0] == x);
+  CHECK(found->nodes.size() == 2);
+  CHECK_FALSE(match(graph, scaled(2.0, value(0)), three).has_value());
+}
+
+TEST_CASE("a slot that occurs twice is one value", "[passes][pattern]") {
+  Case c;
+  const ValueId x = c.input("x", {3}), y = c.input("y", {3});
+  const ValueId square = c.add(Op::kMul, {x, x}, "square"), product = c.add(Op::kMul, {x, y}, "product");
+  const Graph& graph = c.output(square).output(product).graph;
+  const Pattern pattern = node(Op::kMul, {value(0), value(0)});
+  CHECK(match(graph, pattern, square).has_value());
+  CHECK_FALSE(match(graph, pattern, product).has_value());
+}
+
+}  // namespace
+}  // namespace tosaic::passes

@@ -1,0 +1,466 @@
+"""tosaic's quantizer, from torch.export to integers: export, prepare, calibrate, convert, lower, run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    ComposableQuantizer,
+    FixedQParamsQuantizationSpec,
+    SharedQuantizationSpec,
+)
+from tosaic.annotation import Observed
+from tosaic.annotation.config import Precision, QConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Sample = tuple[torch.Tensor, ...]
+
+
+def images(count: int = 4, shape: Sequence[int] = (1, 3, 8, 8)) -> list[Sample]:
+    return [(torch.randn(shape, generator=torch.Generator().manual_seed(i)),) for i in range(count)]
+
+
+def annotated(module: nn.Module, sample: Sample, config: QConfig | None = None) -> dict[str, Any]:
+    """Returns the annotations by node name, those of weights and biases by the name of the reader's argument."""
+    model = torch.export.export(module.eval(), sample).module(check_guards=False)
+    quantizer = tosaic.Quantizer(config)
+    quantizer.annotate(quantizer.transform_for_annotation(model))
+    return {node.name: node.meta.get("quantization_annotation") for node in model.graph.nodes}
+
+
+def observed_outputs(module: nn.Module, sample: Sample, config: QConfig | None = None) -> list[str]:
+    found = annotated(module, sample, config)
+    return [name for name, each in found.items() if each is not None and each.output_qspec is not None]
+
+
+def converted(module: nn.Module, samples: list[Sample], quantizer: Any = None) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        model = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
+        prepared = prepare_pt2e(model, quantizer or tosaic.Quantizer())
+        for sample in samples:
+            prepared(*sample)
+        return torch.export.export(convert_pt2e(prepared), samples[0])
+
+
+def decibels(expected: Any, found: Any) -> float:
+    expected, found = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+    return float(10 * np.log10(np.sum(expected**2) / max(np.sum((found - expected) ** 2), 1e-300)))
+
+
+def lowered_equals_torch(program: torch.export.ExportedProgram, samples: list[Sample]) -> Any:
+    """Lowers to integers, and checks that no float is left and that results are within a unit of torch's."""
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert not [value.name for value in lowered.graph.values if value.dtype in ("f32", "f16", "bf16")]
+    module = program.module(check_guards=False)
+    for sample in samples:
+        with torch.no_grad():
+            expected = module(*sample)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        found = lowered.run(*sample)
+        found = found if isinstance(found, tuple) else (found,)
+        for e, f, port in zip(expected, found, lowered.outputs, strict=True):
+            unit = port.qparams.scale if port.qparams else 0
+            assert np.abs(e.numpy() - f).max() <= 1.001 * unit
+    return lowered
+
+
+def quantized_close_to_float(
+    module: nn.Module, samples: list[Sample], least_db: float, quantizer: Any = None
+) -> Any:
+    program = converted(module, samples, quantizer)
+    lowered = lowered_equals_torch(program, samples)
+    with torch.no_grad():
+        expected = [module(*sample) for sample in samples]
+    assert decibels(torch.stack(expected), np.stack([lowered.run(*s) for s in samples])) >= least_db
+    return lowered
+
+
+class ConvNet(nn.Module):
+    def __init__(self, *, bias: bool = True) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=bias)
+        self.bn = nn.BatchNorm2d(8)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=bias)
+        self.head = nn.Linear(8 * 16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.bn(self.conv(x)))
+        x = nn.functional.max_pool2d(x + nn.functional.relu6(self.depthwise(x)), 2)
+        return self.head(torch.flatten(x, 1))
+
+
+def test_a_network_of_convolutions_lowers_to_integers_and_is_close_to_float():
+    torch.manual_seed(0)
+    quantized_close_to_float(ConvNet(), images(), 30)
+
+
+def test_a_convolution_is_not_rounded_before_its_activation():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Hardtanh(0, 6), nn.Flatten())
+    assert observed_outputs(module, images()[0]) == ["relu", "hardtanh"]
+
+
+def test_a_convolution_that_two_calls_read_is_rounded_before_its_activation():
+    class Forked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            y = self.conv(x)
+            return torch.relu(y) + y
+
+    assert observed_outputs(Forked(), images()[0]) == ["conv2d", "add"]
+
+
+def test_weights_have_a_scale_for_each_channel_and_biases_the_product_of_scales():
+    samples = images()
+    module = nn.Conv2d(3, 4, 3)
+    program = converted(module, samples)
+    (quantized,) = [n for n in program.graph.nodes if "dequantize_per_channel" in str(n.target) and n.args[5] == torch.int32]
+    scales = program.constants.get(quantized.args[1].name)
+    assert len({n.name for n in program.graph.nodes if "dequantize_per_channel" in str(n.target)}) == 2
+    del scales
+    lowered_equals_torch(program, samples)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_channels_of_a_transposed_convolution_are_its_second_axis(transposed):
+    module = nn.ConvTranspose2d(3, 4, 3) if transposed else nn.Conv2d(3, 4, 3)
+    (annotation,) = [each for name, each in annotated(module, images()[0]).items() if name.startswith("conv")]
+    weight = next(spec for node, spec in annotation.input_qspec_map.items() if "weight" in node.name)
+    assert weight.ch_axis == int(transposed)
+    quantized_close_to_float(module, images(), 30)
+
+
+def test_five_operands_of_a_concatenation_share_one_scale():
+    class Five(nn.Module):
+        def forward(self, x):
+            return torch.cat([x, 2 * x, torch.sigmoid(x).abs() + 1, x.mean(3, keepdim=True), x * x], 3)
+
+    samples = images()
+    program = converted(Five(), samples)
+    (cat,) = [node for node in program.graph.nodes if "cat" in str(node.target)]
+    scales = {operand.args[1:3] for operand in cat.args[0]}
+    assert len(cat.args[0]) == 5
+    assert len(scales) == 1
+    lowered_equals_torch(program, samples)
+
+
+def test_softmax_and_sigmoid_have_the_scales_of_their_ranges():
+    class Ranges(nn.Module):
+        def forward(self, x):
+            return torch.softmax(x, 1), torch.sigmoid(x), torch.tanh(x)
+
+    found = annotated(Ranges(), images()[0])
+    specs = {name: each.output_qspec for name, each in found.items() if each and each.output_qspec}
+    assert all(isinstance(spec, FixedQParamsQuantizationSpec) for spec in specs.values())
+    assert {name: (spec.scale, spec.zero_point) for name, spec in specs.items()} == {
+        "softmax": (1 / 256, -128),
+        "sigmoid": (1 / 256, -128),
+        "tanh": (1 / 128, 0),
+    }
+
+
+class Attention(nn.Module):
+    """Attention that is spelled out, with a causal mask that is added to the scores."""
+
+    def __init__(self, hidden: float) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        self.register_buffer("mask", torch.full((8, 8), hidden).triu(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.transpose(-1, -2) / 4 + self.mask
+        return torch.softmax(scores, -1) @ v
+
+
+@pytest.mark.parametrize("hidden", [-1e9, float("-inf"), torch.finfo(torch.float32).min])
+def test_an_additive_mask_has_no_scale_in_common_with_scores(hidden):
+    torch.manual_seed(0)
+    quantized_close_to_float(Attention(hidden), images(4, (1, 8, 16)), 25)
+
+
+def test_a_mask_that_the_caller_passes_stays_apart_from_scores():
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x, hidden):
+            y = self.linear(x)
+            scores = (y @ y.transpose(-1, -2)).masked_fill(hidden, -1e9)
+            return torch.softmax(scores, -1) @ y
+
+    torch.manual_seed(0)
+    hidden = torch.ones(8, 8, dtype=torch.bool).triu(1)
+    samples = [(x, hidden) for (x,) in images(4, (1, 8, 16))]
+    quantized_close_to_float(Masked(), samples, 25)
+
+
+def test_an_rms_norm_of_several_calls_is_rounded_only_at_its_ends():
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(16) + 0.5)
+            self.linear = nn.Linear(16, 4)
+
+        def forward(self, x):
+            y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return self.linear(self.weight * y)
+
+    outputs = observed_outputs(Norm(), images(1, (2, 16))[0])
+    assert len(outputs) == 2
+    assert outputs[-1] == "linear"
+    quantized_close_to_float(Norm(), images(4, (2, 16)), 30)
+
+
+def test_a_function_composed_of_several_calls_is_rounded_once():
+    class Swish(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return y * nn.functional.relu6(y + 3) / 6
+
+    outputs = observed_outputs(Swish(), images(1, (2, 16))[0])
+    assert outputs == ["linear", "div"]
+    quantized_close_to_float(Swish(), images(4, (2, 16)), 30)
+
+
+def test_rotary_tables_stay_float():
+    class Rotary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+            self.register_buffer("frequencies", 10000.0 ** (-torch.arange(8) / 8))
+
+        def forward(self, x):
+            angles = torch.outer(torch.arange(64).float(), self.frequencies)
+            angles = torch.cat([angles, angles], -1)
+            y = self.linear(x)
+            rotated = torch.cat([-y[..., 8:], y[..., :8]], -1)
+            return y * angles.cos() + rotated * angles.sin()
+
+    torch.manual_seed(0)
+    quantized_close_to_float(Rotary(), images(4, (1, 64, 16)), 30)
+
+
+def test_integers_and_bools_are_never_observed():
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.linear = nn.Embedding(50, 16), nn.Linear(16, 4)
+
+        def forward(self, tokens, present):
+            x = torch.where(present.unsqueeze(-1), self.embedding(tokens), 0.0)
+            return self.linear(x)
+
+    g = torch.Generator().manual_seed(0)
+    samples = [(torch.randint(0, 50, (1, 8), generator=g), torch.rand(1, 8, generator=g) > 0.3) for _ in range(4)]
+    found = annotated(Tokens(), samples[0])
+    observed = {p.name for each in found.values() if each for p, spec in each.input_qspec_map.items() if spec}
+    assert not observed & {"tokens", "present", "unsqueeze"}
+    quantized_close_to_float(Tokens(), samples, 30)
+
+
+# ---- configurations ----
+
+
+def test_int16_activations_are_precise():
+    torch.manual_seed(0)
+    program = converted(ConvNet(), images(), tosaic.Quantizer(QConfig.int16x8()))
+    assert tosaic.check(program, target="TOSA-1.0+INT+int16").ok
+
+
+def test_four_bit_weights_stay_in_range_and_lower():
+    program = converted(nn.Linear(16, 4), images(4, (2, 16)), tosaic.Quantizer(QConfig.int8(weight_bits=4)))
+    (weight,) = [v for v in (*program.state_dict.values(), *program.constants.values()) if v.dtype == torch.int8]
+    assert weight.abs().max() == 7
+    lowered_equals_torch(program, images(4, (2, 16)))
+
+
+def test_activations_of_uint8_lower():
+    torch.manual_seed(0)
+    quantized_close_to_float(ConvNet(), images(), 30, tosaic.Quantizer(QConfig.uint8()))
+
+
+def test_the_last_selection_decides():
+    module = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16))
+    config = QConfig.int8().set(None, type="Linear").set(QConfig.uint8(), module="1")
+    found = annotated(module, images(1, (1, 16))[0], config)
+    outputs = {name: each.output_qspec for name, each in found.items() if each and each.output_qspec}
+    assert {name: spec.dtype for name, spec in outputs.items()} == {"linear_1": torch.uint8}
+
+
+def test_a_call_that_is_left_float_reads_rounded_numbers_and_stays_float():
+    module = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+    config = QConfig.int8().set(None, op="gelu")
+    samples = images(4, (2, 16))
+    program = converted(module, samples, tosaic.Quantizer(config))
+    problems = tosaic.check(program, target="TOSA-1.0+INT").problems
+    assert any("gelu" in problem.message for problem in problems)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    assert decibels(module(*samples[0]).detach(), lowered.run(*samples[0])) > 30
+
+
+@pytest.mark.parametrize(
+    "conditions", [{"name": "linear"}, {"regex": "lin.*"}, {"op": "aten.linear.default"}, {"nodes": ["linear"]}]
+)
+def test_calls_are_selected_by_name_regex_target_and_list(conditions):
+    config = QConfig.int8().set(None, **conditions)
+    assert observed_outputs(nn.Sequential(nn.Linear(4, 4), nn.GELU()), images(1, (1, 4))[0], config) == ["gelu"]
+
+
+def test_a_selection_that_selects_nothing_names_near_ones():
+    with pytest.raises(tosaic.InvalidGraph, match=r"\[QConfig\] the selection op='linaer' selects nothing.*linear"):
+        annotated(nn.Linear(4, 4), images(1, (1, 4))[0], QConfig.int8().set(None, op="linaer"))
+
+
+def test_dynamic_quantization_is_refused():
+    with pytest.raises(tosaic.UnsupportedOp, match=r"dynamic quantization.*Calibrate"):
+        Precision(Observed("int8", dynamic=True))
+
+
+def test_bits_of_weights_are_checked():
+    with pytest.raises(tosaic.InvalidGraph, match="expected 2 to 8, got 1"):
+        QConfig.int8(weight_bits=1)
+
+
+# ---- traps ----
+
+
+def test_an_unused_input_before_a_quantized_one():
+    class Unused(nn.Module):
+        def forward(self, unused, x):
+            return x * x
+
+    samples = [(x, x + 1) for (x,) in images()]
+    lowered_equals_torch(converted(Unused(), samples), samples)
+
+
+def test_the_same_tensor_returned_twice():
+    class Twice(nn.Module):
+        def forward(self, x):
+            y = x * x
+            return y, y
+
+    lowered_equals_torch(converted(Twice(), images()), images())
+
+
+def test_a_call_with_several_results():
+    class Several(nn.Module):
+        def forward(self, x):
+            a, b = torch.split(x * x, 2, 3)[:2]
+            value, _ = torch.max(a, 3)
+            return value, b + 1
+
+    lowered_equals_torch(converted(Several(), images()), images())
+
+
+def test_sharing_through_a_residual_ends():
+    class Cycle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(6, 3, 1)
+
+        def forward(self, x):
+            for _ in range(3):
+                x = x + self.conv(torch.cat([x, torch.relu(x)], 1))
+            return x
+
+    torch.manual_seed(0)
+    quantized_close_to_float(Cycle(), images(), 25)
+
+
+def test_a_module_that_is_called_twice():
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        def forward(self, x):
+            return self.linear(torch.relu(self.linear(x)))
+
+    torch.manual_seed(0)
+    quantized_close_to_float(Shared(), images(4, (2, 16)), 30)
+
+
+def test_control_flow_stays_float_and_is_reported():
+    class Branches(nn.Module):
+        def forward(self, x):
+            y = x * x
+            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (y,))
+
+    model = torch.export.export(Branches(), images()[0]).module(check_guards=False)
+    quantizer = tosaic.Quantizer()
+    quantizer.annotate(quantizer.transform_for_annotation(model))
+    assert "mul" not in quantizer.left_float
+    program = converted(Branches(), images())
+    tosaic.lower(program, target="TOSA-1.0+INT+FP")
+
+
+def test_another_quantizers_annotations_are_not_changed():
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    first = XNNPACKQuantizer().set_operator_type(
+        torch.ops.aten.linear.default, get_symmetric_quantization_config(is_per_channel=True)
+    )
+    module = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16))
+    torch.manual_seed(0)
+    both = ComposableQuantizer([first, tosaic.Quantizer()])
+    quantized_close_to_float(module, images(4, (2, 16)), 25, both)
+
+
+# ---- training ----
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_convolution_with_batch_norm_trains_and_lowers(bias, bits):
+    torch.manual_seed(0)
+    samples = images(8, (4, 3, 8, 8))
+    model = torch.export.export(ConvNet(bias=bias).train(), samples[0]).module(check_guards=False)
+    from torchao.quantization.pt2e import move_exported_model_to_eval, move_exported_model_to_train
+
+    prepared = prepare_qat_pt2e(model, tosaic.Quantizer(QConfig.int8(weight_bits=bits), qat=True))
+    move_exported_model_to_train(prepared)
+    optimizer = torch.optim.SGD(prepared.parameters(), 1e-2)
+    losses = []
+    for _ in range(4):
+        for (x,) in samples:
+            loss = ((prepared(x) - x.mean((1, 2, 3))[:, None]) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert np.mean(losses[-8:]) < np.mean(losses[:8])
+    move_exported_model_to_eval(prepared)
+    with torch.no_grad():
+        program = torch.export.export(convert_pt2e(prepared), samples[0])
+        lowered_equals_torch(program, samples)
+
+
+def test_shared_specs_refer_to_slots_that_come_first():
+    found = annotated(Attention(-1e9), images(1, (1, 8, 16))[0])
+    order = list(found)
+    for name, each in found.items():
+        if each is None or not isinstance(each.output_qspec, SharedQuantizationSpec):
+            continue
+        root = each.output_qspec.edge_or_node
+        assert order.index(root[1].name if isinstance(root, tuple) else root.name) <= order.index(name)

@@ -1,0 +1,475 @@
+"""Graphs and annotations on which a rewriting layer can go wrong, each compared with what torchao converts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from fx.annotations.quantizers import QUANTIZERS, convert, differences, exported_module, qparams_of
+from torch import nn
+from torchao.quantization.pt2e import HistogramObserver, MinMaxObserver
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    QuantizationAnnotation,
+    QuantizationSpec,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+from tosaic.annotation import Edge, Fix, Fixed, Inputs, Operator, Output, Outputs, Select, Set, Share
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+KEY = "quantization_annotation"
+SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
+SNORM_ROW = (pytest.approx(1 / 127), 0, -127, 127, "int8")
+HALF = Fixed("int8", 0.5, 0, -128, 127)
+HALF_ROW = (0.5, 0, -128, 127, "int8")
+INT8 = QuantizationSpec(torch.int8, HistogramObserver, -128, 127, torch.per_tensor_affine)
+
+
+class ByHand(Quantizer):
+    """A quantizer that calls a function with the nodes by name."""
+
+    def __init__(self, function: Callable[[dict[str, Any]], None]) -> None:
+        self.function = function
+
+    def annotate(self, model: Any) -> Any:
+        self.function({node.name: node for node in model.graph.nodes})
+        return model
+
+    def validate(self, model: Any) -> None:
+        pass
+
+
+def rows(model: Any, name: str) -> list[tuple[Any, ...]]:
+    """Returns scale, zero point, range and dtype of the quantize nodes that read a node."""
+    return [row[1:] for row in qparams_of(model) if row[0] == name]
+
+
+def xnnpack() -> Any:
+    return QUANTIZERS["xnnpack"]()
+
+
+class Convolution(nn.Module):
+    """A convolution of the second input; the first is not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, unused: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        return self.conv(image)
+
+
+def test_an_unused_input_before_a_quantized_one_counts() -> None:
+    torch.manual_seed(1)
+    samples = [(torch.randn(2), torch.rand(1, 3, 8, 8))]
+    plain = convert(Convolution(), samples, xnnpack())
+    for key in (1, "image"):
+        wrapped = tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({key: SNORM})])
+        made = convert(Convolution(), samples, wrapped)
+        assert rows(made, "image") == [SNORM_ROW]
+        assert rows(made, "conv2d") == rows(plain, "conv2d")
+        assert wrapped.report is not None
+    assert rows(plain, "image") != [SNORM_ROW]
+
+
+def test_an_unused_input_itself_may_have_a_spec() -> None:
+    wrapped = tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({0: SNORM, 1: None})])
+    made = convert(Convolution(), [(torch.randn(2), torch.rand(1, 3, 8, 8))], wrapped)
+    assert rows(made, "image") == []
+    image = next(node for node in made.graph.nodes if node.name == "image")
+    assert [user.name for user in image.users] == ["conv2d"]
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x + 1.5
+        return y, y
+
+
+def annotate_add(nodes: dict[str, Any]) -> None:
+    nodes["add"].meta[KEY] = QuantizationAnnotation({nodes["x"]: INT8}, INT8, _annotated=True)
+
+
+def test_a_tensor_that_is_returned_twice_is_quantized_once() -> None:
+    samples = [(torch.rand(4),)]
+    for specs in ({0: SNORM}, {1: SNORM}, {0: SNORM, 1: SNORM}):
+        made = convert(Twice(), samples, tosaic.wrap_quantizer(ByHand(annotate_add), rules=[Outputs(specs)]))
+        assert rows(made, "add") == [SNORM_ROW]
+        first, second = made(*samples[0])
+        assert torch.equal(first, second)
+
+
+def test_a_tensor_that_is_returned_twice_cannot_have_two_specs() -> None:
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_add), rules=[Outputs({0: SNORM, 1: HALF})])
+    with pytest.raises(tosaic.InvalidGraph, match="output 1.* has two specs"):
+        prepare_pt2e(exported_module(Twice(), (torch.rand(4),)), wrapped)
+
+
+class Split(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = torch.split(x, 2)
+        return a + 1.0, b * 2.0
+
+
+def test_each_output_of_a_node_with_several_has_its_own_spec() -> None:
+    def annotate(nodes: dict[str, Any]) -> None:
+        for name, producer in (("add", "getitem"), ("mul", "getitem_1")):
+            nodes[name].meta[KEY] = QuantizationAnnotation({nodes[producer]: INT8}, INT8, _annotated=True)
+
+    samples = [(torch.randn(4),)]
+    rules = [Fix(Select(name="getitem"), SNORM), Set(Select(name="getitem_1"), result=HALF)]
+    plain = convert(Split(), samples, ByHand(annotate))
+    made = convert(Split(), samples, tosaic.wrap_quantizer(ByHand(annotate), rules=rules))
+    assert rows(made, "getitem") == [SNORM_ROW]
+    assert rows(made, "getitem_1") == [HALF_ROW]
+    assert rows(made, "add") == rows(plain, "add")
+    assert rows(made, "mul") == rows(plain, "mul")
+
+
+class Five(nn.Module):
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x * (i + 1.0) for i, x in enumerate(xs)])
+
+
+@pytest.mark.parametrize("quantizer", ["arm", "xnnpack"])
+def test_a_concat_of_five_inputs_shares_what_a_rule_sets_for_its_result(quantizer: str) -> None:
+    samples = [tuple(torch.randn(3) for _ in range(5))]
+    plain = convert(Five(), samples, QUANTIZERS[quantizer]())
+    wrapped = tosaic.wrap_quantizer(QUANTIZERS[quantizer](), rules=[Operator("cat", result=HALF)])
+    made = convert(Five(), samples, wrapped)
+    products = ["mul", "mul_1", "mul_2", "mul_3", "mul_4"]
+    assert len({rows(plain, name)[0] for name in products} | {rows(plain, "cat")[0]}) == 1
+    assert [rows(made, name) for name in [*products, "cat"]] == [[HALF_ROW]] * 6
+    assert len(made.graph.nodes) == len(plain.graph.nodes)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) + self.conv(F.relu(x))
+
+
+def test_a_cycle_of_sharing_through_a_residual_is_one_group() -> None:
+    class Block(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.view(2, 2)
+            return torch.cat([x, y.view(4)])
+
+    def annotate(nodes: dict[str, Any]) -> None:
+        x, view, back, cat = (nodes[name] for name in ("x", "view", "view_1", "cat"))
+        share = SharedQuantizationSpec
+        cat.meta[KEY] = QuantizationAnnotation({x: INT8, back: share((x, cat))}, share((x, cat)), _annotated=True)
+        back.meta[KEY] = QuantizationAnnotation({view: share(view)}, share((view, back)), _annotated=True)
+        view.meta[KEY] = QuantizationAnnotation({x: share((x, cat))}, share((x, view)), _annotated=True)
+
+    def annotate_in_order(nodes: dict[str, Any]) -> None:
+        x, view, back, cat = (nodes[name] for name in ("x", "view", "view_1", "cat"))
+        share = SharedQuantizationSpec
+        view.meta[KEY] = QuantizationAnnotation({x: INT8}, share((x, view)), _annotated=True)
+        back.meta[KEY] = QuantizationAnnotation({view: share(view)}, share((view, back)), _annotated=True)
+        cat.meta[KEY] = QuantizationAnnotation(
+            {x: share((x, view)), back: share((x, cat))}, share((x, cat)), _annotated=True
+        )
+
+    samples = [(torch.rand(4),)]
+    plain = convert(Block(), samples, ByHand(annotate_in_order))
+    assert len({row[1:] for row in qparams_of(plain)}) == 1
+    for rules in ([Inputs({0: HALF})], [Outputs({0: HALF})], [Operator("view", result=HALF)]):
+        for by_hand in (annotate_in_order, annotate):
+            made = convert(Block(), samples, tosaic.wrap_quantizer(ByHand(by_hand), rules=rules))
+            assert {row[1:] for row in qparams_of(made)} == {HALF_ROW}
+            assert len(made.graph.nodes) == len(plain.graph.nodes)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_convolution_and_batch_norm_train_with_a_rule(bias: bool) -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    config = get_symmetric_quantization_config(is_per_channel=True, is_qat=True)
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, bias=bias), nn.BatchNorm2d(4), nn.ReLU())
+    sample = (torch.randn(2, 3, 8, 8),)
+
+    def trained(rules: list[Any] | None) -> Any:
+        quantizer = XNNPACKQuantizer().set_global(config)
+        if rules is not None:
+            quantizer = tosaic.wrap_quantizer(quantizer, rules=rules)
+        exported = torch.export.export(module, sample).module(check_guards=False)
+        prepared = prepare_qat_pt2e(exported, quantizer)
+        prepared(*sample)
+        return convert_pt2e(prepared)
+
+    plain, untouched = trained(None), trained([])
+    assert differences(plain, untouched, sample) == []
+    weights = Set(Select(op="conv2d"), operands={"weight": tosaic.annotation.Observed(
+        "int4", scheme="per_channel_symmetric", axis=0)})  # fmt: skip
+    made = trained([Inputs({0: HALF}), weights, Outputs({0: SNORM})])
+    (image, *_), (weight, *_), (result, *_) = (
+        [row for row in qparams_of(made) if row[1:] == HALF_ROW],
+        [row for row in qparams_of(made) if isinstance(row[1], list)] or [(None,) * 6],
+        [row for row in qparams_of(made) if row[1:] == SNORM_ROW],
+    )
+    assert result[0].startswith("relu")
+    dequantized = [n for n in made.graph.nodes if "dequantize_per_channel" in str(n.target)]
+    assert [n.args[-3:-1] for n in dequantized] == [(-8, 7)]
+    convolutions = [n for n in made.graph.nodes if "conv2d" in str(n.target)]
+    assert len(convolutions) == 1
+    assert not [n for n in made.graph.nodes if "batch_norm" in str(n.target)]
+    assert convolutions[0].args[2] is not None  # the bias of the folded batch norm
+    del image, weight
+
+
+class Embedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, tokens: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.table(tokens) + x)
+
+
+def test_an_integer_input_counts_but_has_no_spec() -> None:
+    samples = [(torch.tensor([1, 2]), torch.rand(2, 4))]
+    made = convert(Embedding(), samples, tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({1: SNORM})]))
+    assert rows(made, "x") == [SNORM_ROW]
+    assert rows(made, "tokens") == []
+    wrapped = tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({"tokens": SNORM})])
+    with pytest.raises(tosaic.InvalidGraph, match="input 0, 'tokens', is no tensor of floats, but of dtype i64"):
+        prepare_pt2e(exported_module(Embedding(), samples[0]), wrapped)
+
+
+class Chain(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(F.relu(x) * 2.0)
+
+
+def annotate_chain(nodes: dict[str, Any]) -> None:
+    for name, producer in (("relu", "x"), ("mul", "relu"), ("tanh", "mul")):
+        nodes[name].meta[KEY] = QuantizationAnnotation({nodes[producer]: INT8}, INT8, _annotated=True)
+
+
+def test_a_spec_that_is_shared_with_a_later_slot_gets_its_qparams() -> None:
+    def annotate(nodes: dict[str, Any]) -> None:
+        annotate_chain(nodes)
+        nodes["relu"].meta[KEY].output_qspec = SharedQuantizationSpec(nodes["mul"])
+        nodes["mul"].meta[KEY].input_qspec_map = {}
+
+    samples = [(torch.rand(4),)]
+    with pytest.raises(AssertionError, match="please make sure only refer to edge or node"):
+        convert(Chain(), samples, ByHand(annotate))
+    share = Share([Output("mul"), Edge("relu", "mul"), Output("relu")])
+    made = convert(Chain(), samples, tosaic.wrap_quantizer(ByHand(annotate_chain), rules=[share]))
+    (shared,) = rows(made, "relu")
+    assert rows(made, "mul") == [shared]
+    fixed = convert(
+        Chain(), samples, tosaic.wrap_quantizer(ByHand(annotate_chain), rules=[share, Fix(Select(name="mul"), HALF)])
+    )
+    assert rows(fixed, "relu") == rows(fixed, "mul") == [HALF_ROW]
+
+
+def test_a_wrapper_around_a_wrapper_applies_the_inner_rules_first() -> None:
+    samples = [(torch.rand(4),)]
+    inner = tosaic.wrap_quantizer(ByHand(annotate_chain), rules=[Inputs({0: HALF}), Outputs({0: HALF})])
+    outer = tosaic.wrap_quantizer(inner, rules=[Outputs({0: SNORM})])
+    made = convert(Chain(), samples, outer)
+    assert rows(made, "x") == [HALF_ROW]
+    assert rows(made, "tanh") == [SNORM_ROW]
+
+
+def test_a_rule_that_matches_nothing_is_an_error_unless_it_allows_that() -> None:
+    model = exported_module(Chain(), (torch.rand(4),))
+    for rule, text in (
+        (Operator("grid_sampler", result=SNORM), "grid_sampler"),
+        (Inputs({"y": SNORM}), "no input 'y'"),
+        (Fix(Select(name="relo"), SNORM), "relu"),
+    ):
+        with pytest.raises(tosaic.InvalidGraph, match=text):
+            prepare_pt2e(model, tosaic.wrap_quantizer(ByHand(annotate_chain), rules=[rule]))
+    allowed = Operator("grid_sampler", result=SNORM, allow_unmatched=True)
+    samples = [(torch.rand(4),)]
+    made = convert(Chain(), samples, tosaic.wrap_quantizer(ByHand(annotate_chain), rules=[allowed]))
+    assert differences(convert(Chain(), samples, ByHand(annotate_chain)), made, samples[0]) == []
+
+
+def test_of_two_rules_in_conflict_the_last_wins_and_the_report_has_both() -> None:
+    rules = [Outputs({0: HALF}), Fix(Select(name="tanh"), SNORM)]
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_chain), rules=rules)
+    made = convert(Chain(), [(torch.rand(4),)], wrapped)
+    assert rows(made, "tanh") == [SNORM_ROW]
+    replaced = [change for change in wrapped.plan.history if change.slot == Output("tanh")]
+    assert [change.set_by for change in replaced][0] == "ByHand"
+    assert (replaced[-1].before, replaced[-1].after) == (HALF, SNORM)
+
+
+@dataclass
+class Private(QuantizationAnnotation):
+    owner: str = ""
+
+
+class Secretive(Quantizer):
+    """Remembers its annotations by identity and marks nodes; checks both when torchao validates."""
+
+    def __init__(self) -> None:
+        self.remembered: dict[Any, Any] = {}
+        self.observers: dict[Any, Any] = {}
+        self.transformed = 0
+
+    def transform_for_annotation(self, model: Any) -> Any:
+        self.transformed += 1
+        return model
+
+    def annotate(self, model: Any) -> Any:
+        nodes = {node.name: node for node in model.graph.nodes}
+        for name, producer in (("relu", "x"), ("mul", "relu"), ("tanh", "mul")):
+            made = Private({nodes[producer]: INT8}, INT8, _annotated=True, owner=name)
+            nodes[name].meta |= {KEY: made, "secret": name}
+            self.remembered[nodes[name]] = made
+        return model
+
+    def validate(self, model: Any) -> None:
+        for node, annotation in self.remembered.items():
+            assert node.meta[KEY] is annotation
+            assert annotation.owner == node.meta["secret"] == node.name
+
+    def prepare_obs_or_fq_callback(self, model: Any, observers: dict[Any, Any]) -> None:
+        assert all(node in observers for node in self.remembered)
+        self.observers = observers
+
+
+def test_private_metadata_and_hooks_of_a_quantizer_work_on() -> None:
+    inner = Secretive()
+    made = convert(Chain(), [(torch.rand(4),)], tosaic.wrap_quantizer(inner, rules=[Outputs({0: SNORM})]))
+    assert rows(made, "tanh") == [SNORM_ROW]
+    assert inner.transformed == 1
+    assert {type(each).__name__ for each in inner.observers.values()} == {"HistogramObserver", "FixedQParamsObserver"}
+
+
+class Loop(nn.Module):
+    def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        def proceed(i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            return i < 3
+
+        def body(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, torch.relu(x) * 0.5
+
+        return torch.while_loop(proceed, body, (count, torch.tanh(x)))[1]
+
+
+def annotate_everything(nodes: dict[str, Any]) -> None:
+    for node in nodes.values():
+        if node.name.split("_")[0] in ("relu", "mul", "tanh"):
+            node.meta[KEY] = QuantizationAnnotation({node.args[0]: INT8}, INT8, _annotated=True)
+
+
+def test_bodies_of_loops_get_rules_but_not_those_of_inputs_and_outputs() -> None:
+    samples = [(torch.rand(4), torch.tensor(0))]
+    rules = [Inputs({0: SNORM}), Operator("relu", result=HALF)]
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_everything), rules=rules)
+    plain = convert(Loop(), samples, ByHand(annotate_everything))
+    made = convert(Loop(), samples, wrapped)
+    (path,) = wrapped.body_reports
+    body, plain_body = made.get_submodule(path), plain.get_submodule(path)
+    assert rows(made, "x") == [SNORM_ROW]
+    assert rows(made, "tanh") == rows(plain, "tanh")
+    assert [row[1:] for row in qparams_of(body) if "relu" in row[0]] == [HALF_ROW]
+    assert len(qparams_of(body)) == len(qparams_of(plain_body))
+    assert not [row for row in qparams_of(body) if row[1:] == SNORM_ROW]
+
+
+def test_a_rule_that_matches_in_no_body_either_is_an_error() -> None:
+    model = exported_module(Loop(), (torch.rand(4), torch.tensor(0)))
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_everything), rules=[Operator("cat", result=HALF)])
+    with pytest.raises(tosaic.InvalidGraph, match="cat"):
+        prepare_pt2e(model, wrapped)
+
+
+class Branches(nn.Module):
+    def forward(self, flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(flag, lambda x: torch.sigmoid(x) * 2.0, lambda x: torch.tanh(x) * 0.5, (x * 3.0,))
+        return y + 1.0
+
+
+def test_branches_that_arms_flow_quantizes_get_rules() -> None:
+    from executorch.backends.arm.quantizer import TOSAQuantizer
+
+    samples = [(torch.tensor(True), torch.rand(4)), (torch.tensor(False), torch.rand(4))]
+
+    def quantized(rules: list[Any] | None) -> tuple[Any, Any]:
+        quantizer = QUANTIZERS["arm"]()
+        if rules is not None:
+            quantizer = tosaic.wrap_quantizer(quantizer, rules=rules)
+        model = exported_module(Branches(), samples[0])
+        with torch.no_grad():
+            return quantizer, TOSAQuantizer._quantize_with_submodules(quantizer, model, samples)
+
+    _, plain = quantized(None)
+    wrapped, made = quantized([Inputs({1: SNORM}), Operator("mul", result=HALF)])
+    assert len(wrapped.body_reports) == 2
+    for path in wrapped.body_reports:
+        body = made.get_submodule(path)
+        assert HALF_ROW in [row[1:] for row in qparams_of(body)]
+        assert len(qparams_of(body)) == len(qparams_of(plain.get_submodule(path)))
+        assert SNORM_ROW not in [row[1:] for row in qparams_of(body)]
+    assert rows(made, "x") == [SNORM_ROW]
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(self.conv(x))
+        return y + y
+
+
+@pytest.mark.parametrize("quantizer", ["arm", "xnnpack"])
+def test_a_module_that_is_used_twice_is_selected_twice_and_its_weight_once(quantizer: str) -> None:
+    torch.manual_seed(3)
+    samples = [(torch.rand(1, 4, 3, 3),)]
+    module = Shared()
+    plain = convert(module, samples, QUANTIZERS[quantizer]())
+    wrapped = tosaic.wrap_quantizer(
+        QUANTIZERS[quantizer](), rules=[Set(Select(module="conv"), result=HALF), Operator("add", operands={0: SNORM})]
+    )
+    made = convert(module, samples, wrapped)
+    assert rows(made, "conv2d") == [HALF_ROW]
+    assert rows(made, "conv2d_1") == [SNORM_ROW]  # the last rule: the operand of the sum, read twice
+    assert len(qparams_of(made)) == len(qparams_of(plain))
+    add = next(node for node in made.graph.nodes if node.name == "add")
+    assert add.args[0] is add.args[1]
+
+
+def test_annotations_of_quantizers_that_ran_before_are_neither_read_nor_changed() -> None:
+    from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+
+    def annotate_relu(nodes: dict[str, Any]) -> None:
+        nodes["relu"].meta[KEY] = QuantizationAnnotation({nodes["x"]: INT8}, INT8, _annotated=True)
+
+    def annotate_rest(nodes: dict[str, Any]) -> None:
+        for name, producer in (("mul", "relu"), ("tanh", "mul")):
+            nodes[name].meta[KEY] = QuantizationAnnotation({nodes[producer]: INT8}, INT8, _annotated=True)
+
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_rest), rules=[Operator("relu|mul", result=HALF, allow_unmatched=True),
+        Set(Select(nodes=["relu", "mul"]), result=HALF)])  # fmt: skip
+    samples = [(torch.rand(4),)]
+    plain = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), ByHand(annotate_rest)]))
+    made = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), wrapped]))
+    assert rows(made, "mul") == [HALF_ROW]
+    assert rows(made, "relu")[0] == rows(plain, "relu")[0]
+    assert [each.slot for each in wrapped.refused] == [Output("relu")]
+    assert MinMaxObserver is not None
