@@ -37,8 +37,8 @@ class Precision:
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
         channels; contractions without such an axis have one scale.
     bias : {"derived", "float"}
-        ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec; lowering
-        rounds the bias to the unit of the sums.
+        ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec;
+        lowering rounds the bias to the unit of the sums.
     fixed_ranges : bool
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
@@ -118,7 +118,10 @@ class QConfig:
 
     @staticmethod
     def int16x8(*, per_channel: bool = True, weight_bits: int = 8) -> QConfig:
-        """Activations int16, symmetric; weights as those of `int8`. Biases stay float: TOSA's have 48 bits."""
+        """Activations int16, symmetric; weights as those of `int8`.
+
+        Biases stay float, since those of TOSA have 48 bits.
+        """
         return QConfig._of(Precision(_INT16, _checked_weight(weight_bits, per_channel), "float"))
 
     @staticmethod
@@ -132,7 +135,7 @@ class QConfig:
         name: str | None = None,
         regex: str | None = None,
         module: str | None = None,
-        type: str | None = None,
+        type: str | None = None,  # noqa: A002
         op: str | None = None,
         nodes: Sequence[str] | None = None,
     ) -> QConfig:
@@ -155,7 +158,7 @@ class QConfig:
         return self.selections[-1][1] if self.selections else None
 
     def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
-        """Returns for each node of a plan's graph the index of its precision, or -1 (float), and the precisions.
+        """Returns the index of the precision of each node of a graph, or -1 (float), and the precisions.
 
         Raises
         ------

@@ -30,7 +30,7 @@ def images(count: int = 4, shape: Sequence[int] = (1, 3, 8, 8)) -> list[Sample]:
 
 
 def annotated(module: nn.Module, sample: Sample, config: QConfig | None = None) -> dict[str, Any]:
-    """Returns the annotations by node name, those of weights and biases by the name of the reader's argument."""
+    """Returns the annotations by node name, None where there is none."""
     model = torch.export.export(module.eval(), sample).module(check_guards=False)
     quantizer = tosaic.Quantizer(config)
     quantizer.annotate(quantizer.transform_for_annotation(model))
@@ -42,7 +42,9 @@ def observed_outputs(module: nn.Module, sample: Sample, config: QConfig | None =
     return [name for name, each in found.items() if each is not None and each.output_qspec is not None]
 
 
-def converted(module: nn.Module, samples: list[Sample], quantizer: Any = None) -> torch.export.ExportedProgram:
+def converted(
+    module: nn.Module, samples: list[Sample], quantizer: Any = None
+) -> torch.export.ExportedProgram:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         model = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
@@ -124,13 +126,20 @@ def test_a_convolution_that_two_calls_read_is_rounded_before_its_activation():
 
 def test_weights_have_a_scale_for_each_channel_and_biases_the_product_of_scales():
     samples = images()
-    module = nn.Conv2d(3, 4, 3)
-    program = converted(module, samples)
-    (quantized,) = [n for n in program.graph.nodes if "dequantize_per_channel" in str(n.target) and n.args[5] == torch.int32]
-    scales = program.constants.get(quantized.args[1].name)
-    assert len({n.name for n in program.graph.nodes if "dequantize_per_channel" in str(n.target)}) == 2
-    del scales
+    torch.manual_seed(0)
+    program = converted(nn.Conv2d(3, 4, 3), samples)
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    per_channel = [node for node in calls if "dequantize_per_channel" in str(node.target)]
+    per_tensor = [node for node in calls if "quantize_per_tensor" in str(node.target)]
+    scales = {node.args[6]: program.state_dict[_target_of(program, node.args[1])] for node in per_channel}
+    assert {dtype: scale.shape for dtype, scale in scales.items()} == {torch.int8: (4,), torch.int32: (4,)}
+    torch.testing.assert_close(scales[torch.int32], scales[torch.int8] * per_tensor[0].args[1])
     lowered_equals_torch(program, samples)
+
+
+def _target_of(program: torch.export.ExportedProgram, node: Any) -> str:
+    (spec,) = [each for each in program.graph_signature.input_specs if each.arg.name == node.name]
+    return spec.target
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -269,7 +278,9 @@ def test_integers_and_bools_are_never_observed():
             return self.linear(x)
 
     g = torch.Generator().manual_seed(0)
-    samples = [(torch.randint(0, 50, (1, 8), generator=g), torch.rand(1, 8, generator=g) > 0.3) for _ in range(4)]
+    samples = [
+        (torch.randint(0, 50, (1, 8), generator=g), torch.rand(1, 8, generator=g) > 0.3) for _ in range(4)
+    ]
     found = annotated(Tokens(), samples[0])
     observed = {p.name for each in found.values() if each for p, spec in each.input_qspec_map.items() if spec}
     assert not observed & {"tokens", "present", "unsqueeze"}
@@ -287,7 +298,9 @@ def test_int16_activations_are_precise():
 
 def test_four_bit_weights_stay_in_range_and_lower():
     program = converted(nn.Linear(16, 4), images(4, (2, 16)), tosaic.Quantizer(QConfig.int8(weight_bits=4)))
-    (weight,) = [v for v in (*program.state_dict.values(), *program.constants.values()) if v.dtype == torch.int8]
+    (weight,) = [
+        v for v in (*program.state_dict.values(), *program.constants.values()) if v.dtype == torch.int8
+    ]
     assert weight.abs().max() == 7
     lowered_equals_torch(program, images(4, (2, 16)))
 
@@ -305,11 +318,13 @@ def test_the_last_selection_decides():
     assert {name: spec.dtype for name, spec in outputs.items()} == {"linear_1": torch.uint8}
 
 
-def test_a_call_that_is_left_float_reads_rounded_numbers_and_stays_float():
+def test_calls_that_are_left_float_read_rounded_numbers_and_stay_float():
     module = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
-    config = QConfig.int8().set(None, op="gelu")
+    config = QConfig.int8().set(None, nodes=["gelu", "linear_1"])
     samples = images(4, (2, 16))
     program = converted(module, samples, tosaic.Quantizer(config))
+    quantized = [node.args[0].name for node in program.graph.nodes if ".quantize_per" in str(node.target)]
+    assert quantized == ["input", "linear"]
     problems = tosaic.check(program, target="TOSA-1.0+INT").problems
     assert any("gelu" in problem.message for problem in problems)
     lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
@@ -317,15 +332,20 @@ def test_a_call_that_is_left_float_reads_rounded_numbers_and_stays_float():
 
 
 @pytest.mark.parametrize(
-    "conditions", [{"name": "linear"}, {"regex": "lin.*"}, {"op": "aten.linear.default"}, {"nodes": ["linear"]}]
+    "conditions",
+    [{"name": "linear"}, {"regex": "lin.*"}, {"op": "aten.linear.default"}, {"nodes": ["linear"]}],
 )
 def test_calls_are_selected_by_name_regex_target_and_list(conditions):
     config = QConfig.int8().set(None, **conditions)
-    assert observed_outputs(nn.Sequential(nn.Linear(4, 4), nn.GELU()), images(1, (1, 4))[0], config) == ["gelu"]
+    assert observed_outputs(nn.Sequential(nn.Linear(4, 4), nn.GELU()), images(1, (1, 4))[0], config) == [
+        "gelu"
+    ]
 
 
 def test_a_selection_that_selects_nothing_names_near_ones():
-    with pytest.raises(tosaic.InvalidGraph, match=r"\[QConfig\] the selection op='linaer' selects nothing.*linear"):
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"\[QConfig\] Select\(op='linaer'\) selects nothing.*linear"
+    ):
         annotated(nn.Linear(4, 4), images(1, (1, 4))[0], QConfig.int8().set(None, op="linaer"))
 
 
@@ -408,8 +428,7 @@ def test_control_flow_stays_float_and_is_reported():
     quantizer = tosaic.Quantizer()
     quantizer.annotate(quantizer.transform_for_annotation(model))
     assert "mul" not in quantizer.left_float
-    program = converted(Branches(), images())
-    tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    assert quantizer.left_float["cond"] == "the operator has no integer form"
 
 
 def test_another_quantizers_annotations_are_not_changed():

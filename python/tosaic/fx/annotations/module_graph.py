@@ -41,7 +41,9 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     placeholders = [node for node in nodes if node.op == "placeholder"]
     with collection_paused():
         shared.sizes.bind(
-            [(node.name, node.name, node.meta.get("val")) for node in placeholders], _traced_sizes(placeholders), {}
+            [(node.name, node.name, node.meta.get("val")) for node in placeholders],
+            _traced_sizes(placeholders),
+            {},
         )
         for node in placeholders:
             value = node.meta.get("val")
@@ -50,7 +52,9 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
                 continue
             code = dtype_code(value.dtype, f"input '{node.name}'")
             shape = shared.sizes.shape(value.shape)
-            importer.env[node] = Ref(importer.builder.add_input(node.name, code, shape, node.name), code, shape)
+            importer.env[node] = Ref(
+                importer.builder.add_input(node.name, code, shape, node.name), code, shape
+            )
         calls = [node for node in nodes if node.op != "call_module"]
         importer.prepare(calls)
         importer.read(calls)

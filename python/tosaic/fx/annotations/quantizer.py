@@ -1,4 +1,4 @@
-"""A quantizer of torchao's PT2E flow: the plan is computed in C++ (quant/planner) and written as annotations."""
+"""A quantizer for torchao's PT2E flow: quant/planner computes what it writes as annotations."""
 
 from __future__ import annotations
 
