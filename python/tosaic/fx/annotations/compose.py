@@ -20,26 +20,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import FLOAT, Derived, Plan, Report, Shared, Slot, Spec
+from tosaic.annotation import FLOAT, Derived, Plan, Shared, Slot, Spec
 from tosaic.fx.annotations.graph import call_graph
 from tosaic.fx.annotations.quantizers import author_names, check_quantizer, plan_of
 from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
 from tosaic.fx.annotations.write import write
 
-__all__ = ["ComposedQuantizer", "Conflict", "Policy"]
+if TYPE_CHECKING:
+    from tosaic.annotation import Report
+
+__all__ = ["ComposedQuantizer", "NodeConflict", "Policy"]
 
 Policy = Literal["first", "last", "error"]
 _LISTED = 5
 
 
 @dataclass(frozen=True)
-class Conflict:
+class NodeConflict:
     """A node that several quantizers annotated in different ways.
 
     Attributes
@@ -69,7 +72,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         self.quantizers = tuple(check_quantizer(each, "compose_quantizers") for each in quantizers)
         self.conflict = conflict
         self._plan: Plan | None = None
-        self._conflicts: tuple[Conflict, ...] = ()
+        self._conflicts: tuple[NodeConflict, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -94,7 +97,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return self.plan.report()
 
     @property
-    def conflicts(self) -> tuple[Conflict, ...]:
+    def conflicts(self) -> tuple[NodeConflict, ...]:
         """The nodes of the last graph that had different annotations, in order."""
         return self._conflicts
 
@@ -150,7 +153,7 @@ class _Merge:
             self.winners[node] = winner = claimants[-1 if policy == "last" else 0]
             said = [_said(readings[i], node) for i in claimants]
             if any(each != said[0] for each in said):
-                found.append(Conflict(node, tuple(names[i] for i in claimants), names[winner]))
+                found.append(NodeConflict(node, tuple(names[i] for i in claimants), names[winner]))
         self.conflicts = tuple(found)
 
     def place(self) -> None:

@@ -19,17 +19,20 @@ import dataclasses
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Custom, Inputs, Outputs, Plan, Report, Rule
+from tosaic.annotation import Custom, Inputs, Outputs, Plan, Rule
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.quantizers import author_name, check_quantizer, plan_of
 from tosaic.fx.annotations.read import read, snapshot
 from tosaic.fx.annotations.write import Refused, write
+
+if TYPE_CHECKING:
+    from tosaic.annotation import Report
 
 __all__ = ["WrappedQuantizer"]
 
@@ -78,9 +81,9 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         return self.plan.report()
 
     @property
-    def body_reports(self) -> Mapping[str, Report]:
-        """The reports of bodies of control flow that were annotated, by path."""
-        return MappingProxyType({path: plan.report() for path, plan in self._plans.items() if path != _MAIN})
+    def body_plans(self) -> Mapping[str, Plan]:
+        """The plans of bodies of control flow that were annotated, by path."""
+        return MappingProxyType({path: plan for path, plan in self._plans.items() if path != _MAIN})
 
     @property
     def refused(self) -> tuple[Refused, ...]:
