@@ -17,7 +17,7 @@ NAMES = {
 def graph_of(text: str, *, outputs: str, inputs: str = "", dtypes: dict[str, str] | None = None) -> CallGraph:
     """Reads lines such as ``c = conv2d(x, w)`` and ``y = cat([c, x])``; unknown names are inputs or weights.
 
-    A name that begins with ``w``, and ``bias``, is a parameter. Inputs are those named, then those that are read.
+    A name that begins with ``w``, and ``bias``, is a parameter. Inputs are those named, then those read.
     """
     calls: dict[str, Call] = {}
     ports = inputs.split()

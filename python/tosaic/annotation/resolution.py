@@ -1,4 +1,4 @@
-"""What a plan comes to, as data: resolved specs, groups, conflicts, history, and what is left float and why."""
+"""What a plan comes to, as data: resolved specs, groups, conflicts, history, what is left float and why."""
 
 from __future__ import annotations
 
