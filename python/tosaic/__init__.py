@@ -86,6 +86,7 @@ _HOME = {
     "__version__": "_core",
 }
 _SUBMODULES = (
+    "annotation",
     "api",
     "archive",
     "cli",
