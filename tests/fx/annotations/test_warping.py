@@ -1,8 +1,8 @@
 """Image warping: fixed formats around a grid sampler and at the boundary, grid positions in float.
 
-    image, other -> convolutions -> flow -> base + flow -> clamp -> grid --+
-    image -> convolution -> tanh = features --------------------- image --+-> grid_sampler -> convolutions
-                                     \\-> a slice of them moves the grid, too
+image, other -> convolutions -> flow -> base + flow -> clamp -> grid --+
+image -> convolution -> tanh = features --------------------- image --+-> grid_sampler -> convolutions
+                                 \\-> a slice of them moves the grid, too
 """
 
 from __future__ import annotations
