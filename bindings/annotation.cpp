@@ -382,6 +382,31 @@ py::tuple groups_of(const PlanObject& self) {
   return py::make_tuple(groups, conflicts_to_python(graph, sharing.conflicts()));
 }
 
+py::dict resolution_of(const PlanObject& self) {
+  const CallGraph& graph = self.plan.graph();
+  const quant::Resolution found = quant::resolve(self.plan);
+  py::list slots, requantized, left_float;
+  for (const quant::ResolvedSlot& each : found.slots) {
+    const QSpec& own = self.plan.find(each.slot)->spec;
+    const py::object decides = each.decided_by ? slot_to_python(graph, *each.decided_by) : py::none();
+    const py::object resolved =
+        each.decided_by ? spec_to_python(self, self.plan.find(*each.decided_by)->spec) : py::none();
+    slots.append(py::make_tuple(slot_to_python(graph, each.slot), spec_to_python(self, own), resolved,
+                                decides, each.group, self.plan.rule(each.set_by).name, each.is_stale));
+  }
+  for (const quant::RequantizedTensor& each : found.requantized)
+    requantized.append(py::make_tuple(slot_to_python(graph, each.output), slot_to_python(graph, each.edge)));
+  for (const quant::FloatTensor& each : found.left_float) {
+    const quant::CallNode& node = graph.node(each.node);
+    left_float.append(
+        py::make_tuple(node.name, quant::to_string(each.reason),
+                       each.rule.valid() ? self.plan.rule(each.rule).name : std::string(), node.target,
+                       node.modules.empty() ? std::string() : node.modules.back().path, node.source));
+  }
+  return py::dict(py::arg("slots") = slots, py::arg("requantized") = requantized,
+                  py::arg("left_float") = left_float);
+}
+
 // ---- rules ----
 
 // None means float in a rule.
@@ -524,6 +549,7 @@ void bind_plan(py::module_& m) {
             if (allow_implicit_sharing) self.plan.set_allow_implicit_sharing(node, *allow_implicit_sharing);
           },
           py::arg("node"), py::arg("annotated") = py::none(), py::arg("allow_implicit_sharing") = py::none())
+      .def("resolve", &resolution_of)
       .def("apply", &apply_rule, py::arg("kind"), py::arg("fields"), py::arg("name"),
            py::arg("allow_unmatched") = false,
            "Applies a rule of tosaic.annotation.rules; returns its matches.")

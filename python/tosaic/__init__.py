@@ -100,6 +100,7 @@ _HOME = {
     "__version__": "_core",
 }
 _SUBMODULES = (
+    "annotation",
     "api",
     "archive",
     "cli",

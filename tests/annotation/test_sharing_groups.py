@@ -213,7 +213,7 @@ def random_graph(source: random.Random) -> list[list[int]]:
 
 
 def annotate_randomly(made: Annotated, source: random.Random, *, wild: float) -> None:
-    """Annotates most slots; with probability `wild`, a shared spec refers to any slot rather than an earlier."""
+    """Annotates most slots; with probability `wild`, a shared spec refers to any slot, not an earlier one."""
     slots: list[Any] = []
     for node in made.nodes:
         producers = list(node.all_input_nodes)
@@ -244,7 +244,7 @@ def derive_from(made: Annotated, where: Any, sources: list[Any]) -> None:
 @pytest.mark.parametrize("wild", [0.0, 0.1, 0.5])
 def test_groups_roots_and_specs_equal_those_of_torchao_on_random_graphs(wild: float) -> None:
     seen = {"equal": 0, "refused": 0}
-    for seed in range(1500):
+    for seed in range(700):
         source = random.Random(f"{seed} {wild}")
         made = Annotated(random_graph(source))
         annotate_randomly(made, source, wild=wild)
@@ -253,5 +253,5 @@ def test_groups_roots_and_specs_equal_those_of_torchao_on_random_graphs(wild: fl
         except BaseException:
             print("seed", seed, "wild", wild)
             raise
-    assert seen["equal"] > 200, seen
+    assert seen["equal"] > 100, seen
     assert seen["refused"] > 20 or wild == 0, seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
+from tosaic.annotation.resolution import FloatTensor, Requantized, Resolution, ResolvedSlot, resolve
 from tosaic.annotation.rules import (
     Clear,
     Custom,
@@ -15,6 +16,7 @@ from tosaic.annotation.rules import (
     Rule,
     Set,
     Share,
+    Unset,
 )
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import (
@@ -42,6 +44,11 @@ __all__ = [
     "Group",
     "Plan",
     "RuleRecord",
+    "FloatTensor",
+    "Requantized",
+    "Resolution",
+    "ResolvedSlot",
+    "resolve",
     "Clear",
     "Custom",
     "ExcludeFeeding",
@@ -53,6 +60,7 @@ __all__ = [
     "Select",
     "Set",
     "Share",
+    "Unset",
     "FLOAT",
     "Derived",
     "Edge",

@@ -299,12 +299,12 @@ class Plan:
         return plan
 
     def _apply_function(self, rule: Callable[[Plan], Plan | None]) -> Plan:
-        name = getattr(rule, "name", "") or getattr(rule, "__name__", "") or type(rule).__name__
+        name = str(getattr(rule, "name", getattr(rule, "__name__", type(rule).__name__)))
         before = self._core.edits
         with self.authored_by(name):
             author = self._author
             returned = rule(self)
-        plan = self if returned is None else returned
+        plan: Any = self if returned is None else returned
         if not isinstance(plan, Plan) or plan.graph is not self.graph:
             raise _core.make_error(
                 _core.InvalidGraph,

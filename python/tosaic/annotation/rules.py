@@ -1,7 +1,7 @@
 """Rules that change plans: what scripts ask for, as data.
 
-A rule is a callable over a `Plan`; `Plan.apply` runs rules in order. A later rule replaces what an earlier one
-set, and the history of the plan has both. A rule that matches nothing raises an error, unless
+A rule is a callable over a `Plan`; `Plan.apply` runs rules in order. A later rule replaces what an earlier
+one set, and the history of the plan has both. A rule that matches nothing raises an error, unless
 ``allow_unmatched=True``. Where a rule takes a spec, None means that the tensor is float.
 
 A spec that a rule sets holds for all slots that share with the rule's own: concat, views and pools keep one
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, TypeAlias
 
 from tosaic.annotation.plan import CoreRule, Plan
@@ -33,7 +34,19 @@ __all__ = [
 ]
 
 Specs: TypeAlias = Mapping[int | str, Spec | None]
-_UNSET: Any = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
+
+
+class Unset(Enum):
+    """The type of `UNSET`, which stands for a spec that a rule leaves as it is."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET = Unset.UNSET
+_EVERYWHERE = Select()
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +82,7 @@ class Outputs(CoreRule):
     Attributes
     ----------
     specs : mapping of int or str to spec or None
-        By position (a tensor that is returned twice counts twice), path, or name of the node that is returned.
+        By position (a tensor that is returned twice counts twice), path, or name of the returned node.
     allow_unmatched : bool
         Outputs that do not exist are passed over.
     """
@@ -101,7 +114,7 @@ class Set(CoreRule):
 
     where: Select
     operands: Specs = field(default_factory=dict)
-    result: Spec | None = _UNSET
+    result: Spec | Unset | None = UNSET
     allow_unmatched: bool = False
 
     def core_rule(self) -> tuple[str, dict[str, Any]]:
@@ -126,13 +139,14 @@ class Operator(CoreRule):
     Examples
     --------
     >>> from tosaic.annotation import q_format
-    >>> rule = Operator("grid_sampler", {"input": q_format("Q0.7"), "grid": q_format("Q0.15")}, q_format("Q0.7"))
+    >>> image, grid = q_format("Q0.7"), q_format("Q0.15")
+    >>> rule = Operator("grid_sampler", {"input": image, "grid": grid}, result=image)
     """
 
     op: str
     operands: Specs = field(default_factory=dict)
-    result: Spec | None = _UNSET
-    where: Select = Select()
+    result: Spec | Unset | None = UNSET
+    where: Select = _EVERYWHERE
     allow_unmatched: bool = False
 
     def core_rule(self) -> tuple[str, dict[str, Any]]:
@@ -184,7 +198,7 @@ class ExcludeFeeding(CoreRule):
     op: str
     operand: str | int
     until: Select | None = None
-    where: Select = Select()
+    where: Select = _EVERYWHERE
     allow_unmatched: bool = False
 
     def core_rule(self) -> tuple[str, dict[str, Any]]:
@@ -265,8 +279,8 @@ def _with_op(where: Select, op: str) -> Select:
     return Select(where.name, where.regex, where.module, where.type, op, where.nodes)
 
 
-def _around(where: Select, operands: Specs, result: Spec | None) -> tuple[str, dict[str, Any]]:
+def _around(where: Select, operands: Specs, result: Spec | Unset | None) -> tuple[str, dict[str, Any]]:
     fields: dict[str, Any] = {"where": where, "operands": dict(operands)}
-    if result is not _UNSET:
+    if result is not UNSET:
         fields["result"] = result
     return "around", fields

@@ -6,6 +6,7 @@ Each function ``describe_...`` makes a report from a result.
 
 from __future__ import annotations
 
+from tosaic.report.annotation import describe_annotation
 from tosaic.report.describe import (
     describe,
     describe_check,
@@ -26,6 +27,7 @@ __all__ = [
     "Section",
     "Table",
     "describe",
+    "describe_annotation",
     "describe_check",
     "describe_comparison",
     "describe_diff",

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.annotation.resolution import Resolution
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS
 from tosaic.explain_quantization import QuantizationExplanation
@@ -17,6 +18,7 @@ from tosaic.pipeline import Pipeline
 from tosaic.ports import Io
 from tosaic.problems import CheckResult
 from tosaic.program import Program
+from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
@@ -554,6 +556,7 @@ def _bytes_of(value: _core.Value) -> int:
 
 _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     CheckResult: describe_check,
+    Resolution: describe_annotation,
     Comparison: describe_comparison,
     Io: describe_io,
     Layout: describe_layout,

@@ -90,7 +90,11 @@ def annotated(module: nn.Module, sample: tuple[Any, ...], quantizer: Quantizer) 
 
 
 def convert(
-    module: nn.Module, samples: Sequence[tuple[Any, ...]], quantizer: Quantizer, *, prepare: Any = prepare_pt2e
+    module: nn.Module,
+    samples: Sequence[tuple[Any, ...]],
+    quantizer: Quantizer,
+    *,
+    prepare: Any = prepare_pt2e,
 ) -> Any:
     """Quantizes a module, and returns the converted graph."""
     with warnings.catch_warnings(), torch.no_grad():

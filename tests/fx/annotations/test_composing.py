@@ -57,7 +57,9 @@ def test_the_first_or_the_last_quantizer_wins_a_node_as_the_policy_says() -> Non
 
 def test_conflicts_are_an_error_by_default_that_lists_all_nodes() -> None:
     composed = tosaic.compose_quantizers([Named("all", annotate_chain), Named("mul", annotate_mul)])
-    with pytest.raises(tosaic.QuantMismatch, match="1 nodes are annotated in different ways.*'mul' by all and mul"):
+    with pytest.raises(
+        tosaic.QuantMismatch, match="1 nodes are annotated in different ways.*'mul' by all and mul"
+    ):
         prepare_pt2e(exported_module(Chain(), SAMPLES[0]), composed)
 
 
@@ -98,7 +100,9 @@ def test_a_reference_to_a_place_without_a_spec_gets_the_spec_that_it_shared() ->
     def annotate_float_relu(nodes: dict[str, Any]) -> None:
         nodes["relu"].meta[KEY] = QuantizationAnnotation({nodes["x"]: None}, None, _annotated=True)
 
-    composed = tosaic.compose_quantizers([ByHand(annotate_sharing), ByHand(annotate_float_relu)], conflict="last")
+    composed = tosaic.compose_quantizers(
+        [ByHand(annotate_sharing), ByHand(annotate_float_relu)], conflict="last"
+    )
     made = convert(Chain(), SAMPLES, composed)
     plan = composed.plan
     assert plan[Edge("mul", "tanh")].dtype == "int8"
@@ -120,13 +124,19 @@ def test_a_spec_derived_from_a_place_without_a_spec_is_dropped_and_reported() ->
     def annotate_linear(nodes: dict[str, Any]) -> None:
         relu, weight, bias = nodes["linear"].args
         nodes["relu"].meta[KEY] = QuantizationAnnotation({}, INT8, _annotated=True)
-        derived = DerivedQuantizationSpec([relu, (weight, nodes["linear"])], lambda observers: None, torch.int32)
-        nodes["linear"].meta[KEY] = QuantizationAnnotation({weight: INT8, bias: derived}, INT8, _annotated=True)
+        derived = DerivedQuantizationSpec(
+            [relu, (weight, nodes["linear"])], lambda observers: None, torch.int32
+        )
+        nodes["linear"].meta[KEY] = QuantizationAnnotation(
+            {weight: INT8, bias: derived}, INT8, _annotated=True
+        )
 
     def annotate_float_relu(nodes: dict[str, Any]) -> None:
         nodes["relu"].meta[KEY] = QuantizationAnnotation(_annotated=True)
 
-    composed = tosaic.compose_quantizers([ByHand(annotate_linear), ByHand(annotate_float_relu)], conflict="last")
+    composed = tosaic.compose_quantizers(
+        [ByHand(annotate_linear), ByHand(annotate_float_relu)], conflict="last"
+    )
     convert(Linear(), SAMPLES, composed)
     bias = next(slot for slot in composed.plan.slots() if isinstance(slot, Edge) and "bias" in slot.producer)
     assert composed.plan[bias] == FLOAT
@@ -159,7 +169,7 @@ def test_two_quantizers_of_other_projects_compose_with_rules_around_one_of_them(
     made = convert(Net(), samples, composed)
     assert {each.winner for each in composed.conflicts} == {"XNNPACKQuantizer"}
     assert {each.quantizers for each in composed.conflicts} == {("XNNPACKQuantizer", "TOSAQuantizer")}
-    assert len(qparams_of(made)) >= 5
+    assert [row[0] for row in qparams_of(made)] == ["x", "relu", "linear"]
     authors = {composed.plan.author(slot) for slot in composed.plan}
     assert authors == {"XNNPACKQuantizer", "TOSAQuantizer"}
 

@@ -53,7 +53,9 @@ def conv_and_relu():
 
 
 def annotate_all_kinds(nodes) -> None:
-    x, weight, bias, conv, relu = (nodes[name] for name in ("input_1", "_0_weight", "_0_bias", "conv2d", "relu"))
+    x, weight, bias, conv, relu = (
+        nodes[name] for name in ("input_1", "_0_weight", "_0_bias", "conv2d", "relu")
+    )
     bias_spec = DerivedQuantizationSpec(
         [(x, conv), (weight, conv)], derive, torch.int32, -(2**31), 2**31 - 1, torch.per_channel_symmetric, 0
     )
@@ -102,9 +104,7 @@ def test_every_kind_of_spec_is_read_with_all_of_its_fields(every_kind) -> None:
         Edge("conv2d", "relu"): FLOAT,
         Output("relu"): Shared(Edge(x, "conv2d")),
     }
-    assert plan[Edge("relu", "output")] == Fixed(
-        "int16", 1 / 32767, 0, -32767, 32767, "per_tensor_symmetric"
-    )
+    assert plan[Edge("relu", "output")] == Fixed("int16", 1 / 32767, 0, -32767, 32767, "per_tensor_symmetric")
     assert (plan.annotated("relu"), plan.allow_implicit_sharing("relu")) == (True, False)
     assert (plan.annotated("output"), plan.allow_implicit_sharing("output")) == (False, True)
     assert plan.author(Output("relu")) == "hand"
@@ -238,7 +238,9 @@ def test_a_dtype_that_torch_lacks_is_an_error_at_the_node() -> None:
     model, _ = conv_and_relu()
     found = read_annotations(model)
     found.plan[Output("relu")] = Observed("int9")
-    with pytest.raises(tosaic.InvalidGraph, match=r"torch has no such dtype for Output\('relu'\).*'int9'.*node 'relu'"):
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"torch has no such dtype for Output\('relu'\).*'int9'.*node 'relu'"
+    ):
         found.write()
 
 
@@ -265,7 +267,9 @@ def test_the_graph_has_the_callers_inputs_and_outputs_by_path() -> None:
     ]
     relu = graph["relu"]
     assert (relu.target, relu.dtype, relu.shape) == ("aten.relu.default", "f32", (2,))
-    assert [(each.path, each.producer, each.name) for each in relu.operands] == [("args[0]", "batch_image", "self")]
+    assert [(each.path, each.producer, each.name) for each in relu.operands] == [
+        ("args[0]", "batch_image", "self")
+    ]
 
 
 def test_what_is_not_a_graph_of_torch_is_refused() -> None:

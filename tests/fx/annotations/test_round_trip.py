@@ -15,7 +15,9 @@ pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 def differences_of_rebuilt(quantizer: str, name: str) -> list[str]:
     """Quantizes a network twice, once with annotations made anew, and compares the converted graphs."""
     network = build(name)
-    module = network.module.to(memory_format=torch.channels_last) if quantizer == "cortex-m" else network.module
+    module = (
+        network.module.to(memory_format=torch.channels_last) if quantizer == "cortex-m" else network.module
+    )
     samples = [laid_out_as_converted(network.sample(i), quantizer) for i in range(2)]
     rebuilding = Rebuilding(QUANTIZERS[quantizer]())
     plain = convert(module, samples, QUANTIZERS[quantizer]())
@@ -37,7 +39,12 @@ def test_a_plan_that_did_not_change_is_written_without_touching_an_object(quanti
     def objects() -> list[object]:
         found = [node.meta.get("quantization_annotation") for node in model.graph.nodes]
         return [
-            (id(each), id(each.input_qspec_map), [*map(id, each.input_qspec_map.values())], id(each.output_qspec))
+            (
+                id(each),
+                id(each.input_qspec_map),
+                [*map(id, each.input_qspec_map.values())],
+                id(each.output_qspec),
+            )
             for each in found
             if each is not None
         ]

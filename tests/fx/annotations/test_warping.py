@@ -1,12 +1,13 @@
 """Image warping: fixed formats around a grid sampler and at the boundary, grid positions in float.
 
-    image, other -> convolutions -> flow -> base + flow -> clamp -> grid --+
-    image -> convolution -> tanh = features --------------------- image --+-> grid_sampler -> convolutions
-                                     \\-> a slice of them moves the grid, too
+image, other -> convolutions -> flow -> base + flow -> clamp -> grid --+
+image -> convolution -> tanh = features --------------------- image --+-> grid_sampler -> convolutions
+                                 \\-> a slice of them moves the grid, too
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -68,13 +69,48 @@ def warp(request: pytest.FixtureRequest, samples: Any) -> tuple[Any, Any, Any]:
 
 
 def test_every_tensor_has_the_qparams_of_the_rules_or_those_it_had(warp: tuple[Any, Any, Any]) -> None:
-    wrapped, made, plain = warp
-    rows = {row[0]: row[1:] for row in qparams_of(made)}
-    before = {row[0]: row[1:] for row in qparams_of(plain)}
+    _, made, plain = warp
+    rows, before = ({row[0]: row[1:] for row in qparams_of(model)} for model in (made, plain))
     snorm8 = (pytest.approx(1 / 127), 0, -127, 127, "int8")
-    print(wrapped, *rows.items(), "plain", *before.items(), made.graph, sep="\n")
-    assert rows["image"] == rows["other"] == rows["cat"] == snorm8
-    assert False
+    assert rows == {
+        "image": snorm8,
+        "other": snorm8,
+        "cat": snorm8,  # shares with the inputs
+        "relu": before["relu"],
+        "conv2d_1": before["conv2d_1"],  # the end of the flow, where the positions begin
+        "conv2d_2": before["conv2d_2"],
+        "tanh": snorm8,  # feeds the grid, too, and is the image
+        "clamp": (pytest.approx(1 / 32767), 0, -32767, 32767, "int16"),
+        "grid_sampler": snorm8,
+        "relu_1": before["relu_1"],
+        "conv2d_4": snorm8,
+    }
+    assert len(rows) == len(qparams_of(made))  # no tensor is quantized twice
+
+
+def test_weights_have_their_qparams_and_biases_follow_the_inputs(warp: tuple[Any, Any, Any]) -> None:
+    _, made, plain = warp
+    convolutions = [[n for n in model.graph.nodes if "conv2d" in str(n.target)] for model in (made, plain)]
+    assert [len(each) for each in convolutions] == [5, 5]
+    for ours, theirs in zip(*convolutions, strict=True):
+        data, weight, bias = ours.args[:3]
+        scale = made.get_buffer(weight.args[1].target)
+        assert torch.equal(scale, plain.get_buffer(theirs.args[1].args[1].target))
+        assert [weight.args[4:], bias.args[4:]] == [theirs.args[1].args[4:], theirs.args[2].args[4:]]
+        bias_scale = made.get_buffer(bias.args[1].target)
+        assert torch.allclose(bias_scale, scale * data.args[1], rtol=1e-6)
+
+
+def test_the_positions_are_float_from_the_flow_to_the_grid(warp: tuple[Any, Any, Any]) -> None:
+    wrapped, made, _ = warp
+    nodes = {node.name: node for node in made.graph.nodes}
+    for name, producer in (("slice_1", "tanh"), ("add", "conv2d_1")):
+        dequantize = nodes[name].args[0]
+        assert dequantize.args[0].args[0] is nodes[producer]
+    chain = [nodes["slice_1"], nodes["add"], nodes["mul"], nodes["permute"], nodes["add_1"], nodes["clamp"]]
+    for producer, user in itertools.pairwise(chain):
+        assert producer in user.all_input_nodes
+        assert not wrapped.plan.has_annotation(producer.name)
 
 
 def test_it_lowers_to_integers_and_floats_and_equals_the_reference_model(warp: Any, samples: Any) -> None:

@@ -12,6 +12,7 @@
 #include "tosaic/quant/annotation/assign.h"
 #include "tosaic/quant/annotation/call_graph.h"
 #include "tosaic/quant/annotation/plan.h"
+#include "tosaic/quant/annotation/resolve.h"
 #include "tosaic/quant/annotation/rules.h"
 #include "tosaic/quant/annotation/selection.h"
 #include "tosaic/quant/annotation/sharing.h"

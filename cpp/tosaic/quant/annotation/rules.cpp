@@ -28,7 +28,11 @@ struct Work {
   std::vector<Slot> withdrawn = {};
 
   [[nodiscard]] const CallGraph& graph() const { return plan.graph(); }
-  [[nodiscard]] std::string name() const { return plan.rule(id).name; }
+  // "Inputs" of "Inputs({0: Observed()})".
+  [[nodiscard]] std::string name() const {
+    const std::string& name = plan.rule(id).name;
+    return name.substr(0, name.find('('));
+  }
   [[nodiscard]] InvalidGraph refusal(std::string what, std::string hint = {}, NodeIndex node = {}) const {
     ErrorParts parts{.where = name(), .what = std::move(what), .expected = {}, .got = {}};
     if (node.valid()) {
@@ -84,9 +88,11 @@ std::vector<std::size_t> find_ports(const Work& work, const std::vector<GraphPor
   }
   if (found.empty() && !work.allow_unmatched) {
     const bool named = std::holds_alternative<std::string>(key);
-    const std::string count = std::to_string(ports.size()) + " " + kind + (ports.size() == 1 ? "" : "s");
-    throw work.refusal("the graph has no " + std::string(kind) + " " + text_of(key) + ", but " + count,
-                       named ? did_you_mean(std::get<std::string>(key), known) : "");
+    throw InvalidGraph({.where = work.name(),
+                        .what = "unknown " + std::string(kind),
+                        .expected = "a position below " + std::to_string(ports.size()) + ", a path or a name",
+                        .got = text_of(key),
+                        .hint = named ? did_you_mean(std::get<std::string>(key), known) : ""});
   }
   return found;
 }

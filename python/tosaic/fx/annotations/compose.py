@@ -26,20 +26,20 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import FLOAT, Derived, Plan, Report, Shared, Slot, Spec
+from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.annotations.graph import call_graph
-from tosaic.fx.annotations.quantizers import author_names, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import add_earlier, author_names, check_quantizer, plan_of
 from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
 from tosaic.fx.annotations.write import write
 
-__all__ = ["ComposedQuantizer", "Conflict", "Policy"]
+__all__ = ["ComposedQuantizer", "NodeConflict", "Policy"]
 
 Policy = Literal["first", "last", "error"]
 _LISTED = 5
 
 
 @dataclass(frozen=True)
-class Conflict:
+class NodeConflict:
     """A node that several quantizers annotated in different ways.
 
     Attributes
@@ -69,7 +69,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         self.quantizers = tuple(check_quantizer(each, "compose_quantizers") for each in quantizers)
         self.conflict = conflict
         self._plan: Plan | None = None
-        self._conflicts: tuple[Conflict, ...] = ()
+        self._conflicts: tuple[NodeConflict, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -83,7 +83,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return plan_of(self._plan, "compose_quantizers")
 
     @property
-    def report(self) -> Report:
+    def report(self) -> Resolution:
         """What was annotated by whom, and what was replaced.
 
         Raises
@@ -91,10 +91,10 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return self.plan.report()
+        return resolve(self.plan)
 
     @property
-    def conflicts(self) -> tuple[Conflict, ...]:
+    def conflicts(self) -> tuple[NodeConflict, ...]:
         """The nodes of the last graph that had different annotations, in order."""
         return self._conflicts
 
@@ -119,7 +119,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         if self.conflict == "error" and merged.conflicts:
             raise _refusal(merged)
         merged.place()
-        write(merged.result)
+        add_earlier(merged.result, write(merged.result))
         self._plan = merged.result.plan
         return model
 
@@ -127,7 +127,9 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         for quantizer in self.quantizers:
             quantizer.validate(model)
 
-    def prepare_obs_or_fq_callback(self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]) -> None:
+    def prepare_obs_or_fq_callback(
+        self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]
+    ) -> None:
         for quantizer in self.quantizers:
             quantizer.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
@@ -150,7 +152,7 @@ class _Merge:
             self.winners[node] = winner = claimants[-1 if policy == "last" else 0]
             said = [_said(readings[i], node) for i in claimants]
             if any(each != said[0] for each in said):
-                found.append(Conflict(node, tuple(names[i] for i in claimants), names[winner]))
+                found.append(NodeConflict(node, tuple(names[i] for i in claimants), names[winner]))
         self.conflicts = tuple(found)
 
     def place(self) -> None:
@@ -189,18 +191,24 @@ class _Merge:
 
     def _mend(self, node: str, winner: int) -> None:
         plan, own = self.result.plan, self.readings[winner].plan
-        for slot, spec in plan.entries(node).items():
+        for slot in plan.entries(node):
+            spec = plan[slot]  # the turn of an earlier slot may have changed it
             missing = [each for each in _references(spec) if each in own and each not in plan]
             if not missing:
                 continue
             if isinstance(spec, Derived):
-                plan.set(slot, FLOAT, reason=f"it was derived from {missing[0]!r}, which has no spec now")
+                plan.set(
+                    slot,
+                    FLOAT,
+                    stale=True,
+                    reason=f"it was derived from {missing[0]!r}, which has no spec now",
+                )
                 continue
-            root = _root(own, spec)
-            peers = [each for each in plan if each != slot and each in own and own[each] == spec]
-            plan.set(slot, root, reason=f"it shared with {missing[0]!r}, which has no spec now")
+            reason = f"it shared with {missing[0]!r}, which has no spec now"
+            peers = [each for each in plan if each != slot and plan[each] == spec]
+            plan.set(slot, _root(own, spec), stale=True, reason=reason)
             for peer in peers:
-                plan.set(peer, Shared(slot), reason=f"it shared with {missing[0]!r}, which has no spec now")
+                plan.set(peer, Shared(slot), stale=True, reason=reason)
 
 
 def _said(reading: Annotations, node: str) -> tuple[dict[Slot, Spec], bool, bool]:

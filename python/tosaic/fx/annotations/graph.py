@@ -1,10 +1,10 @@
 """Writes down a graph of torch as a `CallGraph`: the names, operands and places that plans and rules work on.
 
-    GraphModule                                      CallGraph
-    %x : placeholder                                 Call("x", "placeholder", dtype="f32", shape=(1, 3, 8, 8))
-    %conv2d : aten.conv2d.default(%x, %w)            Call("conv2d", "call", "aten.conv2d.default",
-                                                          (Operand("args[0]", "x", "input"), ...))
-    return (conv2d, conv2d)                          outputs out[0] and out[1], both conv2d
+GraphModule                                      CallGraph
+%x : placeholder                                 Call("x", "placeholder", dtype="f32", shape=(1, 3, 8, 8))
+%conv2d : aten.conv2d.default(%x, %w)            Call("conv2d", "call", "aten.conv2d.default",
+                                                      (Operand("args[0]", "x", "input"), ...))
+return (conv2d, conv2d)                          outputs out[0] and out[1], both conv2d
 """
 
 from __future__ import annotations
@@ -185,7 +185,10 @@ def _outputs(model: GraphModule, nodes: Sequence[Node]) -> list[GraphPort]:
         tree = convert_treespec(info.out_spec)
         if tree.leaf_count == len(leaves):
             paths = tree.paths("out")
-    return [GraphPort(path, leaf.name if isinstance(leaf, Node) else None) for path, leaf in zip(paths, leaves, strict=True)]
+    return [
+        GraphPort(path, leaf.name if isinstance(leaf, Node) else None)
+        for path, leaf in zip(paths, leaves, strict=True)
+    ]
 
 
 def _leaves(result: Any) -> Iterator[Any]:

@@ -10,8 +10,10 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
 from tosaic.annotation import Plan
+from tosaic.fx.annotations.read import Annotations, SpecReader, annotation_of
+from tosaic.fx.annotations.write import Refused
 
-__all__ = ["author_name", "author_names", "check_quantizer", "plan_of"]
+__all__ = ["add_earlier", "author_name", "author_names", "check_quantizer", "plan_of"]
 
 
 def check_quantizer(quantizer: Any, where: str) -> Quantizer:
@@ -66,3 +68,24 @@ def plan_of(plan: Plan | None, where: str) -> Plan:
             hint="Call prepare_pt2e or prepare_qat_pt2e first",
         )
     return plan
+
+
+def add_earlier(reading: Annotations, refused: Iterable[Refused]) -> None:
+    """Adds what quantizers annotated that ran before, so that the plan says what the graph says.
+
+    Entries that a rule could not change get what the graph has, and the history says why.
+    """
+    plan, reader = reading.plan, SpecReader(reading.nodes)
+    reasons = {each.slot: each.reason for each in refused}
+    with plan.authored_by("earlier quantizers"):
+        for slot in reasons:
+            if slot in plan:
+                del plan[slot]
+        for name in reading.taken:
+            annotation = annotation_of(reading.nodes[name])
+            if annotation is None:
+                continue
+            own = reading.found[name].own if name in reading.found else frozenset()
+            for slot, spec in reader.entries(reading.nodes[name], annotation):
+                if slot not in own:
+                    plan.set(slot, reader.spec(spec), stale=True, reason=reasons.get(slot, ""))

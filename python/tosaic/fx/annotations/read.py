@@ -45,7 +45,9 @@ class Snapshot:
         The annotation, a copy of its ``input_qspec_map``, and its ``output_qspec``.
     """
 
-    annotations: Mapping[Node, tuple[QuantizationAnnotation, dict[Any, Any], Any]] = field(default_factory=dict)
+    annotations: Mapping[Node, tuple[QuantizationAnnotation, dict[Any, Any], Any]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Custom, Inputs, Outputs, Plan, Report, Rule
+from tosaic.annotation import Custom, Inputs, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
-from tosaic.fx.annotations.quantizers import author_name, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import add_earlier, author_name, check_quantizer, plan_of
 from tosaic.fx.annotations.read import read, snapshot
 from tosaic.fx.annotations.write import Refused, write
 
@@ -67,7 +67,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         return plan_of(self._plans.get(_MAIN), "wrap_quantizer")
 
     @property
-    def report(self) -> Report:
+    def report(self) -> Resolution:
         """What was annotated by whom, what rules changed, and what they could not change, in the last graph.
 
         Raises
@@ -75,12 +75,12 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return self.plan.report()
+        return resolve(self.plan)
 
     @property
-    def body_reports(self) -> Mapping[str, Report]:
-        """The reports of bodies of control flow that were annotated, by path."""
-        return MappingProxyType({path: plan.report() for path, plan in self._plans.items() if path != _MAIN})
+    def body_plans(self) -> Mapping[str, Plan]:
+        """The plans of bodies of control flow that were annotated, by path."""
+        return MappingProxyType({path: plan for path, plan in self._plans.items() if path != _MAIN})
 
     @property
     def refused(self) -> tuple[Refused, ...]:
@@ -116,14 +116,18 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
             found.plan = found.plan.apply(_allowing_no_match(rule) if elsewhere else rule)
         with found.plan.authored_by("wrap_quantizer"):
             found.plan.refer_to_first()
-        self._refused[path] = tuple(write(found))
+        refused = tuple(write(found))
+        add_earlier(found, refused)
+        self._refused[path] = refused
         self._plans[path] = found.plan
         return model
 
     def validate(self, model: GraphModule) -> None:
         self.inner.validate(model)
 
-    def prepare_obs_or_fq_callback(self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]) -> None:
+    def prepare_obs_or_fq_callback(
+        self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]
+    ) -> None:
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
     def __repr__(self) -> str:

@@ -143,9 +143,15 @@ def _write_node(
     wanted = plan.entries(name)
     before = {slot: reading.specs[slot][0] for slot in found.own} if found is not None else {}
     flags = (plan.annotated(name), plan.allow_implicit_sharing(name))
-    flags_differ = found is not None and found.complete and plan.has_annotation(name) and flags != (
-        bool(found.annotation._annotated),
-        bool(found.annotation.allow_implicit_sharing),
+    flags_differ = (
+        found is not None
+        and found.complete
+        and plan.has_annotation(name)
+        and flags
+        != (
+            bool(found.annotation._annotated),
+            bool(found.annotation.allow_implicit_sharing),
+        )
     )
     if wanted == before and not flags_differ and plan.has_annotation(name) == (found is not None):
         return False
@@ -288,7 +294,9 @@ class SpecWriter:
             "dtype": self._of_torch(slot, dtype, torch.dtype, "dtype"),
             "quant_min": qmin,
             "quant_max": qmax,
-            "qscheme": None if spec.scheme is None else self._of_torch(slot, spec.scheme, torch.qscheme, "scheme"),
+            "qscheme": None
+            if spec.scheme is None
+            else self._of_torch(slot, spec.scheme, torch.qscheme, "scheme"),
             "is_dynamic": spec.dynamic,
         }
 

@@ -1,0 +1,136 @@
+"""What a plan comes to, as data: resolved specs, groups, conflicts, history, what is left float and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
+from tosaic.annotation.specs import Slot, Spec
+from tosaic.reportable import Reportable
+
+__all__ = ["FloatTensor", "Requantized", "Resolution", "ResolvedSlot", "resolve"]
+
+
+@dataclass(frozen=True)
+class ResolvedSlot:
+    """A slot of a plan.
+
+    Attributes
+    ----------
+    slot : Edge or Output
+    spec : spec
+        As it was set.
+    resolved : spec, optional
+        The spec that it comes to: that of its group. None: a conflict.
+    decided_by : Edge or Output, optional
+        The slot whose own spec it has.
+    group : int, optional
+        Index into `Resolution.groups`. None: an output that is explicitly float.
+    set_by : str
+        The quantizer or rule that set it.
+    stale : bool
+        An edge that the graph does not have; the spec has no effect.
+    """
+
+    slot: Slot
+    spec: Spec
+    resolved: Spec | None
+    decided_by: Slot | None
+    group: int | None
+    set_by: str
+    stale: bool
+
+
+@dataclass(frozen=True)
+class Requantized:
+    """A tensor that is quantized at its output, and then again, with other qparams, at an edge.
+
+    Attributes
+    ----------
+    output : Output
+    edge : Edge
+    """
+
+    output: Slot
+    edge: Slot
+
+
+@dataclass(frozen=True)
+class FloatTensor:
+    """A float tensor that no slot quantizes: an input of the caller, or the result of a call.
+
+    Attributes
+    ----------
+    node : str
+    reason : {"set to float", "spec removed", "annotated without a spec", "not annotated"}
+        Inside of a pattern that is quantized as a whole, nodes are annotated without a spec.
+    rule : str
+        Who set it to float or removed its spec; else empty.
+    target, module_path, source : str
+        Of the node, as far as torch recorded them.
+    """
+
+    node: str
+    reason: str
+    rule: str
+    target: str
+    module_path: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Resolution(Reportable):
+    """What a plan comes to.
+
+    Attributes
+    ----------
+    slots : tuple of ResolvedSlot
+        In the order of the plan.
+    groups : tuple of Group
+    conflicts : tuple of Conflict
+    requantized : tuple of Requantized
+    left_float : tuple of FloatTensor
+    history : tuple of Change
+        What was replaced or removed.
+    authors : tuple of RuleRecord
+        Quantizers and rules, with their matches.
+    """
+
+    slots: tuple[ResolvedSlot, ...]
+    groups: tuple[Group, ...]
+    conflicts: tuple[Conflict, ...]
+    requantized: tuple[Requantized, ...]
+    left_float: tuple[FloatTensor, ...]
+    history: tuple[Change, ...]
+    authors: tuple[RuleRecord, ...]
+
+    @property
+    def overwritten(self) -> tuple[Change, ...]:
+        """Specs that somebody else replaced."""
+        return tuple(c for c in self.history if c.after is not None and c.set_by != c.changed_by)
+
+    @property
+    def dropped(self) -> tuple[Change, ...]:
+        """Specs that were removed."""
+        return tuple(c for c in self.history if c.after is None)
+
+    @property
+    def unmatched(self) -> tuple[RuleRecord, ...]:
+        """Rules that matched nothing."""
+        return tuple(record for record in self.authors if record.matches == 0)
+
+    __repr__ = Reportable.__str__
+
+
+def resolve(plan: Plan) -> Resolution:
+    """Returns what a plan comes to, as torchao's prepare would read it."""
+    found = plan._core.resolve()
+    return Resolution(
+        slots=tuple(ResolvedSlot(*row) for row in found["slots"]),
+        groups=plan.groups(),
+        conflicts=plan.conflicts(),
+        requantized=tuple(Requantized(*row) for row in found["requantized"]),
+        left_float=tuple(FloatTensor(*row) for row in found["left_float"]),
+        history=plan.history,
+        authors=plan.authors,
+    )

@@ -1,0 +1,277 @@
+"""Makes the report of an annotation plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Shared
+from tosaic.report.document import Report, Section, table
+from tosaic.report.numbers import count
+
+if TYPE_CHECKING:
+    from tosaic.annotation.plan import Change, Group, RuleRecord
+    from tosaic.annotation.resolution import FloatTensor, Resolution, ResolvedSlot
+    from tosaic.annotation.specs import Slot, Spec
+
+__all__ = ["annotation_data", "describe_annotation", "slot_text", "spec_text"]
+
+_SHOWN = 12
+
+
+def describe_annotation(resolution: Resolution) -> Report:
+    """Makes a report: who annotated what, conflicts, what is left float; all slots and the history folded."""
+    quantized = sum(row.resolved is not None and _is_quantized(row.resolved) for row in resolution.slots)
+    return Report(
+        title=f"{count(quantized, 'quantized slot')} in {count(len(resolution.groups), 'sharing group')}",
+        ok=not any(c.kind != "unequal specs" for c in resolution.conflicts),
+        facts=(
+            ("dtypes", _dtypes(resolution)),
+            ("conflicts", str(len(resolution.conflicts))),
+            ("overwritten", str(len(resolution.overwritten))),
+            ("dropped", str(len(resolution.dropped))),
+            ("unmatched rules", str(len(resolution.unmatched))),
+            ("quantized twice", count(len(resolution.requantized), "tensor")),
+            ("left float", _float_fact(resolution.left_float)),
+        ),
+        sections=tuple(_sections(resolution)),
+        data=annotation_data(resolution),
+    )
+
+
+def spec_text(spec: Spec | None) -> str:
+    """Returns a spec in one line: ``int8 -128..127 per_tensor_affine``, ``int8 scale 0.00787 zero point 0``.
+
+    Examples
+    --------
+    >>> spec_text(Observed("int8", -127, 127, "per_tensor_symmetric"))
+    'int8 -127..127 per_tensor_symmetric'
+    >>> spec_text(Fixed("int16", 1 / 32767))
+    'int16 scale 3.05185e-05 zero point 0'
+    """
+    if spec is None:
+        return "-"
+    if isinstance(spec, Shared):
+        return f"as {slot_text(spec.slot)}"
+    if isinstance(spec, Foreign):
+        return f"a {type(spec.object).__name__}"
+    if not isinstance(spec, Observed | Fixed | Derived):
+        return "float"
+    parts = [spec.dtype]
+    if spec.qmin is not None or spec.qmax is not None:
+        parts.append(f"{_or_empty(spec.qmin)}..{_or_empty(spec.qmax)}")
+    if isinstance(spec, Fixed):
+        parts.append(f"scale {spec.scale:.6g} zero point {spec.zero_point}")
+    elif spec.scheme is not None:
+        parts.append(spec.scheme if spec.axis is None else f"{spec.scheme} axis {spec.axis}")
+    if spec.dynamic:
+        parts.append("dynamic")
+    if isinstance(spec, Derived):
+        parts.append(f"derived from {', '.join(map(slot_text, spec.slots))}")
+    return " ".join(parts)
+
+
+def slot_text(slot: Slot | None) -> str:
+    """Returns a slot in short: ``conv2d``, ``conv2d -> relu``."""
+    if slot is None:
+        return "-"
+    return f"{slot.producer} -> {slot.user}" if isinstance(slot, Edge) else slot.node
+
+
+def annotation_data(resolution: Resolution) -> dict[str, Any]:
+    """Returns the resolution as a dict, for JSON; slots and specs as texts."""
+    return {
+        "authors": [_author_data(author) for author in resolution.authors],
+        "slots": [_slot_data(row) for row in resolution.slots],
+        "groups": [_group_data(group) for group in resolution.groups],
+        "conflicts": [
+            {"kind": c.kind, "slot": slot_text(c.slot), "other": slot_text(c.other), "text": c.text}
+            for c in resolution.conflicts
+        ],
+        "overwritten": [_change_data(change) for change in resolution.overwritten],
+        "dropped": [_change_data(change) for change in resolution.dropped],
+        "unmatched": [author.name for author in resolution.unmatched],
+        "quantized_twice": [
+            {"output": slot_text(row.output), "edge": slot_text(row.edge)} for row in resolution.requantized
+        ],
+        "left_float": [
+            {
+                "node": row.node,
+                "reason": row.reason,
+                "rule": row.rule,
+                "target": row.target,
+                "module_path": row.module_path,
+                "source": row.source,
+            }
+            for row in resolution.left_float
+        ],
+    }
+
+
+# ---- sections ----
+
+
+def _sections(resolution: Resolution) -> list[Section]:
+    sections = [Section("who annotated", _authors(resolution))]
+    if resolution.conflicts:
+        rows = [(c.kind, slot_text(c.slot), slot_text(c.other), c.text) for c in resolution.conflicts]
+        sections.append(Section("conflicts", table(("kind", "slot", "other", "what"), rows)))
+    if resolution.requantized:
+        texts = {row.slot: spec_text(row.resolved) for row in resolution.slots}
+        rows2 = [
+            (slot_text(row.output), texts[row.output], slot_text(row.edge), texts[row.edge])
+            for row in resolution.requantized
+        ]
+        sections += _long("quantized twice", ("tensor", "spec", "edge", "then"), rows2)
+    if resolution.left_float:
+        rows3 = [
+            (row.node, row.target, row.reason, _who(row.rule), row.module_path, row.source)
+            for row in resolution.left_float
+        ]
+        sections += _long("left float", ("node", "operator", "why", "by", "module", "source"), rows3)
+    sections += _folded(resolution)
+    return sections
+
+
+def _authors(resolution: Resolution) -> Any:
+    slots = Counter(row.set_by for row in resolution.slots)
+    rows = [
+        (
+            author.name,
+            "-" if author.matches is None else str(author.matches),
+            str(slots[author.name]),
+            "; ".join(author.notes),
+        )
+        for author in resolution.authors
+    ]
+    unmatched = [n for n, author in enumerate(resolution.authors) if author.matches == 0]
+    return table(("who", "matches", "slots", "notes"), rows, unmatched)
+
+
+def _folded(resolution: Resolution) -> list[Section]:
+    changes = [
+        (slot_text(c.slot), spec_text(c.before), _who(c.set_by), _after(c), _who(c.changed_by), c.reason)
+        for c in resolution.history
+    ]
+    groups = [
+        (str(n), slot_text(g.root), spec_text(g.spec), ", ".join(map(slot_text, g.slots)))
+        for n, g in enumerate(resolution.groups)
+        if len(g.slots) > 1
+    ]
+    slots = [
+        (
+            slot_text(row.slot),
+            spec_text(row.spec),
+            spec_text(row.resolved),
+            "-" if row.group is None else str(row.group),
+            _who(row.set_by) + (" (no such edge)" if row.stale else ""),
+        )
+        for row in resolution.slots
+    ]
+    columns = ("slot", "spec", "set by", "changed to", "changed by", "because")
+    return [
+        Section("history", table(columns, changes), folded=True),
+        Section("sharing groups", table(("group", "root", "spec", "slots"), groups), folded=True),
+        Section("slots", table(("slot", "spec", "comes to", "group", "set by"), slots), folded=True),
+    ]
+
+
+def _long(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Section]:
+    """Returns the first rows, and a folded section of all rows if there are more."""
+    if len(rows) <= _SHOWN:
+        return [Section(title, table(columns, rows))]
+    return [
+        Section(f"{title}, the first {_SHOWN} of {len(rows)}", table(columns, rows[:_SHOWN])),
+        Section(f"{title}, all", table(columns, rows), folded=True),
+    ]
+
+
+# ---- texts ----
+
+
+def _is_quantized(spec: Spec) -> bool:
+    return isinstance(spec, Observed | Fixed | Derived | Foreign)
+
+
+def _or_empty(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _who(name: str) -> str:
+    """Returns the name of a rule, cut for a column of a table."""
+    return name if len(name) <= 40 else f"{name[:37]}..."
+
+
+def _after(change: Change) -> str:
+    return "removed" if change.after is None else spec_text(change.after)
+
+
+def _dtypes(resolution: Resolution) -> str:
+    dtypes = Counter(getattr(row.resolved, "dtype", "") for row in resolution.slots)
+    dtypes.pop("", None)
+    return ", ".join(f"{dtype} {number}" for dtype, number in sorted(dtypes.items())) or "-"
+
+
+def _float_fact(rows: Sequence[FloatTensor]) -> str:
+    reasons = Counter(row.reason for row in rows)
+    texts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+    return count(len(rows), "tensor") + (f": {texts}" if texts else "")
+
+
+# ---- data ----
+
+
+def _spec_data(spec: Spec | None) -> dict[str, Any] | None:
+    """Returns the kind and the fields of a spec, with slots as texts and objects by their names."""
+    if spec is None:
+        return None
+    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return {"kind": type(spec).__name__, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Edge | Output):
+        return slot_text(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | dict):
+        return value
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _author_data(author: RuleRecord) -> dict[str, Any]:
+    return {"name": author.name, "matches": author.matches, "notes": author.notes}
+
+
+def _slot_data(row: ResolvedSlot) -> dict[str, Any]:
+    return {
+        "slot": slot_text(row.slot),
+        "spec": _spec_data(row.spec),
+        "resolved": _spec_data(row.resolved),
+        "decided_by": slot_text(row.decided_by),
+        "group": row.group,
+        "set_by": row.set_by,
+        "stale": row.stale,
+    }
+
+
+def _group_data(group: Group) -> dict[str, Any]:
+    return {
+        "slots": [slot_text(slot) for slot in group.slots],
+        "root": slot_text(group.root),
+        "decided_by": slot_text(group.decided_by),
+        "spec": _spec_data(group.spec),
+    }
+
+
+def _change_data(change: Change) -> dict[str, Any]:
+    return {
+        "slot": slot_text(change.slot),
+        "before": _spec_data(change.before),
+        "set_by": change.set_by,
+        "after": _spec_data(change.after),
+        "changed_by": change.changed_by,
+        "reason": change.reason,
+    }
