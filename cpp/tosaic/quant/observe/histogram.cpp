@@ -16,10 +16,10 @@ namespace {
 using namespace kernels;
 
 // An entry of a table counts the samples of a bin in its upper 24 bits and adds up their offsets in the lower
-// 40. A table is emptied after 2^22 samples, whose offsets are below 2^39.
+// 40. A table is emptied after 2^23 samples, whose offsets are below 2^40.
 constexpr int kSumBits = 40;
 constexpr std::uint64_t kOneSample = std::uint64_t{1} << kSumBits;
-constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;  // in two tables
+constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
 
@@ -88,11 +88,10 @@ constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
-  // Each thread has tables that are all zero between calls: flush() leaves them so. A call that throws drops
-  // them.
+  // Each thread has a table that is all zero between calls: flush() leaves it so. A call that throws drops it.
   thread_local std::vector<std::uint64_t> idle;
   std::vector<std::uint64_t> table = std::exchange(idle, {});
-  table.resize(2 * kTableBins);
+  table.resize(kTableBins);
   std::uint64_t pending = 0;
   for_each_finite(values, range_, [&](std::span<const float> block) {
     if (const int exponent = exponent_of(range_); exponent > exponent_) {
@@ -128,18 +127,9 @@ void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& 
   static const HistogramKernels& kernels = histogram_kernels(best_isa());
   std::array<std::int32_t, kBlock> places;
   kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
-  // Two tables in turn: an entry is not read right after it was written.
-  std::uint64_t* even = table.data();
-  std::uint64_t* odd = even + kTableBins;
-  const auto add_one = [](std::uint64_t* entries, std::int32_t place) {
-    entries[place >> kOffsetBits] += kOneSample + (static_cast<std::uint32_t>(place) & kOffsets);
-  };
-  std::size_t i = 0;
-  for (; i + 2 <= block.size(); i += 2) {
-    add_one(even, places[i]);
-    add_one(odd, places[i + 1]);
-  }
-  if (i < block.size()) add_one(even, places[i]);
+  for (std::size_t i = 0; i < block.size(); ++i)
+    table[static_cast<std::size_t>(places[i] >> kOffsetBits)] +=
+        kOneSample + (static_cast<std::uint32_t>(places[i]) & kOffsets);
   pending += block.size();
   if (pending + kBlock > kMostPending) flush(table, pending);
 }
@@ -168,13 +158,10 @@ void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending)
   std::vector<Bin> found;
   found.reserve(2 * kBinsPerSign + 1);
   const auto take = [&](std::int32_t bin, std::int32_t place) {
-    std::uint64_t& even = table[static_cast<std::size_t>(bin)];
-    std::uint64_t& odd = table[static_cast<std::size_t>(kTableBins + bin)];
-    if ((even | odd) == 0) return;
-    append(found, {.place = place,
-                   .count = (even >> kSumBits) + (odd >> kSumBits),
-                   .offsets = (even & (kOneSample - 1)) + (odd & (kOneSample - 1))});
-    even = odd = 0;
+    std::uint64_t& entry = table[static_cast<std::size_t>(bin)];
+    if (entry == 0) return;
+    append(found, {.place = place, .count = entry >> kSumBits, .offsets = entry & (kOneSample - 1)});
+    entry = 0;
   };
   for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
   for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
