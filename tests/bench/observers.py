@@ -145,8 +145,8 @@ def section(result: Result) -> Section:
         f"them. Both run alternately; medians of {result.rounds} rounds. "
         f"The core uses `{tosaic._core.usable_isas()[-1]}`.\n\n"
         f"{table(header, rows)}\n\n"
-        f"At worst our observer is {worst:.1f} times as fast. It has to be at least {LEAST_RATIO:.0f} times as\n"
-        f"fast, and its error may not be larger by more than {_CHANCE:.2%}."
+        f"At worst our observer is {worst:.1f} times as fast. It has to be at least {LEAST_RATIO:.0f} times\n"
+        f"as fast, and its error may not be larger by more than {_CHANCE:.2%}."
     )
     return Section("observers", "Observers", text, ok=result.ok)
 
