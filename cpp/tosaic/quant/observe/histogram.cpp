@@ -85,22 +85,27 @@ constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
 
 }  // namespace
 
+struct Histogram::Table {
+  std::vector<std::uint64_t> entries;
+  std::uint64_t pending = 0;  // samples in the entries
+  std::vector<Bin> found;     // memory of flush()
+};
+
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
   // Each thread has a table that is all zero between calls: flush() leaves it so. A call that throws drops it.
-  thread_local std::vector<std::uint64_t> idle;
-  std::vector<std::uint64_t> table = std::exchange(idle, {});
-  table.resize(kTableBins);
-  std::uint64_t pending = 0;
+  thread_local Table idle;
+  Table table = std::exchange(idle, {});
+  table.entries.resize(kTableBins);
   for_each_finite(values, range_, [&](std::span<const float> block) {
     if (const int exponent = exponent_of(range_); exponent > exponent_) {
-      flush(table, pending);
+      flush(table);
       extend_to(exponent);
     }
-    count(block, table, pending);
+    count(block, table);
   });
-  flush(table, pending);
+  flush(table);
   idle = std::move(table);
 }
 
@@ -122,19 +127,18 @@ void Histogram::extend_to(int exponent) {
   }
 }
 
-void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& table,
-                      std::uint64_t& pending) {
+void Histogram::count(std::span<const float> block, Table& table) {
   static const HistogramKernels& kernels = histogram_kernels(best_isa());
   std::array<std::int32_t, kBlock> places;
   kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
-  std::uint64_t* entries = table.data();
+  std::uint64_t* entries = table.entries.data();
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < block.size(); ++i) {
     const auto place = static_cast<std::uint32_t>(places[i]);
     entries[place >> kOffsetBits] += kOneSample + (place & kOffsets);
   }
-  pending += block.size();
-  if (pending + kBlock > kMostPending) flush(table, pending);
+  table.pending += block.size();
+  if (table.pending + kBlock > kMostPending) flush(table);
 }
 
 void Histogram::count_few(std::span<const float> values) {
@@ -156,21 +160,20 @@ void Histogram::count_few(std::span<const float> values) {
   add(used);
 }
 
-void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending) {
-  if (pending == 0) return;
-  std::vector<Bin> found;
-  found.reserve(2 * kBinsPerSign + 1);
+void Histogram::flush(Table& table) {
+  if (table.pending == 0) return;
+  table.found.clear();
   const auto take = [&](std::int32_t bin, std::int32_t place) {
-    std::uint64_t& entry = table[static_cast<std::size_t>(bin)];
+    std::uint64_t& entry = table.entries[static_cast<std::size_t>(bin)];
     if (entry == 0) return;
-    append(found, {.place = place, .count = entry >> kSumBits, .offsets = entry & (kOneSample - 1)});
+    append(table.found, {.place = place, .count = entry >> kSumBits, .offsets = entry & (kOneSample - 1)});
     entry = 0;
   };
   for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
   for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
   for (std::int32_t bin = 0; bin < kBinsPerSign; ++bin) take(bin, signed_place(bin));
-  pending = 0;
-  add(found);
+  table.pending = 0;
+  add(table.found);
 }
 
 // Adds bins of the same range. Both are sorted.
