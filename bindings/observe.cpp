@@ -2,7 +2,6 @@
 #include "tosaic/quant/observe/observe.h"
 
 #include <pybind11/numpy.h>
-#include <pybind11/operators.h>
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -103,7 +102,8 @@ void bind_range(py::module_& m) {
             return quant::moving_average(range, batch, weight);
           },
           py::arg("batch"), py::arg("weight"), "This range, moved towards the bounds of a batch.")
-      .def(py::self == py::self)
+      .def(
+          "__eq__", [](const Range& a, const Range& b) { return a == b; }, py::is_operator())
       .def(py::pickle(
           [](const Range& r) { return py::make_tuple(r.least, r.greatest, r.finite, r.infinities, r.nans); },
           [](const py::tuple& state) {
@@ -133,7 +133,8 @@ void bind_histogram(py::module_& m) {
       .def("merge", &Histogram::merge, py::arg("other"), "Adds the samples of another histogram.")
       .def("to_bytes", &to_bytes, "The state as bytes.")
       .def_static("from_bytes", &from_bytes, py::arg("state"), "The histogram whose state was returned.")
-      .def(py::self == py::self)
+      .def(
+          "__eq__", [](const Histogram& a, const Histogram& b) { return a == b; }, py::is_operator())
       .def(py::pickle(&to_bytes, &from_bytes));
 }
 

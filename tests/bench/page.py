@@ -24,6 +24,7 @@ ORDER = (
     "layout",
     "executor",
     "integer_executor",
+    "observers",
     "import_time",
     "build_time",
 )

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from bench import build_time, executor, import_time, integer_executor, integer_lowering, layout, lowering
+from bench import (
+    build_time,
+    executor,
+    import_time,
+    integer_executor,
+    integer_lowering,
+    layout,
+    lowering,
+    observers,
+)
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
@@ -31,6 +40,11 @@ def test_a_layout_plan_of_five_thousand_nodes_takes_milliseconds() -> None:
 def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
     result = integer_executor.run()
     assert integer_executor.section(result).publish() == 0, result
+
+
+def test_observers_are_five_times_as_fast_as_torchaos_and_no_less_exact() -> None:
+    result = observers.run()
+    assert observers.section(result).publish() == 0, result
 
 
 def test_import_is_cheap() -> None:

@@ -13,6 +13,12 @@ namespace tosaic::quant {
 
 inline constexpr std::size_t kBlock = 1024;
 
+// Begins to load the first block, so that memory is read while the block before is counted.
+inline void prefetch(std::span<const float> values) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
+  for (std::size_t i = 0; i < std::min(kBlock, values.size()); i += kLine) __builtin_prefetch(&values[i]);
+}
+
 // Calls visit(block) for the finite values of each block, after `range` has observed the block. A block may be
 // empty.
 template <class Visit>
@@ -42,6 +48,7 @@ void for_each_finite(std::span<const float> values, Range& range, Visit&& visit)
       range.greatest = std::max(range.greatest, key_value(bounds.greatest) + 0.0F);
       range.finite += block.size();
     }
+    prefetch(values.subspan(std::min(begin + kBlock, values.size())));
     visit(block);
   }
 }

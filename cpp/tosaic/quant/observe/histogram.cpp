@@ -16,10 +16,10 @@ namespace {
 using namespace kernels;
 
 // An entry of a table counts the samples of a bin in its upper 24 bits and adds up their offsets in the lower
-// 40. A table is emptied after 2^22 samples, whose offsets are below 2^39.
+// 40. A table is emptied after 2^23 samples, whose offsets are below 2^40.
 constexpr int kSumBits = 40;
 constexpr std::uint64_t kOneSample = std::uint64_t{1} << kSumBits;
-constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;  // in two tables
+constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
 
@@ -85,23 +85,27 @@ constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
 
 }  // namespace
 
+struct Histogram::Table {
+  std::vector<std::uint64_t> entries;
+  std::uint64_t pending = 0;  // samples in the entries
+  std::vector<Bin> found;     // memory of flush()
+};
+
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
-  // Each thread has tables that are all zero between calls: flush() leaves them so. A call that throws drops
-  // them.
-  thread_local std::vector<std::uint64_t> idle;
-  std::vector<std::uint64_t> table = std::exchange(idle, {});
-  table.resize(2 * kTableBins);
-  std::uint64_t pending = 0;
+  // Each thread has a table that is all zero between calls: flush() leaves it so. A call that throws drops it.
+  thread_local Table idle;
+  Table table = std::exchange(idle, {});
+  table.entries.resize(kTableBins);
   for_each_finite(values, range_, [&](std::span<const float> block) {
     if (const int exponent = exponent_of(range_); exponent > exponent_) {
-      flush(table, pending);
+      flush(table);
       extend_to(exponent);
     }
-    count(block, table, pending);
+    count(block, table);
   });
-  flush(table, pending);
+  flush(table);
   idle = std::move(table);
 }
 
@@ -123,25 +127,18 @@ void Histogram::extend_to(int exponent) {
   }
 }
 
-void Histogram::count(std::span<const float> block, std::vector<std::uint64_t>& table,
-                      std::uint64_t& pending) {
+void Histogram::count(std::span<const float> block, Table& table) {
   static const HistogramKernels& kernels = histogram_kernels(best_isa());
   std::array<std::int32_t, kBlock> places;
   kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
-  // Two tables in turn: an entry is not read right after it was written.
-  std::uint64_t* even = table.data();
-  std::uint64_t* odd = even + kTableBins;
-  const auto add_one = [](std::uint64_t* entries, std::int32_t place) {
-    entries[place >> kOffsetBits] += kOneSample + (static_cast<std::uint32_t>(place) & kOffsets);
-  };
-  std::size_t i = 0;
-  for (; i + 2 <= block.size(); i += 2) {
-    add_one(even, places[i]);
-    add_one(odd, places[i + 1]);
+  std::uint64_t* entries = table.entries.data();
+#pragma GCC unroll 8
+  for (std::size_t i = 0; i < block.size(); ++i) {
+    const auto place = static_cast<std::uint32_t>(places[i]);
+    entries[place >> kOffsetBits] += kOneSample + (place & kOffsets);
   }
-  if (i < block.size()) add_one(even, places[i]);
-  pending += block.size();
-  if (pending + kBlock > kMostPending) flush(table, pending);
+  table.pending += block.size();
+  if (table.pending + kBlock > kMostPending) flush(table);
 }
 
 void Histogram::count_few(std::span<const float> values) {
@@ -163,24 +160,20 @@ void Histogram::count_few(std::span<const float> values) {
   add(used);
 }
 
-void Histogram::flush(std::vector<std::uint64_t>& table, std::uint64_t& pending) {
-  if (pending == 0) return;
-  std::vector<Bin> found;
-  found.reserve(2 * kBinsPerSign + 1);
+void Histogram::flush(Table& table) {
+  if (table.pending == 0) return;
+  table.found.clear();
   const auto take = [&](std::int32_t bin, std::int32_t place) {
-    std::uint64_t& even = table[static_cast<std::size_t>(bin)];
-    std::uint64_t& odd = table[static_cast<std::size_t>(kTableBins + bin)];
-    if ((even | odd) == 0) return;
-    append(found, {.place = place,
-                   .count = (even >> kSumBits) + (odd >> kSumBits),
-                   .offsets = (even & (kOneSample - 1)) + (odd & (kOneSample - 1))});
-    even = odd = 0;
+    std::uint64_t& entry = table.entries[static_cast<std::size_t>(bin)];
+    if (entry == 0) return;
+    append(table.found, {.place = place, .count = entry >> kSumBits, .offsets = entry & (kOneSample - 1)});
+    entry = 0;
   };
   for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
   for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
   for (std::int32_t bin = 0; bin < kBinsPerSign; ++bin) take(bin, signed_place(bin));
-  pending = 0;
-  add(found);
+  table.pending = 0;
+  add(table.found);
 }
 
 // Adds bins of the same range. Both are sorted.

@@ -78,9 +78,10 @@ class Histogram {
  private:
   [[nodiscard]] static int exponent_of(const Range& range);
   void extend_to(int exponent);
-  void count(std::span<const float> block, std::vector<std::uint64_t>& table, std::uint64_t& pending);
+  struct Table;
+  void count(std::span<const float> block, Table& table);
   void count_few(std::span<const float> values);
-  void flush(std::vector<std::uint64_t>& table, std::uint64_t& pending);
+  void flush(Table& table);
   void add(std::span<const Bin> bins);
 
   Range range_;

@@ -72,7 +72,8 @@ def _in_memory_order(tensor: torch.Tensor) -> tuple[npt.NDArray[np.float32], lis
     plain = tensor.detach().to(device="cpu", dtype=torch.float32).resolve_neg()
     dims = list(range(plain.dim()))
     if not plain.is_contiguous():
-        order = sorted(dims, key=lambda dim: -plain.stride(dim))
+        strides = plain.stride()
+        order = sorted(dims, key=lambda dim: -strides[dim])
         if plain.permute(order).is_contiguous():
             dims = order
     return plain.permute(dims).contiguous().numpy(), dims
