@@ -139,6 +139,11 @@ SPELLED: dict[str, tuple[Callable[..., Tensor], str, list[Any]]] = {
         "rms_norm",
         rows(),
     ),
+    "a sum of squares over its count": (
+        lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) / 64 + 1e-6),
+        "rms_norm",
+        rows(),
+    ),
     "a norm over two axes": (
         lambda x: x * torch.rsqrt(x.square().mean((-2, -1), keepdim=True) + 1e-6),
         "rms_norm",
@@ -205,6 +210,7 @@ DIFFERENT: dict[str, Callable[[Tensor], Any]] = {
         (x - x.mean(0, keepdim=True))
         * torch.rsqrt((x - x.mean(0, keepdim=True)).square().mean(1, keepdim=True) + 0.5)
     ),
+    "a sum over another count": lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) / 5 + 0.5),
     "a square of something else": lambda x: x * torch.rsqrt(root_mean_square(x + 1) + 0.5),
     "a reduction without the axis": lambda x: x.T * torch.rsqrt(x.square().mean(-1) + 0.5),
     "another factor": lambda x: x * 0.4 * (1 + torch.erf(x / math.sqrt(2))),
