@@ -150,7 +150,7 @@ Pattern reduction(Op op, Pattern operand) {
   };
 }
 
-Pattern mean(Pattern operand) {
+Pattern mean(const Pattern& operand) {
   return [whole = reduction(Op::kMean, operand), sum = reduction(Op::kSum, operand)](
              const Graph& graph, ValueId id, const Match& so_far) {
     Matches found = whole(graph, id, so_far);
