@@ -150,6 +150,23 @@ Pattern reduction(Op op, Pattern operand) {
   };
 }
 
+Pattern mean(const Pattern& operand) {
+  return [whole = reduction(Op::kMean, operand), sum = reduction(Op::kSum, operand)](
+             const Graph& graph, ValueId id, const Match& so_far) {
+    Matches found = whole(graph, id, so_far);
+    for (const Factored& outer : factored(graph, id, so_far)) {
+      const Node* node = produced_by(graph, outer.rest, Op::kSum);
+      if (node == nullptr) continue;
+      const Shape& shape = graph.type(graph.operands(*node)[0]).shape;
+      double count = 1.0;
+      for (const std::int64_t axis : Graph::attrs<ReduceAttrs>(*node).axes)
+        count *= static_cast<double>(shape[static_cast<std::size_t>(axis)]);
+      if (alike(outer.factor * count, 1.0)) append(found, sum(graph, outer.rest, outer.found));
+    }
+    return found;
+  };
+}
+
 Pattern variance(Pattern operand) {
   return [operand = std::move(operand)](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
     const Node* node = produced_by(graph, id, Op::kVar);

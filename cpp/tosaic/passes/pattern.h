@@ -40,6 +40,8 @@ using Pattern = std::function<Matches(const Graph& graph, ValueId id, const Matc
 [[nodiscard]] Pattern node(Op op, std::vector<Pattern> operands);
 // A reduction that retains its axes with extent 1. All reductions of a pattern have equal axes.
 [[nodiscard]] Pattern reduction(Op op, Pattern operand);
+// The mean over retained axes, also as a sum that is divided by the number of its elements.
+[[nodiscard]] Pattern mean(const Pattern& operand);
 // The mean of the squared distances from the mean, with retained axes.
 [[nodiscard]] Pattern variance(Pattern operand);
 [[nodiscard]] Pattern either(std::vector<Pattern> options);

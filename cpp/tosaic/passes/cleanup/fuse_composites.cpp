@@ -114,9 +114,9 @@ struct Spelling {
 
 std::vector<Spelling> make_spellings() {
   const Pattern x = value(kX), row = value(kRow);
-  const Pattern centred = both(row, node(Op::kSub, {x, reduction(Op::kMean, x)}));
-  const Pattern power_of_row = either({reduction(Op::kMean, square(row)), variance(row), variance(x)});
-  const NormPatterns rms(x, reduction(Op::kMean, square(x))), layer(centred, power_of_row);
+  const Pattern centred = both(row, node(Op::kSub, {x, mean(x)}));
+  const Pattern power_of_row = either({mean(square(row)), variance(row), variance(x)});
+  const NormPatterns rms(x, mean(square(x))), layer(centred, power_of_row);
   const Pattern biased = node(Op::kAdd, {either({layer.weighted, layer.plain}), constant(kBias)});
   const SoftmaxPatterns softmax;
   const ActivationPatterns activation;
@@ -257,7 +257,7 @@ class Fusion {
     std::vector<ValueId> operands{x};
     for (std::size_t i = 0; i < (op == Op::kLayerNorm ? 2U : 1U); ++i)
       operands.push_back(parameters[i] ? rewriter_.constant(at_, parameters[i]) : ValueId());
-    ValueId y = emit(op, NormAttrs{static_cast<std::int64_t>(axes.size()), *found_.number}, operands);
+    ValueId y = emit(op, NormAttrs{static_cast<std::int64_t>(axes.size()), found_.number}, operands);
     if (!is_trailing) y = permuted(y, back);
     rewriter_.replace(at_, y);
     return true;

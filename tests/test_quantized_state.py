@@ -1,0 +1,158 @@
+"""State of quantized programs: a cache of keys and values that is read and updated with the same quantization
+parameters is stored as integers, and every step computes what torch's q/dq graph computes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import Tensor, nn
+from torchao.quantization.pt2e.observer import MinMaxObserver
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import (
+    QuantizationAnnotation,
+    QuantizationSpec,
+    Quantizer,
+    SharedQuantizationSpec,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+HEADS, STEPS, WIDTH = 2, 16, 8
+UPDATES = ("index_copy", "index_put", "slice", "shift")
+
+
+class CachedAttention(nn.Module):
+    """Attention of one new position over a cache, which the forward updates."""
+
+    def __init__(self, update: str) -> None:
+        super().__init__()
+        self.update = update
+        self.register_buffer("k", torch.zeros(1, HEADS, STEPS, WIDTH))
+        self.register_buffer("v", torch.zeros(1, HEADS, STEPS, WIDTH))
+        self.query, self.key, self.value = (nn.Linear(16, 16, bias=False) for _ in range(3))
+
+    def updated(self, cache: Tensor, new: Tensor, position: Tensor) -> Tensor:
+        if self.update == "index_copy":
+            return cache.index_copy_(2, position, new)
+        if self.update == "index_put":
+            cache[:, :, position] = new
+            return cache
+        if self.update == "slice":
+            cache[:, :, 3:4] = new
+            return cache
+        return cache.copy_(torch.cat((cache[:, :, 1:], new), 2))
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        q, k, v = (
+            layer(x).view(1, 1, HEADS, WIDTH).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        keys, values = self.updated(self.k, k, position), self.updated(self.v, v, position)
+        scores = torch.softmax(q @ keys.transpose(-1, -2) * WIDTH**-0.5, -1)
+        return (scores @ values).transpose(1, 2).reshape(1, 1, -1)
+
+
+class CacheQuantizer(Quantizer):
+    """Quantizes linear layers, products and the cache, whose new value has its spec if `shares`."""
+
+    def __init__(self, *, shares: bool = True) -> None:
+        super().__init__()
+        self.shares = shares
+
+    def annotate(self, model: Any) -> Any:
+        observer = MinMaxObserver.with_args(eps=2**-24)
+        spec = QuantizationSpec(torch.int8, observer, -128, 127, qscheme=torch.per_tensor_affine)
+        weight = QuantizationSpec(torch.int8, observer, -127, 127, qscheme=torch.per_tensor_symmetric)
+        for node in model.graph.nodes:
+            annotation = QuantizationAnnotation(output_qspec=spec, _annotated=True)
+            name = str(node.target)
+            floats = [n for n in node.all_input_nodes if n.meta["val"].dtype.is_floating_point]
+            if name.startswith("aten.linear"):
+                annotation.input_qspec_map = {node.args[1]: weight}
+            elif name.startswith(("aten.index_", "aten.slice_scatter", "aten.cat")):
+                shared = SharedQuantizationSpec((floats[0], node)) if self.shares else weight
+                annotation.input_qspec_map = {floats[0]: spec, floats[1]: shared}
+                annotation.output_qspec = shared
+            elif not name.startswith(("aten.matmul", "aten.softmax", "aten.mul.")) and (
+                node.op != "placeholder" or not node.meta["val"].dtype.is_floating_point
+            ):
+                continue
+            node.meta["quantization_annotation"] = annotation
+        return model
+
+    def validate(self, model: Any) -> None:
+        pass
+
+
+def steps() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(59)
+    return [(torch.randn(1, 1, 16, generator=generator), torch.tensor([i])) for i in range(8)]
+
+
+def quantized(update: str, *, shares: bool = True) -> Any:
+    torch.manual_seed(7)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(CachedAttention(update).eval(), steps()[0])
+        prepared = prepare_pt2e(exported.run_decompositions({}).module(), CacheQuantizer(shares=shares))
+        for step in steps():
+            prepared(*step)
+        converted = convert_pt2e(prepared)
+        for name, buffer in converted.named_buffers():
+            if name in ("k", "v"):
+                buffer.fill_(0.25)
+        return torch.export.export(converted, steps()[0]).run_decompositions({})
+
+
+def run_beside_torch(lowered: Any, exported: Any) -> None:
+    """Compares all steps; both sides start from the initial values of the states."""
+    module = exported.module()
+    lowered.reset_state()
+    unit = lowered.outputs[0].qparams.scale
+    for step in steps():
+        expected = module(*step).detach().double().numpy()
+        assert np.abs(np.rint((lowered.run(*step) - expected) / unit)).max() <= 1
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+variable", "TOSA-1.0+FP+INT"])
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_cache_is_stored_as_integers_and_every_step_is_within_one_unit_of_torch(
+    update: str, target: str
+) -> None:
+    exported = quantized(update)
+    lowered = tosaic.lower(exported, target=target)
+    assert [state.dtype for state in lowered.states] == ["i8", "i8"]
+    run_beside_torch(lowered, exported)
+
+
+def test_the_caches_are_variables_of_integers_in_the_file(tmp_path: Path) -> None:
+    exported = quantized("index_put")
+    lowered = tosaic.lower(exported, target="TOSA-1.0+INT+variable")
+    lowered.save(tmp_path / "step.tosa")
+    read = tosaic.load_tosa(tmp_path / "step.tosa")
+    writes = [node for node in read.graph.nodes if node.op == "tosa.variable_write"]
+    assert [node.operands[-1].dtype for node in writes] == ["i8", "i8"]
+    for step in steps():
+        integers = lowered.inputs[0].qparams.quantize(step[0].numpy())
+        out = lowered.outputs[0].qparams
+        found = out.dequantize(np.asarray(read.run(integers, step[1].numpy().astype(np.int32))))
+        np.testing.assert_array_equal(found, lowered.run(*step))
+
+
+def test_a_comparison_reads_the_new_value_of_a_state_as_the_numbers_that_it_represents() -> None:
+    exported = quantized("index_copy")
+    lowered = tosaic.lower(exported, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(exported, lowered, steps()[0])
+    assert comparison.ok
+    assert {"k", "v"} <= {output.path for output in comparison.outputs}
+
+
+def test_a_cache_whose_new_value_has_other_parameters_stays_a_float() -> None:
+    exported = quantized("index_put", shares=False)
+    lowered = tosaic.lower(exported, target="TOSA-1.0+FP+INT")
+    assert [state.dtype for state in lowered.states] == ["f32", "f32"]
+    run_beside_torch(lowered, exported)
