@@ -43,18 +43,19 @@ _HEAD = """# Accuracy of trained networks after quantization
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
-Four small networks, trained from fixed seeds: a CNN, a network of depthwise convolutions and a vision transformer
-classify digits at random places of noisy images; a causal transformer sorts symbols. The table shows the percentage of
-right answers on {samples} samples that were not used in training. All quantizers see the same five batches of training
-samples. tosaic's programs run as integers, lowered to TOSA-1.0+INT, with no operator left float; programs of the other
-quantizers run in torch.
+Four small networks, trained from fixed seeds: a CNN, a network of depthwise convolutions and a vision
+transformer classify digits at random places of noisy images; a causal transformer sorts symbols. The table
+shows the percentage of right answers on {samples} samples that were not used in training. All quantizers
+see the same five batches of training samples. tosaic's programs run as integers, lowered to TOSA-1.0+INT,
+with no operator left float; programs of the other quantizers run in torch.
 
 {table}
 
 ## Quantization-aware training
 
-The CNN is trained for {epochs} more epochs with quantization in the graph, by `prepare_qat_pt2e` with tosaic's quantizer.
-Statistics of batch norms are frozen after the first of these epochs, and ranges of activations before the last.
+The CNN is trained for {epochs} more epochs with quantization in the graph, by `prepare_qat_pt2e` with
+tosaic's quantizer. Statistics of batch norms are frozen after the first of these epochs, and ranges of
+activations before the last.
 
 {qat}
 """
@@ -62,7 +63,10 @@ Statistics of batch norms are frozen after the first of these epochs, and ranges
 
 @dataclass(frozen=True)
 class Result:
-    """Accuracies in %; `qat` has those of int8 and int4 weights, after training and after calibration alone."""
+    """Accuracies in %.
+
+    `qat` has those of int8 and int4 weights, after training with quantization and after calibration alone.
+    """
 
     task: str
     samples: int

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["TASKS", "DigitsCnn", "Task", "Trained", "accuracy", "digits", "train"]
+__all__ = ["BATCH", "TASKS", "DigitsCnn", "Task", "Trained", "accuracy", "digits", "train"]
 
 BATCH = 100
 """Batch size of the test samples: programs are exported for it."""
@@ -96,7 +96,7 @@ def accuracy(run: Callable[[torch.Tensor], torch.Tensor | np.ndarray], trained: 
 # ---- digits ----
 
 
-def digits(copies: int = 5, size: int = 10) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def digits(copies: int = 12, size: int = 10) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Scikit-learn's digits at random places of a larger, noisy image: (N, 1, size, size)."""
     from sklearn.datasets import load_digits
 
@@ -114,7 +114,7 @@ def digits(copies: int = 5, size: int = 10) -> tuple[torch.Tensor, torch.Tensor,
             out[i, 0, top : top + 8, left : left + 8] += images[row]
         return out, torch.from_numpy(labels[rows]).long()
 
-    return (*placed(~test, copies), *placed(test, copies))
+    return (*placed(~test, copies), *placed(test, 8))
 
 
 class DigitsCnn(nn.Module):
@@ -143,7 +143,8 @@ class DepthwiseNet(nn.Module):
             self.stride = stride
             self.layers = nn.Sequential(
                 nn.Conv2d(channels, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
-                nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(),
+                nn.Conv2d(wide, wide, 3, stride, 1, groups=wide, bias=False),
+                nn.BatchNorm2d(wide), nn.ReLU6(),
                 nn.Conv2d(wide, channels, 1, bias=False), nn.BatchNorm2d(channels),
             )  # fmt: skip
 
@@ -212,7 +213,7 @@ _LENGTH, _SYMBOLS = 8, 16
 
 
 def sequences(count: int = 6000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Symbols, a separator and the same symbols sorted; the labels are the next symbols of the sorted part."""
+    """Symbols, a separator and the same symbols sorted. The labels are the next symbols of the sorted part."""
     random = np.random.default_rng(1)
     data = random.integers(0, _SYMBOLS, (count, _LENGTH))
     separator = np.full((count, 1), _SYMBOLS)
@@ -240,9 +241,9 @@ class CausalTransformer(nn.Module):
 TASKS = {
     task.name: task
     for task in (
-        Task("digits_cnn", DigitsCnn, digits, 8, 4e-3),
-        Task("depthwise", DepthwiseNet, digits, 5, 4e-3),
-        Task("small_vit", SmallVit, digits, 20, 4e-3),
+        Task("digits_cnn", DigitsCnn, digits, 5, 4e-3),
+        Task("depthwise", DepthwiseNet, digits, 4, 4e-3),
+        Task("small_vit", SmallVit, digits, 15, 4e-3),
         Task("causal", CausalTransformer, sequences, 12),
     )
 }
