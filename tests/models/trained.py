@@ -213,7 +213,7 @@ _LENGTH, _SYMBOLS = 8, 16
 
 
 def sequences(count: int = 6000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Symbols, a separator and the same symbols sorted. The labels are the next symbols of the sorted part."""
+    """Symbols, a separator, the same symbols sorted. The labels are the next symbols of the sorted part."""
     random = np.random.default_rng(1)
     data = random.integers(0, _SYMBOLS, (count, _LENGTH))
     separator = np.full((count, 1), _SYMBOLS)
