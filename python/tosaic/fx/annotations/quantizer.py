@@ -210,7 +210,7 @@ def _torch_spec(spec: Any, nodes: Mapping[str, Node], default_observer: Any) -> 
         )
     observer = default_observer if spec.observer is None else spec.observer
     made = getattr(observer, "p", None)
-    if spec.axis is not None and getattr(made, "func", None) is FakeQuantize:
+    if made is not None and made.func is FakeQuantize and spec.axis is not None:
         # Torch passes the axis to observers, but not to the modules around them.
         observer = FakeQuantize.with_args(**made.keywords, ch_axis=spec.axis)
     return QuantizationSpec(observer_or_fake_quant_ctr=observer, ch_axis=spec.axis, **numbers)
