@@ -33,9 +33,8 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   return precision;
 }
 
-py::list plan_specs(PlanObject& plan, const Graph& graph,
-                    const std::vector<std::int64_t>& values, const std::vector<std::int64_t>& precision,
-                    const py::list& precisions) {
+py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std::int64_t>& values,
+                    const std::vector<std::int64_t>& precision, const py::list& precisions) {
   // Units are recognised in a copy: the plan is about the calls of the graph itself.
   const std::optional<Graph> simple = passes::simplify(graph);
   const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
@@ -44,8 +43,7 @@ py::list plan_specs(PlanObject& plan, const Graph& graph,
   for (const std::int64_t value : values)
     input.values.push_back(value < 0 ? ValueId() : ValueId(static_cast<std::uint32_t>(value)));
   for (const std::int64_t index : precision)
-    input.precision.push_back(index < 0 ? std::nullopt
-                                        : std::optional(static_cast<std::uint32_t>(index)));
+    input.precision.push_back(index < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(index)));
   for (const py::handle each : precisions)
     input.precisions.push_back(precision_from(plan, py::reinterpret_borrow<py::tuple>(each)));
   py::list left;
@@ -57,7 +55,8 @@ py::list plan_specs(PlanObject& plan, const Graph& graph,
 }  // namespace
 
 void bind_planner(py::module_& m) {
-  m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"), py::arg("precisions"));
+  m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"),
+        py::arg("precisions"));
 }
 
 }  // namespace tosaic::python

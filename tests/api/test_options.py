@@ -207,6 +207,8 @@ WITHOUT_OPTIONS = {
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
     "tosaic.pipeline.Rewriter",
+    "tosaic.annotation.config.QConfig",  # these two: tests/fx/annotations/test_quantizer.py
+    "tosaic.fx.annotations.quantizer.Quantizer",
 }
 
 

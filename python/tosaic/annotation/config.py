@@ -63,6 +63,12 @@ class Precision:
                 got="dynamic=True",
                 hint="TOSA has no operator that computes a scale while a program runs. Calibrate instead",
             )
+        if self.bias not in ("derived", "float"):
+            raise _refusal("the form of biases", "'derived' or 'float'", self.bias)
+
+
+def _refusal(what: str, expected: str, got: object) -> _core.InvalidGraph:
+    return _core.make_error(_core.InvalidGraph, where="QConfig", what=what, expected=expected, got=repr(got))
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,8 @@ class QConfig:
         """
         where = Select(name, regex, module, type, op, None if nodes is None else tuple(nodes))
         precision = to.precision if isinstance(to, QConfig) else to
+        if not isinstance(precision, Precision | None):
+            raise _refusal("what calls become", "a QConfig, a Precision or None", to)
         return replace(self, selections=(*self.selections, (where, precision)))
 
     @property
@@ -189,11 +197,5 @@ class QConfig:
 
 def _checked_weight(bits: int, per_channel: bool) -> Observed:
     if bits not in range(2, 9):
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="QConfig",
-            what="the bits of weights",
-            expected="2 to 8",
-            got=repr(bits),
-        )
+        raise _refusal("the bits of weights", "2 to 8", bits)
     return _weight(bits, per_channel=per_channel)

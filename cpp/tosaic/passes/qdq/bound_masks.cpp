@@ -13,8 +13,9 @@
 //   where(hidden, -1e9, s), or the reverse
 //   maximum(.., -1e30)                   is removed: nothing is below
 //
-// A row that is hidden as a whole has equal shares, because s - 1e9 is -1e9 in f32. This is so if the spacing of
-// floats at the large number is more than 2B; else the pass changes nothing. Between the sum and the softmax there
+// A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
+// -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains a fraction
+// of s, the pass changes nothing. Between the sum and the softmax there
 // may be views and permutes. B is the bound of the quantized scores, possibly times constants.
 
 #include <cmath>
@@ -34,10 +35,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax; }
 
-// True if s + large is large for all |s| <= bound, in f32. The numbers are finite.
+// True if s + large is large for all |s| <= bound, in f32, or at least a number without a fraction. The numbers
+// are finite.
 bool absorbs(double large, double bound) {
   const auto x = static_cast<float>(std::abs(large));
-  return std::isfinite(x) && static_cast<double>(x - std::nextafter(x, 0.0F)) > 2 * bound;
+  const double spacing = static_cast<double>(x - std::nextafter(x, 0.0F));
+  return std::isfinite(x) && (spacing > 2 * bound || spacing >= 1);
 }
 
 class Masks {
@@ -47,7 +50,7 @@ class Masks {
   void run() {
     const ValueId operand = graph_.operands(at_)[0];
     if (graph_.type(operand).dtype != DType::kF32 || !bounds(operand)) return rewriter_.copy(at_);
-    std::vector<ValueId> operands{emit(operand)};
+    const std::vector<ValueId> operands{emit()};
     rewriter_.replace(at_, rewriter_.emit(at_, at_.op, *at_.attrs, operands));
   }
 
@@ -75,15 +78,16 @@ class Masks {
   }
 
   // The number of a constant if it is a finite number that hides scores up to `bound`.
-  [[nodiscard]] std::optional<double> large_number(ValueId id, double bound) const {
+  [[nodiscard]] std::optional<double> large_number(ValueId id, double bound, bool is_added = true) const {
     std::optional<double> number = splat_of(graph_, id);
     if (!number) {
       const Node* full = id.valid() ? graph_.producer(id) : nullptr;
       if (full == nullptr || full->operand_count != 1 || !rearranges(*full)) return {};
-      return large_number(graph_.operands(*full)[0], bound);
+      return large_number(graph_.operands(*full)[0], bound, is_added);
     }
-    if (!(*number <= -kLarge) || !std::isfinite(*number) || !absorbs(*number, bound)) return {};
-    return *number <= low(bound) ? number : std::nullopt;
+    if (!(*number <= -kLarge) || !std::isfinite(*number)) return {};
+    if (is_added && !absorbs(*number, bound)) return {};
+    return *number < low(bound) ? number : std::nullopt;
   }
   [[nodiscard]] static double low(double bound) { return -2 * bound - 200; }
 
@@ -97,10 +101,8 @@ class Masks {
       through_.push_back(node);
       return bounds(operands[0]);
     }
-    if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0]))) {
-      const bool found = bounds(operands[very_low(operands[1]) ? 0 : 1]);
-      return found;
-    }
+    if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0])))
+      return bounds(operands[very_low(operands[1]) ? 0 : 1]);
     if (node->op == Op::kWhere) return selects(operands);
     if (node->op != Op::kAdd || *node->attrs != default_attrs(Op::kAdd)) return false;
     return adds(operands[0], operands[1]) || adds(operands[1], operands[0]);
@@ -114,7 +116,7 @@ class Masks {
     for (const std::size_t at : {1U, 2U}) {
       const ValueId scores = operands[3 - at];
       const double bound = magnitude(scores);
-      if (!std::isfinite(bound) || !large_number(operands[at], bound)) continue;
+      if (!std::isfinite(bound) || !large_number(operands[at], bound, false)) continue;
       scores_ = scores, hidden_ = operands[0], low_ = low(bound), is_seen_ = at == 2;
       return true;
     }
@@ -134,28 +136,30 @@ class Masks {
     const Elements elements(*constant);
     std::vector<double> out(elements.size());
     double highest = 0;
-    bool has_large = false;
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i] = elements.as_double(i);
       if (std::isnan(out[i]) || out[i] > kLarge) return false;
       if (out[i] > -kLarge) highest = std::max(highest, std::abs(out[i]));
-      else has_large = has_large || std::isfinite(out[i]);
     }
     const double lowest = low(bound) - 2 * highest;
     const auto row = static_cast<std::size_t>(constant->shape.back());
-    if (!has_large || !through_.empty() || row == 1) return false;  // a row of the mask is a row of the softmax
-    if (Graph::attrs<AxisDtypeAttrs>(at_).axis != static_cast<std::int64_t>(graph_.type(graph_.operands(at_)[0]).rank()) - 1)
+    if (!through_.empty() || row == 1) return false;  // a row of the mask is a row of the softmax
+    if (Graph::attrs<AxisDtypeAttrs>(at_).axis !=
+        static_cast<std::int64_t>(graph_.type(graph_.operands(at_)[0]).rank()) - 1)
       return false;
     for (std::size_t begin = 0; begin < out.size(); begin += row) {
       bool is_seen = false;
       for (std::size_t i = begin; i < begin + row; ++i) is_seen = is_seen || out[i] > -kLarge;
       if (!is_seen) return false;
     }
+    bool changed = false;
     for (double& x : out)
       if (x <= -kLarge && std::isfinite(x)) {
         if (x > lowest) return false;
+        changed = changed || x != lowest;
         x = lowest;
       }
+    if (!changed) return false;
     constant_ = make_constant(constant->name, constant->dtype, constant->shape, out);
     return true;
   }
@@ -209,7 +213,7 @@ class Masks {
 
   // ---- the new nodes ----
 
-  ValueId emit(ValueId operand) {
+  ValueId emit() {
     static_cast<void>(rewriter_.begin_output(at_));
     const ValueId scores = rewriter_.map(scores_);
     const auto number = [&](double x) {
@@ -217,7 +221,8 @@ class Masks {
     };
     ValueId out;
     if (constant_ != nullptr) {
-      out = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, rewriter_.constant(at_, constant_)});
+      out = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd),
+                           {scores, rewriter_.constant(at_, constant_)});
     } else {
       const ValueId hidden = rewriter_.map(hidden_), lowest = number(low_);
       out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
@@ -225,7 +230,6 @@ class Masks {
     }
     for (auto node = through_.rbegin(); node != through_.rend(); ++node)
       out = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, {out});
-    static_cast<void>(operand);
     return out;
   }
 
@@ -244,8 +248,10 @@ class Masks {
 std::optional<Graph> bound_masks(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes())
-    if (is_softmax(node.op)) Masks(rewriter, node).run();
-    else rewriter.copy(node);
+    if (is_softmax(node.op))
+      Masks(rewriter, node).run();
+    else
+      rewriter.copy(node);
   std::optional<Graph> out = std::move(rewriter).finish();
   if (!out) return out;
   std::optional<Graph> clean = dead_code(*out);

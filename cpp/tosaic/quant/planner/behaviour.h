@@ -22,12 +22,12 @@ enum class Behaviour : std::uint8_t {
   kReduction,   // sums, means, resampling: results of their own range
   kUnit,        // values in 0..1 whatever the operands are: softmax, sigmoid
   kSymmetricUnit,  // values in -1..1: tanh
-  kComposite,   // computed as a whole: norms, recurrent layers
-  kNormalize,   // batch norm: part of the convolution before it
-  kGrid,        // samples an image at positions in -1..1
-  kAttention,   // contractions and a softmax, as a whole
-  kWeighted,    // contraction; a constant operand is a weight
-  kFloatOnly,   // no integer form: control flow, opaque calls, Fourier transforms
+  kComposite,      // computed as a whole: norms, recurrent layers
+  kNormalize,      // batch norm: part of the convolution before it
+  kGrid,           // samples an image at positions in -1..1
+  kAttention,      // contractions and a softmax, as a whole
+  kWeighted,       // contraction; a constant operand is a weight
+  kFloatOnly,      // no integer form: control flow, opaque calls, Fourier transforms
 };
 
 [[nodiscard]] Behaviour behaviour_of(Op op);

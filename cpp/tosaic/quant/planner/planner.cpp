@@ -38,9 +38,9 @@ struct Call {
   Dependence dependence = Dependence::kNothing;
   Rounding rounding = Rounding::kNone;
   bool large = false;
-  bool within = false;  // inside a recognised unit
-  bool wide = false;    // a sum of a stream that norms read
-  NodeIndex base;       // kTransparent: the operand whose integers the result has
+  bool within = false;    // inside a recognised unit
+  bool wide = false;      // a sum of a stream that norms read
+  NodeIndex base;         // kTransparent: the operand whose integers the result has
   NodeIndex function_of;  // the only rounded tensor of which every element is a function, with constants
 };
 
@@ -91,7 +91,8 @@ class Planner {
       Call& owner = calls_[at];
       owner.nodes.push_back(&each);
       const Behaviour behaviour = node_behaviour(each);
-      if (owner.main == nullptr || behaviour >= owner.behaviour) owner.main = &each, owner.behaviour = behaviour;
+      if (owner.main == nullptr || behaviour >= owner.behaviour)
+        owner.main = &each, owner.behaviour = behaviour;
     }
     read_units(by_name);
   }
@@ -99,7 +100,8 @@ class Planner {
   [[nodiscard]] static Behaviour node_behaviour(const Node& node) {
     if (node.op == Op::kPad) {
       const auto& attrs = Graph::attrs<PadAttrs>(node);
-      if (attrs.mode == PadMode::kConstant && !(attrs.value == Scalar(0.0)) && !(attrs.value == Scalar(std::int64_t{0})))
+      if (attrs.mode == PadMode::kConstant && !(attrs.value == Scalar(0.0)) &&
+          !(attrs.value == Scalar(std::int64_t{0})))
         return Behaviour::kReduction;
     }
     return behaviour_of(node.op);
@@ -114,7 +116,8 @@ class Planner {
       Call& whole = calls_[result->second];
       if (whole.main == nullptr || whole.main->op == each.op) continue;
       for (const OriginRef& leaf : leaves(each.origin))
-        if (const auto found = by_name.find(leaf->fx_name); found != by_name.end() && found->second < result->second)
+        if (const auto found = by_name.find(leaf->fx_name);
+            found != by_name.end() && found->second < result->second)
           calls_[found->second].within = true;
       whole.behaviour = node_behaviour(each);
     }
@@ -137,7 +140,7 @@ class Planner {
       const ValueId id = value(i);
       if (!id.valid()) return;
       const bool is_constant = graph_.value(id).kind == ValueKind::kConstant;
-      c.dependence = is_constant ? Dependence::kNothing
+      c.dependence = is_constant                       ? Dependence::kNothing
                      : is_float(graph_.type(id).dtype) ? Dependence::kFloats
                                                        : Dependence::kIntegers;
       return;
@@ -149,7 +152,8 @@ class Planner {
       if (!value(c.operands[0]).valid()) c.behaviour = from.behaviour, c.main = from.main;
     }
     // A table of numbers that is indexed by tokens holds the caller's floats; tables of positions do not.
-    if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers) c.dependence = Dependence::kFloats;
+    if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers)
+      c.dependence = Dependence::kFloats;
     if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;
     c.large = may_be_large(c);
   }
@@ -167,16 +171,19 @@ class Planner {
       case Behaviour::kSource:
       case Behaviour::kSignChange:
       case Behaviour::kArithmetic:
-      case Behaviour::kLookup: break;
-      default: return false;
+        break;
+      default:
+        return false;
     }
     for (const NodeIndex p : c.operands)
       if (call(p).large && !(c.main != nullptr && divides(*c.main))) return true;
     for (const Node* each : c.nodes) {
       if (each->op == Op::kFull && is_large(scalar_of(Graph::attrs<FullAttrs>(*each).value))) return true;
-      if (each->op == Op::kMaximum || each->op == Op::kMinimum || each->op == Op::kClamp || divides(*each)) continue;
+      if (each->op == Op::kMaximum || each->op == Op::kMinimum || each->op == Op::kClamp || divides(*each))
+        continue;
       for (const ValueId operand : graph_.operands(*each))
-        if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant && constant_is_large(operand))
+        if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant &&
+            constant_is_large(operand))
           return true;
     }
     return false;
@@ -263,11 +270,12 @@ class Planner {
 
   [[nodiscard]] bool is_sum(NodeIndex i) {
     const Call& c = call(i);
-    if (c.main == nullptr || c.nodes.size() != 1 || c.within || c.large || precision(i) == nullptr) return false;
+    if (c.main == nullptr || c.nodes.size() != 1 || c.within || c.large || precision(i) == nullptr)
+      return false;
     if (c.main->op != Op::kAdd && c.main->op != Op::kSub) return false;
     return c.operands.size() == 2 && std::ranges::all_of(c.operands, [&](NodeIndex p) {
-      return is_data(p) && elements_of(p) == elements_of(i);
-    });
+             return is_data(p) && elements_of(p) == elements_of(i);
+           });
   }
   [[nodiscard]] bool is_norm(NodeIndex i) {
     const Call& c = call(i);
@@ -291,7 +299,8 @@ class Planner {
       if (!is_sum(NodeIndex(i)) || !precision(NodeIndex(i))->wide_sums) continue;
       sums.push_back(i);
       for (NodeIndex p : calls_[i].operands) {
-        while (call(p).behaviour == Behaviour::kMovement && call(p).operands.size() == 1) p = call(p).operands[0];
+        while (call(p).behaviour == Behaviour::kMovement && call(p).operands.size() == 1)
+          p = call(p).operands[0];
         if (!call(p).wide) continue;
         const std::uint32_t a = root(p.index()), b = root(i);
         stream[b] = a;
@@ -313,7 +322,8 @@ class Planner {
   }
   // Torch refuses annotations of calls that have tensors by keyword.
   [[nodiscard]] bool accepts(NodeIndex i) const {
-    return std::ranges::none_of(node(i).operands, [](const CallOperand& each) { return each.path.starts_with("kwargs"); });
+    return std::ranges::none_of(node(i).operands,
+                                [](const CallOperand& each) { return each.path.starts_with("kwargs"); });
   }
 
   void decide(NodeIndex i) {
@@ -342,11 +352,13 @@ class Planner {
     if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
     if (c.behaviour == Behaviour::kFloatOnly)
       return leave(i, Rounding::kFloat, "the operator has no integer form");
-    if (!accepts(i)) return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
+    if (!accepts(i))
+      return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
     if (c.behaviour == Behaviour::kJoin && joins(i, *p)) return;
     if (!is_result_of_tuple(i)) round_operands(i, *p);
     if (is_tuple || !is_float_value(i)) return;
-    if (c.large) return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
+    if (c.large)
+      return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
     if (c.wide) return leave(i, Rounding::kWide, "a sum that norms and other sums read has 32 bits");
     if (const char* reason = computed_with_user(i)) return leave(i, Rounding::kWithin, reason);
     c.rounding = Rounding::kRounded;
@@ -455,8 +467,11 @@ class Planner {
 
   // True if integers of the first spec have at most as many bits as those of the second.
   [[nodiscard]] static bool narrower(const QSpec& spec, const ObservedSpec& than) {
-    const auto bits = [](std::string_view dtype) { return dtype.ends_with("32") ? 32 : dtype.ends_with("16") ? 16 : 8; };
-    if (const auto* observed = std::get_if<ObservedSpec>(&spec)) return bits(observed->dtype) <= bits(than.dtype);
+    const auto bits = [](std::string_view dtype) {
+      return dtype.ends_with("32") ? 32 : dtype.ends_with("16") ? 16 : 8;
+    };
+    if (const auto* observed = std::get_if<ObservedSpec>(&spec))
+      return bits(observed->dtype) <= bits(than.dtype);
     if (const auto* fixed = std::get_if<FixedSpec>(&spec)) return bits(fixed->dtype) <= bits(than.dtype);
     return true;
   }
@@ -473,11 +488,14 @@ class Planner {
     std::vector<std::pair<NodeIndex, std::size_t>> found;
     for (std::size_t k = 0; k < operands.size(); ++k)
       if (k != bias_at && operands[k].valid())
-        if (const NodeIndex producer = producer_among(c, operands[k]); producer.valid()) found.emplace_back(producer, k);
+        if (const NodeIndex producer = producer_among(c, operands[k]); producer.valid())
+          found.emplace_back(producer, k);
     for (const auto& [producer, k] : found) {
       if (call(producer).dependence == Dependence::kNothing) continue;
-      if (c.main->op == Op::kConv) round_data_of_conv(producer, i, p);
-      else round_operand(producer, i, p, true);
+      if (c.main->op == Op::kConv)
+        round_data_of_conv(producer, i, p);
+      else
+        round_operand(producer, i, p, true);
       const Root root = root_of(producer, i);
       data = call(root.call).rounding == Rounding::kRounded ? Slot::output(root.call)
              : plan_.find(root.edge) != nullptr             ? root.edge
@@ -489,8 +507,10 @@ class Planner {
       ObservedSpec spec = p.weight;
       const std::optional<std::int64_t> axis = channel_axis(*c.main, k);
       if (spec.scheme && spec.scheme->starts_with("per_channel")) {
-        if (axis) spec.axis = axis;
-        else spec.scheme = "per_tensor_symmetric", spec.observer = {};
+        if (axis)
+          spec.axis = axis;
+        else
+          spec.scheme = "per_tensor_symmetric", spec.observer = {};
       }
       set(*weight, spec, "weight");
     }
@@ -533,10 +553,14 @@ class Planner {
         if (k != 1 || (attrs.transposed && attrs.groups != 1)) return {};
         return attrs.transposed ? 1 : 0;
       }
-      case Op::kLinear: return k == 1 && rank == 2 ? std::optional<std::int64_t>(0) : std::nullopt;
-      case Op::kMatmul: return k == 1 && rank == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
-      case Op::kAddmm: return k == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
-      default: return {};
+      case Op::kLinear:
+        return k == 1 && rank == 2 ? std::optional<std::int64_t>(0) : std::nullopt;
+      case Op::kMatmul:
+        return k == 1 && rank == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
+      case Op::kAddmm:
+        return k == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
+      default:
+        return {};
     }
   }
 
@@ -550,14 +574,17 @@ class Planner {
       const NodeIndex user = only_user(i);
       if (user.valid()) {
         const Call& u = call(user);
-        if (u.behaviour == Behaviour::kNormalize && c.main->op == Op::kConv) return "the batch norm after it is a part of it";
+        if (u.behaviour == Behaviour::kNormalize && c.main->op == Op::kConv)
+          return "the batch norm after it is a part of it";
         if (u.behaviour == Behaviour::kSelection && u.main != nullptr && bounds(*u.main))
           return "the activation after it bounds it";
       }
     }
-    if (c.behaviour == Behaviour::kWeighted)
-      if (const NodeIndex reader = only_reader(i); reader.valid() && (call(reader).wide || is_exact_step(reader)))
-        return "its only reader is a sum of 32 bits";
+    if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize) {
+      const NodeIndex reader = only_reader(i);
+      if (reader.valid() && (is_sum(reader) || is_exact_step(reader)))
+        return "the sum that reads it is rounded";
+    }
     if (is_part_of_function(i)) return "it is a part of a function of one tensor";
     if (is_exact_step(i)) return "it is exact, and its only user rounds";
     return nullptr;
@@ -586,7 +613,8 @@ class Planner {
   // A change of sign or a product with a table, behind which a sum rounds: x * cos + rotated(x) * sin.
   bool is_exact_step(NodeIndex i) {
     const Call& c = call(i);
-    const bool is_product = c.main != nullptr && c.main->op == Op::kMul && c.nodes.size() == 1 && has_table(c);
+    const bool is_product =
+        c.main != nullptr && c.main->op == Op::kMul && c.nodes.size() == 1 && has_table(c);
     if (!is_product) return false;
     const NodeIndex user = only_reader(i);
     if (!user.valid() || call(user).within) return false;
@@ -606,16 +634,21 @@ class Planner {
     set(Slot::output(i), p.activation, "activation");
   }
 
-  [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour, const ObservedSpec& activation) {
+  [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour,
+                                                         const ObservedSpec& activation) {
     const bool is_unit = behaviour == Behaviour::kUnit;
     if (!is_unit && behaviour != Behaviour::kSymmetricUnit) return {};
     FixedSpec spec{.dtype = activation.dtype, .scheme = activation.scheme};
     spec.qmin = activation.qmin;
     spec.qmax = activation.qmax;
-    if (activation.dtype == "i16") spec.scale = 1.0 / 32767;
-    else if (activation.dtype == "i8") spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? -128 : 0;
-    else if (activation.dtype == "u8") spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? 0 : 128;
-    else return {};
+    if (activation.dtype == "i16")
+      spec.scale = 1.0 / 32767;
+    else if (activation.dtype == "i8")
+      spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? -128 : 0;
+    else if (activation.dtype == "u8")
+      spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? 0 : 128;
+    else
+      return {};
     return spec;
   }
 
@@ -640,9 +673,12 @@ class Planner {
       const Root root = root_of(operand, i);
       const Rounding rounding = call(root.call).rounding;
       if (precision(root.call) != &p && rounding == Rounding::kRounded) return false;
-      if (rounding == Rounding::kRounded) slots.push_back(Slot::output(root.call));
-      else if (rounding == Rounding::kFloat && accepts(root.edge.node)) slots.push_back(root.edge);
-      else return false;
+      if (rounding == Rounding::kRounded)
+        slots.push_back(Slot::output(root.call));
+      else if (rounding == Rounding::kFloat && accepts(root.edge.node))
+        slots.push_back(root.edge);
+      else
+        return false;
       if (const PlanEntry* entry = plan_.find(slots.back());
           entry != nullptr && !std::holds_alternative<ObservedSpec>(entry->spec))
         return false;
@@ -662,7 +698,8 @@ class Planner {
   }
 
   Slot find(Slot slot) {
-    for (auto entry = group_of_.find(slot); entry != group_of_.end() && entry->second != slot; entry = group_of_.find(slot))
+    for (auto entry = group_of_.find(slot); entry != group_of_.end() && entry->second != slot;
+         entry = group_of_.find(slot))
       slot = entry->second;
     return slot;
   }

@@ -28,17 +28,18 @@ namespace tosaic::quant {
 // How a selected call is quantized.
 struct Precision {
   ObservedSpec activation;
-  ObservedSpec weight;                        // its scheme says whether it is per channel; the axis is set by use
-  std::optional<DerivedSpec> bias = {};       // without slots. None: biases stay float
-  bool fixed_ranges = true;                   // softmax, sigmoid and tanh have known ranges
-  bool wide_sums = true;                      // sums that norms read are not rounded
+  ObservedSpec weight;                   // its scheme says whether it is per channel; the axis is set by use
+  std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
+  bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
+  bool wide_sums = true;                 // sums that norms read are not rounded
 };
 
 struct PlannerInput {
   const Graph& graph;       // as imported: one node of torch, one or several nodes
   const Graph& recognized;  // the same after passes that recognise units; the origins of a unit are its calls
-  std::vector<ValueId> values = {};                          // by call: the value, invalid if it is no tensor
-  std::vector<std::optional<std::uint32_t>> precision = {};  // by call: index into `precisions`; none: stays float
+  std::vector<ValueId> values = {};  // by call: the value, invalid if it is no tensor
+  std::vector<std::optional<std::uint32_t>> precision =
+      {};  // by call: index into `precisions`; none: stays float
   std::vector<Precision> precisions = {};
 };
 

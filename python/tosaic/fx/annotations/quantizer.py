@@ -26,12 +26,27 @@ from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import (
     TosaicHistogramObserver,
     TosaicMinMaxObserver,
+    TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
 )
 
 __all__ = ["Quantizer"]
 
 _KEY = "quantization_annotation"
+# By (has a scale per channel, has few integers). The search for the least error takes long for many channels,
+# and pays where there are few integers.
+_OF_WEIGHTS = {
+    (True, False): TosaicPerChannelMinMaxObserver,
+    (True, True): TosaicPerChannelHistogramObserver,
+    (False, False): TosaicMinMaxObserver,
+    (False, True): TosaicHistogramObserver,
+}
+_IN_TRAINING = {
+    TosaicHistogramObserver: MovingAverageMinMaxObserver,
+    TosaicPerChannelHistogramObserver: TosaicPerChannelMinMaxObserver,
+    TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
+    TosaicMinMaxObserver: TosaicMinMaxObserver,
+}
 _GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
 
@@ -106,7 +121,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         """Returns what the planner reads, with the constructors of observers."""
         activation, weight = precision.activation, precision.weight
         per_channel = bool(weight.scheme and weight.scheme.startswith("per_channel"))
-        of_weight = TosaicPerChannelMinMaxObserver if per_channel else TosaicMinMaxObserver
+        is_coarse = weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < 64
+        of_weight = _OF_WEIGHTS[per_channel, is_coarse]
         return (
             _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
             _spec_fields(weight, weight.observer or self._maker(of_weight)),
@@ -116,11 +132,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         )
 
     def _maker(self, observer: Any) -> Any:
-        if not self.qat:
-            return observer
-        if observer is TosaicHistogramObserver:
-            return FakeQuantize.with_args(observer=MovingAverageMinMaxObserver)
-        return FakeQuantize.with_args(observer=observer)
+        """Returns what makes observers, or fake-quant modules around cheap ones for training."""
+        return FakeQuantize.with_args(observer=_IN_TRAINING[observer]) if self.qat else observer
 
 
 def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
@@ -210,7 +223,7 @@ def _torch_spec(spec: Any, nodes: Mapping[str, Node], default_observer: Any) -> 
         )
     observer = default_observer if spec.observer is None else spec.observer
     made = getattr(observer, "p", None)
-    if spec.axis is not None and getattr(made, "func", None) is FakeQuantize:
+    if made is not None and made.func is FakeQuantize and spec.axis is not None:
         # Torch passes the axis to observers, but not to the modules around them.
         observer = FakeQuantize.with_args(**made.keywords, ch_axis=spec.axis)
     return QuantizationSpec(observer_or_fake_quant_ctr=observer, ch_axis=spec.axis, **numbers)
