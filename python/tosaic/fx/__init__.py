@@ -185,15 +185,16 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
     inner : torchao.quantization.pt2e.quantizer.Quantizer
         Any quantizer of the PT2E flow, also one that this function returned.
     rules : sequence of rules
-        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in order.
+        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in
+        order.
     name : str, optional
         Who `inner` is, in reports. Default: its class.
 
     Returns
     -------
     WrappedQuantizer
-        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of `inner`
-        only. Its `report` says what the rules did.
+        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of
+        `inner` only. Its `report` says what the rules did.
 
     Raises
     ------
@@ -220,8 +221,8 @@ def compose_quantizers(
     Returns
     -------
     ComposedQuantizer
-        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was replaced;
-        `conflicts` lists the nodes.
+        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was
+        replaced; `conflicts` lists the nodes.
 
     Raises
     ------

@@ -4,13 +4,13 @@
     rules                      plan -> plan, in order
     write                      plan -> the annotations that changed
 
-Only annotations that the inner quantizer made are read. Those that were on the graph before, from other members of a
-ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
+Only annotations that the inner quantizer made are read. Those that were on the graph before, from other
+members of a ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
 
-Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan`` with the same
-quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules about inputs and outputs
-concern the caller's inputs and outputs, so they are not applied to bodies. The other rules are applied to each graph;
-a rule must match in at least one of them.
+Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan``
+with the same quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules
+about inputs and outputs concern the caller's inputs and outputs, so they are not applied to bodies. The other
+rules are applied to each graph; a rule must match in at least one of them.
 """
 
 from __future__ import annotations
@@ -90,13 +90,15 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
     # ---- torchao's interface ----
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Transforms the graph as the inner quantizer does before it is annotated."""
         path = self._bodies.get(model)
-        made = self.inner.transform_for_annotation(model)
+        made: GraphModule = self.inner.transform_for_annotation(model)
         if path is not None:
             self._bodies[made] = path
         return made
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotates the graph. Called by torchao; returns the same graph."""
         check_model(model, "wrap_quantizer")
         path = self._bodies.get(model, _MAIN)
         if path == _MAIN:
@@ -123,11 +125,13 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def validate(self, model: GraphModule) -> None:
+        """Validates the graph as the inner quantizer does."""
         self.inner.validate(model)
 
     def prepare_obs_or_fq_callback(
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]
     ) -> None:
+        """Adjusts observers as the inner quantizer does."""
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
     def __repr__(self) -> str:
@@ -136,8 +140,8 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
 def _allowing_no_match(rule: Rule) -> Rule:
     """Returns a rule that may match nothing."""
-    if hasattr(rule, "allow_unmatched"):
-        return dataclasses.replace(rule, allow_unmatched=True)  # type: ignore[type-var, return-value]
+    if dataclasses.is_dataclass(rule) and not isinstance(rule, type) and hasattr(rule, "allow_unmatched"):
+        return dataclasses.replace(rule, allow_unmatched=True)
     return Custom(rule, allow_unmatched=True)
 
 
