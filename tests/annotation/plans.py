@@ -11,6 +11,8 @@ NAMES = {
     "grid_sampler": ("input", "grid"),
     "add": ("self", "other"),
     "cat": ("tensors",),
+    "embedding": ("weight", "indices"),
+    "index": ("self", "indices"),
 }
 
 

@@ -255,3 +255,138 @@ def test_groups_roots_and_specs_equal_those_of_torchao_on_random_graphs(wild: fl
             raise
     assert seen["equal"] > 100, seen
     assert seen["refused"] > 20 or wild == 0, seen
+
+
+# ---- cases with names ----
+
+INT8, INT8_NARROW, INT8_AXIS, INT16, DYNAMIC, FIXED, FIXED_OTHER, FIXED_ZERO, NONE = CONCRETE
+
+
+def line(*specs: Any) -> Annotated:
+    """x0 -> n1 -> n2: sets the specs of x0, x0 -> n1, n1, n1 -> n2, n2; None: no spec."""
+    made = Annotated([[], [0], [1]])
+    x, a, b = made.nodes
+    for where, spec in zip((x, (x, a), a, (a, b), b), specs, strict=True):
+        if callable(spec):
+            spec(made, where)
+        elif spec is not None:
+            made.set(where, *spec)
+    return made
+
+
+def shared(position: int) -> Any:
+    def share(made: Annotated, where: Any) -> None:
+        x, a, b = made.nodes
+        made.share(where, (x, (x, a), a, (a, b), b)[position])
+
+    return share
+
+
+def derived(made: Annotated, where: Any) -> None:
+    derive_from(made, where, [made.nodes[0]])
+
+
+def sizes(made: Annotated) -> list[int]:
+    assert check_equal_to_torch(made) == "equal"
+    return [len(group.slots) for group in made.plan.groups()]
+
+
+@pytest.mark.parametrize("spec", CONCRETE[:-1])
+def test_equal_specs_of_one_tensor_share(spec: Any) -> None:
+    assert sizes(line(spec, spec, spec, spec, spec)) == [2, 2, 1]
+
+
+@pytest.mark.parametrize("other", [INT8_NARROW, INT8_AXIS, INT16, DYNAMIC, FIXED])
+def test_specs_that_differ_in_one_field_do_not_share(other: Any) -> None:
+    assert sizes(line(INT8, other, None, None, None)) == [1, 1]
+
+
+@pytest.mark.parametrize("other", [FIXED_OTHER, FIXED_ZERO])
+def test_fixed_specs_of_other_numbers_do_not_share(other: Any) -> None:
+    assert sizes(line(FIXED, other, None, None, None)) == [1, 1]
+
+
+def test_a_derived_spec_shares_with_an_observed_one_of_equal_fields() -> None:
+    assert sizes(line(INT8, None, INT8, derived, None)) == [1, 2]
+
+
+def test_a_fixed_spec_which_has_no_axis_does_not_share_with_an_observed_one() -> None:
+    fixed = FixedQParamsQuantizationSpec(torch.int8, 1.0, 0, -128, 127, AFFINE)
+    assert sizes(line(INT8, (fixed, Fixed("int8", 1.0, 0, -128, 127)), None, None, None)) == [1, 1]
+
+
+def test_float_edges_do_not_share() -> None:
+    made = Annotated([[], [0], [0]])
+    x, a, b = made.nodes
+    made.set((x, a), *NONE)
+    made.set((x, b), *NONE)
+    assert sizes(made) == [1, 1]
+
+
+def test_without_implicit_sharing_only_references_join_slots() -> None:
+    made = line(INT8, INT8, shared(1), INT8, None)
+    made.disallow_implicit_sharing(made.nodes[1])
+    assert sizes(made) == [1, 3]
+    made.disallow_implicit_sharing(made.nodes[2])
+    assert sizes(made) == [1, 2, 1]
+
+
+def test_a_chain_of_references_is_one_group() -> None:
+    assert sizes(line(INT8, shared(0), shared(1), shared(2), shared(3))) == [5]
+
+
+def test_a_concat_of_five_inputs_is_one_group() -> None:
+    made = Annotated([[], [], [], [], [], [0, 1, 2, 3, 4]])
+    *inputs, cat = made.nodes
+    first = (inputs[0], cat)
+    for node in inputs:
+        made.set(node, *INT8)
+    made.set(first, *INT8)
+    for where in [*((node, cat) for node in inputs[1:]), cat]:
+        made.share(where, first)
+    assert sizes(made) == [11]
+
+
+def test_a_residual_that_shares_both_ways_turns_a_union_around() -> None:
+    # The edge to the sum refers to the other edge, which joins it implicitly before the reference is followed.
+    made = Annotated([[], [0], [0, 1]])
+    x, a, total = made.nodes
+    made.set((x, a), *INT8)
+    made.share(a, (x, a))
+    made.set((x, total), *INT8)
+    made.share((a, total), (x, total))
+    made.share(total, (x, total))
+    made.share(x, (x, a))
+    made.annotate(x)
+    assert check_equal_to_torch(made) == "refused"
+    made.plan.refer_to_first()
+    assert not {conflict.kind for conflict in made.plan.conflicts()} & REFUSED
+    assert made.plan[Output("x0")] == INT8[1]
+
+
+def test_a_root_that_comes_later_is_a_conflict_that_can_be_resolved() -> None:
+    made = line(shared(1), INT8, shared(1), None, None)
+    assert check_equal_to_torch(made) == "refused"
+    assert made.plan.conflicts()[0].text == "'x0' refers to 'x0 -> n1', which comes later: torch refuses that"
+    made.plan.refer_to_first()
+    assert (made.plan[Output("x0")], made.plan[Edge("x0", "n1")]) == (INT8[1], Shared(Output("x0")))
+    assert made.plan.conflicts() == ()
+
+
+def test_a_cycle_of_references_is_a_conflict() -> None:
+    made = line(None, shared(2), shared(1), None, None)
+    assert check_equal_to_torch(made) == "refused"
+    assert "cycle of references" in {conflict.kind for conflict in made.plan.conflicts()}
+    assert made.plan.groups()[0].spec is None
+
+
+def test_a_reference_to_a_slot_without_a_spec_is_a_conflict() -> None:
+    made = line(None, shared(0), None, None, None)
+    assert check_equal_to_torch(made) == "refused"
+    assert [conflict.kind for conflict in made.plan.conflicts()] == ["missing reference"]
+
+
+def test_a_slot_that_shares_with_a_float_edge_is_float() -> None:
+    made = line(None, NONE, shared(1), None, None)
+    assert sizes(made) == [2]
+    assert made.plan.groups()[0].spec == FLOAT

@@ -44,9 +44,9 @@ class Conflict:
     Attributes
     ----------
     kind : str
-        ``"unequal specs"``: `other` shares with `slot`, but its own spec has other numbers, which have no
-        effect. ``"missing reference"``, ``"cycle of references"``, ``"later reference"``: torchao's prepare
-        raises an error or recurses forever. ``"float reference"``: `slot` is derived from a float slot.
+        ``"unequal observers"``: `other` shares with `slot`, so that its own observer has no effect.
+        ``"missing reference"``, ``"cycle of references"``, ``"later reference"``: torchao's prepare raises
+        an error or recurses forever. ``"float reference"``: `slot` is derived from a float slot.
     slot, other : Edge or Output
     text : str
         The conflict as a sentence.

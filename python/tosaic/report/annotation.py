@@ -26,7 +26,7 @@ def describe_annotation(resolution: Resolution) -> Report:
     quantized = sum(row.resolved is not None and _is_quantized(row.resolved) for row in resolution.slots)
     return Report(
         title=f"{count(quantized, 'quantized slot')} in {count(len(resolution.groups), 'sharing group')}",
-        ok=not any(c.kind != "unequal specs" for c in resolution.conflicts),
+        ok=not any(c.kind != "unequal observers" for c in resolution.conflicts),
         facts=(
             ("dtypes", _dtypes(resolution)),
             ("conflicts", str(len(resolution.conflicts))),

@@ -11,7 +11,7 @@ namespace tosaic::quant {
 namespace {
 
 constexpr std::array<std::string_view, 5> kKinds = {
-    "unequal specs", "missing reference", "cycle of references", "later reference", "float reference"};
+    "unequal observers", "missing reference", "cycle of references", "later reference", "float reference"};
 
 constexpr std::uint32_t kNone = 0xffffffffu;
 
@@ -66,8 +66,6 @@ class Union {
   }
 
   [[nodiscard]] bool is_shared(std::uint32_t slot) const { return is_shared_[slot]; }
-  // 0: float, or shared.
-  [[nodiscard]] std::uint32_t key(std::uint32_t slot) const { return keys_[slot]; }
   [[nodiscard]] const QSpec& spec(std::uint32_t slot) const { return *specs_[slot]; }
 
  private:
@@ -111,7 +109,7 @@ class Union {
   const AnnotationPlan& plan_;
   const std::vector<Slot>& slots_;
   std::vector<SharingConflict>& conflicts_;
-  std::vector<std::uint32_t> parent_, shares_, keys_;
+  std::vector<std::uint32_t> parent_, shares_, keys_;  // a key of 0: float, or shared
   std::vector<const QSpec*> specs_;
   std::vector<bool> is_shared_;
   std::size_t shared_count_ = 0;
@@ -143,8 +141,8 @@ std::string_view to_string(ConflictKind kind) { return kKinds[static_cast<std::s
 std::string describe(const CallGraph& graph, const SharingConflict& conflict) {
   const std::string slot = quoted(graph.text(conflict.slot)), other = quoted(graph.text(conflict.other));
   switch (conflict.kind) {
-    case ConflictKind::kUnequalSpecs:
-      return other + " shares its qparams with " + slot + ", but has a spec of its own with other numbers";
+    case ConflictKind::kUnequalObservers:
+      return other + " shares its qparams with " + slot + ", so that its own observer has no effect";
     case ConflictKind::kMissingReference:
       return slot + " refers to " + other + ", which has no spec";
     case ConflictKind::kReferenceCycle:
@@ -194,8 +192,8 @@ SharingGroups::SharingGroups(const AnnotationPlan& plan) : table_(plan) {
     }
     const std::uint32_t group = group_of_[i] = group_of_root[root];
     groups_[group].members.push_back(table_.slots()[i]);
-    if (decides[group] != kNone && !slots.is_shared(i) && slots.key(i) != slots.key(decides[group]))
-      conflicts_.push_back({ConflictKind::kUnequalSpecs, *groups_[group].spec, table_.slots()[i]});
+    if (decides[group] != kNone && !slots.is_shared(i) && slots.spec(i) != slots.spec(decides[group]))
+      conflicts_.push_back({ConflictKind::kUnequalObservers, *groups_[group].spec, table_.slots()[i]});
   }
 }
 

@@ -29,7 +29,9 @@ struct SharingGroup {
 };
 
 enum class ConflictKind : std::uint8_t {
-  kUnequalSpecs,      // `other` has a spec of its own, with other numbers than that of its group, from `slot`
+  // `other` has a spec of its own with equal numbers, but with another observer than the spec of its group, which
+  // is that of `slot`; it has no effect. Specs with other numbers are never in one group.
+  kUnequalObservers,
   kMissingReference,  // `slot` refers to `other`, which has no spec
   kReferenceCycle,    // the references from `slot` lead in a circle
   kLaterReference,  // `slot`, the first of its group, refers to `other`, which comes later: torchao refuses it
