@@ -33,6 +33,7 @@ def operators_page() -> str:
 API_MODULES = (
     "tosaic",
     "tosaic.fx",
+    "tosaic.annotation",
     "tosaic.layout",
     "tosaic.reference_model",
     "tosaic.testing",

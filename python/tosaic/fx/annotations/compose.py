@@ -252,7 +252,7 @@ def _refusal(merged: _Merge) -> Exception:
     return _core.make_error(
         _core.QuantMismatch,
         where="compose_quantizers",
-        what=f"{len(conflicts)} nodes are annotated in different ways",
+        what=f"{len(conflicts)} node{'s are' if len(conflicts) > 1 else ' is'} annotated in different ways",
         expected="one annotation for each node",
         got=listed + more,
         hint="Choose conflict='first' or conflict='last'",

@@ -75,6 +75,8 @@ def add_earlier(reading: Annotations, refused: Iterable[Refused]) -> None:
 
     Entries that a rule could not change get what the graph has, and the history says why.
     """
+    if not reading.taken:
+        return
     plan, reader = reading.plan, SpecReader(reading.nodes)
     reasons = {each.slot: each.reason for each in refused}
     with plan.authored_by("earlier quantizers"):

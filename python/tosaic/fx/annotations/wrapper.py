@@ -116,8 +116,9 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
                 continue
             elsewhere = path != _MAIN or (not concerns_caller and _matches_in(bodies.values(), rule))
             found.plan = found.plan.apply(_allowing_no_match(rule) if elsewhere else rule)
-        with found.plan.authored_by("wrap_quantizer"):
-            found.plan.refer_to_first()
+        if any(conflict.kind == "later reference" for conflict in found.plan.conflicts()):
+            with found.plan.authored_by("wrap_quantizer"):
+                found.plan.refer_to_first()
         refused = tuple(write(found))
         add_earlier(found, refused)
         self._refused[path] = refused
