@@ -482,3 +482,28 @@ def test_annotations_of_quantizers_that_ran_before_are_neither_read_nor_changed(
     assert [each.slot for each in wrapped.refused] == [Output("relu")]
     assert wrapped.plan.author(Output("relu")) == "earlier quantizers"
     assert any(change.slot == Output("relu") and change.before == HALF for change in wrapped.report.dropped)
+
+
+def test_what_the_inner_quantizer_adds_to_the_annotation_of_another_is_its_own() -> None:
+    from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+
+    def annotate_relu(nodes: dict[str, Any]) -> None:
+        nodes["relu"].meta[KEY] = QuantizationAnnotation({nodes["x"]: INT8}, None, _annotated=True)
+
+    def add_output(nodes: dict[str, Any]) -> None:
+        nodes["relu"].meta[KEY].output_qspec = INT8
+
+    rules = [Fix(Select(name="relu"), HALF), Inputs({0: SNORM})]
+    wrapped = tosaic.wrap_quantizer(ByHand(add_output), rules=rules)
+    samples = [(torch.rand(4),)]
+    made = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), wrapped]))
+    assert rows(made, "relu") == [HALF_ROW]
+    # The input's own slot gets the spec; the edge of the first quantizer quantizes the tensor a second time.
+    assert rows(made, "x") == [SNORM_ROW]
+    assert wrapped.plan[Edge("x", "relu")] == Observed(
+        "int8", -128, 127, "per_tensor_affine", observer=HistogramObserver
+    )
+    assert wrapped.plan.author(Edge("x", "relu")) == "earlier quantizers"
+    assert [(each.output, each.edge) for each in wrapped.report.requantized] == [
+        (Output("x"), Edge("x", "relu"))
+    ]
