@@ -217,6 +217,10 @@ struct Apply {
       throw work.refusal(
           "the first slot, " + quoted(work.graph().text(rule.slots.front())) + ", has no spec to share", "",
           rule.slots.front().node);
+    if (std::holds_alternative<DerivedSpec>(entry->spec))
+      throw work.refusal("the first slot, " + quoted(work.graph().text(rule.slots.front())) +
+                             ", has a derived spec, which cannot be shared",
+                         "", rule.slots.front().node);
     work.assignments.push_back({rule.slots, entry->spec});
     return rule.slots.size();
   }
