@@ -13,7 +13,7 @@ from tosaic.boundary_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
-from tosaic.options import checked, is_one_of, refusal
+from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def apply_layout(
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
 
 
+@checked
 def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     """Reads the annotations that a PT2E quantizer wrote on the nodes of a graph.
 
@@ -199,13 +200,15 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
     Raises
     ------
     InvalidGraph
-        `inner` is no quantizer. From `prepare_pt2e`: a rule matches nothing, and does not allow that.
+        `inner` is no quantizer, or `rules` has something that cannot be called. From `prepare_pt2e`: a rule
+        matches nothing, and does not allow that.
     """
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
 
     return WrappedQuantizer(inner, rules, name)
 
 
+@checked
 def compose_quantizers(
     quantizers: Sequence[Any], *, conflict: Literal["first", "last", "error"] = "error"
 ) -> ComposedQuantizer:
@@ -233,6 +236,4 @@ def compose_quantizers(
     """
     from tosaic.fx.annotations.compose import ComposedQuantizer
 
-    if not is_one_of(conflict, ("first", "last", "error")):
-        raise refusal("compose_quantizers", "conflict", "'first', 'last' or 'error'", conflict)
     return ComposedQuantizer(quantizers, conflict)

@@ -27,7 +27,13 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.annotations.graph import call_graph
-from tosaic.fx.annotations.quantizers import add_earlier, author_names, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import (
+    add_earlier,
+    author_names,
+    check_quantizer,
+    check_sequence,
+    plan_of,
+)
 from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
 from tosaic.fx.annotations.write import write
 
@@ -65,7 +71,12 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], conflict: Policy) -> None:
-        self.quantizers = tuple(check_quantizer(each, "compose_quantizers") for each in quantizers)
+        self.quantizers = tuple(
+            check_quantizer(each, "compose_quantizers")
+            for each in check_sequence(
+                quantizers, "compose_quantizers", "quantizers", "a list of quantizers of torchao's PT2E flow"
+            )
+        )
         self.conflict = conflict
         self._plan: Plan | None = None
         self._conflicts: tuple[NodeConflict, ...] = ()

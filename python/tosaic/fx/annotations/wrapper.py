@@ -27,7 +27,14 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
-from tosaic.fx.annotations.quantizers import add_earlier, author_name, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import (
+    add_earlier,
+    author_name,
+    check_name,
+    check_quantizer,
+    check_rules,
+    plan_of,
+)
 from tosaic.fx.annotations.read import read, snapshot
 from tosaic.fx.annotations.write import Refused, write
 
@@ -49,8 +56,8 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
     def __init__(self, inner: Quantizer, rules: Sequence[Rule], name: str | None) -> None:
         self.inner = check_quantizer(inner, "wrap_quantizer")
-        self.rules = tuple(rules)
-        self.name = author_name(inner) if name is None else name
+        self.rules = check_rules(rules, "wrap_quantizer")
+        self.name = check_name(name, "wrap_quantizer") or author_name(inner)
         self._plans: dict[str, Plan] = {}
         self._refused: dict[str, tuple[Refused, ...]] = {}
         self._bodies: weakref.WeakKeyDictionary[GraphModule, str] = weakref.WeakKeyDictionary()
