@@ -130,7 +130,7 @@ def quantized_edges(plan: Plan, name: str, specs: dict[Any, Any]) -> list[Edge]:
 @pytest.mark.parametrize("part", range(4))
 def test_rules_leave_plans_that_torch_accepts_and_set_what_they_ask_for(part: int) -> None:
     applied = 0
-    for seed in range(part * 1000, part * 1000 + 1000):
+    for seed in range(part * 500, part * 500 + 500):
         source = random.Random(seed)
         plan = random_plan(source)
         if refused_kinds(plan):
@@ -150,4 +150,4 @@ def test_rules_leave_plans_that_torch_accepts_and_set_what_they_ask_for(part: in
             except BaseException:
                 print("seed", seed, rule)
                 raise
-    assert applied > 1000
+    assert applied > 500

@@ -336,10 +336,11 @@ void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId ru
     const std::optional<Slot> source = source_of(plan, members);
     if (!source) continue;
     const QSpec spec = plan.find(*source)->spec;
+    // Slots with equal specs of their own refer to the first, too: with them beside references, torchao may
+    // take one of the references for the root of the group, which leads in a circle.
     for (const Slot slot : members)
-      if (slot == members.front() || slot == *source || is_shared(plan.find(slot)->spec))
-        plan.set(slot, slot == members.front() ? spec : QSpec(SharedSpec{members.front()}), rule,
-                 "torch needs the spec of a sharing group at its first slot");
+      plan.set(slot, slot == members.front() ? spec : QSpec(SharedSpec{members.front()}), rule,
+               "torch needs the spec of a sharing group at its first slot");
   }
 }
 
