@@ -30,7 +30,7 @@ RULES = (
     Operator("grid_sampler", {"input": SNORM8, "grid": SNORM16}, SNORM8),
     Outputs({0: SNORM8}),
 )
-WARPING_QUANTIZERS = ("vgf", "arm")
+WARPING_QUANTIZERS = ("vgf", "arm")  # names of fx.annotations.quantizers.QUANTIZERS
 TARGET = "TOSA-1.0+INT+FP+int16"
 
 
@@ -123,6 +123,9 @@ def test_arms_notes_on_calls_say_which_are_quantized_now(warp: tuple[Any, Any, A
         }
         for model in (made, plain)
     )
+    if not before:  # not a quantizer of Arm's
+        assert notes == {}
+        return
     positions = {"slice_1", "add", "mul", "permute", "add_1", "clamp"}
     assert set(before.values()) == {True}
     assert notes.keys() == before.keys() > positions
