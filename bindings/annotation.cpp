@@ -292,9 +292,9 @@ void bind_graph(py::module_& m) {
                                for (const quant::CallNode& node : graph.nodes()) names.append(node.name);
                                return py::tuple(names);
                              })
-      .def_property_readonly("inputs",
+      .def_property_readonly("input_ports",
                              [](const CallGraph& graph) { return ports_to_python(graph, graph.inputs()); })
-      .def_property_readonly("outputs",
+      .def_property_readonly("output_ports",
                              [](const CallGraph& graph) { return ports_to_python(graph, graph.outputs()); });
 }
 

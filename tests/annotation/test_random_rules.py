@@ -1,4 +1,4 @@
-"""Random rules over random plans leave plans that torch accepts, with the specs that the last rule asked for."""
+"""Random rules leave plans that torch accepts, with the specs that the last rule asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import tosaic
-from annotation.plans import graph_of
 from tosaic.annotation import (
     FLOAT,
     Clear,
@@ -27,6 +26,8 @@ from tosaic.annotation import (
     Share,
     Shared,
 )
+
+from annotation.plans import graph_of
 
 OBSERVED = [Observed("int8", -128, 127), Observed("int8", -128, 127), Observed("int16", -32768, 32767)]
 FIXED = [Fixed("int8", 1 / 127, 0, -127, 127), Fixed("int16", 1 / 32767), Fixed("int8", 1 / 16)]

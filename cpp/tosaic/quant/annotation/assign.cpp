@@ -121,8 +121,8 @@ class Followers {
 
   void visit_neighbours(Slot slot, std::uint32_t a) {
     const auto assigned = assigned_.find(slot);
-    const bool leaves_tensor = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
-    const auto may_visit = [&](Slot other) { return !leaves_tensor || other.tensor() != slot.tensor(); };
+    const bool is_one_edge = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
+    const auto may_visit = [&](Slot other) { return !is_one_edge || other.tensor() != slot.tensor(); };
     const PlanEntry* const entry = plan_.find(slot);
     if (entry == nullptr) return;
     if (const auto* const shared = std::get_if<SharedSpec>(&entry->spec))
@@ -131,7 +131,7 @@ class Followers {
     if (referrers != referrers_.end())
       for (const Slot other : referrers->second)
         if (may_visit(other)) visit(other, a);
-    if (leaves_tensor) return;
+    if (is_one_edge) return;
     const std::optional<std::uint32_t> group = groups_.group_of(slot);
     for (const Slot other : tensor_slots(plan_, slot.tensor()))
       if (group && groups_.group_of(other) == group) visit(other, a);
