@@ -34,7 +34,6 @@ API_MODULES = (
     "tosaic",
     "tosaic.annotation",
     "tosaic.fx",
-    "tosaic.annotation",
     "tosaic.layout",
     "tosaic.reference_model",
     "tosaic.testing",
