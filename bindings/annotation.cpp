@@ -292,9 +292,9 @@ void bind_graph(py::module_& m) {
                                for (const quant::CallNode& node : graph.nodes()) names.append(node.name);
                                return py::tuple(names);
                              })
-      .def_property_readonly("inputs",
+      .def_property_readonly("input_ports",
                              [](const CallGraph& graph) { return ports_to_python(graph, graph.inputs()); })
-      .def_property_readonly("outputs",
+      .def_property_readonly("output_ports",
                              [](const CallGraph& graph) { return ports_to_python(graph, graph.outputs()); });
 }
 
@@ -386,13 +386,21 @@ py::dict resolution_of(const PlanObject& self) {
   const CallGraph& graph = self.plan.graph();
   const quant::Resolution found = quant::resolve(self.plan);
   py::list slots, requantized, left_float;
+  std::unordered_map<Slot, std::pair<py::object, py::object>> decided;  // slot -> slot and spec, in Python
   for (const quant::ResolvedSlot& each : found.slots) {
-    const QSpec& own = self.plan.find(each.slot)->spec;
-    const py::object decides = each.decided_by ? slot_to_python(graph, *each.decided_by) : py::none();
-    const py::object resolved =
-        each.decided_by ? spec_to_python(self, self.plan.find(*each.decided_by)->spec) : py::none();
-    slots.append(py::make_tuple(slot_to_python(graph, each.slot), spec_to_python(self, own), resolved,
-                                decides, each.group, self.plan.rule(each.set_by).name, each.is_stale));
+    std::pair<py::object, py::object> decides = {py::none(), py::none()};
+    if (each.decided_by) {
+      const auto [known, added] = decided.emplace(*each.decided_by, decides);
+      if (added)
+        known->second = {slot_to_python(graph, *each.decided_by),
+                         spec_to_python(self, self.plan.find(*each.decided_by)->spec)};
+      decides = known->second;
+    }
+    const bool is_own = each.decided_by == each.slot;
+    slots.append(py::make_tuple(
+        is_own ? decides.first : slot_to_python(graph, each.slot),
+        is_own ? decides.second : spec_to_python(self, self.plan.find(each.slot)->spec), decides.second,
+        decides.first, each.group, self.plan.rule(each.set_by).name, each.is_stale));
   }
   for (const quant::RequantizedTensor& each : found.requantized)
     requantized.append(py::make_tuple(slot_to_python(graph, each.output), slot_to_python(graph, each.edge)));

@@ -281,6 +281,8 @@ _PATH = Option("a path", _path)
 _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
+    "author": Option("a name", _text),
+    "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
     "diagnostics": Option("a sequence of tosaic.diagnostics.Diagnostic", _diagnostics),
     "dump": _or_none(Option("the path of a folder", _path)),

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import tosaic
-from annotation.plans import graph_of, plan_of, specs_of
 from tosaic import annotation
 from tosaic.annotation import (
     FLOAT,
@@ -24,6 +23,8 @@ from tosaic.annotation import (
     Shared,
     q_format,
 )
+
+from annotation.plans import graph_of, plan_of, specs_of
 
 CHAIN = graph_of("c = conv2d(x, w)\nd = conv2d(c, w2)", outputs="d", inputs="unused x")
 

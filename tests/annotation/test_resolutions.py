@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-from annotation.plans import graph_of, plan_of
 from tosaic.annotation import (
     FLOAT,
     Clear,
@@ -23,6 +22,8 @@ from tosaic.annotation import (
     Shared,
     resolve,
 )
+
+from annotation.plans import graph_of, plan_of
 
 INT8 = Observed("int8", -128, 127)
 IMAGE = Fixed("int8", 1 / 127, 0, -127, 127)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import tosaic
-from annotation.plans import graph_of, plan_of, slot, slots, specs_of
 from tosaic.annotation import (
     FLOAT,
     CallGraph,
@@ -28,6 +27,8 @@ from tosaic.annotation import (
     Share,
     Shared,
 )
+
+from annotation.plans import graph_of, plan_of, slot, slots, specs_of
 
 INT8 = Observed("int8", -128, 127)
 INT16 = Observed("int16", -32768, 32767)

@@ -347,8 +347,17 @@ def test_a_concat_of_five_inputs_is_one_group() -> None:
     assert sizes(made) == [11]
 
 
-def test_a_residual_that_shares_both_ways_turns_a_union_around() -> None:
-    # The edge to the sum refers to the other edge, which joins it implicitly before the reference is followed.
+def test_an_edge_stays_the_root_of_an_edge_that_refers_to_it() -> None:
+    # The first edge joins the second implicitly; the second refers to the first already.
+    made = Annotated([[], [0], [0]])
+    x, a, b = made.nodes
+    made.set((x, a), *INT8)
+    made.share((x, b), (x, a))
+    assert sizes(made) == [2]
+    assert made.plan.groups()[0].root == Edge("x0", "n1")
+
+
+def test_a_sharing_cycle_through_a_residual_can_be_resolved() -> None:
     made = Annotated([[], [0], [0, 1]])
     x, a, total = made.nodes
     made.set((x, a), *INT8)

@@ -80,6 +80,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     torch.export.save(exported, folder / "program.pt2")
     comparison = tosaic.compare(exported, lowered, (torch.ones(2),))
     x = {"samples": (np.ones(2, np.float32),)}
+    module = exported.module(check_guards=False)
     every = [
         Public(tosaic.from_exported, {"ep": exported}),
         Public(tosaic.from_graph, {"graph": program.graph}),
@@ -104,6 +105,9 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(comparison.worst_rows),
         Public(tosaic.fx.from_exported, {"ep": exported}),
         Public(tosaic.fx.apply_layout, {"ep": exported}),
+        Public(tosaic.fx.read_annotations, {"model": module}),
+        Public(tosaic.fx.wrap_quantizer, {"inner": tosaic.fx.compose_quantizers([]), "rules": []}),
+        Public(tosaic.fx.compose_quantizers, {"quantizers": []}),
         Public(tosaic.layout.layout_of, {"graph": program.graph}),
         Public(tosaic.testing.assert_matches, {"actual": lowered, "expected": exported, **x}),
         Public(tosaic.testing.assert_lowers, {"program": exported}),
@@ -136,6 +140,13 @@ def is_size_or_example(value: Any) -> bool:
 
 
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
+    "author": lambda value: isinstance(value, str),
+    "conflict": lambda value: isinstance(value, str) and value in ("first", "last", "error"),
+    "inner": lambda value: False,
+    "model": lambda value: False,
+    "name": lambda value: value is None or (isinstance(value, str) and value != ""),
+    "quantizers": lambda value: isinstance(value, list | tuple) and not value,
+    "rules": lambda value: isinstance(value, list | tuple) and not value,
     "operators": lambda value: value is None or (isinstance(value, list | tuple | range) and not value),
     "pipeline": lambda value: value is None,
     "bind": is_size_or_example,
@@ -203,6 +214,7 @@ WITHOUT_OPTIONS = {
     "tosaic.layout.objective_of",  # returns its argument, which the core checks
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",
+    "tosaic.report.annotation.describe_annotation",
     "tosaic.demo.run_demo",  # trains a network; tested below
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
@@ -235,7 +247,8 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
-    elsewhere = {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
+    elsewhere = {"inner", "model", "name", "quantizers", "rules"}
+    elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -148,12 +148,12 @@ class CallGraph:
     @property
     def inputs(self) -> tuple[GraphPort, ...]:
         """The inputs of the caller."""
-        return tuple(GraphPort(*port) for port in self._core.inputs)
+        return tuple(GraphPort(*port) for port in self._core.input_ports)
 
     @property
     def outputs(self) -> tuple[GraphPort, ...]:
         """The results for the caller."""
-        return tuple(GraphPort(*port) for port in self._core.outputs)
+        return tuple(GraphPort(*port) for port in self._core.output_ports)
 
     def __len__(self) -> int:
         return len(self._core)

@@ -327,10 +327,11 @@ class Plan:
         return plan
 
     def refer_to_first(self) -> None:
-        """Makes the plan acceptable to torch where a shared spec refers to a slot that comes later.
+        """Makes the plan acceptable to torch where shared specs refer to later slots or lead in a circle.
 
-        Torch needs the spec at the first slot of each sharing group. Where that slot has a shared spec, it
-        exchanges its spec with the slot that has the group's spec. Nothing else changes.
+        Torch needs the spec of a sharing group at its first slot. The groups that it would refuse get it
+        there, and their other slots refer to the first. Other groups do not change, and circles of which no
+        slot has a spec of its own remain.
         """
         self._core.refer_to_first(self._author)
 

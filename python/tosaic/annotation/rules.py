@@ -227,7 +227,9 @@ class Clear(CoreRule):
 
 @dataclass(frozen=True, repr=False)
 class Share(CoreRule):
-    """Slots that get one scale and zero point: those of the first slot, which must have a spec.
+    """Slots that get one scale and zero point: those of the first slot.
+
+    The first slot must have a spec, and not a derived one.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from tosaic.boundary_orders import Form
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
-from tosaic.options import checked, is_one_of, refusal
+from tosaic.options import checked
 from tosaic.signature import Signature, Tree
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def apply_layout(
     return apply_program_layout(ep, mode=mode, orders=orders, weights=weights, objective=objective, bind=bind)
 
 
+@checked
 def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     """Reads the annotations that a PT2E quantizer wrote on the nodes of a graph.
 
@@ -195,26 +196,29 @@ def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None
     inner : torchao.quantization.pt2e.quantizer.Quantizer
         Any quantizer of the PT2E flow, also one that this function returned.
     rules : sequence of rules
-        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in order.
+        Of `tosaic.annotation`, or functions that change a `tosaic.annotation.Plan`. They are applied in
+        order.
     name : str, optional
         Who `inner` is, in reports. Default: its class.
 
     Returns
     -------
     WrappedQuantizer
-        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of `inner`
-        only. Its `report` says what the rules did.
+        For `prepare_pt2e`, `prepare_qat_pt2e` and `ComposableQuantizer`, where it changes annotations of
+        `inner` only. Its `report` says what the rules did.
 
     Raises
     ------
     InvalidGraph
-        `inner` is no quantizer. From `prepare_pt2e`: a rule matches nothing, and does not allow that.
+        `inner` is no quantizer, or `rules` has something that cannot be called. From `prepare_pt2e`: a rule
+        matches nothing, and does not allow that.
     """
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
 
     return WrappedQuantizer(inner, rules, name)
 
 
+@checked
 def compose_quantizers(
     quantizers: Sequence[Any], *, conflict: Literal["first", "last", "error"] = "error"
 ) -> ComposedQuantizer:
@@ -230,8 +234,8 @@ def compose_quantizers(
     Returns
     -------
     ComposedQuantizer
-        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was replaced;
-        `conflicts` lists the nodes.
+        For `prepare_pt2e` and `prepare_qat_pt2e`. Its `report` says who annotated what, and what was
+        replaced; `conflicts` lists the nodes.
 
     Raises
     ------
@@ -242,6 +246,4 @@ def compose_quantizers(
     """
     from tosaic.fx.annotations.compose import ComposedQuantizer
 
-    if not is_one_of(conflict, ("first", "last", "error")):
-        raise refusal("compose_quantizers", "conflict", "'first', 'last' or 'error'", conflict)
     return ComposedQuantizer(quantizers, conflict)

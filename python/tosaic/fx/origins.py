@@ -63,6 +63,7 @@ def place_of(node: Any) -> str:
 
 
 def file_name(path: str) -> str:
+    """Returns the last part of a path of any system."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 

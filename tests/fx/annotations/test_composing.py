@@ -58,7 +58,7 @@ def test_the_first_or_the_last_quantizer_wins_a_node_as_the_policy_says() -> Non
 def test_conflicts_are_an_error_by_default_that_lists_all_nodes() -> None:
     composed = tosaic.compose_quantizers([Named("all", annotate_chain), Named("mul", annotate_mul)])
     with pytest.raises(
-        tosaic.QuantMismatch, match="1 nodes are annotated in different ways.*'mul' by all and mul"
+        tosaic.QuantMismatch, match=r"1 node is annotated in different ways.*'mul' by all and mul"
     ):
         prepare_pt2e(exported_module(Chain(), SAMPLES[0]), composed)
 

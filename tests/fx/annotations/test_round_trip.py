@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fx.annotations.quantizers import QUANTIZERS, Rebuilding, annotated, convert, differences
 from models.quantize import laid_out_as_converted
 from models.zoo import build
-from fx.annotations.quantizers import QUANTIZERS, Rebuilding, annotated, convert, differences
 from tosaic.fx import read_annotations
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")

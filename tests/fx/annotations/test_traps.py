@@ -1,4 +1,4 @@
-"""Graphs and annotations on which a rewriting layer can go wrong, each compared with what torchao converts."""
+"""Graphs and annotations on which rewriting can go wrong, each compared with what torchao converts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_tensor_that_is_returned_twice_is_quantized_once() -> None:
 
 def test_a_tensor_that_is_returned_twice_cannot_have_two_specs() -> None:
     wrapped = tosaic.wrap_quantizer(ByHand(annotate_add), rules=[Outputs({0: SNORM, 1: HALF})])
-    with pytest.raises(tosaic.InvalidGraph, match="output 1.* has two specs"):
+    with pytest.raises(tosaic.InvalidGraph, match=r"output 1.* has two specs"):
         prepare_pt2e(exported_module(Twice(), (torch.rand(4),)), wrapped)
 
 
@@ -315,7 +315,7 @@ def test_of_two_rules_in_conflict_the_last_wins_and_the_report_has_both() -> Non
     made = convert(Chain(), [(torch.rand(4),)], wrapped)
     assert rows(made, "tanh") == [SNORM_ROW]
     replaced = [change for change in wrapped.plan.history if change.slot == Output("tanh")]
-    assert [change.set_by for change in replaced][0] == "ByHand"
+    assert replaced[0].set_by == "ByHand"
     assert (replaced[-1].before, replaced[-1].after) == (HALF, SNORM)
 
 
@@ -472,8 +472,8 @@ def test_annotations_of_quantizers_that_ran_before_are_neither_read_nor_changed(
         for name, producer in (("mul", "relu"), ("tanh", "mul")):
             nodes[name].meta[KEY] = QuantizationAnnotation({nodes[producer]: INT8}, INT8, _annotated=True)
 
-    wrapped = tosaic.wrap_quantizer(ByHand(annotate_rest), rules=[Operator("relu|mul", result=HALF, allow_unmatched=True),
-        Set(Select(nodes=["relu", "mul"]), result=HALF)])  # fmt: skip
+    rule = Set(Select(nodes=("relu", "mul")), result=HALF)
+    wrapped = tosaic.wrap_quantizer(ByHand(annotate_rest), rules=[rule])
     samples = [(torch.rand(4),)]
     plain = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), ByHand(annotate_rest)]))
     made = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), wrapped]))
@@ -482,3 +482,28 @@ def test_annotations_of_quantizers_that_ran_before_are_neither_read_nor_changed(
     assert [each.slot for each in wrapped.refused] == [Output("relu")]
     assert wrapped.plan.author(Output("relu")) == "earlier quantizers"
     assert any(change.slot == Output("relu") and change.before == HALF for change in wrapped.report.dropped)
+
+
+def test_what_the_inner_quantizer_adds_to_the_annotation_of_another_is_its_own() -> None:
+    from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+
+    def annotate_relu(nodes: dict[str, Any]) -> None:
+        nodes["relu"].meta[KEY] = QuantizationAnnotation({nodes["x"]: INT8}, None, _annotated=True)
+
+    def add_output(nodes: dict[str, Any]) -> None:
+        nodes["relu"].meta[KEY].output_qspec = INT8
+
+    rules = [Fix(Select(name="relu"), HALF), Inputs({0: SNORM})]
+    wrapped = tosaic.wrap_quantizer(ByHand(add_output), rules=rules)
+    samples = [(torch.rand(4),)]
+    made = convert(Chain(), samples, ComposableQuantizer([ByHand(annotate_relu), wrapped]))
+    assert rows(made, "relu") == [HALF_ROW]
+    # The input's own slot gets the spec; the edge of the first quantizer quantizes the tensor a second time.
+    assert rows(made, "x") == [SNORM_ROW]
+    assert wrapped.plan[Edge("x", "relu")] == Observed(
+        "int8", -128, 127, "per_tensor_affine", observer=HistogramObserver
+    )
+    assert wrapped.plan.author(Edge("x", "relu")) == "earlier quantizers"
+    assert [(each.output, each.edge) for each in wrapped.report.requantized] == [
+        (Output("x"), Edge("x", "relu"))
+    ]

@@ -30,7 +30,7 @@ RULES = (
     Operator("grid_sampler", {"input": SNORM8, "grid": SNORM16}, SNORM8),
     Outputs({0: SNORM8}),
 )
-WARPING_QUANTIZERS = ("vgf", "arm")
+WARPING_QUANTIZERS = ("vgf", "arm")  # names of fx.annotations.quantizers.QUANTIZERS
 TARGET = "TOSA-1.0+INT+FP+int16"
 
 
@@ -113,6 +113,25 @@ def test_the_positions_are_float_from_the_flow_to_the_grid(warp: tuple[Any, Any,
         assert not wrapped.plan.has_annotation(producer.name)
 
 
+def test_arms_notes_on_calls_say_which_are_quantized_now(warp: tuple[Any, Any, Any]) -> None:
+    _, made, plain = warp
+    notes, before = (
+        {
+            node.name: node.meta["custom"]["_arm_annotation_info"]["quantized"]
+            for node in model.graph.nodes
+            if node.op == "call_function" and "_arm_annotation_info" in node.meta.get("custom", {})
+        }
+        for model in (made, plain)
+    )
+    if not before:  # not a quantizer of Arm's
+        assert notes == {}
+        return
+    positions = {"slice_1", "add", "mul", "permute", "add_1", "clamp"}
+    assert set(before.values()) == {True}
+    assert notes.keys() == before.keys() > positions
+    assert {name for name, quantized in notes.items() if not quantized} == positions
+
+
 def test_it_lowers_to_integers_and_floats_and_equals_the_reference_model(warp: Any, samples: Any) -> None:
     _, made, _ = warp
     exported = torch.export.export(made, samples[0])
@@ -121,5 +140,9 @@ def test_it_lowers_to_integers_and_floats_and_equals_the_reference_model(warp: A
         reference = run_reference_model(lowered, *sample)
         assert reference.ok
         assert np.array_equal(reference.outputs, lowered.run(*sample))
+    convolutions = [node for node in lowered.graph.nodes if node.op == "tosa.conv2d"]
+    assert [node.operands[0].dtype for node in convolutions] == ["i8"] * 5
+    assert any(node.op == "tosa.clamp" and node.operands[0].dtype == "f32" for node in lowered.graph.nodes)
+    assert "i16" in {value.dtype for node in lowered.graph.nodes for value in node.results}
     comparison = tosaic.compare(exported, lowered, *samples[:1])
     assert comparison.ok, comparison

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -120,8 +121,8 @@ class Followers {
 
   void visit_neighbours(Slot slot, std::uint32_t a) {
     const auto assigned = assigned_.find(slot);
-    const bool leaves_tensor = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
-    const auto may_visit = [&](Slot other) { return !leaves_tensor || other.tensor() != slot.tensor(); };
+    const bool is_one_edge = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
+    const auto may_visit = [&](Slot other) { return !is_one_edge || other.tensor() != slot.tensor(); };
     const PlanEntry* const entry = plan_.find(slot);
     if (entry == nullptr) return;
     if (const auto* const shared = std::get_if<SharedSpec>(&entry->spec))
@@ -130,7 +131,7 @@ class Followers {
     if (referrers != referrers_.end())
       for (const Slot other : referrers->second)
         if (may_visit(other)) visit(other, a);
-    if (leaves_tensor) return;
+    if (is_one_edge) return;
     const std::optional<std::uint32_t> group = groups_.group_of(slot);
     for (const Slot other : tensor_slots(plan_, slot.tensor()))
       if (group && groups_.group_of(other) == group) visit(other, a);
@@ -149,14 +150,9 @@ class Followers {
 void set_one_instance(AnnotationPlan& plan, Slots slots, const QSpec& spec, const SlotSet& assigned,
                       RuleId rule) {
   sort_by_plan(plan, slots);
-  for (const Slot slot : slots) {
-    const bool is_assigned = assigned.contains(slot);
-    const bool is_first = slot == slots.front();
-    // A follower that shares already leads to a slot of this part, and from there to the first.
-    if (!is_first && !is_assigned && is_shared(plan.find(slot)->spec)) continue;
-    plan.set(slot, is_first ? spec : QSpec(SharedSpec{slots.front()}), rule,
-             is_assigned ? "" : "it shares its qparams with a slot of the rule");
-  }
+  for (const Slot slot : slots)
+    plan.set(slot, slot == slots.front() ? spec : QSpec(SharedSpec{slots.front()}), rule,
+             assigned.contains(slot) ? "" : "it shares its qparams with a slot of the rule");
 }
 
 // True if a follower has a spec that another must not replace.
@@ -216,6 +212,34 @@ void add_derived(const AnnotationPlan& plan, const SharingGroups& groups, Slots&
   }
 }
 
+// The slot with a spec of its own that the references of the first member lead to that do not lead in a circle.
+std::optional<Slot> source_of(const AnnotationPlan& plan, const Slots& members) {
+  for (const Slot member : members) {
+    Slot slot = member;
+    for (std::size_t steps = 0; steps <= plan.size(); ++steps) {
+      const PlanEntry* const entry = plan.find(slot);
+      if (entry == nullptr) break;
+      const auto* const shared = std::get_if<SharedSpec>(&entry->spec);
+      if (shared == nullptr) return slot;
+      slot = shared->with;
+    }
+  }
+  return std::nullopt;
+}
+
+// The members of the groups of slots, and the slots themselves.
+Slots with_groups(const SharingGroups& groups, std::span<const Slot> slots) {
+  std::set<std::uint32_t> known;
+  for (const Slot slot : slots)
+    if (const std::optional<std::uint32_t> group = groups.group_of(slot)) known.insert(*group);
+  Slots out(slots.begin(), slots.end());
+  for (const std::uint32_t group : known) {
+    const Slots& members = groups.groups()[group].members;
+    out.insert(out.end(), members.begin(), members.end());
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Slot> tensor_slots(const AnnotationPlan& plan, NodeIndex node) {
@@ -227,9 +251,13 @@ std::vector<Slot> tensor_slots(const AnnotationPlan& plan, NodeIndex node) {
 
 void assign(AnnotationPlan& plan, std::span<const Assignment> assignments, RuleId rule) {
   std::vector<Assignment> values;
-  Slots touched;
+  Slots assigned;
+  for (const Assignment& each : assignments)
+    assigned.insert(assigned.end(), each.slots.begin(), each.slots.end());
+  if (assigned.empty()) return;
+  const SharingGroups before(plan);
+  Slots touched = with_groups(before, assigned);
   for (const Assignment& each : assignments) {
-    touched.insert(touched.end(), each.slots.begin(), each.slots.end());
     if (!is_shared(each.spec)) {
       values.push_back(each);
       continue;
@@ -240,8 +268,11 @@ void assign(AnnotationPlan& plan, std::span<const Assignment> assignments, RuleI
   if (!values.empty()) {
     const SharingGroups groups(plan);
     const Referrers referrers = referrers_of(plan);
-    for (const Followers::Part& part : Followers(plan, groups, referrers, values).parts())
+    for (const Followers::Part& part : Followers(plan, groups, referrers, values).parts()) {
+      const Slots reached = with_groups(groups, part.slots);
+      touched.insert(touched.end(), reached.begin(), reached.end());
       assign_part(plan, groups, referrers, values, part, rule);
+    }
   }
   refer_to_first(plan, touched, rule);
 }
@@ -261,12 +292,7 @@ void withdraw(AnnotationPlan& plan, std::span<const Slot> slots, Withdrawal how,
     else
       plan.set(withdrawn[i], FloatSpec{}, rule, reason);
   }
-  Slots touched;
-  for (const Slot slot : withdrawn)
-    if (const std::optional<std::uint32_t> group = groups.group_of(slot))
-      touched.insert(touched.end(), groups.groups()[*group].members.begin(),
-                     groups.groups()[*group].members.end());
-  if (!touched.empty()) refer_to_first(plan, touched, rule);
+  if (!withdrawn.empty()) refer_to_first(plan, with_groups(groups, withdrawn), rule);
 }
 
 void quantize_at_edges(AnnotationPlan& plan, const FloatOutput& output, RuleId rule) {
@@ -294,18 +320,27 @@ void withdraw_outputs(AnnotationPlan& plan, std::span<const FloatOutput> outputs
 }
 
 void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId rule) {
-  const SharingGroups groups(plan);
-  std::unordered_set<std::uint32_t> chosen;
+  const SharingGroups sharing(plan);
+  std::set<std::uint32_t> wrong;
+  for (const SharingConflict& conflict : sharing.conflicts())
+    if (conflict.kind == ConflictKind::kLaterReference || conflict.kind == ConflictKind::kReferenceCycle)
+      for (const Slot slot : {conflict.slot, conflict.other})
+        if (const std::optional<std::uint32_t> group = sharing.group_of(slot)) wrong.insert(*group);
+  if (wrong.empty()) return;
+  std::set<std::uint32_t> chosen;
   for (const Slot slot : slots)
-    if (const std::optional<std::uint32_t> group = groups.group_of(slot)) chosen.insert(*group);
-  for (std::uint32_t g = 0; g < groups.groups().size(); ++g) {
-    const SharingGroup& group = groups.groups()[g];
-    if ((!slots.empty() && !chosen.contains(g)) || !group.spec || *group.spec == group.members.front())
-      continue;
-    const QSpec spec = plan.find(*group.spec)->spec;
-    const std::string reason = "torch needs the spec at the first slot of a sharing group";
-    plan.set(group.members.front(), spec, rule, reason);
-    plan.set(*group.spec, SharedSpec{group.members.front()}, rule, reason);
+    if (const std::optional<std::uint32_t> group = sharing.group_of(slot)) chosen.insert(*group);
+  for (const std::uint32_t g : wrong) {
+    if (!slots.empty() && !chosen.contains(g)) continue;
+    const Slots& members = sharing.groups()[g].members;
+    const std::optional<Slot> source = source_of(plan, members);
+    if (!source) continue;
+    const QSpec spec = plan.find(*source)->spec;
+    // Slots with equal specs of their own refer to the first, too: with them beside references, torchao may
+    // take one of the references for the root of the group, which leads in a circle.
+    for (const Slot slot : members)
+      plan.set(slot, slot == members.front() ? spec : QSpec(SharedSpec{members.front()}), rule,
+               "torch needs the spec of a sharing group at its first slot");
   }
 }
 

@@ -56,8 +56,9 @@ void withdraw_outputs(AnnotationPlan& plan, std::span<const FloatOutput> outputs
 // The slots of a node's output that have quantized specs, its output slot always among them, as the first.
 [[nodiscard]] std::vector<Slot> tensor_slots(const AnnotationPlan& plan, NodeIndex node);
 
-// Where a slot that shares comes before the slot that it refers to, and is the first of its group, exchanges the
-// two, which torchao needs. Changes groups with one of `slots` only; empty: all groups.
+// Where torchao would refuse the references of a group, because its first slot refers to a later one or because
+// they lead in a circle, sets the spec of the group at its first slot and lets the others refer to that. Changes
+// groups with one of `slots` only; empty: all groups.
 void refer_to_first(AnnotationPlan& plan, std::span<const Slot> slots, RuleId rule);
 
 }  // namespace tosaic::quant

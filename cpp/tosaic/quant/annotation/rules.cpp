@@ -58,13 +58,13 @@ struct Work {
     std::unordered_map<Slot, const QSpec*> asked;
     for (const Assignment& each : assignments) asked.emplace(each.slots.front(), &each.spec);
     for (Assignment& each : assignments) {
-      const auto leaves = [&](Slot slot) {
+      const auto is_settled = [&](Slot slot) {
         const auto found = asked.find(slot);
         if (found != asked.end()) return *found->second != each.spec;
         const PlanEntry* const entry = plan.find(slot);
         return entry != nullptr && is_float(entry->spec) && entry->rule == id;
       };
-      std::erase_if(each.slots, leaves);
+      std::erase_if(each.slots, is_settled);
     }
     std::erase_if(assignments, [](const Assignment& each) { return each.slots.empty(); });
   }
@@ -217,6 +217,10 @@ struct Apply {
       throw work.refusal(
           "the first slot, " + quoted(work.graph().text(rule.slots.front())) + ", has no spec to share", "",
           rule.slots.front().node);
+    if (std::holds_alternative<DerivedSpec>(entry->spec))
+      throw work.refusal("the first slot, " + quoted(work.graph().text(rule.slots.front())) +
+                             ", has a derived spec, which cannot be shared",
+                         "", rule.slots.front().node);
     work.assignments.push_back({rule.slots, entry->spec});
     return rule.slots.size();
   }

@@ -58,7 +58,8 @@ struct ClearRule {
   Selection where;
 };
 
-// Slots that get one scale and zero point: those of the first slot, which must have a spec.
+// Slots that get one scale and zero point: those of the first slot, which must have a spec that
+// is not derived.
 struct ShareRule {
   std::vector<Slot> slots;
 };

@@ -39,9 +39,17 @@ std::string_view without_overload(std::string_view target) {
   return last == target.find('.') ? target : target.substr(0, last);
 }
 
+// True if the path, or that of a module that contains it, has the pattern. A container such as a ModuleList is
+// part of paths only, since nobody calls it.
+bool is_below(std::string_view path, std::string_view pattern) {
+  for (std::size_t end = path.find('.'); end != std::string_view::npos; end = path.find('.', end + 1))
+    if (matches_glob(pattern, path.substr(0, end))) return true;
+  return matches_glob(pattern, path);
+}
+
 bool is_in_module(const CallNode& node, const std::string& pattern) {
   return std::any_of(node.modules.begin(), node.modules.end(),
-                     [&](const ModuleScope& scope) { return matches_glob(pattern, scope.path); });
+                     [&](const ModuleScope& scope) { return is_below(scope.path, pattern); });
 }
 
 bool is_in_type(const CallNode& node, const std::string& type) {

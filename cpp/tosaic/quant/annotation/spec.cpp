@@ -67,7 +67,6 @@ struct KeyOf {
 }  // namespace
 
 bool is_shared(const QSpec& spec) { return std::holds_alternative<SharedSpec>(spec); }
-bool is_fixed(const QSpec& spec) { return std::holds_alternative<FixedSpec>(spec); }
 bool is_float(const QSpec& spec) { return std::holds_alternative<FloatSpec>(spec); }
 
 std::string sharing_key(const QSpec& spec) { return std::visit(KeyOf{}, spec); }

@@ -99,7 +99,6 @@ struct ForeignSpec {
 using QSpec = std::variant<ObservedSpec, FixedSpec, SharedSpec, DerivedSpec, FloatSpec, ForeignSpec>;
 
 [[nodiscard]] bool is_shared(const QSpec& spec);
-[[nodiscard]] bool is_fixed(const QSpec& spec);
 [[nodiscard]] bool is_float(const QSpec& spec);
 
 // The fields of a spec that implicit sharing compares, with their values, as one text: dtype, dynamic, qmin,

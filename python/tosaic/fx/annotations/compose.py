@@ -6,18 +6,17 @@ Each quantizer annotates the graph as if it were alone. Then each node gets one 
     last     that of the last one
     error    QuantMismatch, with all nodes that have different annotations
 
-torchao's ComposableQuantizer shows each quantizer the annotations of those before it. Most quantizers then skip nodes
-without a trace, and one that does not raises an error. It also does not call their `validate` and
+torchao's ComposableQuantizer shows each quantizer the annotations of those before it. Most quantizers then
+skip nodes without a trace, and one that does not raises an error. It also does not call their `validate` and
 `prepare_obs_or_fq_callback`; this class calls both.
 
-An annotation may share with, or be derived from, a place on a node that another quantizer won. If the winner has a
-spec there, the reference holds. If not, the sharing annotation gets the spec that it would have shared, and a derived
-spec is dropped. Both are in the history of the plan.
+An annotation may share with, or be derived from, a place on a node that another quantizer won. If the winner
+has a spec there, the reference holds. If not, the sharing annotation gets the spec that it would have shared,
+and a derived spec is dropped. Both are in the history of the plan.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,7 +27,13 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.annotations.graph import call_graph
-from tosaic.fx.annotations.quantizers import add_earlier, author_names, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import (
+    add_earlier,
+    author_names,
+    check_quantizer,
+    check_sequence,
+    plan_of,
+)
 from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
 from tosaic.fx.annotations.write import write
 
@@ -66,7 +71,12 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
     """
 
     def __init__(self, quantizers: Sequence[Quantizer], conflict: Policy) -> None:
-        self.quantizers = tuple(check_quantizer(each, "compose_quantizers") for each in quantizers)
+        self.quantizers = tuple(
+            check_quantizer(each, "compose_quantizers")
+            for each in check_sequence(
+                quantizers, "compose_quantizers", "quantizers", "a list of quantizers of torchao's PT2E flow"
+            )
+        )
         self.conflict = conflict
         self._plan: Plan | None = None
         self._conflicts: tuple[NodeConflict, ...] = ()
@@ -99,11 +109,13 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return self._conflicts
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Transforms the graph as all quantizers do, in order before it is annotated."""
         for quantizer in self.quantizers:
             model = quantizer.transform_for_annotation(model)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotates the graph. Called by torchao; returns the same graph."""
         names = author_names(self.quantizers)
         outside = snapshot(model)
         readings = []
@@ -124,12 +136,14 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def validate(self, model: GraphModule) -> None:
+        """Validates the graph as all quantizers do, in order."""
         for quantizer in self.quantizers:
             quantizer.validate(model)
 
     def prepare_obs_or_fq_callback(
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]
     ) -> None:
+        """Adjusts observers as all quantizers do, in order."""
         for quantizer in self.quantizers:
             quantizer.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
@@ -246,12 +260,11 @@ def _refusal(merged: _Merge) -> Exception:
     conflicts = merged.conflicts
     listed = "; ".join(f"'{each.node}' by {' and '.join(each.quantizers)}" for each in conflicts[:_LISTED])
     more = f"; and {len(conflicts) - _LISTED} more" if len(conflicts) > _LISTED else ""
-    counts = Counter(each.quantizers for each in conflicts)
     return _core.make_error(
         _core.QuantMismatch,
         where="compose_quantizers",
-        what=f"{len(conflicts)} nodes are annotated in different ways",
+        what=f"{len(conflicts)} node{'s are' if len(conflicts) > 1 else ' is'} annotated in different ways",
         expected="one annotation for each node",
         got=listed + more,
-        hint=f"Choose conflict='first' or conflict='last' ({len(counts)} combinations of quantizers conflict)",
+        hint="Choose conflict='first' or conflict='last'",
     )

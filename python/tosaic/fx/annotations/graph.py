@@ -59,8 +59,8 @@ def call_graph(model: GraphModule) -> CallGraph:
     Returns
     -------
     CallGraph
-        Inputs and outputs have the paths by which a caller knows them (``batch['m']``, ``out[1]``) if the module
-        records the structure of its arguments, else the names of the nodes and ``out[i]``.
+        Inputs and outputs have the paths by which a caller knows them (``batch['m']``, ``out[1]``) if the
+        module records the structure of its arguments, else the names of the nodes and ``out[i]``.
     """
     nodes = list(model.graph.nodes)
     calls = [_call(model, node) for node in nodes]
@@ -150,7 +150,8 @@ def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | Non
     if not isinstance(value, torch.Tensor):
         return "", None
     name = str(value.dtype).removeprefix("torch.")
-    sizes = tuple(size if isinstance(size, int) else -1 for size in value.shape)
+    extents: tuple[Any, ...] = tuple(value.shape)
+    sizes = tuple(size if isinstance(size, int) else -1 for size in extents)
     return _DTYPE_NAMES.get(name, name), sizes
 
 

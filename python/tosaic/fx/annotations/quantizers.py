@@ -9,11 +9,21 @@ from typing import Any
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Plan
+from tosaic.annotation import Plan, Rule
 from tosaic.fx.annotations.read import Annotations, SpecReader, annotation_of
 from tosaic.fx.annotations.write import Refused
+from tosaic.options import refusal
 
-__all__ = ["add_earlier", "author_name", "author_names", "check_quantizer", "plan_of"]
+__all__ = [
+    "add_earlier",
+    "author_name",
+    "author_names",
+    "check_name",
+    "check_quantizer",
+    "check_rules",
+    "check_sequence",
+    "plan_of",
+]
 
 
 def check_quantizer(quantizer: Any, where: str) -> Quantizer:
@@ -33,6 +43,48 @@ def check_quantizer(quantizer: Any, where: str) -> Quantizer:
         expected="a quantizer of torchao's PT2E flow, with a method 'annotate'",
         got=quantizer.__name__ if isinstance(quantizer, type) else type(quantizer).__name__,
     )
+
+
+def check_sequence(values: Any, where: str, option: str, expected: str) -> tuple[Any, ...]:
+    """Returns a list or tuple as a tuple.
+
+    Raises
+    ------
+    InvalidGraph
+        It is something else.
+    """
+    if isinstance(values, list | tuple):
+        return tuple(values)
+    raise refusal(where, option, expected, values)
+
+
+def check_rules(rules: Any, where: str) -> tuple[Rule, ...]:
+    """Returns the rules.
+
+    Raises
+    ------
+    InvalidGraph
+        They are no list or tuple, or one of them cannot be called.
+    """
+    expected = "a list of rules of tosaic.annotation, or of functions of a plan"
+    found = check_sequence(rules, where, "rules", expected)
+    for rule in found:
+        if isinstance(rule, type) or not callable(rule):
+            raise refusal(where, "rules", expected, rule)
+    return found
+
+
+def check_name(name: Any, where: str) -> str | None:
+    """Returns the name, or None.
+
+    Raises
+    ------
+    InvalidGraph
+        It is something else than a name or None.
+    """
+    if name is None or (isinstance(name, str) and name and name.isprintable()):
+        return name
+    raise refusal(where, "name", "a name, or None", name)
 
 
 def author_name(quantizer: Any) -> str:
@@ -75,6 +127,8 @@ def add_earlier(reading: Annotations, refused: Iterable[Refused]) -> None:
 
     Entries that a rule could not change get what the graph has, and the history says why.
     """
+    if not reading.taken:
+        return
     plan, reader = reading.plan, SpecReader(reading.nodes)
     reasons = {each.slot: each.reason for each in refused}
     with plan.authored_by("earlier quantizers"):

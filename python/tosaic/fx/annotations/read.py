@@ -5,14 +5,14 @@
       input_qspec_map[b] = DerivedQuantizationSpec([...])     Edge("b", "conv2d"): Derived((...), function)
       output_qspec = SharedQuantizationSpec((x, conv2d))      Output("conv2d"): Shared(Edge("x", "conv2d"))
 
-The objects that were read are recorded beside the plan, so that `tosaic.fx.annotations.write` can write the very
-same objects where a plan did not change. Specs of other classes, and references to nodes that are not in the graph,
-are foreign specs: plans move them as they are.
+The objects that were read are recorded beside the plan, so that `tosaic.fx.annotations.write` can write the
+very same objects where a plan did not change. Specs of other classes, and references to nodes that are not in
+the graph, are foreign specs: plans move them as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,8 +105,8 @@ class Annotations:
     def rebuild(self) -> None:
         """Removes the annotations that were read, and makes new ones from the plan alone.
 
-        Specs are made anew, from their fields. An annotation has the class that was read, and the values of the
-        fields that this class adds.
+        Specs are made anew, from their fields. An annotation has the class that was read, and the values of
+        the fields that this class adds.
         """
         from tosaic.fx.annotations.write import rebuild
 
@@ -224,7 +224,7 @@ class SpecReader:
             if kind is DerivedQuantizationSpec:
                 slots = tuple(self._slot(each) for each in spec.derived_from)
                 return Derived(slots, spec.derive_qparams_fn, axis=spec.ch_axis, **_numbers(spec))
-        except (_Unknown, _core.Error, TypeError, ValueError):
+        except (_UnknownError, _core.Error, TypeError, ValueError):
             pass
         return Foreign(spec, _compared(spec))
 
@@ -233,10 +233,10 @@ class SpecReader:
             return Output(place.name)
         if isinstance(place, tuple) and len(place) == 2 and all(map(self.is_known, place)):
             return Edge(place[0].name, place[1].name)
-        raise _Unknown
+        raise _UnknownError
 
 
-class _Unknown(Exception):
+class _UnknownError(Exception):
     """A reference to a node that is not in the graph, or a dtype that plans write in another form."""
 
 
@@ -246,7 +246,7 @@ _PACKED = "torch.int4"
 
 def _numbers(spec: Any) -> dict[str, Any]:
     if str(spec.dtype) == _PACKED:
-        raise _Unknown
+        raise _UnknownError
     return {
         "dtype": _dtype_name(spec.dtype),
         "qmin": spec.quant_min,
@@ -264,7 +264,7 @@ def _scheme_name(scheme: Any) -> str | None:
     return None if scheme is None else str(scheme).removeprefix("torch.")
 
 
-_COMPARED = {
+_COMPARED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "dtype": ("dtype", _dtype_name),
     "is_dynamic": ("dynamic", bool),
     "quant_min": ("qmin", lambda value: value),

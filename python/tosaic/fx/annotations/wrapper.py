@@ -4,13 +4,13 @@
     rules                      plan -> plan, in order
     write                      plan -> the annotations that changed
 
-Only annotations that the inner quantizer made are read. Those that were on the graph before, from other members of a
-ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
+Only annotations that the inner quantizer made are read. Those that were on the graph before, from other
+members of a ComposableQuantizer, stay as they are; a rule that wants to change one is noted in the report.
 
-Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan`` with the same
-quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules about inputs and outputs
-concern the caller's inputs and outputs, so they are not applied to bodies. The other rules are applied to each graph;
-a rule must match in at least one of them.
+Bodies of control flow are graphs of their own. torchao prepares the bodies of ``while_loop`` and ``scan``
+with the same quantizer after the graph around them; Arm's flow does so with the branches of ``cond``. Rules
+about inputs and outputs concern the caller's inputs and outputs, so they are not applied to bodies. The other
+rules are applied to each graph; a rule must match in at least one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
-from tosaic.fx.annotations.quantizers import add_earlier, author_name, check_quantizer, plan_of
+from tosaic.fx.annotations.quantizers import (
+    add_earlier,
+    author_name,
+    check_name,
+    check_quantizer,
+    check_rules,
+    plan_of,
+)
 from tosaic.fx.annotations.read import read, snapshot
 from tosaic.fx.annotations.write import Refused, write
 
@@ -49,8 +56,8 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
     def __init__(self, inner: Quantizer, rules: Sequence[Rule], name: str | None) -> None:
         self.inner = check_quantizer(inner, "wrap_quantizer")
-        self.rules = tuple(rules)
-        self.name = author_name(inner) if name is None else name
+        self.rules = check_rules(rules, "wrap_quantizer")
+        self.name = check_name(name, "wrap_quantizer") or author_name(inner)
         self._plans: dict[str, Plan] = {}
         self._refused: dict[str, tuple[Refused, ...]] = {}
         self._bodies: weakref.WeakKeyDictionary[GraphModule, str] = weakref.WeakKeyDictionary()
@@ -90,13 +97,15 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
     # ---- torchao's interface ----
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Transforms the graph as the inner quantizer does before it is annotated."""
         path = self._bodies.get(model)
-        made = self.inner.transform_for_annotation(model)
+        made: GraphModule = self.inner.transform_for_annotation(model)
         if path is not None:
             self._bodies[made] = path
         return made
 
     def annotate(self, model: GraphModule) -> GraphModule:
+        """Annotates the graph. Called by torchao; returns the same graph."""
         check_model(model, "wrap_quantizer")
         path = self._bodies.get(model, _MAIN)
         if path == _MAIN:
@@ -114,8 +123,9 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
                 continue
             elsewhere = path != _MAIN or (not concerns_caller and _matches_in(bodies.values(), rule))
             found.plan = found.plan.apply(_allowing_no_match(rule) if elsewhere else rule)
-        with found.plan.authored_by("wrap_quantizer"):
-            found.plan.refer_to_first()
+        if any(conflict.kind == "later reference" for conflict in found.plan.conflicts()):
+            with found.plan.authored_by("wrap_quantizer"):
+                found.plan.refer_to_first()
         refused = tuple(write(found))
         add_earlier(found, refused)
         self._refused[path] = refused
@@ -123,11 +133,13 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def validate(self, model: GraphModule) -> None:
+        """Validates the graph as the inner quantizer does."""
         self.inner.validate(model)
 
     def prepare_obs_or_fq_callback(
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]
     ) -> None:
+        """Adjusts observers as the inner quantizer does."""
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
     def __repr__(self) -> str:
@@ -136,8 +148,8 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
 def _allowing_no_match(rule: Rule) -> Rule:
     """Returns a rule that may match nothing."""
-    if hasattr(rule, "allow_unmatched"):
-        return dataclasses.replace(rule, allow_unmatched=True)  # type: ignore[type-var, return-value]
+    if dataclasses.is_dataclass(rule) and not isinstance(rule, type) and hasattr(rule, "allow_unmatched"):
+        return dataclasses.replace(rule, allow_unmatched=True)
     return Custom(rule, allow_unmatched=True)
 
 

@@ -1,13 +1,16 @@
 """Writes a plan into the annotations of a graph, and changes only what the plan changed.
 
 - A node whose entries and flags are those that were read is not touched: it has the very same objects.
-- Where entries changed, the annotation object stays, because quantizers remember it by identity. It gets a new
-  map, in which unchanged entries are the objects that were read. An annotation that several nodes share is copied.
-- An entry that a plan removed becomes an explicit None if later entries remain: the fusion of convolutions and
-  batch norms in training finds specs by their positions (input, weight, bias).
-- Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their lowering
-  believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata stays.
-- Entries and annotations of quantizers that ran before stay as they are. What a plan says about them is returned.
+- Where entries changed, the annotation object stays, because quantizers remember it by identity. It gets a
+  new map, in which unchanged entries are the objects that were read. An annotation that several nodes share
+  is copied.
+- An entry that a plan removed becomes an explicit None if later entries remain: the fusion of convolutions
+  and batch norms in training finds specs by their positions (input, weight, bias).
+- Arm's quantizers also note on each call whether it is quantized (``node.meta["custom"]``), and their
+  lowering believes it. Where a rule makes a call float, or quantizes it, the note changes too. Other metadata
+  stays.
+- Entries and annotations of quantizers that ran before stay as they are. What a plan says about them is
+  returned.
 """
 
 from __future__ import annotations
@@ -252,14 +255,14 @@ class SpecWriter:
         if isinstance(spec, Float):
             return None
         if isinstance(spec, Foreign):
-            return spec.object  # type: ignore[no-any-return]
+            return spec.object
         if self._reuse:
             read = self._reading.specs.get(slot)
             if read is not None and read[0] == spec:
-                return read[1]  # type: ignore[no-any-return]
+                return read[1]
             for ours, theirs in self._reading.specs.values():
                 if ours == spec:
-                    return theirs  # type: ignore[no-any-return]
+                    return theirs
         return self._new(slot, spec)
 
     def _new(self, slot: Slot, spec: Spec) -> QuantizationSpecBase:
@@ -315,7 +318,7 @@ class SpecWriter:
         )
 
     def _default_observer(self, slot: Slot, spec: Observed) -> Any:
-        """Returns the constructor for a spec without one: ranges of weights are exact, others are histograms."""
+        """Returns the constructor for a spec without one: exact ranges for weights, else histograms."""
         name = slot.node if isinstance(slot, Output) else slot.producer
         per_channel = spec.axis is not None
         if spec.dynamic:
