@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         explain_quantization,
     )
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
-    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.fx import compose_quantizers, wrap_quantizer
+    from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.lowered import Lowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor

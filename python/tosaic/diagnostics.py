@@ -31,12 +31,20 @@ class Diagnostic:
 
 
 class Diagnostics:
-    """Collects the remarks in order."""
+    """Collects the remarks in order.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    logged : bool
+        Whether each remark is logged, too.
+    """
+
+    def __init__(self, *, logged: bool = True) -> None:
         self.items: list[Diagnostic] = []
+        self._logged = logged
 
     def note(self, rule: str, message: str, name: str) -> None:
-        """Adds a remark and logs it."""
+        """Adds a remark."""
         self.items.append(Diagnostic(rule, message, name))
-        _log.log(logging.WARNING if rule == "training" else logging.INFO, "%s: %s", rule, message)
+        if self._logged:
+            _log.log(logging.WARNING if rule == "training" else logging.INFO, "%s: %s", rule, message)

@@ -34,7 +34,7 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     UnsupportedOp
         As `tosaic.from_exported`.
     """
-    diagnostics = Diagnostics()
+    diagnostics = Diagnostics(logged=False)  # a graph that is trained with quantization is in training mode
     shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
     importer = Importer(shared, _core.GraphBuilder("forward"), model)
     nodes = list(model.graph.nodes)
