@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
     from tosaic.comparison import CompareRow, Comparison, Metrics
-    from tosaic.explain_quantization import (
+    from tosaic.explanation import (
         FloatOperator,
         QuantizationExplanation,
         QuantizedValue,
@@ -59,10 +59,10 @@ _HOME = {
     "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
-    "explain_quantization": "explain_quantization",
-    "FloatOperator": "explain_quantization",
-    "QuantizationExplanation": "explain_quantization",
-    "QuantizedValue": "explain_quantization",
+    "explain_quantization": "explanation",
+    "FloatOperator": "explanation",
+    "QuantizationExplanation": "explanation",
+    "QuantizedValue": "explanation",
     "ForeignOp": "foreign",
     "QuantizedArray": "foreign",
     "TensorSpec": "foreign",

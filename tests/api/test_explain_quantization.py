@@ -136,3 +136,12 @@ def test_quantized_inputs_are_values() -> None:
     values = tosaic.explain_quantization(exported(Integers(), torch.zeros(2, dtype=torch.int8))).values
     assert {v.qparams.scale for v in values} == {0.5}
     assert any(v.is_output for v in values)
+
+
+def test_the_function_is_still_there_after_its_module_was_imported() -> None:
+    """A module of the same name as a public function would take its place in the package."""
+    import pkgutil
+
+    modules = {module.name for module in pkgutil.iter_modules(tosaic.__path__)}
+    functions = {name for name in tosaic.__all__ if callable(getattr(tosaic, name))}
+    assert modules.isdisjoint(functions)

@@ -61,7 +61,7 @@ def _check(args: argparse.Namespace) -> int:
 def _inspect(args: argparse.Namespace) -> int:
     from tosaic.api import lower
     from tosaic.defaults import TARGET
-    from tosaic.explain_quantization import explain_quantization
+    from tosaic.explanation import explain_quantization
     from tosaic.report import describe_graph
     from tosaic.sources import open_program
 

@@ -11,7 +11,7 @@ from tosaic import _core
 from tosaic.annotation.resolution import Resolution
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS
-from tosaic.explain_quantization import QuantizationExplanation
+from tosaic.explanation import QuantizationExplanation
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
 from tosaic.pipeline import Pipeline
@@ -27,7 +27,7 @@ from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
     from tosaic.comparison import CompareRow, Metrics
-    from tosaic.explain_quantization import QuantizedValue
+    from tosaic.explanation import QuantizedValue
     from tosaic.ports import Port
     from tosaic.quantization import QParams
 
