@@ -1,183 +1,19 @@
 #include "tosaic/quant/planner/behaviour.h"
 
-#include "tosaic/ir/op_table.h"
-
 namespace tosaic::quant {
 
-namespace {
-
-using enum Behaviour;
-
-constexpr OpTable<Behaviour> kBehaviours = {
-    {Op::kConv, kWeighted},
-    {Op::kLinear, kWeighted},
-    {Op::kMatmul, kWeighted},
-    {Op::kAddmm, kWeighted},
-    {Op::kBaddbmm, kWeighted},
-    {Op::kSdpa, kAttention},
-    {Op::kEinsum, kWeighted},
-    {Op::kAbs, kSignChange},
-    {Op::kCeil, kFunction},
-    {Op::kCos, kFunction},
-    {Op::kErf, kFunction},
-    {Op::kExp, kFunction},
-    {Op::kFloor, kFunction},
-    {Op::kLog, kFunction},
-    {Op::kNeg, kSignChange},
-    {Op::kReciprocal, kFunction},
-    {Op::kRound, kFunction},
-    {Op::kRsqrt, kFunction},
-    {Op::kSqrt, kFunction},
-    {Op::kSigmoid, kUnit},
-    {Op::kSign, kFunction},
-    {Op::kSin, kFunction},
-    {Op::kTanh, kSymmetricUnit},
-    {Op::kTrunc, kFunction},
-    {Op::kAcos, kFunction},
-    {Op::kAcosh, kFunction},
-    {Op::kAsin, kFunction},
-    {Op::kAsinh, kFunction},
-    {Op::kAtan, kFunction},
-    {Op::kAtanh, kFunction},
-    {Op::kCosh, kFunction},
-    {Op::kErfinv, kFunction},
-    {Op::kExpm1, kFunction},
-    {Op::kLog10, kFunction},
-    {Op::kLog1p, kFunction},
-    {Op::kLog2, kFunction},
-    {Op::kSinh, kFunction},
-    {Op::kTan, kFunction},
-    {Op::kIsinf, kPredicate},
-    {Op::kNanToNum, kFunction},
-    {Op::kLogit, kFunction},
-    {Op::kRelu, kSelection},
-    {Op::kClamp, kSelection},
-    {Op::kLeakyRelu, kFunction},
-    {Op::kElu, kFunction},
-    {Op::kGelu, kFunction},
-    {Op::kSilu, kFunction},
-    {Op::kHardsigmoid, kUnit},
-    {Op::kHardswish, kFunction},
-    {Op::kMish, kFunction},
-    {Op::kLogSigmoid, kFunction},
-    {Op::kSoftplus, kFunction},
-    {Op::kSoftshrink, kFunction},
-    {Op::kHardshrink, kFunction},
-    {Op::kLogicalNot, kPredicate},
-    {Op::kBitwiseNot, kPredicate},
-    {Op::kCast, kMovement},
-    {Op::kAdd, kArithmetic},
-    {Op::kSub, kArithmetic},
-    {Op::kMul, kArithmetic},
-    {Op::kDiv, kArithmetic},
-    {Op::kPow, kArithmetic},
-    {Op::kMaximum, kArithmetic},
-    {Op::kMinimum, kArithmetic},
-    {Op::kEq, kPredicate},
-    {Op::kNe, kPredicate},
-    {Op::kLt, kPredicate},
-    {Op::kLe, kPredicate},
-    {Op::kGt, kPredicate},
-    {Op::kGe, kPredicate},
-    {Op::kLogicalAnd, kPredicate},
-    {Op::kLogicalOr, kPredicate},
-    {Op::kLogicalXor, kPredicate},
-    {Op::kBitwiseAnd, kPredicate},
-    {Op::kBitwiseOr, kPredicate},
-    {Op::kBitwiseXor, kPredicate},
-    {Op::kWhere, kArithmetic},
-    {Op::kRemainder, kArithmetic},
-    {Op::kFmod, kArithmetic},
-    {Op::kAtan2, kArithmetic},
-    {Op::kHypot, kArithmetic},
-    {Op::kLeftShift, kPredicate},
-    {Op::kRightShift, kPredicate},
-    {Op::kLerp, kArithmetic},
-    {Op::kAddcmul, kArithmetic},
-    {Op::kAddcdiv, kArithmetic},
-    {Op::kPrelu, kArithmetic},
-    {Op::kGlu, kComposite},
-    {Op::kSum, kReduction},
-    {Op::kMean, kReduction},
-    {Op::kProd, kReduction},
-    {Op::kAmax, kSelection},
-    {Op::kAmin, kSelection},
-    {Op::kAny, kPredicate},
-    {Op::kAll, kPredicate},
-    {Op::kVar, kReduction},
-    {Op::kStd, kReduction},
-    {Op::kLogsumexp, kReduction},
-    {Op::kVectorNorm, kReduction},
-    {Op::kArgmax, kPredicate},
-    {Op::kArgmin, kPredicate},
-    {Op::kCumsum, kReduction},
-    {Op::kDiff, kReduction},
-    {Op::kBatchNorm, kNormalize},
-    {Op::kLayerNorm, kComposite},
-    {Op::kRmsNorm, kComposite},
-    {Op::kGroupNorm, kComposite},
-    {Op::kSoftmax, kUnit},
-    {Op::kSafeSoftmax, kUnit},
-    {Op::kLogSoftmax, kComposite},
-    {Op::kAvgPool, kReduction},
-    {Op::kMaxPool, kSelection},
-    {Op::kAdaptiveAvgPool, kReduction},
-    {Op::kAdaptiveMaxPool, kSelection},
-    {Op::kResize, kReduction},
-    {Op::kGridSample, kGrid},
-    {Op::kAffineGrid, kReduction},
-    {Op::kReshape, kMovement},
-    {Op::kClone, kMovement},
-    {Op::kPermute, kMovement},
-    {Op::kExpand, kMovement},
-    {Op::kRepeat, kMovement},
-    {Op::kCat, kJoin},
-    {Op::kStack, kJoin},
-    {Op::kSplit, kMovement},
-    {Op::kUnbind, kMovement},
-    {Op::kSelect, kMovement},
-    {Op::kSlice, kMovement},
-    {Op::kFlip, kMovement},
-    {Op::kPad, kMovement},
-    {Op::kTril, kMovement},
-    {Op::kTriu, kMovement},
-    {Op::kGather, kMovement},
-    {Op::kIndexSelect, kMovement},
-    {Op::kIndex, kMovement},
-    {Op::kEmbedding, kLookup},
-    {Op::kScatter, kArithmetic},
-    {Op::kIndexPut, kArithmetic},
-    {Op::kSliceScatter, kArithmetic},
-    {Op::kFft2, kFloatOnly},
-    {Op::kRfft2, kFloatOnly},
-    {Op::kRecurrent, kComposite},
-    {Op::kQuantize, kFloatOnly},
-    {Op::kDequantize, kFloatOnly},
-    {Op::kArange, kSource},
-    {Op::kFull, kSource},
-    {Op::kIntegerConv, kFloatOnly},
-    {Op::kRescale, kFloatOnly},
-    {Op::kOpaque, kFloatOnly},
-    {Op::kCond, kFloatOnly},
-    {Op::kWhileLoop, kFloatOnly},
-};
-
-// The canonical operators are the first section of ops.def: those before the operators of TOSA.
-constexpr bool is_canonical(Op op) {
-  constexpr bool kTosa[] = {
-#define TOSAIC_OP(...) false,
-#define TOSAIC_TOSA_OP(...) true,
-#include "tosaic/ir/ops.def"
-  };
-  return !kTosa[static_cast<std::size_t>(op)];
-}
-static_assert(complete<kBehaviours.mismatch(is_canonical)>);
-
-}  // namespace
-
 Behaviour behaviour_of(Op op) {
-  const Behaviour* found = kBehaviours.find(op);
-  return found != nullptr ? *found : kFloatOnly;
+  using enum Behaviour;
+  switch (op) {
+#define TOSAIC_OP(Name, text, AttrsT, operands, results, traits, int16, inference, error, kernel, expansion, \
+                  legalization, integer_rule, quantization)                                                  \
+  case Op::Name:                                                                                             \
+    return quantization;
+#define TOSAIC_TOSA_OP(Name, ...) case Op::Name:
+#include "tosaic/ir/ops.def"
+    return kFloatOnly;  // graphs that are annotated have canonical operators only
+  }
+  return kFloatOnly;
 }
 
 }  // namespace tosaic::quant

@@ -1,5 +1,4 @@
-// behaviour: what the planner does about an operator. behaviour.cpp has one entry for each canonical operator,
-// and the compiler refuses a table without one.
+// behaviour: what the planner does about an operator: the column `quantization` of ir/ops.def.
 #pragma once
 
 #include <cstdint>

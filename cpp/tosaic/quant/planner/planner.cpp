@@ -547,21 +547,16 @@ class Planner {
   // The axis of the result's channels in operand k of a contraction.
   [[nodiscard]] std::optional<std::int64_t> channel_axis(const Node& main, std::size_t k) const {
     const std::int64_t rank = graph_.type(graph_.operands(main)[k]).rank();
-    switch (main.op) {
-      case Op::kConv: {
-        const auto& attrs = Graph::attrs<ConvAttrs>(main);
-        if (k != 1 || (attrs.transposed && attrs.groups != 1)) return {};
-        return attrs.transposed ? 1 : 0;
-      }
-      case Op::kLinear:
-        return k == 1 && rank == 2 ? std::optional<std::int64_t>(0) : std::nullopt;
-      case Op::kMatmul:
-        return k == 1 && rank == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
-      case Op::kAddmm:
-        return k == 2 ? std::optional<std::int64_t>(1) : std::nullopt;
-      default:
-        return {};
+    if (main.op == Op::kConv) {
+      const auto& attrs = Graph::attrs<ConvAttrs>(main);
+      if (k != 1 || (attrs.transposed && attrs.groups != 1)) return {};
+      return attrs.transposed ? 1 : 0;
     }
+    if (rank != 2) return {};
+    if (main.op == Op::kLinear && k == 1) return 0;
+    if (main.op == Op::kMatmul && k == 1) return 1;
+    if (main.op == Op::kAddmm && k == 2) return 1;
+    return {};
   }
 
   // ---- results ----
