@@ -50,6 +50,11 @@ void read(py::handle from, std::string& to) {
 }
 void read(py::handle from, DType& to) { to = to_dtype(from); }
 void read(py::handle from, Dims& to) { to = to_dims(from); }
+void read(py::handle from, Groups& to) {
+  const Dims both = to_dims(from);
+  if (both.size() != 2) refuse("wrong kind of groups", "(axis, size)", from);
+  to = {both[0], both[1]};
+}
 void read(py::handle from, Scalar& to) {
   if (PyBool_Check(from.ptr())) {
     to = from.ptr() == Py_True;
@@ -118,6 +123,7 @@ py::object write(const std::string& value) {
 }
 py::object write(DType value) { return py::str(std::string(to_string(value))); }
 py::object write(const Dims& value) { return to_tuple(value); }
+py::object write(const Groups& value) { return to_tuple({value.axis, value.size}); }
 py::object write(const Scalar& value) {
   return std::visit([](auto number) { return write(number); }, value);
 }
@@ -179,6 +185,10 @@ struct Kind<DType> {
 template <>
 struct Kind<Dims> {
   static std::string text() { return "a sequence of integers"; }
+};
+template <>
+struct Kind<Groups> {
+  static std::string text() { return "(axis, size)"; }
 };
 template <>
 struct Kind<std::vector<std::int64_t>> : Kind<Dims> {};

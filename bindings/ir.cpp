@@ -20,7 +20,9 @@ py::object qparams_to_python(const QParamsRef& qparams) {
   if (!qparams) return py::none();
   const py::object made = py::module_::import("tosaic.quantization").attr("QParams");
   return made(std::string(to_string(qparams->storage)), py::tuple(py::cast(qparams->scales)),
-              py::tuple(py::cast(qparams->zero_points)), qparams->qmin, qparams->qmax, qparams->axis);
+              py::tuple(py::cast(qparams->zero_points)), qparams->qmin, qparams->qmax, qparams->axis,
+              qparams->groups ? py::object(py::make_tuple(qparams->groups->axis, qparams->groups->size))
+                              : py::none());
 }
 
 QParamsRef qparams_from(py::handle object) {
@@ -37,6 +39,9 @@ QParamsRef qparams_from(py::handle object) {
     out->axis = field("axis").cast<std::optional<std::int64_t>>();
     out->scales = field("scales").cast<std::vector<double>>();
     out->zero_points = field("zero_points").cast<std::vector<std::int64_t>>();
+    if (!is_dict || py::dict(py::reinterpret_borrow<py::dict>(object)).contains("groups"))
+      if (const auto groups = field("groups").cast<std::optional<std::pair<std::int64_t, std::int64_t>>>())
+        out->groups = Groups{groups->first, groups->second};
     return out;
   } catch (const std::exception&) {  // an attribute or key is missing, or has another type
     throw InvalidGraph({.where = "qparams",

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tosaic import _core
 from tosaic.dtypes import NUMPY_INTEGERS, is_float
 
-__all__ = ["QParams", "quantizations_of_input", "quantizations_of_output"]
+__all__ = ["Groups", "QParams", "quantizations_of_input", "quantizations_of_output"]
 
 _Array = np.ndarray[Any, Any]
+
+
+class Groups(NamedTuple):
+    """Groups of `size` consecutive positions of `axis`, each with a scale and zero point of its own."""
+
+    axis: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -26,13 +33,16 @@ class QParams:
     dtype : str
         Dtype of the integers: ``i8``, ``u8``, ``i16`` ...
     scales : tuple of float
-        One scale, or one for each index of `axis`.
+        One scale, or one for each index of `axis`. With `groups`, one for each index of `axis` and each
+        group, in the order ``[axis, groups]``.
     zero_points : tuple of int
         One zero point for each scale.
     qmin, qmax : int
         The least and the greatest integer in use. The dtype may have more integers.
     axis : int or None
         The axis of per-channel qparams. None: one scale and zero point for the whole tensor.
+    groups : Groups or None
+        The axis that is divided into groups, and the size of a group. A tuple ``(axis, size)`` will do.
     """
 
     dtype: str
@@ -41,6 +51,11 @@ class QParams:
     qmin: int
     qmax: int
     axis: int | None = None
+    groups: Groups | None = None
+
+    def __post_init__(self) -> None:
+        if self.groups is not None and type(self.groups) is not Groups:
+            object.__setattr__(self, "groups", Groups(*self.groups))
 
     @classmethod
     def of(cls, source: Mapping[str, Any]) -> QParams:
@@ -52,6 +67,7 @@ class QParams:
             int(source["qmin"]),
             int(source["qmax"]),
             source["axis"],
+            source.get("groups"),
         )
 
     @property
@@ -61,7 +77,7 @@ class QParams:
         Raises
         ------
         QuantMismatch
-            There are several scales, one for each index of `axis`: see `scales`.
+            There are several scales: see `scales`.
         """
         return float(self._only(self.scales, "scale"))
 
@@ -72,7 +88,7 @@ class QParams:
         Raises
         ------
         QuantMismatch
-            There are several zero points, one for each index of `axis`: see `zero_points`.
+            There are several zero points: see `zero_points`.
         """
         return int(self._only(self.zero_points, "zero_point"))
 
@@ -87,8 +103,8 @@ class QParams:
         [3, 5, 127]
         """
         floats = np.asarray(array, np.float32)
-        inverse = self._along_axis(np.asarray(1.0 / np.asarray(self.scales), np.float32), floats.ndim)
-        zero_point = self._along_axis(np.asarray(self.zero_points, np.float32), floats.ndim)
+        inverse = self._spread(np.asarray(1.0 / np.asarray(self.scales), np.float32), floats.shape)
+        zero_point = self._spread(np.asarray(self.zero_points, np.float32), floats.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             rounded = np.rint(floats * inverse) + zero_point
         bounded = np.clip(rounded.astype(np.float64), self.qmin, self.qmax)
@@ -103,18 +119,24 @@ class QParams:
         [0.0, 1.0, 62.0]
         """
         numbers = np.asarray(np.asarray(array), np.float32)
-        zero_point = self._along_axis(np.asarray(self.zero_points, np.float32), numbers.ndim)
+        zero_point = self._spread(np.asarray(self.zero_points, np.float32), numbers.shape)
         return np.asarray(
-            (numbers - zero_point) * self._along_axis(np.asarray(self.scales, np.float32), numbers.ndim),
+            (numbers - zero_point) * self._spread(np.asarray(self.scales, np.float32), numbers.shape),
             np.float32,
         )
 
-    def _along_axis(self, numbers: Any, rank: int) -> Any:
+    def _spread(self, numbers: _Array, extents: Sequence[int]) -> Any:
+        """Returns one number for each scale in a shape that broadcasts to a tensor with these extents."""
         if self.axis is None:
             return numbers[0]
-        shape = [1] * rank
-        shape[self.axis] = -1
-        return numbers.reshape(shape)
+        shape = [1] * len(extents)
+        shape[self.axis] = extents[self.axis]
+        if self.groups is None:
+            return numbers.reshape(shape)
+        along, size = self.groups
+        each = np.repeat(numbers.reshape(extents[self.axis], -1), size, axis=1)
+        shape[along] = extents[along]
+        return (each if self.axis < along else each.T).reshape(shape)
 
     def _only(self, numbers: Sequence[Any], what: str) -> Any:
         if len(numbers) != 1:
@@ -123,7 +145,12 @@ class QParams:
                 where="qparams",
                 what=f"there is no single {what}",
                 expected=f"one {what} for the whole tensor",
-                got=f"{len(numbers)}, one for each index of axis {self.axis}",
+                got=f"{len(numbers)}, one for each index of axis {self.axis}"
+                + (
+                    ""
+                    if self.groups is None
+                    else f" and each group of {self.groups.size} indices of axis {self.groups.axis}"
+                ),
             )
         return numbers[0]
 

@@ -7,6 +7,7 @@
 #include "tosaic/exec/node.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/steps.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/kernels/kernel.h"
 
@@ -73,20 +74,6 @@ Array with_units(const ArrayView& view, const QuantizeAttrs& attrs, std::uint64_
   return out;
 }
 
-struct Channels {
-  std::size_t inner = 1, count = 1;
-  [[nodiscard]] std::size_t of(std::size_t i) const { return i / inner % count; }
-};
-
-Channels channels_of(const Shape& shape, const std::optional<std::int64_t>& axis) {
-  Channels out;
-  if (!axis) return out;
-  out.count = static_cast<std::size_t>(shape[static_cast<std::size_t>(*axis)]);
-  for (std::size_t i = static_cast<std::size_t>(*axis) + 1; i < shape.size(); ++i)
-    out.inner *= static_cast<std::size_t>(shape[i]);
-  return out;
-}
-
 Array copy_of(const Array& array) {
   Array out = Array::allocate(array.dtype, array.shape);
   copy(array.view(), MutableArrayView::dense(out.storage.writable(), out.dtype, out.shape));
@@ -100,11 +87,11 @@ Array copy_of(const Array& array) {
 bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
                           std::uint64_t seed, std::size_t variant) {
   const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
-  const Channels channels = channels_of(rounded.shape, attrs.axis);
+  const ScaleGrid grid(rounded.shape, attrs);
   Array out;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1)) continue;
-    const std::size_t c = channels.of(i);
+    const std::size_t c = grid.of(static_cast<std::int64_t>(i));
     const double off =
         exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
     if (!(std::fabs(std::fabs(off) - 0.5) <= error)) continue;
@@ -227,20 +214,20 @@ double largest_share(const ArrayView& expected, const ArrayView& other, const st
   return worst;
 }
 
-// Computes each element of the result as `element` of the operand's element and of its channel.
+// Computes each element of the result as `element` of the operand's element and the position of its scale.
 template <class F>
-void compute_elements(const NodeCall& call, const std::optional<std::int64_t>& axis, F element) {
+void compute_elements(const NodeCall& call, const auto& attrs, F element) {
   const MutableArrayView& out = call.results[0];
   const std::vector<double> values = doubles(call.operands[0]);
-  const Channels channels = channels_of(out.shape, axis);
+  const ScaleGrid grid(out.shape, attrs);
   for (std::size_t i = 0; i < values.size(); ++i)
     store_element(out.dtype, out.data + i * byte_size(out.dtype),
-                  static_cast<double>(element(values[i], channels.of(i))));
+                  static_cast<double>(element(values[i], grid.of(static_cast<std::int64_t>(i)))));
 }
 
 void quantize_node(const NodeCall& call) {
   const auto& attrs = Graph::attrs<QuantizeAttrs>(call.node);
-  compute_elements(call, attrs.axis, [&attrs](double value, std::size_t c) {
+  compute_elements(call, attrs, [&attrs](double value, std::size_t c) {
     const float whole =
         quantize_unbounded(static_cast<float>(value), inverse_scale(attrs.scales[c]), attrs.zero_points[c]);
     return bound_quantized(whole, attrs.qmin, attrs.qmax);
@@ -249,7 +236,7 @@ void quantize_node(const NodeCall& call) {
 
 void dequantize_node(const NodeCall& call) {
   const auto& attrs = Graph::attrs<DequantizeAttrs>(call.node);
-  compute_elements(call, attrs.axis, [&attrs](double value, std::size_t c) {
+  compute_elements(call, attrs, [&attrs](double value, std::size_t c) {
     return dequantize_value(static_cast<std::int64_t>(value), attrs.scales[c], attrs.zero_points[c]);
   });
 }
@@ -446,8 +433,7 @@ double LocalReference::share(ValueId value, const ArrayView& other, const QParam
     const ValueId real = graph_.operands(*producer)[0];
     if (!known(real)) return share_of_decisions(estimate, other);
     const auto& attrs = Graph::attrs<QuantizeAttrs>(*producer);
-    const QParams own{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points};
-    return share_of_rounded(real, own, other);
+    return share_of_rounded(real, *qparams_of(attrs, attrs.dtype), other);
   }
   if (!is_float(estimate.base.view.dtype)) return share_of_decisions(estimate, other);
   if (qparams && !is_float(other.dtype)) return share_of_rounded(value, *qparams, other);
@@ -507,7 +493,7 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   const Estimate& estimate = values_[real.index()];
   const std::vector<double> want = doubles(estimate.base.view), found = doubles(other);
   const std::vector<double> effect = effects(want, estimate.variants, estimate.ties);
-  const Channels channels = channels_of(estimate.base.view.shape, qparams.axis);
+  const ScaleGrid grid(estimate.base.view.shape, qparams);
   const Bounds numeric = lowered(estimate.tolerance);
   const auto offset = static_cast<double>(offset_of(other.dtype, qparams.storage));
   const auto low = static_cast<double>(qparams.qmin), high = static_cast<double>(qparams.qmax);
@@ -518,7 +504,7 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   double worst = 0, sum = 0;
   std::size_t inside = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
-    const std::size_t c = channels.of(i);
+    const std::size_t c = grid.of(static_cast<std::int64_t>(i));
     const float inverse = inverse_scale(qparams.scales[c]);
     const auto zero = qparams.zero_points[c];
     const double exact = want[i] * inverse + static_cast<double>(zero);

@@ -26,6 +26,8 @@ class FieldPrinter {
 
   template <class T>
   void operator()(const char* name, const T& value) {
+    if constexpr (std::is_same_v<T, std::optional<Groups>>)
+      if (!value) return;
     if (!first_) out_ += ", ";
     first_ = false;
     out_ += name;

@@ -3,7 +3,8 @@
 //
 // Each struct lists its fields once, in `fields`. Printing, parsing, diffing and the Python bindings walk
 // that list. A field is a bool, int64, double, DType, Dims, vector<int64>, vector<double>, string, Scalar,
-// one of the enums below, or an optional<T> of one of these except bool. Axes and pads of canonical operators
+// Groups, one of the enums below, or an optional<T> of one of these except bool. An absent optional<Groups>
+// is not printed. Axes and pads of canonical operators
 // refer to logical (torch) axes; axes are normalised to [0, rank).
 #pragma once
 
@@ -21,6 +22,7 @@
 
 #include "tosaic/ir/dims.h"
 #include "tosaic/ir/dtype.h"
+#include "tosaic/ir/scale_grid.h"
 
 namespace tosaic {
 
@@ -448,7 +450,8 @@ struct RecurrentAttrs {
 };
 
 // clamp(round_half_even(x * float32(1 / scale)) + zero_point, qmin, qmax) in `dtype`. There is one scale and
-// zero point, or with `axis` one for each index on this axis.
+// zero point, or with `axis` one for each index on this axis. With `groups` too, there is one for each index
+// on `axis` and each group (see scale_grid.h).
 struct QuantizeAttrs {
   DType dtype = DType::kI8;
   std::optional<std::int64_t> axis;
@@ -456,8 +459,9 @@ struct QuantizeAttrs {
   std::int64_t qmax = 127;
   std::vector<double> scales;
   std::vector<std::int64_t> zero_points;
+  std::optional<Groups> groups = {};
   TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
-                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points))
+                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
   bool operator==(const QuantizeAttrs&) const = default;
 };
 
@@ -469,8 +473,9 @@ struct DequantizeAttrs {
   std::int64_t qmax = 127;
   std::vector<double> scales;
   std::vector<std::int64_t> zero_points;
+  std::optional<Groups> groups = {};
   TOSAIC_FIELDS(TOSAIC_FIELD(dtype) TOSAIC_FIELD(axis) TOSAIC_FIELD(qmin) TOSAIC_FIELD(qmax)
-                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points))
+                    TOSAIC_FIELD(scales) TOSAIC_FIELD(zero_points) TOSAIC_FIELD(groups))
   bool operator==(const DequantizeAttrs&) const = default;
 };
 

@@ -21,6 +21,7 @@ class FieldText {
   void append(double value) { append_number(out_, value); }
   void append(DType value) { out_ += to_string(value); }
   void append(const Dims& value) { append_list(value); }
+  void append(const Groups& value) { append_list(Dims{value.axis, value.size}); }
   void append(const std::string& value) { append_quoted(out_, value); }
   void append(const Scalar& value) {
     std::visit([this](auto number) { append(number); }, value);

@@ -10,18 +10,24 @@ namespace {
 
 DType function_dtype(DType dtype) { return is_float(dtype) ? dtype : DType::kF32; }
 
-// Requires qmin <= qmax, and one scale and zero point or, with `axis`, one of each for each index on this
-// axis.
-void require_parameters(const Call& call, const std::optional<std::int64_t>& axis, std::size_t scales,
-                        std::size_t zero_points, std::int64_t qmin, std::int64_t qmax) {
+// Requires qmin <= qmax, and as many scales and zero points as `axis` and `groups` say.
+template <class A>
+void require_parameters(const Call& call, const A& attrs) {
   const Shape& shape = call.operand(0).shape;
-  const std::int64_t expected = axis ? shape[call.axis(*axis, shape.size())] : 1;
+  if (attrs.axis) static_cast<void>(call.axis(*attrs.axis, shape.size()));
+  if (const char* const expected = scale_grid_fault(shape, attrs.axis, attrs.groups))
+    call.fail("attributes 'axis' and 'groups' over " + to_string(shape), expected,
+              "axis " + (attrs.axis ? std::to_string(*attrs.axis) : "none") + ", groups of " +
+                  std::to_string(attrs.groups->size) + " on axis " + std::to_string(attrs.groups->axis));
+  const std::int64_t expected = scale_count(shape, attrs.axis, attrs.groups);
+  const std::size_t scales = attrs.scales.size(), zero_points = attrs.zero_points.size();
   for (const std::size_t count : {scales, zero_points})
     if (static_cast<std::int64_t>(count) != expected)
       call.fail("attributes 'scales' and 'zero_points'", std::to_string(expected) + " of each",
                 std::to_string(scales) + " and " + std::to_string(zero_points));
-  if (qmin > qmax)
-    call.fail("attribute 'qmin' is above 'qmax'", "at most " + std::to_string(qmax), std::to_string(qmin));
+  if (attrs.qmin > attrs.qmax)
+    call.fail("attribute 'qmin' is above 'qmax'", "at most " + std::to_string(attrs.qmax),
+              std::to_string(attrs.qmin));
 }
 
 void require_storage(const Call& call, DType dtype) {
@@ -111,7 +117,7 @@ Types infer_quantize(const Call& call) {
   const auto& attrs = call.attrs<QuantizeAttrs>();
   call.require_float(0);
   require_storage(call, attrs.dtype);
-  require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
+  require_parameters(call, attrs);
   return single_result(attrs.dtype, call.operand(0).shape);
 }
 
@@ -120,7 +126,7 @@ Types infer_dequantize(const Call& call) {
   require_storage(call, call.operand(0).dtype);
   if (!is_float(attrs.dtype))
     call.fail("attribute 'dtype'", "a float dtype", std::string(to_string(attrs.dtype)));
-  require_parameters(call, attrs.axis, attrs.scales.size(), attrs.zero_points.size(), attrs.qmin, attrs.qmax);
+  require_parameters(call, attrs);
   return single_result(attrs.dtype, call.operand(0).shape);
 }
 

@@ -269,6 +269,13 @@ class FieldReader {
     if (!dtype) scanner_.fail(at, "unknown dtype", "bool, i8, i32, f16, f32 ...", std::string(word));
     value = *dtype;
   }
+  void read(Groups& value) {
+    const std::size_t at = scanner_.here();
+    std::vector<std::int64_t> list;
+    read(list);
+    if (list.size() != 2) scanner_.fail(at, "no groups", "[axis,size]");
+    value = {list[0], list[1]};
+  }
   void read(Dims& value) {
     const std::size_t at = scanner_.here();
     std::vector<std::int64_t> list;
@@ -726,6 +733,13 @@ QParamsRef TextReader::qparams() {
   scanner_.expect("..");
   q.qmax = scanner_.integer();
   if (scanner_.accept_word("axis")) q.axis = scanner_.integer();
+  if (scanner_.accept_word("group")) {
+    Groups groups;
+    groups.size = scanner_.integer();
+    scanner_.expect_word("on");
+    groups.axis = scanner_.integer();
+    q.groups = groups;
+  }
   scanner_.expect_word("scale");
   do q.scales.push_back(scanner_.real());
   while (scanner_.accept(","));

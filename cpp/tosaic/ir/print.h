@@ -33,7 +33,7 @@
 //   return   = 'return' '%'name ['path='string] ['mutates=%'name] [boundary]
 //   type     = dtype '[' extents ']' [order] [qparams]
 //   order    = 'order(' axes ')'
-//   qparams  = 'q(' dtype qmin'..'qmax ['axis' n] 'scale' reals 'zp' integers ')'
+//   qparams  = 'q(' dtype qmin'..'qmax ['axis' n ['group' n 'on' n]] 'scale' reals 'zp' integers ')'
 //   boundary   = 'boundary(' ['source='dtype] ['range='min'..'max] [order] ['physical'] [qparams] ')'
 //   kind     = 'parameter' | 'buffer' | 'lifted' | 'folded'
 //   constant = kind ['name='string] dtype '[' extents ']' data

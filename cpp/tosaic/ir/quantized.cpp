@@ -59,10 +59,13 @@ std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node, co
   if (!from->axis || node.op == Op::kClone) return from;
   if (node.op != Op::kPermute && node.op != Op::kReshape) return std::nullopt;
   const std::optional<std::int64_t> axis = moved_axis(graph, node, *from->axis);
-  if (!axis) return std::nullopt;
-  if (*axis == *from->axis) return from;
+  std::optional<std::int64_t> along;
+  if (from->groups) along = moved_axis(graph, node, from->groups->axis);
+  if (!axis || (from->groups && (!along || *along == *axis))) return std::nullopt;
   QParams out = *from;
   out.axis = axis;
+  if (along) out.groups->axis = *along;
+  if (out == *from) return from;
   return std::make_shared<const QParams>(std::move(out));
 }
 

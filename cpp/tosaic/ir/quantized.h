@@ -22,20 +22,22 @@ namespace tosaic {
 template <class A>
 [[nodiscard]] QParamsRef qparams_of(const A& attrs, DType storage) {
   return std::make_shared<const QParams>(
-      QParams{storage, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
+      QParams{storage, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points, attrs.groups});
 }
 
 // The inverse of qparams_of: the attributes of a quantize or dequantize node with result dtype `dtype`.
 template <class A>
 [[nodiscard]] A attrs_of_qparams(DType dtype, const QParams& qparams) {
-  return {dtype, qparams.axis, qparams.qmin, qparams.qmax, qparams.scales, qparams.zero_points};
+  return {dtype,          qparams.axis,        qparams.qmin,  qparams.qmax,
+          qparams.scales, qparams.zero_points, qparams.groups};
 }
 
-// True if equal integers represent equal numbers under a and b: axis, scales and zero points are equal.
+// True if equal integers represent equal numbers under a and b: axis, groups, scales and zero points are
+// equal.
 // Ranges may differ. a and b are QParams or attributes of quantize or dequantize nodes.
 template <class A, class B>
 [[nodiscard]] bool same_grid(const A& a, const B& b) {
-  return a.axis == b.axis && a.scales == b.scales && a.zero_points == b.zero_points;
+  return a.axis == b.axis && a.groups == b.groups && a.scales == b.scales && a.zero_points == b.zero_points;
 }
 
 [[nodiscard]] inline bool same_qparams(const QParamsRef& a, const QParamsRef& b) {
@@ -63,8 +65,8 @@ template <class A, class B>
 [[nodiscard]] bool has_zero(const QParams& qparams);
 
 // The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
-// per-channel axis becomes the axis to which the node moves it. Returns nothing if the node does not move the
-// per-channel axis to one whole axis of the result, or if the node is no clone, permute or reshape.
+// per-channel axis, and the axis of groups, become the axes to which the node moves them. Returns nothing if
+// the node does not move them to whole axes of the result, or if it is no clone, permute or reshape.
 // Per-tensor parameters are returned unchanged.
 [[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,
                                                       const QParamsRef& from);

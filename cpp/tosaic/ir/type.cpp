@@ -59,6 +59,7 @@ std::string to_string(const QParams& q) {
   std::string text =
       "q(" + std::string(to_string(q.storage)) + " " + std::to_string(q.qmin) + ".." + std::to_string(q.qmax);
   if (q.axis) text += " axis " + std::to_string(*q.axis);
+  if (q.groups) text += " group " + std::to_string(q.groups->size) + " on " + std::to_string(q.groups->axis);
   text += " scale " + joined(q.scales, shortest);
   return text + " zp " + joined(q.zero_points, [](auto v) { return std::to_string(v); }) + ")";
 }

@@ -10,6 +10,7 @@
 
 #include "tosaic/ir/dims.h"
 #include "tosaic/ir/dtype.h"
+#include "tosaic/ir/scale_grid.h"
 
 namespace tosaic {
 
@@ -40,8 +41,9 @@ class DimOrder {
 };
 
 // Quantization parameters: an integer q in [qmin, qmax] represents the number (q - zero_point[c]) * scale[c],
-// where c is the index on `axis`, or 0 if the parameters are per tensor. Equality compares all fields
-// exactly, the range included.
+// where c is the index on `axis`, or 0 if the parameters are per tensor. With `groups`, each group of
+// positions of another axis has parameters of its own for each index on `axis` (see scale_grid.h). Equality
+// compares all fields exactly, the range included.
 struct QParams {
   DType storage = DType::kI8;
   std::int64_t qmin = -128;
@@ -49,6 +51,7 @@ struct QParams {
   std::optional<std::int64_t> axis;  // none = per tensor
   std::vector<double> scales;
   std::vector<std::int64_t> zero_points;
+  std::optional<Groups> groups = {};  // only with `axis`
   bool operator==(const QParams&) const = default;
 };
 using QParamsRef = std::shared_ptr<const QParams>;
@@ -66,7 +69,7 @@ struct TensorType {
   bool operator==(const TensorType& other) const;
 };
 
-// "q(i8 -128..127 scale 0.5 zp 3)"
+// "q(i8 -128..127 scale 0.5 zp 3)", "q(i4 -8..7 axis 0 group 32 on 1 scale 0.5,0.25 zp 0,0)"
 [[nodiscard]] std::string to_string(const QParams& qparams);
 // "f32[1,3,8,8]", with " order(0,2,3,1)" and " q(...)" where present.
 [[nodiscard]] std::string to_string(const TensorType& type);

@@ -654,7 +654,10 @@ std::optional<ErrorParts> qparams_fault(const TensorType& type) {
                 std::to_string(q.qmin) + ".." + std::to_string(q.qmax));
   if (q.axis && (*q.axis < 0 || *q.axis >= static_cast<std::int64_t>(type.rank())))
     return fail("an axis of " + to_string(type.shape), std::to_string(*q.axis));
-  const std::int64_t channels = q.axis ? type.shape[static_cast<std::size_t>(*q.axis)] : 1;
+  if (const char* const expected = scale_grid_fault(type.shape, q.axis, q.groups))
+    return fail(expected, "groups of " + std::to_string(q.groups->size) + " on axis " +
+                              std::to_string(q.groups->axis) + " of " + to_string(type.shape));
+  const std::int64_t channels = scale_count(type.shape, q.axis, q.groups);
   if (static_cast<std::int64_t>(q.scales.size()) != channels || q.zero_points.size() != q.scales.size())
     return fail(std::to_string(channels) + " scales and zero points",
                 std::to_string(q.scales.size()) + " and " + std::to_string(q.zero_points.size()));

@@ -48,20 +48,13 @@ void with_element(DType dtype, Visit&& visit) {
   fail("the storage dtype", "i4, i8, u8, i16, u16 or i32", std::string(to_string(dtype)));
 }
 
-std::int64_t channels_of(const QParams& qparams, const Shape& shape) {
-  return qparams.axis ? shape[static_cast<std::size_t>(*qparams.axis)] : 1;
-}
-
-// Calls visit(channel, begin, end) for each run of consecutive elements [begin, end) of one channel.
-// Per-tensor parameters have a single run, of channel 0.
+// Calls visit(scale, begin, end) for each run of consecutive elements [begin, end) with the same scale.
 template <class Visit>
 void for_each_run(const QParams& qparams, const Shape& shape, Visit&& visit) {
+  const ScaleGrid grid(shape, qparams);
   const std::int64_t count = num_elements(shape);
-  if (!qparams.axis) return visit(std::size_t{0}, std::int64_t{0}, count);
-  const auto axis = static_cast<std::size_t>(*qparams.axis);
-  const std::int64_t run = contiguous_strides(shape)[axis], channels = shape[axis];
-  for (std::int64_t begin = 0; begin < count; begin += run)
-    visit(static_cast<std::size_t>(begin / run % channels), begin, begin + run);
+  for (std::int64_t begin = 0; begin < count; begin += grid.run())
+    visit(grid.of(begin), begin, begin + grid.run());
 }
 
 void require_count(std::size_t values, const Shape& shape) {
@@ -83,7 +76,11 @@ void require_qparams(const QParams& qparams, const Shape& shape) {
          std::to_string(qparams.qmin) + " and " + std::to_string(qparams.qmax));
   if (qparams.axis && (*qparams.axis < 0 || *qparams.axis >= static_cast<std::int64_t>(shape.size())))
     fail("the axis of the scales", "an axis of " + to_string(shape), std::to_string(*qparams.axis));
-  const auto expected = static_cast<std::size_t>(channels_of(qparams, shape));
+  if (const char* const expected = scale_grid_fault(shape, qparams.axis, qparams.groups))
+    fail("the groups of the scales", expected,
+         std::to_string(qparams.groups->size) + " on axis " + std::to_string(qparams.groups->axis) + " of " +
+             to_string(shape));
+  const auto expected = static_cast<std::size_t>(scale_count(shape, qparams.axis, qparams.groups));
   if (qparams.scales.size() != expected || qparams.zero_points.size() != expected)
     fail("the scales and zero points", std::to_string(expected) + " of each",
          std::to_string(qparams.scales.size()) + " and " + std::to_string(qparams.zero_points.size()));

@@ -21,8 +21,8 @@ struct Counts {
 };
 
 // Throws QuantMismatch unless all of this holds: storage is an integer dtype of at most 32 bits; it can
-// represent qmin and qmax, and qmin <= qmax; every scale is positive and finite; there is one scale and one
-// zero point or, with `axis` set, one of each for every position of that axis of `shape`.
+// represent qmin and qmax, and qmin <= qmax; every scale is positive and finite; there are as many scales and
+// zero points as `axis` and `groups` say for this shape.
 void require_qparams(const QParams& qparams, const Shape& shape);
 
 struct Quantized {

@@ -240,7 +240,8 @@ def _scale_text(qparams: QParams) -> str:
     if qparams.axis is None:
         return f"{qparams.scale:.6g}"
     least, greatest = min(qparams.scales), max(qparams.scales)
-    return f"{len(qparams.scales)} on axis {qparams.axis}: {least:.3g} to {greatest:.3g}"
+    groups = "" if qparams.groups is None else f" in groups of {qparams.groups.size}"
+    return f"{len(qparams.scales)} on axis {qparams.axis}{groups}: {least:.3g} to {greatest:.3g}"
 
 
 def _zero_point_text(qparams: QParams) -> str:

@@ -5,6 +5,7 @@ Scales and zero points become attributes. If a call passes them as tensors, the 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -137,6 +138,43 @@ def dequantize_per_channel(
     return _dequantized(c, x, _along(x, attrs))
 
 
+def _rows_of_groups(c: Call, x: Ref, attrs: dict[str, Any], size: int) -> dict[str, Any]:
+    """Returns attributes for groups of `size` columns of a matrix.
+
+    As in torch, a group may be longer than a row if each row has one scale.
+    """
+    whole = size > x.shape[-1] and len(attrs["scales"]) == x.shape[0]
+    return _by_block(c, x.shape, (1, x.shape[-1] if whole else size), attrs)
+
+
+@on(f"{_PT2E}quantize_per_channel_group")
+def quantize_per_channel_group(
+    c: Call, x: Ref, scales: Ref, zeros: Ref, low: int, high: int, _dtype: Any, size: int
+) -> Ref:
+    attrs = _rows_of_groups(c, x, _attributes(c, None, low, high, scales, zeros, c.dtype), size)
+    if not any(attrs["zero_points"]):
+        return _quantized(c, x, attrs)
+    # torch adds the zero point before it rounds, so ties may round otherwise
+    inverse, zero = (
+        np.repeat(np.asarray(numbers, np.float32).reshape(x.shape[0], -1), size, axis=1)[:, : x.shape[1]]
+        for numbers in (1.0 / np.asarray(attrs["scales"]), attrs["zero_points"])
+    )
+    y = c.emit_inferred(OP["cast"], {"dtype": CODE["f32"]}, (x.id,))
+    y = c.emit_inferred(OP["mul"], None, (y.id, c.lifted(inverse).id))
+    y = c.emit_inferred(OP["add"], {"alpha": 1}, (y.id, c.lifted(zero).id))
+    y = c.emit_inferred(OP["round"], None, (y.id,))
+    y = c.emit_inferred(OP["clamp"], {"min": float(low), "max": float(high)}, (y.id,))
+    return c.emit(OP["cast"], {"dtype": c.dtype}, (y.id,))
+
+
+@on(f"{_PT2E}dequantize_per_channel_group")
+def dequantize_per_channel_group(
+    c: Call, x: Ref, scales: Ref, zeros: Any, low: int, high: int, _dtype: Any, size: int, _out: Any
+) -> Ref:
+    attrs = _attributes(c, None, low, high, scales, zeros, x.dtype)
+    return _dequantized(c, x, _rows_of_groups(c, x, attrs, size))
+
+
 def _chosen(c: Call, *_: Any) -> None:
     """Refuses parameters that are computed from the data at run time."""
     raise c.error(
@@ -160,27 +198,56 @@ for _name in (
 # ---- torchao ----
 
 
-def _axis_of_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> int | None:
-    """Returns the axis that blocks of extent 1 divide, or None for one block per tensor."""
-    split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
-    if not split:
-        return None
-    if len(split) > 1 or blocks[split[0]] != 1:
+def _by_block(c: Call, shape: Sequence[int], blocks: Sequence[int], attrs: dict[str, Any]) -> dict[str, Any]:
+    """Returns attributes with an axis and groups for scales in the row-major order of blocks.
+
+    One axis that blocks divide becomes the axis of the scales, and a second one the axis of groups. The axis
+    of the scales is that with blocks of extent 1, or else the first; longer blocks repeat their scale.
+    """
+    if len(blocks) != len(shape) or any(b < 1 or extent % b for extent, b in zip(shape, blocks, strict=True)):
         raise c.error(
             _core.UnsupportedOp,
-            "the blocks are neither the whole tensor nor the positions of one axis",
-            expected=f"{tuple(shape)}, or the same with one extent 1",
+            "the blocks do not divide the tensor",
+            expected=f"extents that divide {tuple(shape)}",
             got=str(tuple(blocks)),
         )
-    return split[0]
+    split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
+    if len(split) > 2:
+        raise c.error(
+            _core.UnsupportedOp,
+            "the blocks divide more than two axes",
+            expected=f"{tuple(shape)}, or the same with at most two other extents",
+            got=str(tuple(blocks)),
+        )
+    if not split:
+        return attrs
+    if len(split) == 2 and blocks[split[0]] != 1 == blocks[split[1]]:
+        split.reverse()
+    axis = split[0]
+    grid = [shape[each] // blocks[each] for each in sorted(split)]
+    arranged = dict(attrs, axis=axis)
+    for name in ("scales", "zero_points"):
+        numbers = np.asarray(attrs[name])
+        if numbers.size != math.prod(grid):
+            raise c.error(
+                _core.UnsupportedOp,
+                f"another number of {name.replace('_', ' ')} than of blocks",
+                expected=str(math.prod(grid)),
+                got=str(numbers.size),
+            )
+        by_axis = numbers.reshape(grid) if split == sorted(split) else numbers.reshape(grid).T
+        arranged[name] = np.repeat(by_axis, blocks[axis], axis=0).reshape(-1).tolist()
+    if len(split) == 2:
+        arranged["groups"] = (split[1], blocks[split[1]])
+    return arranged
 
 
 @on("torchao::quantize_affine")
 def quantize_affine(
     c: Call, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
 ) -> Ref:
-    axis = _axis_of_blocks(c, x.shape, blocks)
-    return _quantized(c, x, _attributes(c, axis, low, high, scale, zero, c.dtype))
+    attrs = _attributes(c, None, low, high, scale, zero, c.dtype)
+    return _quantized(c, x, _by_block(c, x.shape, blocks, attrs))
 
 
 @on("torchao::dequantize_affine")
@@ -195,8 +262,8 @@ def dequantize_affine(
     high: Any,
     _out: Any,
 ) -> Ref:
-    axis = _axis_of_blocks(c, x.shape, blocks)
-    return _dequantized(c, x, _attributes(c, axis, low, high, scale, zero, x.dtype))
+    attrs = _attributes(c, None, low, high, scale, zero, x.dtype)
+    return _dequantized(c, x, _by_block(c, x.shape, blocks, attrs))
 
 
 # ---- fake quantization: to integers and back ----

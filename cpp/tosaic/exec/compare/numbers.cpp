@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tosaic/ir/attributes.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 
 namespace tosaic::exec {
@@ -14,15 +15,9 @@ Array dequantized(const ArrayView& view, const QParams& qparams) {
   const auto count = static_cast<std::size_t>(num_elements(view.shape));
   std::vector<double> values(count);
   read_doubles(view, 0, values);
-  std::size_t inner = 1, channels = 1;
-  if (qparams.axis) {
-    const auto axis = static_cast<std::size_t>(*qparams.axis);
-    channels = static_cast<std::size_t>(view.shape[axis]);
-    for (std::size_t i = axis + 1; i < view.shape.size(); ++i)
-      inner *= static_cast<std::size_t>(view.shape[i]);
-  }
+  const ScaleGrid grid(view.shape, qparams);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t channel = qparams.axis ? i / inner % channels : 0;
+    const std::size_t channel = grid.of(static_cast<std::int64_t>(i));
     to[i] = dequantize_value(static_cast<std::int64_t>(values[i]), qparams.scales[channel],
                              qparams.zero_points[channel]);
   }
@@ -48,8 +43,7 @@ bool is_same(const QParamsRef& a, const QParamsRef& b) { return a == b || (a && 
 
 QParamsRef qparams_of(const Node& quantize) {
   const auto& attrs = Graph::attrs<QuantizeAttrs>(quantize);
-  return std::make_shared<QParams>(
-      QParams{attrs.dtype, attrs.qmin, attrs.qmax, attrs.axis, attrs.scales, attrs.zero_points});
+  return tosaic::qparams_of(attrs, attrs.dtype);
 }
 
 }  // namespace tosaic::exec

@@ -15,6 +15,7 @@ QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignmen
   if (alignment.regrouped_first) return nullptr;
   auto out = std::make_shared<QParams>(*qparams);
   out->axis = alignment.permutation[static_cast<std::size_t>(*qparams->axis)];
+  if (out->groups) out->groups->axis = alignment.permutation[static_cast<std::size_t>(qparams->groups->axis)];
   return out;
 }
 

@@ -239,14 +239,42 @@ ValueId infinity_norm(Emitter& e, Op op, ValueId size, const VectorNormAttrs& at
   return e.reduce(op, size, attrs.axes, attrs.keepdim);
 }
 
-// Quantization parameters as a constant: one number, or one for each position of the axis, in a shape that
-// broadcasts over `rank` axes.
-ValueId parameters(Emitter& e, const std::vector<double>& values, std::optional<std::int64_t> axis,
-                   std::size_t rank, DType dtype) {
-  if (!axis) return e.number(values.front(), dtype);
-  Shape shape = Shape::filled(rank, 1);
-  shape[static_cast<std::size_t>(*axis)] = static_cast<std::int64_t>(values.size());
-  return e.constant(dtype, shape, values);
+// The shape in which an axis with groups is two axes: the groups, and the positions of a group.
+Shape with_axis_of_groups(const Shape& shape, const std::optional<Groups>& groups) {
+  if (!groups) return shape;
+  Shape out;
+  for (std::size_t k = 0; k < shape.size(); ++k) {
+    const bool has_groups = static_cast<std::int64_t>(k) == groups->axis;
+    if (has_groups) out.push_back(shape[k] / groups->size);
+    out.push_back(has_groups ? groups->size : shape[k]);
+  }
+  return out;
+}
+
+// Quantization parameters as a constant: one number, or a shape that broadcasts over a tensor of rank `rank`
+// after with_axis_of_groups(): one number for each position of the axis and each group.
+template <class A>
+ValueId parameters(Emitter& e, const std::vector<double>& values, const A& attrs, std::size_t rank,
+                   DType dtype) {
+  if (!attrs.axis) return e.number(values.front(), dtype);
+  auto axis = static_cast<std::size_t>(*attrs.axis);
+  if (!attrs.groups) {
+    Shape shape = Shape::filled(rank, 1);
+    shape[axis] = static_cast<std::int64_t>(values.size());
+    return e.constant(dtype, shape, values);
+  }
+  const auto along = static_cast<std::size_t>(attrs.groups->axis);
+  const std::size_t channels = static_cast<std::size_t>(e.type(e.operand(0)).shape[axis]),
+                    groups = values.size() / std::max<std::size_t>(channels, 1);
+  if (axis > along) ++axis;
+  Shape shape = Shape::filled(rank + 1, 1);
+  shape[axis] = static_cast<std::int64_t>(channels);
+  shape[along] = static_cast<std::int64_t>(groups);
+  if (axis < along) return e.constant(dtype, shape, values);
+  std::vector<double> by_group;
+  for (std::size_t g = 0; g < groups; ++g)
+    for (std::size_t c = 0; c < channels; ++c) by_group.push_back(values[c * groups + g]);
+  return e.constant(dtype, shape, by_group);
 }
 
 bool all_zero(const std::vector<std::int64_t>& values) {
@@ -612,15 +640,16 @@ ValueId expand_integer_product(Emitter& e) {
 // Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does.
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
-  const ValueId x = e.cast(e.operand(0), DType::kF32);
-  const std::size_t rank = e.type(x).rank();
+  const Shape shape = e.type(e.operand(0)).shape;
+  const ValueId x = e.reshape(e.cast(e.operand(0), DType::kF32), with_axis_of_groups(shape, attrs.groups));
+  const std::size_t rank = shape.size();
   std::vector<double> inverses;
   for (const double scale : attrs.scales) inverses.push_back(1.0 / scale);
-  ValueId y = e.unary(Op::kRound, e.mul(x, parameters(e, inverses, attrs.axis, rank, DType::kF32)));
+  ValueId y = e.unary(Op::kRound, e.mul(x, parameters(e, inverses, attrs, rank, DType::kF32)));
   if (!all_zero(attrs.zero_points))
-    y = e.add(y, parameters(e, as_doubles(attrs.zero_points), attrs.axis, rank, DType::kF32));
+    y = e.add(y, parameters(e, as_doubles(attrs.zero_points), attrs, rank, DType::kF32));
   const Scalar low(static_cast<double>(attrs.qmin)), high(static_cast<double>(attrs.qmax));
-  return e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype);
+  return e.reshape(e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype), shape);
 }
 
 // q - zero_point is computed as in torch: in the result's dtype if there is one scale, and in f32 if there is
@@ -628,12 +657,14 @@ ValueId expand_quantize(Emitter& e) {
 ValueId expand_dequantize(Emitter& e) {
   const auto& attrs = e.attrs<DequantizeAttrs>();
   const DType difference = attrs.axis ? DType::kF32 : attrs.dtype;
-  const std::size_t rank = e.type(e.operand(0)).rank();
-  ValueId y = e.cast(e.operand(0), difference);
+  const Shape shape = e.type(e.operand(0)).shape;
+  const std::size_t rank = shape.size();
+  ValueId y = e.reshape(e.cast(e.operand(0), difference), with_axis_of_groups(shape, attrs.groups));
   if (!all_zero(attrs.zero_points))
-    y = e.sub(y, parameters(e, as_doubles(attrs.zero_points), attrs.axis, rank, difference));
+    y = e.sub(y, parameters(e, as_doubles(attrs.zero_points), attrs, rank, difference));
   y = e.cast(y, Emitter::widened(difference));
-  return e.cast(e.mul(y, parameters(e, attrs.scales, attrs.axis, rank, e.type(y).dtype)), attrs.dtype);
+  y = e.mul(y, parameters(e, attrs.scales, attrs, rank, e.type(y).dtype));
+  return e.reshape(e.cast(y, attrs.dtype), shape);
 }
 
 }  // namespace tosaic::passes

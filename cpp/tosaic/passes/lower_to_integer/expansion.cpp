@@ -105,7 +105,7 @@ Outcome lower_by_parts(const RuleContext& ctx) {
     for (std::size_t i = 0; i < expansion->inputs.size(); ++i) {
       const ValueId input = expansion->graph.inputs()[i].value, operand = expansion->inputs[i];
       if (ctx.values.has_integers(operand))
-        parts.set_scaled(input, ctx.scaled_value(operand));
+        parts.set_scaled(input, ctx.stored_value(operand));
       else
         parts.set_value(input, ctx.values.value(operand, ctx.build));
     }

@@ -28,7 +28,9 @@ void append_qparams(std::string& out, const QParamsRef& qparams) {
   append_number(out, qparams->qmax);
   list("scales", qparams->scales);
   list("zero_points", qparams->zero_points);
-  out += ",\"axis\":" + (qparams->axis ? std::to_string(*qparams->axis) : std::string("null")) + "}";
+  out += ",\"axis\":" + (qparams->axis ? std::to_string(*qparams->axis) : std::string("null"));
+  if (qparams->groups) list("groups", std::vector{qparams->groups->axis, qparams->groups->size});
+  out += "}";
 }
 
 // The arguments, a JSON object, with an entry "qparams".

@@ -173,8 +173,8 @@ void GraphLowering::lower_dequantize(const RuleContext& ctx) {
   const bool has_signed_form = type.qparams && signed_form(*type.qparams);
   std::optional<QParams> read;
   if (has_signed_form)
-    read = signed_form(
-        {type.dtype, type.qparams->qmin, type.qparams->qmax, attrs.axis, attrs.scales, attrs.zero_points});
+    read = signed_form({type.dtype, type.qparams->qmin, type.qparams->qmax, attrs.axis, attrs.scales,
+                        attrs.zero_points, attrs.groups});
   const bool is_weight = attrs.axis && ctx.node.is_constant(0);
   if (read && has_integer_form(attrs.dtype) && (!attrs.axis || is_weight)) {
     // ValueMap adds the node if a reader needs the float
@@ -198,8 +198,8 @@ void GraphLowering::lower_quantize(const RuleContext& ctx) {
   const TensorType& type = source_.type(result);
   const QParams* const to = ctx.node.result_qparams();
   if (to != nullptr && !type.qparams->axis) {
-    if (const ScaledInteger* const scaled = values_.scaled(from)) {
-      static_cast<void>(store_result(ctx, 0, *scaled));
+    if (values_.scaled(from) != nullptr) {
+      static_cast<void>(store_result(ctx, 0, ctx.scaled(0)));
       return;
     }
     if (reads_table(ctx.node.node()) && lower_tables(ctx)) return;

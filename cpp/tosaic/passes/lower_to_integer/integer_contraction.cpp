@@ -5,6 +5,7 @@
 
 #include "tosaic/ir/apply_scale.h"
 #include "tosaic/layout/options.h"
+#include "tosaic/passes/lower_to_integer/grouped_contraction.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -78,8 +79,8 @@ bool is_float_constant(const NodeView& node, std::size_t i) {
 
 // Splits operand i, constant or computed. Each sum of the result has `depth` products.
 std::vector<ScaledInteger> parts_of(const RuleContext& ctx, std::size_t i, std::int64_t depth) {
-  return is_float_constant(ctx.node, i) ? constant_parts(ctx, i, depth)
-                                        : narrow_parts(ctx.build, ctx.with_one_scale(i));
+  return is_float_constant(ctx.node, i) || ctx.by_group(i) ? constant_parts(ctx, i, depth)
+                                                           : narrow_parts(ctx.build, ctx.with_one_scale(i));
 }
 
 // The axes of a weight that may have per-channel scales.
@@ -116,11 +117,11 @@ std::vector<ScaledInteger> exact_parts(IntegerBuilder& build, const ScaledIntege
 
 std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledInteger& x, bool wide);
 
-// A weight as i8 parts, with scales by result channel. A constant with scales along another axis, or with
-// more bits than two digits hold, is dequantized and then split as constant_parts() does.
+// A weight as i8 parts, with scales by result channel. A constant with scales along another axis or by group,
+// or with more bits than two digits hold, is dequantized and then split as constant_parts() does.
 std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, const WeightAxes& axes,
                                         std::int64_t depth) {
-  if (is_float_constant(ctx.node, i)) return constant_parts(ctx, i, depth);
+  if (is_float_constant(ctx.node, i) || ctx.by_group(i)) return constant_parts(ctx, i, depth);
   const ScaledInteger weight = ctx.scaled(i);
   const bool scaled_by_channel = !weight.axis || *weight.axis == static_cast<std::int64_t>(axes.channels) ||
                                  (*weight.axis == 0 && axes.leading_is_groups);
@@ -446,14 +447,26 @@ RuleResult integer_conv(const RuleContext& ctx) {
   if (shape.size() == 3 || ctx.node.operand_type(0).rank() != shape.size() ||
       (ctx.node.attrs<ConvAttrs>().transposed && shape.size() == 5))
     return Refusal{"its rank"};  // the expansion has a rank that has a rule
+  const auto& attrs = ctx.node.attrs<ConvAttrs>();
+  const WeightAxes axes = conv_axes(attrs, shape);
+  const bool is_whole = !attrs.transposed || attrs.groups == 1;  // axis 0 of others has several weights
+  if (const std::optional<GroupedWeight> weight =
+          is_whole ? grouped_weight(ctx, 1, attrs.transposed ? 1 : 0, attrs.transposed ? 0 : 1)
+                   : std::nullopt)
+    return grouped_convolution(ctx, parts_of(ctx, 0, products_per_sum(shape, axes)), *weight, attrs.groups,
+                               [&](const ScaledInteger& x, const ScaledInteger& filters) {
+                                 return *convolved(ctx, x, filters, Bias::kNone);
+                               });
   Shape own = Dims::filled(shape.size() - 1, 1);
   own[0] = ctx.node.result_type().shape[1];
-  return with_bias(
-      ctx, own, conv_axes(ctx.node.attrs<ConvAttrs>(), shape),
-      [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) { return convolved(ctx, x, w, bias); });
+  return with_bias(ctx, own, axes, [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {
+    return convolved(ctx, x, w, bias);
+  });
 }
 
 RuleResult integer_linear(const RuleContext& ctx) {
+  if (const std::optional<GroupedWeight> weight = grouped_weight(ctx, 1, 0, 1))
+    return grouped_row_products(ctx, parts_of(ctx, 0, ctx.node.operand_type(1).shape[1]), *weight);
   return with_bias(ctx, {ctx.node.operand_type(1).shape[0]}, {0, 1, false},
                    [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {
                      return row_products(ctx, x, w, bias);
@@ -465,7 +478,8 @@ namespace {
 // The right operand of a matmul as a weight (O, I): a constant i8 matrix, with scales per tensor or per
 // column. Returns nothing for other operands.
 std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
-  if (is_float_constant(ctx.node, 1) || ctx.node.operand_type(0).rank() < 2) return std::nullopt;
+  if (is_float_constant(ctx.node, 1) || ctx.by_group(1) || ctx.node.operand_type(0).rank() < 2)
+    return std::nullopt;
   ScaledInteger matrix = ctx.scaled(1);
   const TensorType& type = ctx.build.type(matrix.id);
   if (!ctx.build.known(matrix.id) || type.rank() != 2 || type.dtype != DType::kI8 ||
@@ -480,6 +494,9 @@ std::optional<ScaledInteger> transposed_weight(const RuleContext& ctx) {
 
 RuleResult integer_matmul(const RuleContext& ctx) {
   const std::int64_t depth = ctx.node.operand_type(0).shape.back();
+  if (ctx.node.operand_type(0).rank() >= 2 && ctx.node.operand_type(1).rank() == 2)
+    if (const std::optional<GroupedWeight> weight = grouped_weight(ctx, 1, 1, 0))
+      return grouped_row_products(ctx, parts_of(ctx, 0, depth), *weight);
   if (const std::optional<ScaledInteger> weight = transposed_weight(ctx))
     return *over_parts(ctx.build, parts_of(ctx, 0, depth), {*weight}, Bias::kNone,
                        [&](const ScaledInteger& x, const ScaledInteger& w, Bias bias) {

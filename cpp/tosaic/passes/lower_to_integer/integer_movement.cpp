@@ -142,13 +142,14 @@ RuleResult as_result(const NodeView& node, ValueId made, const QParams& in, Valu
 std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   if (ctx.node.result_qparams() != nullptr || ctx.node.operand_count() != 1 || !ctx.is_scaled(0))
     return std::nullopt;
-  ScaledInteger x = ctx.scaled(0);
+  ScaledInteger x = ctx.stored_value(ctx.node.operand(0));
   if (!x.axis || ctx.build.type(x.id).dtype == DType::kI48) return std::nullopt;
   const std::optional<QParamsRef> to = qparams_after(
       ctx.node.graph(), ctx.node.node(), std::make_shared<const QParams>(full_range_qparams(ctx.build, x)));
   if (!to || get_if<PadAttrs>(&ctx.node.attributes()) != nullptr) return std::nullopt;
   x.id = ctx.build.emit(ctx.node.op(), ctx.node.attributes(), {x.id});
   x.axis = (*to)->axis;
+  x.groups = (*to)->groups;
   return x;
 }
 

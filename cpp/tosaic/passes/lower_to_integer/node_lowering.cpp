@@ -63,7 +63,7 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   if (scaled == nullptr) {
     id = std::get<ValueId>(made);
   } else if (to) {
-    id = store(ctx.build, *scaled, *to);
+    id = store(ctx.build, scaled->groups ? in_one_unit(ctx.build, *scaled) : *scaled, *to);
     if (scaled->nan_mask) id = with_stored_nan(ctx, r, id, *scaled->nan_mask);
   } else if (!has_integer_form(ctx.node.result_type(r).dtype)) {
     return Refusal{"its result is no f32, f16 or bf16"};

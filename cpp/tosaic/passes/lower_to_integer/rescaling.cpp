@@ -198,8 +198,9 @@ ValueId with_other_sign(IntegerBuilder& build, ValueId id, DType from, DType to)
 QParams full_range_qparams(const IntegerBuilder& build, const ScaledInteger& x) {
   const DType dtype = build.type(x.id).dtype;
   const ValueRange all = *integer_limits(dtype);
-  return {dtype,  all.low,  all.high,
-          x.axis, x.scales, std::vector<std::int64_t>(x.scales.size(), x.zero_point)};
+  return {dtype,   all.low,  all.high,
+          x.axis,  x.scales, std::vector<std::int64_t>(x.scales.size(), x.zero_point),
+          x.groups};
 }
 
 }  // namespace tosaic::passes

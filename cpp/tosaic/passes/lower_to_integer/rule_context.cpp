@@ -10,24 +10,47 @@
 namespace tosaic::passes {
 namespace {
 
-// Subtracts the zero point of each channel from a constant of i8. The differences have 9 bits.
+// Subtracts the zero point of each scale from a constant of i8. The differences have 9 bits, those of i4 fewer.
 ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, const QParams& qparams) {
   const Elements elements(known);
-  const auto axis = static_cast<std::size_t>(*qparams.axis);
-  std::size_t behind = 1;
-  for (std::size_t k = axis + 1; k < known.shape.size(); ++k)
-    behind *= static_cast<std::size_t>(known.shape[k]);
+  const ScaleGrid grid(known.shape, qparams);
   std::vector<std::int64_t> values;
-  for (std::size_t k = 0; k < elements.size(); ++k)
-    values.push_back(elements.as_int(k) - qparams.zero_points[k / behind % qparams.zero_points.size()]);
-  return {build.constant(DType::kI16, known.shape, values), qparams.scales, 0, {-255, 255}, qparams.axis};
+  ValueRange range{0, 0};
+  for (std::size_t k = 0; k < elements.size(); ++k) {
+    values.push_back(elements.as_int(k) - qparams.zero_points[grid.of(static_cast<std::int64_t>(k))]);
+    range = {std::min(range.low, values.back()), std::max(range.high, values.back())};
+  }
+  const DType dtype = range.low >= -128 && range.high <= 127 ? DType::kI8 : DType::kI16;
+  ScaledInteger out{build.constant(dtype, known.shape, values), qparams.scales, 0, range, qparams.axis};
+  out.groups = qparams.groups;
+  return out;
 }
 
 }  // namespace
 
+ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x) {
+  const ConstantRef known = build.known(x.id);
+  const Elements elements(*known);
+  const ScaleGrid grid(known->shape, x);
+  std::vector<double> numbers;
+  double largest = 0;
+  for (std::size_t k = 0; k < elements.size(); ++k) {
+    const auto scale =
+        static_cast<double>(static_cast<float>(x.scales[grid.of(static_cast<std::int64_t>(k))]));
+    numbers.push_back(static_cast<double>(elements.as_int(k) - x.zero_point) * scale);
+    largest = std::max(largest, std::abs(numbers.back()));
+  }
+  const double unit = unit_for(largest);
+  std::vector<std::int64_t> values;
+  for (const double number : numbers) values.push_back(std::llround(number / unit));
+  const std::int64_t most = std::llround(largest / unit);
+  return {build.constant(DType::kI32, known->shape, values), {unit}, 0, {-most, most}};
+}
+
 std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, const QParams& qparams) {
   ScaledInteger out{
       id, qparams.scales, qparams.zero_points.front(), {qparams.qmin, qparams.qmax}, qparams.axis};
+  out.groups = qparams.groups;
   const auto differs = [&](std::int64_t zero_point) { return zero_point != out.zero_point; };
   if (std::none_of(qparams.zero_points.begin(), qparams.zero_points.end(), differs)) return out;
   const ConstantRef known = build.known(id);
@@ -46,6 +69,24 @@ ScaledInteger RuleContext::with_one_scale(std::size_t i) const {
 }
 
 ScaledInteger RuleContext::scaled_value(ValueId id) const {
+  const ScaledInteger x = stored_value(id);
+  if (!x.groups) return x;
+  if (const ConstantRef& known = build.known(x.id); known && known->storage.bound())
+    return in_one_unit(build, x);
+  throw NoIntegerForm("operand '" + node.graph().value(id).name +
+                      "' has a scale for each group, and only constants may have groups");
+}
+
+std::optional<ScaledInteger> RuleContext::by_group(std::size_t i) const {
+  const TensorType& type = node.operand_type(i);
+  const ScaledInteger* const scaled = values.scaled(node.operand(i));
+  if (scaled != nullptr ? !scaled->groups : !type.qparams || !type.qparams->groups) return std::nullopt;
+  ScaledInteger x = stored_value(node.operand(i));
+  const ConstantRef& known = build.known(x.id);
+  return known && known->storage.bound() ? std::optional(std::move(x)) : std::nullopt;
+}
+
+ScaledInteger RuleContext::stored_value(ValueId id) const {
   if (const ScaledInteger* const scaled = values.scaled(id)) return *scaled;
   const Value& value = node.graph().value(id);
   const QParamsRef& qparams = value.type.qparams;
@@ -95,11 +136,9 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
   const std::vector<std::int64_t> zero_points =
       scaled != nullptr ? std::vector(scales.size(), scaled->zero_point) : qparams->zero_points;
   const std::optional<std::int64_t> axis = scaled != nullptr ? scaled->axis : qparams->axis;
-  std::int64_t behind = num_elements(constant->shape);
-  if (axis)
-    for (std::size_t k = 0; k <= static_cast<std::size_t>(*axis); ++k) behind /= constant->shape[k];
+  const ScaleGrid grid(constant->shape, axis, scaled != nullptr ? scaled->groups : qparams->groups);
   for (std::size_t k = 0; k < out.size(); ++k) {
-    const std::size_t c = k / static_cast<std::size_t>(std::max<std::int64_t>(behind, 1)) % scales.size();
+    const std::size_t c = grid.of(static_cast<std::int64_t>(k));
     out[k] =
         (out[k] - static_cast<double>(zero_points[c])) * static_cast<double>(static_cast<float>(scales[c]));
   }

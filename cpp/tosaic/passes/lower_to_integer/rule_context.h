@@ -40,8 +40,12 @@ struct RuleContext {
   // other operands.
   [[nodiscard]] ScaledInteger scaled(std::size_t i) const { return scaled_value(node.operand(i)); }
   [[nodiscard]] ScaledInteger with_one_scale(std::size_t i) const;  // see rescaling.h
-  // scaled() for any value of the source graph.
+  // scaled() for any value of the source graph. A constant with groups has one scale, and more bits.
   [[nodiscard]] ScaledInteger scaled_value(ValueId id) const;
+  // The same with the groups, which only a contraction or a movement may read.
+  [[nodiscard]] ScaledInteger stored_value(ValueId id) const;
+  // Operand i with its groups, if it is a constant that has groups.
+  [[nodiscard]] std::optional<ScaledInteger> by_group(std::size_t i) const;
   // Operand i in the new graph as it is: indices, bools, floats.
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
   // The elements of a constant operand (see is_known()), dequantized, in row-major order.
@@ -52,6 +56,9 @@ struct RuleContext {
  private:
   [[nodiscard]] ScaledInteger counted(ValueId id) const;
 };
+
+// A constant with groups as i32 in one unit, in which its largest number has 29 bits.
+[[nodiscard]] ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x);
 
 // The integers of a value of the new graph with these qparams, in signed form. If zero points differ by
 // channel, they are subtracted here from an i8 constant; for other values with such zero points, returns

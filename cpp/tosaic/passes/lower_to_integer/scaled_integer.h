@@ -36,6 +36,9 @@ struct ScaledInteger {
   // A bool value that broadcasts to `id` and is true where the number is NaN. Absent if no number is NaN. See
   // nan_masks.h.
   std::optional<ValueId> nan_mask = {};
+  // The scales are [channels, groups], as in QParams. Only constants have groups, and only contractions read
+  // them; see RuleContext::by_group.
+  std::optional<Groups> groups = {};
 
   [[nodiscard]] double scale() const { return scales.front(); }
   // The range of value - zero_point.

@@ -178,7 +178,8 @@ class Boundaries {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
     const DType dtype = graph_.type(graph_.operands(*node)[0]).dtype;
     if (is_unread(input)) {  // the program writes the input but never reads it
-      written_.push_back({dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points});
+      written_.push_back(
+          {dtype, attrs.axis, attrs.qmin, attrs.qmax, attrs.scales, attrs.zero_points, attrs.groups});
       quantizations_[input.index()] = {&written_.back()};
     }
     const Quantizations& all = quantizations_[input.index()];
