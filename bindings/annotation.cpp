@@ -115,6 +115,7 @@ QSpec spec_from(PlanObject& plan, py::handle object) {
     read_common(spec, object);
     spec.axis = object.attr("axis").cast<std::optional<std::int64_t>>();
     spec.observer = plan.intern(object.attr("observer"));
+    spec.group_size = object.attr("group_size").cast<std::optional<std::int64_t>>();
     return spec;
   }
   if (is(object, m.fixed)) {
@@ -149,7 +150,7 @@ struct SpecToPython {
   }
   py::object operator()(const quant::ObservedSpec& spec) const {
     return specs().observed(py::arg("axis") = spec.axis, py::arg("observer") = plan.object(spec.observer),
-                            **common(spec));
+                            py::arg("group_size") = spec.group_size, **common(spec));
   }
   py::object operator()(const quant::FixedSpec& spec) const {
     return specs().fixed(py::arg("scale") = spec.scale, py::arg("zero_point") = spec.zero_point,

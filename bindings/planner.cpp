@@ -18,7 +18,8 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
           .observer = plan.intern(fields[4])};
 }
 
-// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums).
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, (size of
+// the groups of weights, their observer) or None).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),
@@ -29,6 +30,12 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
     precision.bias->qmin = -(std::int64_t{1} << 31) + 1;
     precision.bias->qmax = (std::int64_t{1} << 31) - 1;
+  }
+  if (!fields[5].is_none()) {
+    const auto [size, observer] = fields[5].cast<std::pair<std::int64_t, py::object>>();
+    precision.grouped_weight = precision.weight;
+    precision.grouped_weight->group_size = size;
+    precision.grouped_weight->observer = plan.intern(observer);
   }
   return precision;
 }
@@ -55,6 +62,7 @@ py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std:
 }  // namespace
 
 void bind_planner(py::module_& m) {
+  m.attr("UNGROUPED_WEIGHT") = quant::kUngroupedWeight;
   m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"),
         py::arg("precisions"));
 }

@@ -571,6 +571,9 @@ def least_error_qparams(
     least_scale: float,
 ) -> tuple[float, int, float]: ...
 def expected_error(histogram: Histogram, *, scale: float, zero_point: int, qmin: int, qmax: int) -> float: ...
+
+UNGROUPED_WEIGHT: str
+
 def plan_specs(
     plan: AnnotationPlan,
     graph: Graph,

@@ -18,10 +18,11 @@ _UINT8 = Observed("uint8", 0, 255)
 _INT16 = Observed("int16", -32767, 32767, scheme="per_tensor_symmetric")
 
 
-def _weight(bits: int, *, per_channel: bool) -> Observed:
+def _weight(bits: int, group_size: int | None = None, *, per_channel: bool) -> Observed:
     limit = 2 ** (bits - 1) - 1
     scheme = "per_channel_symmetric" if per_channel else "per_tensor_symmetric"
-    return Observed("int8", -limit, limit, scheme, axis=0 if per_channel else None)
+    axis = 0 if per_channel else None
+    return Observed("int8", -limit, limit, scheme, axis=axis, group_size=group_size)
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class Precision:
         search for the range of least error.
     weight : Observed
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
-        channels; contractions without such an axis have one scale.
+        channels; contractions without such an axis have one scale. With a group size, each group of input
+        channels has a scale too; a weight whose input channels it does not divide has a scale per channel.
     bias : {"derived", "float"}
         ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec;
-        lowering rounds the bias to the unit of the sums.
+        lowering rounds the bias to the unit of the sums. Biases beside weights with groups are always float.
     fixed_ranges : bool
         Softmax, sigmoid and tanh have the scales of their known ranges: 1/256 and 1/128 for 8 bits, 1/32767
         for 16.
@@ -95,7 +97,11 @@ class QConfig:
 
     @staticmethod
     def int8(
-        *, per_channel: bool = True, weight_bits: int = 8, bias: Literal["derived", "float"] = "derived"
+        *,
+        per_channel: bool = True,
+        weight_bits: int = 8,
+        group_size: int | None = None,
+        bias: Literal["derived", "float"] = "derived",
     ) -> QConfig:
         """Activations int8, affine; weights int8, symmetric, in -127..127.
 
@@ -105,30 +111,38 @@ class QConfig:
             A scale for each channel of the result, else one for each weight.
         weight_bits : int
             4: weights in -7..7, stored as int8.
+        group_size : int, optional
+            So many input channels of a weight have a scale, for each channel of the result. Smaller groups
+            are more precise, and cost more arithmetic. A weight whose input channels the size does not
+            divide has a scale for each channel.
         bias : {"derived", "float"}
             See `Precision`.
 
         Raises
         ------
         InvalidGraph
-            The number of bits is not 2 to 8.
+            The number of bits is not 2 to 8, or the group size is not positive or without `per_channel`.
         """
-        return QConfig._of(Precision(_INT8, _checked_weight(weight_bits, per_channel), bias))
+        return QConfig._of(Precision(_INT8, _checked_weight(weight_bits, group_size, per_channel), bias))
 
     @staticmethod
     def uint8(
-        *, per_channel: bool = True, weight_bits: int = 8, bias: Literal["derived", "float"] = "derived"
+        *,
+        per_channel: bool = True,
+        weight_bits: int = 8,
+        group_size: int | None = None,
+        bias: Literal["derived", "float"] = "derived",
     ) -> QConfig:
         """Activations uint8, affine; weights as those of `int8`, whose parameters this has."""
-        return QConfig._of(Precision(_UINT8, _checked_weight(weight_bits, per_channel), bias))
+        return QConfig._of(Precision(_UINT8, _checked_weight(weight_bits, group_size, per_channel), bias))
 
     @staticmethod
-    def int16x8(*, per_channel: bool = True, weight_bits: int = 8) -> QConfig:
+    def int16x8(*, per_channel: bool = True, weight_bits: int = 8, group_size: int | None = None) -> QConfig:
         """Activations int16, symmetric; weights as those of `int8`.
 
         Biases stay float, since those of TOSA have 48 bits.
         """
-        return QConfig._of(Precision(_INT16, _checked_weight(weight_bits, per_channel), "float"))
+        return QConfig._of(Precision(_INT16, _checked_weight(weight_bits, group_size, per_channel), "float"))
 
     @staticmethod
     def _of(precision: Precision) -> QConfig:
@@ -195,7 +209,9 @@ class QConfig:
         return chosen, precisions
 
 
-def _checked_weight(bits: int, per_channel: bool) -> Observed:
+def _checked_weight(bits: int, group_size: int | None, per_channel: bool) -> Observed:
     if bits not in range(2, 9):
         raise _refusal("the bits of weights", "2 to 8", bits)
-    return _weight(bits, per_channel=per_channel)
+    if group_size is not None and not per_channel:
+        raise _refusal("groups without a scale per channel", "per_channel=True", per_channel)
+    return _weight(bits, group_size, per_channel=per_channel)

@@ -107,6 +107,9 @@ class Observed(Short):
         The qparams are computed in each run.
     observer : object, optional
         What makes the observer or fake-quant module. None: the default of whoever writes the plan.
+    group_size : int, optional
+        Groups of so many positions have a scale each, for each channel. The `axis` is 0 or 1, and the groups
+        are along the other one of these two axes: those of a weight's input channels.
     """
 
     dtype: str = "int8"
@@ -116,9 +119,21 @@ class Observed(Short):
     axis: int | None = None
     dynamic: bool = False
     observer: Any = None
+    group_size: int | None = None
 
     def __post_init__(self) -> None:
         _check(self)
+        if self.group_size is None:
+            return
+        per_channel = self.scheme is not None and self.scheme.startswith("per_channel")
+        if not isinstance(self.group_size, int) or self.group_size < 1 or not per_channel:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="spec",
+                what="groups need a positive size and a scheme per channel",
+                expected="group_size=32 and scheme='per_channel_symmetric'",
+                got=f"group_size={self.group_size!r} and scheme={self.scheme!r}",
+            )
 
 
 @dataclass(frozen=True, repr=False)

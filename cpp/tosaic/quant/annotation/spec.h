@@ -51,6 +51,9 @@ struct ObservedSpec {
   std::optional<std::int64_t> axis = {};
   bool dynamic = false;
   ObjectId observer = {};
+  // With an axis, 0 or 1: groups of positions of the other one of these two axes have a scale each. Torch's
+  // specs have no such field, so implicit sharing does not compare it.
+  std::optional<std::int64_t> group_size = {};
   bool operator==(const ObservedSpec&) const = default;
 };
 

@@ -504,15 +504,20 @@ class Planner {
     for (const auto& [producer, k] : found) {
       if (call(producer).dependence != Dependence::kNothing) continue;
       weight = Slot::edge(producer, i);
-      ObservedSpec spec = p.weight;
       const std::optional<std::int64_t> axis = channel_axis(*c.main, k);
+      const char* rule = "weight";
+      ObservedSpec spec = p.weight;
+      if (p.grouped_weight && is_divided(operands[k], axis, *p.grouped_weight->group_size))
+        spec = *p.grouped_weight;
+      else if (p.grouped_weight && !is_one_group(operands[k], axis, *p.grouped_weight->group_size))
+        rule = kUngroupedWeight;
       if (spec.scheme && spec.scheme->starts_with("per_channel")) {
         if (axis)
           spec.axis = axis;
         else
           spec.scheme = "per_tensor_symmetric", spec.observer = {};
       }
-      set(*weight, spec, "weight");
+      set(*weight, spec, rule);
     }
     if (bias_at >= operands.size() || !operands[bias_at].valid()) return;
     const NodeIndex bias = producer_among(c, operands[bias_at]);
@@ -521,7 +526,7 @@ class Planner {
       if (is_data(bias)) round_operand(bias, i, p, false);
       return;
     }
-    if (!p.bias || !data || !weight || plan_.find(*data) == nullptr) return;
+    if (!p.bias || !data || !weight || plan_.find(*data) == nullptr || has_groups(*weight)) return;
     if (graph_.type(operands[bias_at]).rank() != 1) return;
     DerivedSpec spec = *p.bias;
     spec.from = {*data, *weight};
@@ -542,6 +547,27 @@ class Planner {
     const Slot rounded = call(root.call).rounding == Rounding::kRounded ? Slot::output(root.call) : root.edge;
     if (rounded == edge || plan_.find(rounded) == nullptr) return;
     set(edge, SharedSpec{rounded}, "operand");
+  }
+
+  // The input channels of a weight with its result channels on `axis`, 0 or 1. Returns nothing for others.
+  [[nodiscard]] std::optional<std::int64_t> input_channels(ValueId weight,
+                                                           std::optional<std::int64_t> axis) const {
+    const TensorType& type = graph_.type(weight);
+    if (!axis || *axis > 1 || type.rank() < 2) return {};
+    return type.shape[static_cast<std::size_t>(1 - *axis)];
+  }
+  // True if groups of `size` input channels divide the weight into several groups.
+  [[nodiscard]] bool is_divided(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const {
+    const std::optional<std::int64_t> channels = input_channels(weight, axis);
+    return channels && *channels > size && *channels % size == 0;
+  }
+  [[nodiscard]] bool is_one_group(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const {
+    return input_channels(weight, axis) == size;
+  }
+  [[nodiscard]] bool has_groups(Slot weight) const {
+    const auto* entry = plan_.find(weight);
+    const auto* spec = entry == nullptr ? nullptr : std::get_if<ObservedSpec>(&entry->spec);
+    return spec != nullptr && spec->group_size;
   }
 
   // The axis of the result's channels in operand k of a contraction.

@@ -32,6 +32,9 @@ struct Precision {
   std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
+  // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
+  // single unit of the sums of a channel exists.
+  std::optional<ObservedSpec> grouped_weight = {};
 };
 
 struct PlannerInput {
@@ -48,6 +51,9 @@ struct LeftFloat {
   NodeIndex call;
   std::string_view reason;  // a static text
 };
+
+// The rule of a weight that has a scale for each channel although groups were asked for.
+inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 
 // Adds specs to the plan. Slots of calls that are annotated already are not changed.
 [[nodiscard]] std::vector<LeftFloat> plan_specs(const PlannerInput& input, AnnotationPlan& plan);

@@ -18,6 +18,7 @@ are converted first.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,12 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torchao.quantization.granularity import PerBlock
 from torchao.quantization.pt2e.observer import (
+    AffineQuantizedObserverBase,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
     PerChannelMinMaxObserver,
     UniformQuantizationObserverBase,
 )
+from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
 
@@ -38,6 +42,7 @@ __all__ = [
     "TosaicHistogramObserver",
     "TosaicMinMaxObserver",
     "TosaicMovingAverageMinMaxObserver",
+    "TosaicPerChannelGroupObserver",
     "TosaicPerChannelHistogramObserver",
     "TosaicPerChannelMinMaxObserver",
 ]
@@ -46,6 +51,7 @@ _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
+_SCALES = 41  # scales among which the search for the least error of a group chooses
 _SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
@@ -525,3 +531,132 @@ class TosaicPerChannelHistogramObserver(_HistogramBase):
                 self._histograms = [_core.Histogram() for _ in range(count)]
             _observe_channels(self._histograms, x_orig, self.ch_axis)
         return x_orig
+
+
+class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignore[misc]
+    """Scales of a weight: one for each channel and each group of input channels.
+
+    A weight is one tensor, so the observer reads the last tensor that it observed. ``convert_pt2e`` writes it
+    with ``torchao.quantize_affine`` and ``torchao.dequantize_affine``, whose blocks are the groups.
+
+    Parameters
+    ----------
+    group_size : int
+        Input channels in a group. It has to divide their number.
+    ch_axis : int
+        Axis of the result's channels, 0 or 1. The input channels are on the other one of these two axes.
+    dtype : torch.dtype
+        Integer dtype of the quantized tensor.
+    qscheme : torch.qscheme
+        Has to be ``per_channel_symmetric``.
+    quant_min, quant_max : int, optional
+        Range of the integers; by default -127 to 127.
+    eps : float
+        Least scale.
+    search : bool
+        Choose the scale of least squared error, up to 0.5 of the one with which the largest element just
+        fits. False: choose the latter.
+    is_dynamic : bool
+        Has to be False.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is another one, or the quantization is dynamic.
+    """
+
+    def __init__(
+        self,
+        group_size: int,
+        ch_axis: int = 0,
+        dtype: torch.dtype = torch.int8,
+        qscheme: torch.qscheme = torch.per_channel_symmetric,
+        *,
+        quant_min: int | None = None,
+        quant_max: int | None = None,
+        eps: float = _EPS,
+        search: bool = True,
+        is_dynamic: bool = False,
+    ) -> None:
+        _require_scheme(type(self).__name__, qscheme, (torch.per_channel_symmetric,), is_dynamic)
+        super().__init__(
+            mapping_type=MappingType.SYMMETRIC,
+            target_dtype=dtype,
+            granularity=PerBlock((group_size,)),
+            quant_min=-127 if quant_min is None else quant_min,
+            quant_max=127 if quant_max is None else quant_max,
+            eps=eps,
+        )
+        self.dtype = dtype
+        self.qscheme = qscheme
+        self.group_size = group_size
+        self.ch_axis = ch_axis
+        self.search = search
+        self._last: torch.Tensor | None = None
+        self._fitting: torch.Tensor | None = None
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it.
+
+        Raises
+        ------
+        LayoutMismatch
+            The tensor has no axes 0 and 1, or the group size does not divide its input channels.
+        """
+        along = 1 - self.ch_axis
+        if x_orig.dim() < 2 or self.ch_axis not in (0, 1) or x_orig.shape[along] % self.group_size:
+            raise _core.make_error(
+                _core.LayoutMismatch,
+                where="observe",
+                what=f"groups of {self.group_size} do not divide the input channels",
+                expected=f"a multiple of {self.group_size} on axis {along}",
+                got=str(tuple(x_orig.shape)),
+            )
+        block = list(x_orig.shape)
+        block[self.ch_axis], block[along] = 1, self.group_size
+        self.block_size = tuple(block)
+        self.original_dtype = x_orig.dtype
+        if _has_samples(x_orig):
+            # Training changes the tensor that a later search would read.
+            self._last = x_orig.detach() if self.search else None
+            self._fitting = self._scales_that_fit(self._groups(x_orig.detach()))
+        return x_orig
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 scales and zero points 0, in the order of the blocks.
+
+        Without samples the scale is 1.
+        """
+        scales = self._fitting
+        if scales is None:
+            return torch.ones(1), torch.zeros(1, dtype=torch.int32)
+        if self._last is not None:
+            groups = self._groups(self._last)
+            scales = self._least_error(groups, self._scales_that_fit(groups))
+        return scales, torch.zeros_like(scales, dtype=torch.int32)
+
+    def _groups(self, weight: torch.Tensor) -> torch.Tensor:
+        """Returns the elements of each group as rows, in the order of the blocks."""
+        assert self.block_size is not None
+        split: list[int] = []
+        for extent, block in zip(weight.shape, self.block_size, strict=True):
+            split += [extent // block, block]
+        axes = range(2 * weight.dim())
+        rows = weight.to(torch.float32).reshape(split).permute(*axes[::2], *axes[1::2])
+        rows = rows.reshape(-1, math.prod(self.block_size))
+        return torch.where(rows.isfinite(), rows, 0)
+
+    def _scales_that_fit(self, groups: torch.Tensor) -> torch.Tensor:
+        limit = min(-self.quant_min, self.quant_max)
+        return (groups.abs().amax(1) / limit).clamp(min=float(self.eps))
+
+    def _least_error(self, groups: torch.Tensor, fitting: torch.Tensor) -> torch.Tensor:
+        """Returns the scale of least squared error among even steps from half of `fitting` to `fitting`."""
+        best, least = fitting, torch.full_like(fitting, torch.inf)
+        for ratio in torch.linspace(1.0, 0.5, _SCALES).tolist():
+            scale = (fitting * ratio).clamp(min=float(self.eps))
+            rounded = (groups * (1.0 / scale)[:, None]).round_().clamp_(self.quant_min, self.quant_max)
+            error = (rounded.mul_(scale[:, None]) - groups).square_().sum(1)
+            better = error < least
+            best, least = torch.where(better, scale, best), torch.where(better, error, least)
+        return best

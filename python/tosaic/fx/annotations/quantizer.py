@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e import FakeQuantize, MovingAverageMinMaxObserver
+from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
     FixedQParamsQuantizationSpec,
@@ -26,6 +27,7 @@ from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import (
     TosaicHistogramObserver,
     TosaicMinMaxObserver,
+    TosaicPerChannelGroupObserver,
     TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
 )
@@ -68,6 +70,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     ----------
     left_float : dict of str to str
         After ``annotate``: the calls whose float results get no scale of their own, and why.
+    not_grouped : dict of str to str
+        After ``annotate``: the calls whose weights have a scale per channel although the configuration has a
+        group size, and why.
 
     Raises
     ------
@@ -92,6 +97,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         self.config = QConfig.int8() if config is None else config
         self.qat = qat
         self.left_float: dict[str, str] = {}
+        self.not_grouped: dict[str, str] = {}
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
@@ -111,6 +117,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         taken = _taken(plan._core, nodes)
         fields = [self._fields(each) for each in precisions]
         self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields))
+        self.not_grouped = {
+            slot.user: rule
+            for name in nodes
+            if name not in taken
+            for slot, _, rule in plan._core.entries(name)
+            if rule == _core.UNGROUPED_WEIGHT and isinstance(slot, Edge)
+        }
         _write(plan._core, nodes, taken, self._maker(TosaicMinMaxObserver))
         return model
 
@@ -123,12 +136,24 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         per_channel = bool(weight.scheme and weight.scheme.startswith("per_channel"))
         is_coarse = weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < 64
         of_weight = _OF_WEIGHTS[per_channel, is_coarse]
+        grouped = None
+        if weight.group_size is not None:
+            grouped = weight.group_size, weight.observer or self._of_groups(weight.group_size)
         return (
             _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
-            _spec_fields(weight, weight.observer or self._maker(of_weight)),
+            _spec_fields(weight, (grouped is None and weight.observer) or self._maker(of_weight)),
             _bias_qparams if precision.bias == "derived" else None,
             precision.fixed_ranges,
             precision.wide_sums,
+            grouped,
+        )
+
+    def _of_groups(self, size: int) -> Any:
+        """Returns what makes observers of weights with groups, or fake-quant modules around them."""
+        if not self.qat:
+            return TosaicPerChannelGroupObserver.with_args(group_size=size)
+        return AffineFakeQuantize.with_args(
+            observer=TosaicPerChannelGroupObserver, group_size=size, search=False
         )
 
     def _maker(self, observer: Any) -> Any:
@@ -223,7 +248,7 @@ def _torch_spec(spec: Any, nodes: Mapping[str, Node], default_observer: Any) -> 
         )
     observer = default_observer if spec.observer is None else spec.observer
     made = getattr(observer, "p", None)
-    if made is not None and made.func is FakeQuantize and spec.axis is not None:
+    if made is not None and made.func in (FakeQuantize, AffineFakeQuantize) and spec.axis is not None:
         # Torch passes the axis to observers, but not to the modules around them.
-        observer = FakeQuantize.with_args(**made.keywords, ch_axis=spec.axis)
+        observer = made.func.with_args(**made.keywords, ch_axis=spec.axis)
     return QuantizationSpec(observer_or_fake_quant_ctr=observer, ch_axis=spec.axis, **numbers)

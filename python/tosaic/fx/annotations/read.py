@@ -28,6 +28,7 @@ from torchao.quantization.pt2e.quantizer import (
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Output, Plan, Shared, Slot, Spec
 from tosaic.fx.annotations.graph import call_graph
+from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 
 __all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "snapshot"]
 
@@ -216,7 +217,10 @@ class SpecReader:
         kind = type(spec)
         try:
             if kind is QuantizationSpec:
-                return Observed(axis=spec.ch_axis, observer=spec.observer_or_fake_quant_ctr, **_numbers(spec))
+                made = spec.observer_or_fake_quant_ctr
+                return Observed(
+                    axis=spec.ch_axis, observer=made, group_size=_group_size(made), **_numbers(spec)
+                )
             if kind is FixedQParamsQuantizationSpec:
                 return Fixed(scale=float(spec.scale), zero_point=int(spec.zero_point), **_numbers(spec))
             if isinstance(spec, SharedQuantizationSpec):
@@ -254,6 +258,18 @@ def _numbers(spec: Any) -> dict[str, Any]:
         "scheme": _scheme_name(spec.qscheme),
         "dynamic": spec.is_dynamic,
     }
+
+
+def _group_size(made: Any) -> int | None:
+    """Returns the group size of a constructor of our observer of groups, or of fake-quant modules around it."""
+    partial = getattr(made, "p", None)
+    if partial is None or TosaicPerChannelGroupObserver not in (
+        partial.func,
+        partial.keywords.get("observer"),
+    ):
+        return None
+    size: int | None = partial.keywords.get("group_size")
+    return size
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -31,7 +31,7 @@ from torchao.quantization.pt2e import (
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
-from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
+from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize, FakeQuantizeBase
 from torchao.quantization.pt2e.quantizer import (
     DerivedQuantizationSpec,
     FixedQParamsQuantizationSpec,
@@ -43,6 +43,7 @@ from torchao.quantization.pt2e.quantizer import (
 
 from tosaic import _core
 from tosaic.annotation import Derived, Edge, Fixed, Float, Foreign, Observed, Output, Plan, Shared, Slot, Spec
+from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
 from tosaic.fx.origins import error_at
 
@@ -323,6 +324,13 @@ class SpecWriter:
         per_channel = spec.axis is not None
         if spec.dynamic:
             return PlaceholderObserver
+        if spec.group_size is not None:
+            groups = {"group_size": spec.group_size}
+            if not self._qat:
+                return TosaicPerChannelGroupObserver.with_args(**groups)
+            return AffineFakeQuantize.with_args(
+                observer=TosaicPerChannelGroupObserver, ch_axis=spec.axis, search=False, **groups
+            )
         if per_channel or self._reading.nodes[name].op == "get_attr":
             observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
             axis = {"ch_axis": spec.axis} if per_channel else {}  # torchao passes the axis to observers only
