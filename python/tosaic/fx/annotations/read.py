@@ -261,12 +261,11 @@ def _numbers(spec: Any) -> dict[str, Any]:
 
 
 def _group_size(made: Any) -> int | None:
-    """Returns the group size of a constructor of our observer of groups, or of fake-quant modules around it."""
+    """Returns the group size of what makes our observers of groups, or fake-quant modules around them."""
     partial = getattr(made, "p", None)
-    if partial is None or TosaicPerChannelGroupObserver not in (
-        partial.func,
-        partial.keywords.get("observer"),
-    ):
+    if partial is None:
+        return None
+    if TosaicPerChannelGroupObserver not in (partial.func, partial.keywords.get("observer")):
         return None
     size: int | None = partial.keywords.get("group_size")
     return size
