@@ -94,6 +94,28 @@ def test_a_q_format_is_a_fixed_spec(name: str, dtype: str, scale: float, low: in
             "[Fixed] the scale is wrong: expected a positive, finite number, got 0.0",
         ),
         (lambda: Fixed("int8", float("nan")), "the scale is wrong"),
+        (lambda: Fixed("int8", "1"), "expected a positive, finite number, got '1'"),
+        (lambda: Fixed("int8", None), "expected a positive, finite number, got None"),
+        (
+            lambda: Fixed("int8", 0.1, 300),
+            "[Fixed] the zero point is wrong: expected zero_point of int8 in -128..127, got 300",
+        ),
+        (lambda: Fixed("int8", 0.1, 0.5), "expected a whole number as zero_point, got 0.5"),
+        (
+            lambda: Fixed("uint8", 0.1, 0, -128, 127),
+            "the range is wrong: expected qmin of uint8 in 0..255, got -128",
+        ),
+        (lambda: Fixed("int8", 0.1, 0, "a", 10), "expected a whole number as qmin, got 'a'"),
+        (lambda: Fixed("int8", 0.1, scheme="per_channel_symmetric"), "expected one per tensor"),
+        (lambda: Observed(qmax=1000), "expected qmax of int8 in -128..127, got 1000"),
+        (lambda: Observed(axis="x"), "[Observed] the axis is wrong: expected a whole number as axis"),
+        (lambda: Observed(dynamic=1), "the flag 'dynamic' is wrong"),
+        (lambda: Observed(observer=3), "the observer is wrong: expected what makes an observer"),
+        (lambda: Observed(8), "[Observed] the dtype is wrong: expected a name such as 'int8', got 8"),
+        (lambda: Shared("relu"), "[Shared] the slot is wrong: expected Edge(producer, user) or Output"),
+        (lambda: Derived("relu", max), "expected a tuple of Edge or Output, got 'relu'"),
+        (lambda: Derived((Output("c"),), 3), "[Derived] the function is wrong"),
+        (lambda: q_format("Q\u0660.\u0667"), "unknown fixed-point format"),
         (lambda: Observed("int8", 1, 0), "[Observed] the range is wrong: expected qmin at most qmax"),
         (lambda: Observed(""), "[Observed] the dtype is wrong: expected a name such as 'int8', got ''"),
         (lambda: Plan(CHAIN)[Output("cc")], "[plan] the graph has no node 'cc'. Did you mean 'c'"),
@@ -123,6 +145,14 @@ def test_a_wrong_argument_is_refused(make: Any, text: str) -> None:
     with pytest.raises(tosaic.InvalidGraph) as caught:
         make()
     assert text in str(caught.value)
+
+
+def test_dtypes_and_schemes_of_torch_become_their_names() -> None:
+    torch = pytest.importorskip("torch")
+    made = Observed(torch.int16, scheme=torch.per_tensor_symmetric)
+    assert made == Observed("int16", scheme="per_tensor_symmetric")
+    assert repr(made) == "Observed(dtype='int16', scheme='per_tensor_symmetric')"
+    assert Fixed(torch.uint8, 1).dtype == "uint8"
 
 
 def test_slots_have_the_order_of_the_graph_and_edges_that_of_setting() -> None:

@@ -365,7 +365,7 @@ def test_a_rule_may_not_return_a_plan_of_another_graph() -> None:
     [
         (Inputs({7: IMAGE}), "[Inputs] unknown input: expected a position below 2, a path or a name, got 7"),
         (Inputs({-1: IMAGE}), "got -1"),
-        (Inputs({"unusd": IMAGE}), "got 'unusd'. Did you mean 'in[0]'"),
+        (Inputs({"unusd": IMAGE}), "got 'unusd'. Did you mean 'unused'"),
         (Outputs({"out[1]": IMAGE}), "unknown output"),
         (Operator("conv3d"), "[Operator] no node has op='conv3d'. Did you mean 'aten.conv2d.default'"),
         (Operator("conv2d", {"wieght": IMAGE}), "reads no node as operand 'wieght' (node 'c', model.py:7)"),
@@ -393,6 +393,35 @@ def test_a_rule_may_not_return_a_plan_of_another_graph() -> None:
 )
 def test_a_rule_that_matches_nothing_is_refused_with_near_names(rule: Any, text: str) -> None:
     assert text in refused(chain(), rule)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Inputs([IMAGE]), "[Inputs] 'specs' is wrong: expected specs by position or name"),
+        (lambda: Operator("conv2d", (IMAGE,)), "[Operator] 'operands' is wrong"),
+        (lambda: Set("conv2d", {0: IMAGE}), "[Set] 'where' is wrong: expected a Select, such as"),
+        (lambda: ExcludeFeeding("conv2d", 0, until="p"), "[ExcludeFeeding] 'until' is wrong: expected a Select"),
+        (lambda: Share("c"), "[Share] 'slots' is wrong: expected a tuple of Edge and Output, got 'c'"),
+        (lambda: Custom("c"), "[Custom] 'function' is wrong: expected a function of a plan, got 'c'"),
+        (lambda: Select(name=3), "[Select] the condition 'name' is wrong: expected a string, got 3"),
+        (lambda: Select(nodes="relu"), "[Select] the condition 'nodes' is wrong: expected a list of names"),
+        (lambda: Clear(Select(op=max)), "[Select] the condition 'op' is wrong: expected a string"),
+    ],
+)
+def test_a_rule_with_a_wrong_field_is_refused_when_it_is_made(make: Any, text: str) -> None:
+    with pytest.raises(tosaic.InvalidGraph) as caught:
+        make()
+    assert text in str(caught.value)
+
+
+def test_the_error_of_a_function_names_the_rule() -> None:
+    def divide(plan: Plan) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        chain().apply(divide)
+    assert getattr(caught.value, "__notes__", ["in the rule 'divide'"]) == ["in the rule 'divide'"]
 
 
 @pytest.mark.parametrize(

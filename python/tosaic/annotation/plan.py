@@ -11,6 +11,7 @@ from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Short, Slot, Spec
+from tosaic.exception_notes import add_note
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
 
@@ -303,7 +304,11 @@ class Plan:
         before = self._core.edits
         with self.authored_by(name):
             author = self._author
-            returned = rule(self)
+            try:
+                returned = rule(self)
+            except Exception as error:
+                add_note(error, f"in the rule '{name}'")
+                raise
         plan: Any = self if returned is None else returned
         if not isinstance(plan, Plan) or plan.graph is not self.graph:
             raise _core.make_error(

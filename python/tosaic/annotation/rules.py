@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from tosaic import _core
 from tosaic.annotation.plan import CoreRule, Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Fixed, Slot, Spec
+from tosaic.options import shown
 
 __all__ = [
     "Clear",
@@ -49,8 +51,36 @@ UNSET = Unset.UNSET
 _EVERYWHERE = Select()
 
 
+def _check(rule: Any, field_name: str, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=type(rule).__name__,
+            what=f"'{field_name}' is wrong",
+            expected=expected,
+            got=shown(getattr(rule, field_name)),
+        )
+
+
+class _Checked(CoreRule):
+    """A rule whose fields are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        for name in ("specs", "operands"):
+            if hasattr(self, name):
+                value = getattr(self, name)
+                _check(self, name, isinstance(value, Mapping), "specs by position or name, such as {0: spec}")
+        for name in ("where", "until"):
+            value = getattr(self, name, None)
+            if hasattr(self, name) and not (name == "until" and value is None):
+                _check(self, name, isinstance(value, Select), "a Select, such as Select(op='conv2d')")
+        if hasattr(self, "slots"):
+            value = self.slots
+            _check(self, "slots", isinstance(value, list | tuple), "a tuple of Edge and Output")
+
+
 @dataclass(frozen=True, repr=False)
-class Inputs(CoreRule):
+class Inputs(_Checked):
     """Specs of the inputs of the graph.
 
     The placeholder's output gets the spec, and its users read it with the same qparams, so that the input is
@@ -73,7 +103,7 @@ class Inputs(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Outputs(CoreRule):
+class Outputs(_Checked):
     """Specs of the outputs of the graph.
 
     The returned node's output gets the spec, and all its users read it with the same qparams. With None, the
@@ -96,7 +126,7 @@ class Outputs(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Set(CoreRule):
+class Set(_Checked):
     """Specs around the selected nodes.
 
     An operand's producer gets the spec at its output, too, unless other nodes quantize the same tensor; then
@@ -123,7 +153,7 @@ class Set(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Operator(CoreRule):
+class Operator(_Checked):
     """Specs around an operator, such as image, grid and result of a grid sampler.
 
     Attributes
@@ -155,7 +185,7 @@ class Operator(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Fix(CoreRule):
+class Fix(_Checked):
     """A fixed spec for the results of the selected nodes.
 
     Attributes
@@ -175,7 +205,7 @@ class Fix(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class ExcludeFeeding(CoreRule):
+class ExcludeFeeding(_Checked):
     """Clears the subgraph that feeds only one operand of an operator.
 
     The subgraph consists of all nodes whose results are only read, directly or through other such nodes, by
@@ -208,7 +238,7 @@ class ExcludeFeeding(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Clear(CoreRule):
+class Clear(_Checked):
     """Removes the annotations of the selected nodes.
 
     Attributes
@@ -226,7 +256,7 @@ class Clear(CoreRule):
 
 
 @dataclass(frozen=True, repr=False)
-class Share(CoreRule):
+class Share(_Checked):
     """Slots that get one scale and zero point: those of the first slot.
 
     The first slot must have a spec, and not a derived one.
@@ -264,6 +294,7 @@ class Custom:
     allow_unmatched: bool = False
 
     def __post_init__(self) -> None:
+        _check(self, "function", callable(self.function), "a function of a plan")
         if not self.name:
             name = getattr(self.function, "__name__", type(self.function).__name__)
             object.__setattr__(self, "name", name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tosaic import _core
 from tosaic.annotation.specs import Short
+from tosaic.options import shown
 
 __all__ = ["Select"]
 
@@ -30,6 +32,11 @@ class Select(Short):
         ``"conv2d"``, ``"aten.conv2d"`` or ``"aten.conv2d.default"``.
     nodes : tuple of str, optional
         Names of nodes. A name that the graph does not have is an error.
+
+    Raises
+    ------
+    InvalidGraph
+        A condition is no string, such as an operator of torch in place of its name.
     """
 
     name: str | None = None
@@ -40,5 +47,23 @@ class Select(Short):
     nodes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.nodes is not None:
-            object.__setattr__(self, "nodes", tuple(self.nodes))
+        for name in ("name", "regex", "module", "type", "op"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise _refusal(name, "a string", value, f"Write {str(value)!r}" if name == "op" else "")
+        if self.nodes is None:
+            return
+        if not isinstance(self.nodes, list | tuple) or not all(isinstance(each, str) for each in self.nodes):
+            raise _refusal("nodes", "a list of names", self.nodes)
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+
+
+def _refusal(option: str, expected: str, got: object, hint: str = "") -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="Select",
+        what=f"the condition '{option}' is wrong",
+        expected=expected,
+        got=shown(got),
+        hint=hint,
+    )

@@ -9,6 +9,8 @@ Specs and slots are values: they compare by their fields, and their `repr` is va
 
 from __future__ import annotations
 
+import math
+import numbers
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.dtypes import BITS, TORCH
+from tosaic.options import shown, whole_number
 
 __all__ = [
     "FLOAT",
@@ -95,7 +98,8 @@ class Observed(Short):
     Attributes
     ----------
     dtype : str
-        Torch's name (``"int8"``) or that of graphs (``"i8"``), which becomes torch's.
+        Torch's name (``"int8"``) or that of graphs (``"i8"``), which becomes torch's. ``torch.int8`` becomes
+        its name, and so does a scheme of torch.
     qmin, qmax : int, optional
         The range of the integers. None: the range of the dtype.
     scheme : str, optional
@@ -123,13 +127,15 @@ class Observed(Short):
 
     def __post_init__(self) -> None:
         _check(self)
+        if self.observer is not None and not callable(self.observer):
+            raise _refusal(self, "the observer", "what makes an observer, such as its class", self.observer)
         if self.group_size is None:
             return
         per_channel = self.scheme is not None and self.scheme.startswith("per_channel")
         if not isinstance(self.group_size, int) or self.group_size < 1 or not per_channel:
             raise _core.make_error(
                 _core.InvalidGraph,
-                where="spec",
+                where=type(self).__name__,
                 what="groups need a positive size and a scheme per channel",
                 expected="group_size=32 and scheme='per_channel_symmetric'",
                 got=f"group_size={self.group_size!r} and scheme={self.scheme!r}",
@@ -159,8 +165,13 @@ class Fixed(Short):
 
     def __post_init__(self) -> None:
         _check(self)
-        if not self.scale > 0 or self.scale == float("inf"):
-            raise _refusal(self, "the scale", "a positive, finite number", self.scale)
+        scale = self.scale
+        if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 0 < scale < math.inf:
+            raise _refusal(self, "the scale", "a positive, finite number", scale)
+        object.__setattr__(self, "scale", float(scale))
+        _set_whole(self, "zero_point", "the zero point", range_of(self.dtype))
+        if self.scheme is not None and self.scheme.startswith("per_channel"):
+            raise _refusal(self, "the scheme", "one per tensor, such as 'per_tensor_affine'", self.scheme)
 
 
 @dataclass(frozen=True)
@@ -173,6 +184,10 @@ class Shared:
     """
 
     slot: Slot
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.slot, Edge | Output):
+            raise _refusal(self, "the slot", "Edge(producer, user) or Output(node)", self.slot)
 
     def __repr__(self) -> str:
         return f"Shared({self.slot!r})"
@@ -201,7 +216,12 @@ class Derived(Short):
     dynamic: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "slots", tuple(self.slots))
+        slots = tuple(self.slots) if isinstance(self.slots, list | tuple) else ()
+        if not slots or not all(isinstance(slot, Edge | Output) for slot in slots):
+            raise _refusal(self, "what it is derived from", "a tuple of Edge or Output", self.slots)
+        if not callable(self.function):
+            raise _refusal(self, "the function", "a function of the observers of the slots", self.function)
+        object.__setattr__(self, "slots", slots)
         _check(self)
 
 
@@ -270,7 +290,7 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     >>> q_format("Q3.4") == q_format("Q3.4", dtype="i8")
     True
     """
-    match = re.fullmatch(r"Q(?:(\d{1,2})\.)?(\d{1,2})", str(name))
+    match = re.fullmatch(r"Q(?:([0-9]{1,2})\.)?([0-9]{1,2})", str(name))
     bits = 0 if match is None else 1 + int(match[1] or 0) + int(match[2])
     if match is None or not 2 <= bits <= 32:
         raise _core.make_error(
@@ -283,7 +303,8 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
     if dtype is None:
         dtype = next(name for name, size in (("int8", 8), ("int16", 16), ("int32", 32)) if bits <= size)
     half = 1 << (bits - 1)
-    made = Fixed(dtype, 2.0 ** -int(match[2]), 0, -half, half - 1, "per_tensor_symmetric")
+    scale = 2.0 ** -int(match[2])
+    made = Fixed(dtype, scale)  # converts the dtype
     size = BITS.get(GRAPH_NAMES.get(made.dtype, made.dtype), 0)
     if not made.dtype.startswith("int") or size < bits:
         raise _core.make_error(
@@ -293,7 +314,16 @@ def q_format(name: str, *, dtype: str | None = None) -> Fixed:
             expected=f"a signed integer dtype of at least {bits} bits",
             got=repr(dtype),
         )
-    return made
+    return Fixed(dtype, scale, 0, -half, half - 1, "per_tensor_symmetric")
+
+
+def range_of(dtype: str) -> tuple[int, int] | None:
+    """Returns the least and the largest integer of a dtype of torch; None if it is not an integer dtype."""
+    name = GRAPH_NAMES.get(dtype, "")
+    bits = BITS.get(name, 0)
+    if name.startswith("u"):
+        return 0, 2**bits - 1
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if name.startswith("i") else None
 
 
 def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
@@ -302,16 +332,51 @@ def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
         where=type(spec).__name__,
         what=f"{what} is wrong",
         expected=expected,
-        got=repr(got),
+        got=shown(got),
     )
 
 
 def _check(spec: Any) -> None:
-    """Converts the dtype to torch's name, and refuses ranges that are empty and dtypes that are no names."""
-    if not isinstance(spec.dtype, str) or not spec.dtype:
-        raise _refusal(spec, "the dtype", "a name such as 'int8'", spec.dtype)
-    name = TORCH_NAMES.get(spec.dtype)
-    if name is not None and name != spec.dtype:
-        object.__setattr__(spec, "dtype", name)
+    """Converts names and numbers of a spec, and refuses those that no tensor can have.
+
+    Dtypes and schemes of torch become their names.
+    """
+    for field_name, what, example in (("dtype", "the dtype", "int8"), ("scheme", "the scheme", "per_tensor_affine")):
+        value = getattr(spec, field_name)
+        if value is None and field_name == "scheme":
+            continue
+        name = value if isinstance(value, str) else str(value)
+        if not name or not (isinstance(value, str) or name.startswith("torch.")):
+            raise _refusal(spec, what, f"a name such as {example!r}", value)
+        name = name.removeprefix("torch.")
+        if field_name == "dtype":
+            name = TORCH_NAMES.get(name, name)
+        if name is not value:
+            object.__setattr__(spec, field_name, name)
+    if not isinstance(spec.dynamic, bool):
+        raise _refusal(spec, "the flag 'dynamic'", "True or False", spec.dynamic)
+    limits = range_of(spec.dtype)
+    for bound in ("qmin", "qmax"):
+        _set_whole(spec, bound, "the range", limits, optional=True)
     if spec.qmin is not None and spec.qmax is not None and spec.qmin > spec.qmax:
         raise _refusal(spec, "the range", "qmin at most qmax", (spec.qmin, spec.qmax))
+    if hasattr(spec, "axis"):
+        _set_whole(spec, "axis", "the axis", None, optional=True)
+
+
+def _set_whole(
+    spec: Any, name: str, what: str, limits: tuple[int, int] | None, *, optional: bool = False
+) -> None:
+    """Converts a field to int, and refuses what is no whole number or is beyond the limits of the dtype."""
+    value = getattr(spec, name)
+    if value is None and optional:
+        return
+    try:
+        whole = whole_number(value)
+    except TypeError:
+        raise _refusal(spec, what, f"a whole number as {name}", value) from None
+    if limits is not None and not limits[0] <= whole <= limits[1]:
+        expected = f"{name} of {spec.dtype} in {limits[0]}..{limits[1]}"
+        raise _refusal(spec, what, expected, value)
+    if whole is not value:
+        object.__setattr__(spec, name, whole)

@@ -448,6 +448,38 @@ def test_another_quantizers_annotations_are_not_changed():
     quantized_close_to_float(module, images(4, (2, 16)), 25, both)
 
 
+def test_what_is_no_configuration_is_refused():
+    for config in ("int8", QConfig.int8, QConfig.int8().precision):
+        with pytest.raises(tosaic.InvalidGraph, match="expected a tosaic.QConfig, such as tosaic.QConfig.int8"):
+            tosaic.Quantizer(config)
+    program = torch.export.export(nn.ReLU(), (torch.ones(1),))
+    with pytest.raises(tosaic.InvalidGraph, match="not a graph of torch"):
+        tosaic.Quantizer().transform_for_annotation(program)
+
+
+def test_calls_of_float64_stay_float_because_torch_does_not_quantize_them():
+    class Doubles(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.double = nn.Linear(4, 4).double()
+            self.single = nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.single(torch.relu(self.double(x)).float())
+
+    quantizer = tosaic.Quantizer()
+    program = converted(Doubles(), [(torch.randn(2, 4, dtype=torch.float64),)], quantizer)
+    assert quantizer.left_float["linear"] == "torch quantizes no float64"
+    weights = [n.args[0].name for n in program.graph.nodes if "dequantize_per_channel" in n.name]
+    assert len(weights) == 2  # weight and bias of `single`
+
+
+def test_an_observer_without_samples_is_logged_when_it_is_converted(caplog):
+    model = torch.export.export(nn.Linear(4, 4).eval(), (torch.ones(1, 4),)).module()
+    convert_pt2e(prepare_pt2e(model, tosaic.Quantizer()))
+    assert "TosaicHistogramObserver has no finite samples, so its scale is 1" in caplog.text
+
+
 # ---- training ----
 
 

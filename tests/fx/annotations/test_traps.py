@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,7 @@ from tosaic.annotation import (
     Select,
     Set,
     Share,
+    Shared,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
@@ -507,3 +510,60 @@ def test_what_the_inner_quantizer_adds_to_the_annotation_of_another_is_its_own()
     assert [(each.output, each.edge) for each in wrapped.report.requantized] == [
         (Output("x"), Edge("x", "relu"))
     ]
+
+
+# ---- errors, copies ----
+
+
+def failing(kind: str) -> Any:
+    """Returns a quantizer that fails after its inner quantizers have annotated the graph."""
+    if kind == "wrapped":
+        return tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({"imag": SNORM})])
+    return tosaic.compose_quantizers([xnnpack(), tosaic.Quantizer()], conflict="error")
+
+
+@pytest.mark.parametrize("kind", ["wrapped", "composed"])
+def test_after_an_error_the_graph_is_as_it_was(kind: str) -> None:
+    sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
+    model = exported_module(Convolution(), sample)
+    first = next(node for node in model.graph.nodes if node.name == "conv2d")
+    mine = first.meta[KEY] = QuantizationAnnotation(input_qspec_map={first.args[0]: INT8})
+    before = {node.name: dict(node.meta) for node in model.graph.nodes}
+    with pytest.raises(tosaic.InvalidGraph if kind == "wrapped" else tosaic.QuantMismatch):
+        failing(kind).annotate(model)
+    assert {node.name: dict(node.meta) for node in model.graph.nodes} == before
+    assert first.meta[KEY] is mine and mine.input_qspec_map == {first.args[0]: INT8}
+    assert mine.output_qspec is None and not mine._annotated
+    del first.meta[KEY]
+    again = tosaic.wrap_quantizer(xnnpack(), rules=[Inputs({"image": SNORM})])
+    again.annotate(model)
+    assert again.plan[Output("image")] == SNORM
+
+
+def test_a_graph_that_is_prepared_already_is_refused() -> None:
+    sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
+    prepared = prepare_pt2e(exported_module(Convolution(), sample), tosaic.Quantizer())
+    for quantizer in (tosaic.Quantizer(), tosaic.wrap_quantizer(xnnpack(), rules=[])):
+        with pytest.raises(tosaic.InvalidGraph, match="the graph is prepared already: expected a graph without"):
+            quantizer.annotate(prepared)
+
+
+def test_references_that_lead_to_no_spec_are_an_error_that_names_the_rule() -> None:
+    sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
+    rule = Inputs({"image": Shared(Output("image"))})
+    quantizer = tosaic.wrap_quantizer(xnnpack(), rules=[rule])
+    with pytest.raises(tosaic.QuantMismatch, match=r"leads to no spec.*set by Inputs.*node 'image'"):
+        prepare_pt2e(exported_module(Convolution(), sample), quantizer)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_copies_of_quantizers_have_rules_but_no_plan(copied: Any) -> None:
+    sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
+    wrapped = tosaic.wrap_quantizer(tosaic.Quantizer(), rules=[Inputs({"image": SNORM})])
+    for quantizer in (wrapped, tosaic.compose_quantizers([wrapped])):
+        convert(Convolution(), [sample], quantizer)
+        other = copied(quantizer)
+        with pytest.raises(tosaic.InvalidGraph, match="has not annotated a graph yet"):
+            other.plan
+        assert rows(convert(Convolution(), [sample], other), "image") == [SNORM_ROW]
+        assert Output("image") in quantizer.plan

@@ -83,7 +83,8 @@ std::vector<std::size_t> find_ports(const Work& work, const std::vector<GraphPor
     for (std::size_t p = 0; p < ports.size(); ++p) {
       const std::string node = ports[p].node.valid() ? work.graph().node(ports[p].node).name : "";
       if (ports[p].path == name || node == name) found.push_back(p);
-      known.push_back({ports[p].path, node});
+      known.push_back({ports[p].path});
+      if (!node.empty() && node != ports[p].path) known.push_back({node});
     }
   }
   if (found.empty() && !work.allow_unmatched) {

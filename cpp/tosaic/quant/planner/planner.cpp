@@ -326,6 +326,14 @@ class Planner {
                                 [](const CallOperand& each) { return each.path.starts_with("kwargs"); });
   }
 
+  // True if the call computes float64, which torch's quantize operators refuse.
+  [[nodiscard]] bool has_doubles(NodeIndex i) {
+    const auto is_double = [this](NodeIndex n) {
+      return value(n).valid() && graph_.type(value(n)).dtype == DType::kF64;
+    };
+    return is_double(i) || std::ranges::any_of(call(i).operands, is_double);
+  }
+
   void decide(NodeIndex i) {
     Call& c = call(i);
     const CallNode& n = node(i);
@@ -344,7 +352,7 @@ class Planner {
       return;
     }
     if (c.within) {
-      if (const Precision* p = precision(i); p != nullptr && accepts(i)) round_operands(i, *p);
+      if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i)) round_operands(i, *p);
       return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
     }
     if (passes_through(i)) return;
@@ -352,6 +360,7 @@ class Planner {
     if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
     if (c.behaviour == Behaviour::kFloatOnly)
       return leave(i, Rounding::kFloat, "the operator has no integer form");
+    if (has_doubles(i)) return leave(i, Rounding::kFloat, "torch quantizes no float64");
     if (!accepts(i))
       return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
     if (c.behaviour == Behaviour::kJoin && joins(i, *p)) return;

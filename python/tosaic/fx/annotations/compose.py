@@ -26,15 +26,17 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
-from tosaic.fx.annotations.graph import call_graph
+from tosaic.fx.annotations.graph import call_graph, check_model
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
     author_names,
     check_quantizer,
+    check_references,
     check_sequence,
     plan_of,
+    state_without,
 )
-from tosaic.fx.annotations.read import KEY, Annotations, read, snapshot
+from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error, snapshot
 from tosaic.fx.annotations.write import write
 
 __all__ = ["ComposedQuantizer", "NodeConflict", "Policy"]
@@ -115,7 +117,16 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotates the graph. Called by torchao; returns the same graph."""
+        """Annotates the graph. Called by torchao; returns the same graph.
+
+        After an error, the graph has the annotations and metadata that it had before.
+        """
+        check_model(model, "compose_quantizers")
+        with restored_on_error(model):
+            self._annotate(model)
+        return model
+
+    def _annotate(self, model: GraphModule) -> None:
         names = author_names(self.quantizers)
         outside = snapshot(model)
         readings = []
@@ -132,8 +143,8 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
             raise _refusal(merged)
         merged.place()
         add_earlier(merged.result, write(merged.result))
+        check_references(merged.result, "compose_quantizers")
         self._plan = merged.result.plan
-        return model
 
     def validate(self, model: GraphModule) -> None:
         """Validates the graph as all quantizers do, in order."""
@@ -146,6 +157,14 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         """Adjusts observers as all quantizers do, in order."""
         for quantizer in self.quantizers:
             quantizer.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have the quantizers, but no plan: it belongs to a graph."""
+        return state_without(self, "_plan", "_conflicts")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a copy, which has not annotated a graph yet."""
+        self.__dict__.update(state, _plan=None, _conflicts=())
 
 
 class _Merge:

@@ -14,13 +14,15 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
+from torchao.quantization.pt2e.observer import ObserverBase
 
 from tosaic import _core
 from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
 from tosaic.dtypes import TORCH
 from tosaic.fx.exported_program import input_paths
-from tosaic.fx.origins import file_name, module_path, source_of
+from tosaic.fx.origins import error_at, file_name, module_path, source_of
 from tosaic.fx.treespec import convert_treespec
 
 __all__ = ["bodies_of", "call_graph", "check_model"]
@@ -35,9 +37,10 @@ def check_model(model: Any, where: str) -> GraphModule:
     Raises
     ------
     InvalidGraph
-        It is no GraphModule, such as a module that was not exported.
+        It is no GraphModule, such as a module that was not exported, or it has observers already.
     """
     if isinstance(model, GraphModule):
+        _refuse_prepared(model, where)
         return model
     raise _core.make_error(
         _core.InvalidGraph,
@@ -46,6 +49,23 @@ def check_model(model: Any, where: str) -> GraphModule:
         expected="the GraphModule that torch.export.export(module, args).module() returns",
         got=type(model).__name__,
     )
+
+
+def _refuse_prepared(model: GraphModule, where: str) -> None:
+    for node in model.graph.nodes:
+        if node.op != "call_module":
+            continue
+        observer = _attribute(model, str(node.target))
+        if isinstance(observer, ObserverBase | FakeQuantizeBase):
+            raise error_at(
+                _core.InvalidGraph,
+                node.args[0] if node.args and isinstance(node.args[0], Node) else node,
+                "the graph is prepared already",
+                where=where,
+                expected="a graph without observers",
+                got=f"{type(observer).__name__} {str(node.target)!r}",
+                hint="Export the module again",
+            )
 
 
 def call_graph(model: GraphModule) -> CallGraph:

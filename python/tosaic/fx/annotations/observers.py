@@ -326,6 +326,12 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
             The range of integers does not include the zero point of a symmetric scheme.
         """
         _note_ignored(self, self.infinities, self.nans)
+        if all(each.range.finite == 0 for each in self._histograms):
+            _LOG.warning(
+                "%s has no finite samples, so its scale is 1. Run the prepared graph on samples before "
+                "convert_pt2e",
+                type(self).__name__,
+            )
         return _qparams_tensors(self, [(scale, zero_point) for scale, zero_point, _ in self._search()])
 
     def expected_error(self) -> list[float]:

@@ -31,6 +31,7 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
 )
+from tosaic.options import shown
 
 __all__ = ["Quantizer"]
 
@@ -77,7 +78,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     Raises
     ------
     InvalidGraph
-        In ``annotate``: a selection of the configuration selects nothing, or the model is no graph.
+        `config` is no QConfig. In ``annotate``: a selection of the configuration selects nothing, or the model is no graph.
 
     Examples
     --------
@@ -94,14 +95,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 
     def __init__(self, config: QConfig | None = None, *, qat: bool = False) -> None:
         super().__init__()
-        self.config = QConfig.int8() if config is None else config
+        self.config = _checked_config(QConfig.int8() if config is None else config)
         self.qat = qat
         self.left_float: dict[str, str] = {}
         self.not_grouped: dict[str, str] = {}
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
-        for node in model.graph.nodes:
+        for node in check_model(model, "Quantizer").graph.nodes:
             if any(isinstance(value, Node) for value in node.kwargs.values()):
                 _pass_by_position(node)
         model.recompile()
@@ -159,6 +160,18 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def _maker(self, observer: Any) -> Any:
         """Returns what makes observers, or fake-quant modules around cheap ones for training."""
         return FakeQuantize.with_args(observer=_IN_TRAINING[observer]) if self.qat else observer
+
+
+def _checked_config(config: Any) -> QConfig:
+    if isinstance(config, QConfig):
+        return config
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="Quantizer",
+        what="the configuration is wrong",
+        expected="a tosaic.QConfig, such as tosaic.QConfig.int8()",
+        got=shown(config),
+    )
 
 
 def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:

@@ -9,9 +9,10 @@ from typing import Any
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Plan, Rule
+from tosaic.annotation import Output, Plan, Rule
 from tosaic.fx.annotations.read import Annotations, SpecReader, annotation_of
 from tosaic.fx.annotations.write import Refused
+from tosaic.fx.origins import error_at
 from tosaic.options import refusal
 
 __all__ = [
@@ -20,9 +21,11 @@ __all__ = [
     "author_names",
     "check_name",
     "check_quantizer",
+    "check_references",
     "check_rules",
     "check_sequence",
     "plan_of",
+    "state_without",
 ]
 
 
@@ -143,3 +146,33 @@ def add_earlier(reading: Annotations, refused: Iterable[Refused]) -> None:
             for slot, spec in reader.entries(reading.nodes[name], annotation):
                 if slot not in own:
                     plan.set(slot, reader.spec(spec), stale=True, reason=reasons.get(slot, ""))
+
+
+def check_references(reading: Annotations, where: str) -> None:
+    """Refuses shared and derived specs that lead to no spec; torchao's prepare would fail without a reason.
+
+    Raises
+    ------
+    QuantMismatch
+        References lead in a circle, or to a slot that has no spec. The message has the first of them.
+    """
+    plan = reading.plan
+    wrong = [each for each in plan.conflicts() if each.kind in ("cycle of references", "missing reference")]
+    if not wrong:
+        return
+    slot = wrong[0].slot
+    at = reading.nodes[slot.node if isinstance(slot, Output) else slot.user]
+    others = f" ({len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    raise error_at(
+        _core.QuantMismatch,
+        at,
+        f"a reference leads to no spec: {wrong[0].text}{others}",
+        where=where,
+        expected="a slot with a spec of its own",
+        got=f"{plan[slot]!r} set by {plan.author(slot)}",
+    )
+
+
+def state_without(quantizer: Any, *names: str) -> dict[str, Any]:
+    """Returns the attributes of a quantizer for copies and pickles, apart from some."""
+    return {name: value for name, value in vars(quantizer).items() if name not in names}

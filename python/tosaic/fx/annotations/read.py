@@ -12,7 +12,8 @@ the graph, are foreign specs: plans move them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,7 @@ from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Ou
 from tosaic.fx.annotations.graph import call_graph
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 
-__all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "snapshot"]
+__all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "restored_on_error", "snapshot"]
 
 KEY = "quantization_annotation"
 """Where annotations are in ``node.meta``."""
@@ -130,6 +131,34 @@ def snapshot(model: GraphModule) -> Snapshot:
             if annotation is not None
         }
     )
+
+
+@contextmanager
+def restored_on_error(model: GraphModule) -> Iterator[None]:
+    """Restores the metadata and annotations of all nodes if the ``with`` block raises an error.
+
+    Without this, an inner quantizer's annotations would stay on the graph after a rule failed. The next
+    attempt would take them for those of another quantizer.
+    """
+    metas = {node: dict(node.meta) for node in model.graph.nodes}
+    notes = {node: dict(node.meta["custom"]) for node in metas if isinstance(node.meta.get("custom"), dict)}
+    fields = {id(found): (found, dict(vars(found))) for node in metas if (found := annotation_of(node))}
+    maps = {id(found): dict(found.input_qspec_map or {}) for found, _ in fields.values()}
+    try:
+        yield
+    except BaseException:
+        for node, meta in metas.items():
+            node.meta.clear()
+            node.meta.update(meta)
+        for node, note in notes.items():
+            node.meta["custom"].clear()
+            node.meta["custom"].update(note)
+        for found, values in fields.values():
+            vars(found).update(values)
+            if found.input_qspec_map is not None:
+                found.input_qspec_map.clear()
+                found.input_qspec_map.update(maps[id(found)])
+        raise
 
 
 def read(model: GraphModule, *, author: str = "quantizer", before: Snapshot | None = None) -> Annotations:

@@ -32,10 +32,12 @@ from tosaic.fx.annotations.quantizers import (
     author_name,
     check_name,
     check_quantizer,
+    check_references,
     check_rules,
+    state_without,
     plan_of,
 )
-from tosaic.fx.annotations.read import read, snapshot
+from tosaic.fx.annotations.read import read, restored_on_error, snapshot
 from tosaic.fx.annotations.write import Refused, write
 
 __all__ = ["WrappedQuantizer"]
@@ -105,8 +107,16 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         return made
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotates the graph. Called by torchao; returns the same graph."""
+        """Annotates the graph. Called by torchao; returns the same graph.
+
+        After an error, the graph has the annotations and metadata that it had before.
+        """
         check_model(model, "wrap_quantizer")
+        with restored_on_error(model):
+            self._annotate(model)
+        return model
+
+    def _annotate(self, model: GraphModule) -> None:
         path = self._bodies.get(model, _MAIN)
         if path == _MAIN:
             self._plans.clear()
@@ -128,9 +138,9 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
                 found.plan.refer_to_first()
         refused = tuple(write(found))
         add_earlier(found, refused)
+        check_references(found, "wrap_quantizer")
         self._refused[path] = refused
         self._plans[path] = found.plan
-        return model
 
     def validate(self, model: GraphModule) -> None:
         """Validates the graph as the inner quantizer does."""
@@ -141,6 +151,14 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
     ) -> None:
         """Adjusts observers as the inner quantizer does."""
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have the inner quantizer and the rules, but no plans: these belong to a graph."""
+        return state_without(self, "_plans", "_refused", "_bodies")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a copy, which has not annotated a graph yet."""
+        self.__dict__.update(state, _plans={}, _refused={}, _bodies=weakref.WeakKeyDictionary())
 
     def __repr__(self) -> str:
         return f"<WrappedQuantizer of {self.inner!r} with {len(self.rules)} rules>"
