@@ -34,10 +34,10 @@ import tosaic
 from full.quantized_networks import programs
 from models import quantize
 from models.integers import convert, signal_to_noise
+from models.planning import plan_us
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 RESULTS = ROOT / "build" / "full" / "own_quantizer"
@@ -60,8 +60,8 @@ on four inputs. Five more architectures of transformers follow, with random weig
 {more}. No network gets options of its own. *int8* and *int16x8* are the signal-to-noise ratios in dB
 of the program lowered to integers against float32, on eight inputs that the quantizer has not seen.
 *TOSAQuantizer* is the ratio with ExecuTorch's quantizer on the same inputs; for the first ten networks it is
-that of the page [quantized_networks.md](quantized_networks.md). *to q/dq* compares the lowered int8 program with torch's q/dq
-graph, and *differing* counts the elements in which the TOSA reference model differs from our executor. Times
+that of the page [quantized_networks.md](quantized_networks.md). *to q/dq* compares the lowered int8 program
+with torch's q/dq graph, and *differing* counts the elements in which the TOSA reference model differs from our executor. Times
 are seconds of one run, `prepare_pt2e` and `convert_pt2e` together; *plan* is the time in which C++ computes
 the specs, in microseconds for each node of torch.
 """
@@ -139,7 +139,7 @@ def measure(name: str) -> Measured:
             floats=sum(value.dtype in ("f32", "f16", "bf16") for value in lowered.graph.values),
             prepare=prepare,
             convert=convert,
-            plan_us=_plan_us(network),
+            plan_us=plan_us(network),
             tosa_ops=len(lowered.graph),
         )
 
@@ -182,7 +182,7 @@ def violations(m: Measured, arm_db: float) -> list[str]:
 def arm_db(name: str, results: Path) -> float:
     """Returns the ratio with the TOSAQuantizer.
 
-    It is that of the page of the quantized networks, or a stored result if the page does not have the network.
+    It is that of the page of the quantized networks; for a network that the page lacks, a stored result.
     """
     for line in ARM_PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -249,32 +249,6 @@ def _converted(network: Network, quantizer: Callable[[], Any]) -> tuple[Any, flo
     return torch.export.export(converted, samples[0]), prepare, convert
 
 
-def _plan_us(network: Network) -> float:
-    """Returns the time of the planner alone, without reading the graph of torch and writing annotations.
-
-    The least of five runs: other processes interrupt a run of less than a millisecond.
-    """
-    model = torch.export.export(network.module.eval(), network.sample()).module(check_guards=False)
-    seconds = []
-
-    def timed(*args: Any) -> Any:
-        begin = time.perf_counter()
-        result = plan_specs(*args)
-        seconds.append(time.perf_counter() - begin)
-        return result
-
-    plan_specs, _core.plan_specs = _core.plan_specs, timed
-    try:
-        for _ in range(5):
-            quantizer = tosaic.Quantizer()
-            quantizer.annotate(quantizer.transform_for_annotation(model))
-            for node in model.graph.nodes:
-                node.meta.pop("quantization_annotation", None)
-    finally:
-        _core.plan_specs = plan_specs
-    return min(seconds) * 1e6 / len(model.graph.nodes)
-
-
 def main() -> int:
     parser = parser_of(__doc__, RESULTS)
     parser.add_argument("--times", action="store_true", help="measure the times of the TOSAQuantizer, too")
@@ -292,9 +266,7 @@ def main() -> int:
             print(f"    {line}", flush=True)
     known = {name: stored(options.results, name) for name in CASES}
     if all(known.values()):
-        arms = {
-            name: Times(**found) for name in CASES if (found := stored(options.results, f"{name}.arm"))
-        }
+        arms = {name: Times(**found) for name in CASES if (found := stored(options.results, f"{name}.arm"))}
         ratios = {name: arm_db(name, options.results) for name in CASES}
         PAGE.write_text(page([Measured(**m) for m in known.values() if m], ratios, arms))
     return 1 if broken else 0
