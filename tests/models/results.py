@@ -1,8 +1,8 @@
 """Stores results of long measurements on disk, so that an interrupted run can be continued.
 
 There is one JSON file per item. It has a fingerprint of everything that the result depends on: the compiled
-core, the importer, the quantizer, the networks, and the versions of torch and transformers. A result with another
-fingerprint is measured again.
+core, the importer, the quantizer, the networks, and the versions of torch and transformers. A result with
+another fingerprint is measured again.
 """
 
 from __future__ import annotations
