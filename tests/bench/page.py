@@ -25,6 +25,7 @@ ORDER = (
     "executor",
     "integer_executor",
     "observers",
+    "quantizing",
     "import_time",
     "build_time",
 )

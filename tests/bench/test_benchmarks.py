@@ -12,6 +12,7 @@ from bench import (
     layout,
     lowering,
     observers,
+    quantizing,
 )
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
@@ -45,6 +46,11 @@ def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
 def test_observers_are_five_times_as_fast_as_torchaos_and_no_less_exact() -> None:
     result = observers.run()
     assert observers.section(result).publish() == 0, result
+
+
+def test_quantizing_takes_a_tenth_of_the_time_of_arms_quantizer() -> None:
+    result = quantizing.run()
+    assert quantizing.section(result).publish() == 0, result
 
 
 def test_import_is_cheap() -> None:

@@ -8,10 +8,11 @@ Exit code 1 if an accuracy is below what `faults` demands.
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -22,9 +23,11 @@ from markdown_table import markdown_table
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 import torch
 import tosaic
 from models import quantize
+from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.trained import TASKS, Trained, accuracy, train
 from torch.nn import functional as F
@@ -33,9 +36,12 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, 
 
 RESULTS = ROOT / "build" / "full" / "trained_networks"
 PAGE = ROOT / "docs" / "trained_networks.md"
+OTHERS = {"arm": "Arm's TOSAQuantizer", "xnnpack": "XNNPACK quantizer"}
 QAT_TASKS = ("digits_cnn",)
 QAT_EPOCHS = 6
 _RATE = 2e-4
+_DEVIATIONS = 2
+"""How many standard deviations of chance a number of right answers may be behind."""
 
 _HEAD = """# Accuracy of trained networks after quantization
 
@@ -51,6 +57,14 @@ with no operator left float; programs of the other quantizers run in torch.
 
 {table}
 
+Programs that are equally good disagree about a few samples by chance. If each of n samples on which two
+programs disagree is a toss-up, the difference of their right answers has the standard deviation √n (McNemar's
+test). tosaic's int8 program has to be right on at least as many samples as the others, or be at most
+{deviations} standard deviations behind with outputs that are no further from those in float32. *dB* is the
+signal-to-noise ratio of the outputs against float32.
+
+{differences}
+
 ## Quantization-aware training
 
 The CNN is trained for {epochs} more epochs with quantization in the graph, by `prepare_qat_pt2e` with
@@ -62,10 +76,24 @@ activations before the last.
 
 
 @dataclass(frozen=True)
-class Result:
-    """Accuracies in %.
+class Other:
+    """The int8 program of another quantizer: accuracy in %, and the ratio of its outputs to float32 in dB.
 
-    `qat` has those of int8 and int4 weights, after training with quantization and after calibration alone.
+    `only_theirs` and `only_ours` count the labels of which only its or only our program is right.
+    """
+
+    accuracy: float
+    to_float: float
+    only_theirs: int
+    only_ours: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """Accuracies in %, and the ratio of our int8 program's outputs to float32 in dB.
+
+    `others` has an `Other` for each of the other quantizers, as a dict. `qat` has the accuracies of int8 and
+    int4 weights, after training with quantization and after calibration alone.
     """
 
     task: str
@@ -73,8 +101,8 @@ class Result:
     float32: float
     ours: float
     ours16: float
-    arm: float
-    xnnpack: float
+    to_float: float
+    others: dict[str, dict[str, float]]
     qat: dict[str, float]
 
 
@@ -82,23 +110,62 @@ def measure(name: str) -> Result:
     """Trains one network and quantizes it in all ways."""
     torch.set_num_threads(1)
     trained = train(TASKS[name])
+    labels = np.concatenate([y.numpy() for y in trained.labels])
+    scored = labels >= 0
+
+    def right(found: list[np.ndarray]) -> np.ndarray:
+        return (np.concatenate(found).argmax(-1) == labels)[scored]
+
+    def outputs(run: Callable[[torch.Tensor], Any]) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [np.asarray(run(x)) for x in trained.tests]
+
+    floats = outputs(trained.module)
+    lowered = _lowered(_calibrated(trained, tosaic.Quantizer(tosaic.QConfig.int8())))
+    ours = outputs(lambda x: lowered.run(x.numpy()))
+    others = {}
+    for other in OTHERS:
+        program = _calibrated(trained, quantize.QUANTIZERS[other]()).module(check_guards=False)
+        theirs = outputs(program)
+        others[other] = asdict(
+            Other(
+                100 * float(right(theirs).mean()),
+                signal_to_noise(floats, theirs),
+                int((right(theirs) & ~right(ours)).sum()),
+                int((right(ours) & ~right(theirs)).sum()),
+            )
+        )
     return Result(
         name,
-        sum(int((y >= 0).sum()) for y in trained.labels),
-        accuracy(trained.module, trained),
-        _as_integers(_calibrated(trained, tosaic.Quantizer(tosaic.QConfig.int8())), trained),
+        int(scored.sum()),
+        100 * float(right(floats).mean()),
+        100 * float(right(ours).mean()),
         _as_integers(_calibrated(trained, tosaic.Quantizer(tosaic.QConfig.int16x8())), trained),
-        *(_in_torch(_calibrated(trained, quantize.QUANTIZERS[q]()), trained) for q in ("arm", "xnnpack")),
+        signal_to_noise(floats, ours),
+        others,
         _qat(trained) if name in QAT_TASKS else {},
     )
+
+
+def is_chance(only_theirs: int, only_ours: int) -> bool:
+    """Returns whether toss-ups about the samples on which two programs disagree explain the difference."""
+    return only_theirs - only_ours <= _DEVIATIONS * math.sqrt(only_theirs + only_ours)
 
 
 def faults(result: dict[str, Any]) -> list[str]:
     """Returns what is worse than it has to be."""
     found = []
-    for other in ("arm", "xnnpack"):
-        if result["ours"] < result[other]:
-            found.append(f"{result['task']}: int8 {result['ours']:.2f} %, {other} {result[other]:.2f} %")
+    for name, fields in result["others"].items():
+        other = Other(**fields)
+        is_no_further = result["to_float"] >= other.to_float
+        if other.only_theirs > other.only_ours and not (
+            is_no_further and is_chance(other.only_theirs, other.only_ours)
+        ):
+            found.append(
+                f"{result['task']}: int8 {result['ours']:.2f} % and {result['to_float']:.2f} dB, "
+                f"{name} {other.accuracy:.2f} % and {other.to_float:.2f} dB; "
+                f"{other.only_theirs} samples against {other.only_ours}"
+            )
     if result["ours16"] < result["float32"] - 0.1:
         found.append(f"{result['task']}: int16x8 {result['ours16']:.2f} %, float {result['float32']:.2f} %")
     for bits in (8, 4) if result["qat"] else ():
@@ -121,14 +188,13 @@ def _calibrated(trained: Trained, quantizer: Any) -> torch.export.ExportedProgra
         return torch.export.export(convert_pt2e(prepared), args)
 
 
+def _lowered(program: Any) -> Any:
+    return tosaic.lower(program, target="TOSA-1.0+INT+int16")
+
+
 def _as_integers(program: Any, trained: Trained) -> float:
-    target = "TOSA-1.0+INT+int16"
-    lowered = tosaic.lower(program, target=target)
+    lowered = _lowered(program)
     return accuracy(lambda x: lowered.run(x.numpy()), trained)
-
-
-def _in_torch(program: Any, trained: Trained) -> float:
-    return accuracy(program.module(check_guards=False), trained)
 
 
 def _qat(trained: Trained) -> dict[str, float]:
@@ -184,17 +250,31 @@ def freeze_batch_norms(graph_module: torch.fx.GraphModule) -> None:
 def page(results: Sequence[dict[str, Any]]) -> str:
     """Returns the page of all results."""
     rows = [
-        (r["task"], *(f"{r[key]:.2f}" for key in ("float32", "ours", "arm", "xnnpack", "ours16")))
+        (
+            r["task"],
+            f"{r['float32']:.2f}",
+            f"{r['ours']:.2f}",
+            *(f"{r['others'][other]['accuracy']:.2f}" for other in OTHERS),
+            f"{r['ours16']:.2f}",
+        )
         for r in results
     ]
-    header = (
-        "network",
-        "float",
-        "tosaic, int8",
-        "Arm's TOSAQuantizer",
-        "XNNPACK quantizer",
-        "tosaic, int16x8",
-    )
+    differences = [
+        (
+            r["task"],
+            f"{r['to_float']:.1f}",
+            *(
+                text
+                for other in map(lambda name, r=r: Other(**r["others"][name]), OTHERS)
+                for text in (f"{other.to_float:.1f}", str(other.only_theirs), str(other.only_ours))
+            ),
+        )
+        for r in results
+    ]
+    header = ("network", "float", "tosaic, int8", *OTHERS.values(), "tosaic, int16x8")
+    of_differences = ["network", "tosaic, dB"]
+    for other in OTHERS.values():
+        of_differences += [f"{other}, dB", "only it is right", "only tosaic is right"]
     qat = [
         (
             f"int{bits}",
@@ -212,6 +292,8 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         **{name: version(name) for name in ("torch", "torchao", "executorch")},
         samples=", ".join(f"{r['samples']:,} ({r['task']})" for r in results),
         table=markdown_table(header, rows, texts=1),
+        deviations=_DEVIATIONS,
+        differences=markdown_table(of_differences, differences, texts=1),
         epochs=QAT_EPOCHS,
         qat=markdown_table(("weights", "float", "calibrated", "trained"), qat, texts=1),
     )

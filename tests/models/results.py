@@ -1,8 +1,8 @@
 """Stores results of long measurements on disk, so that an interrupted run can be continued.
 
 There is one JSON file per item. It has a fingerprint of everything that the result depends on: the compiled
-core, the importer, the networks, and the versions of torch and transformers. A result with another
-fingerprint is measured again.
+core, the importer, the quantizer, the networks, and the versions of torch and transformers. A result with
+another fingerprint is measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def fingerprint(folder: Path) -> str:
     `folder` has the Python sources that measure them.
     """
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
-    sources = [*Path(tosaic.__file__).parent.glob("fx/*.py"), *folder.glob("*.py")]
+    package = Path(tosaic.__file__).parent
+    sources = [*package.glob("fx/**/*.py"), *package.glob("annotation/*.py"), *folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

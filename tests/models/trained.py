@@ -114,7 +114,7 @@ def digits(copies: int = 12, size: int = 10) -> tuple[torch.Tensor, torch.Tensor
             out[i, 0, top : top + 8, left : left + 8] += images[row]
         return out, torch.from_numpy(labels[rows]).long()
 
-    return (*placed(~test, copies), *placed(test, 8))
+    return (*placed(~test, copies), *placed(test, 40))
 
 
 class DigitsCnn(nn.Module):
@@ -212,16 +212,15 @@ class SmallVit(nn.Module):
 _LENGTH, _SYMBOLS = 8, 16
 
 
-def sequences(count: int = 6000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def sequences(count: int = 6000, tests: int = 6000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Symbols, a separator, the same symbols sorted. The labels are the next symbols of the sorted part."""
     random = np.random.default_rng(1)
-    data = random.integers(0, _SYMBOLS, (count, _LENGTH))
-    separator = np.full((count, 1), _SYMBOLS)
+    data = random.integers(0, _SYMBOLS, (tests + count, _LENGTH))
+    separator = np.full((tests + count, 1), _SYMBOLS)
     whole = torch.from_numpy(np.concatenate([data, separator, np.sort(data, axis=1)], axis=1))
     x, y = whole[:, :-1].clone(), whole[:, 1:].clone()
     y[:, :_LENGTH] = -1
-    test = count // 6
-    return x[test:], y[test:], x[:test], y[:test]
+    return x[tests:], y[tests:], x[:tests], y[:tests]
 
 
 class CausalTransformer(nn.Module):

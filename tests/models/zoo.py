@@ -1,4 +1,4 @@
-"""Ten networks with random weights of realistic scale, and small networks of the same architectures.
+"""Networks with random weights of realistic scale, and small networks of the same architectures.
 
 The architectures are those of transformers (built from a configuration, nothing is downloaded) and two
 modules of our own. A network as its constructor initialises it is a weak test: many initialisers are so small
@@ -38,7 +38,10 @@ NETWORKS = (
 )
 """The ten networks at full size."""
 
-SMALL = tuple(f"{name}_small" for name in NETWORKS)
+MORE = ("mobilevit", "swin", "opt", "qwen2", "wav2vec2")
+"""Five more architectures, with which only tosaic's quantizer is measured."""
+
+SMALL = tuple(f"{name}_small" for name in (*NETWORKS, *MORE))
 """The same architectures, small enough to be tested in seconds."""
 
 Sampler = Callable[[torch.Generator, int], torch.Tensor]
@@ -79,7 +82,7 @@ class Network:
 
 
 def build(name: str) -> Network:
-    """Returns the network of this name, which is in `NETWORKS` or `SMALL`."""
+    """Returns the network of this name, which is in `NETWORKS`, `MORE` or `SMALL`."""
     small = name.endswith("_small")
     make, sampler = _MAKERS[name.removesuffix("_small")](small)
     with torch.random.fork_rng(devices=()), one_thread(), quiet():
@@ -157,7 +160,7 @@ def draw_parameters(module: nn.Module) -> None:
 
 
 def _draw(owner: nn.Module, name: str, parameter: torch.Tensor) -> None:
-    if isinstance(owner, nn.Linear | nn.Conv2d | nn.ConvTranspose2d) and name == "weight":
+    if isinstance(owner, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) and name == "weight":
         parameter.normal_(0, 1 / math.sqrt(_fan_in(owner)))
     elif isinstance(owner, nn.Embedding):
         parameter.normal_()
@@ -169,7 +172,7 @@ def _draw(owner: nn.Module, name: str, parameter: torch.Tensor) -> None:
         parameter.normal_(0, 0.5)
 
 
-def _fan_in(owner: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> float:
+def _fan_in(owner: nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) -> float:
     """Returns the number of products in the sum of one output element."""
     if isinstance(owner, nn.ConvTranspose2d):
         return owner.in_channels // owner.groups * math.prod(owner.kernel_size) / math.prod(owner.stride)
@@ -220,6 +223,18 @@ def tokens(vocabulary: int, length: int) -> Sampler:
 
     def draw(generator: torch.Generator, count: int) -> torch.Tensor:
         return torch.randint(0, vocabulary, (count, length), generator=generator)
+
+    return draw
+
+
+def sounds(length: int) -> Sampler:
+    """Returns random sounds: four tones of different pitch in each, plus noise."""
+
+    def draw(generator: torch.Generator, count: int) -> torch.Tensor:
+        pitch = 0.01 * 30 ** torch.rand(count, 4, 1, generator=generator)  # radians for each sample
+        phase = 2 * math.pi * torch.rand(count, 4, 1, generator=generator)
+        tones = torch.sin(torch.arange(length) * pitch + phase).sum(1)
+        return 0.7 * tones + 0.1 * torch.randn(count, length, generator=generator)
 
     return draw
 
@@ -409,6 +424,82 @@ def _llama2(small: bool) -> _Made:
     )
 
 
+def _mobilevit(small: bool) -> _Made:
+    size = 64 if small else 256
+    return _from_transformers(
+        "MobileViTForImageClassification",
+        pictures(size),
+        image_size=size,
+        hidden_sizes=[32, 40, 48] if small else [64, 80, 96],
+        neck_hidden_sizes=[16, 16, 24, 48, 64, 80, 320],
+        expand_ratio=2.0,
+        num_labels=1000,
+    )
+
+
+def _swin(small: bool) -> _Made:
+    size = 56 if small else 224
+    return _from_transformers(
+        "SwinForImageClassification",
+        pictures(size),
+        image_size=size,
+        embed_dim=24 if small else 48,
+        depths=[2, 2] if small else [2, 2, 2, 2],
+        num_heads=[2, 4] if small else [2, 4, 8, 16],
+        num_labels=1000,
+    )
+
+
+def _opt(small: bool) -> _Made:
+    """Attention of several operators: a mask is added to the scores, and a softmax follows."""
+    vocabulary = 500 if small else 2000
+    width = 64 if small else 256
+    return _from_transformers(
+        "OPTForCausalLM",
+        tokens(vocabulary, 16 if small else 32),
+        vocab_size=vocabulary,
+        max_position_embeddings=64,
+        hidden_size=width,
+        word_embed_proj_dim=width,
+        ffn_dim=4 * width,
+        num_hidden_layers=2 if small else 4,
+        num_attention_heads=4,
+        attn_implementation="eager",
+        use_cache=False,
+    )
+
+
+def _qwen2(small: bool) -> _Made:
+    vocabulary = 500 if small else 2000
+    return _from_transformers(
+        "Qwen2ForCausalLM",
+        tokens(vocabulary, 16 if small else 32),
+        vocab_size=vocabulary,
+        num_hidden_layers=2 if small else 4,
+        hidden_size=64 if small else 256,
+        intermediate_size=172 if small else 688,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        attn_implementation="eager",
+        use_cache=False,
+    )
+
+
+def _wav2vec2(small: bool) -> _Made:
+    width = 48 if small else 192
+    return _from_transformers(
+        "Wav2Vec2ForCTC",
+        sounds(2000 if small else 16000),
+        conv_dim=[32 if small else 128] * 7,
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=2 if small else 4,
+        num_attention_heads=4,
+        num_conv_pos_embedding_groups=4,
+        vocab_size=32,
+    )
+
+
 def _unet(small: bool) -> _Made:
     return lambda: UNet(8 if small else 16), pictures(32 if small else 64)
 
@@ -428,4 +519,9 @@ _MAKERS: dict[str, Callable[[bool], _Made]] = {
     "llama2": _llama2,
     "unet": _unet,
     "ds_cnn": _ds_cnn,
+    "mobilevit": _mobilevit,
+    "swin": _swin,
+    "opt": _opt,
+    "qwen2": _qwen2,
+    "wav2vec2": _wav2vec2,
 }
