@@ -420,17 +420,68 @@ def test_a_module_that_is_called_twice():
     quantized_close_to_float(Shared(), images(4, (2, 16)), 30)
 
 
-def test_control_flow_stays_float_and_is_reported():
-    class Branches(nn.Module):
-        def forward(self, x):
-            y = x * x
-            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (y,))
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
 
-    model = torch.export.export(Branches(), images()[0]).module(check_guards=False)
-    quantizer = tosaic.Quantizer()
-    quantizer.annotate(quantizer.transform_for_annotation(model))
-    assert "mul" not in quantizer.left_float
-    assert quantizer.left_float["cond"] == "the operator has no integer form"
+    def forward(self, flag, x):
+        y = self.linear(x)
+        y = torch.cond(flag, lambda y: torch.relu(y) + 1, lambda y: torch.tanh(y), (y,))
+        return self.linear(y)
+
+
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, flag, x):
+        def body(i, y):
+            return i + 1, torch.tanh(y) * 0.5
+
+        y = torch.while_loop(lambda i, y: i < 3, body, (flag.to(torch.int64), self.linear(x)))[1]
+        return self.linear(y)
+
+
+BODIES = {
+    Branches: {"true_graph_0.relu", "true_graph_0.add", "false_graph_0.tanh"},
+    Loop: {"while_loop_body_graph_0.tanh", "while_loop_body_graph_0.mul"},
+}
+
+
+@pytest.mark.parametrize("module", BODIES)
+def test_bodies_of_control_flow_stay_float_and_say_so(module):
+    torch.manual_seed(0)
+    samples = [(torch.tensor(i % 2 == 0), x) for i, (x,) in enumerate(images(4, (2, 8)))]
+    quantizer, network = tosaic.Quantizer(), module()
+    program = converted(network, samples, quantizer)
+    inside = {name for name in quantizer.left_float if "." in name}
+    assert inside == BODIES[module]
+    assert {quantizer.left_float[name] for name in inside} == {
+        "integer lowering computes bodies of control flow with floats"
+    }
+    assert "linear" not in quantizer.left_float
+    assert (
+        quantizer.left_float["cond" if module is Branches else "while_loop"]
+        == "the operator has no integer form"
+    )
+    bodies = [each for name, each in program.graph_module.named_modules() if name]
+    assert len(bodies) == 2
+    calls = [node for body in bodies for node in body.graph.nodes if node.op == "call_function"]
+    assert calls
+    assert not [node for node in calls if "quantize" in str(node.target)]
+    with pytest.raises(tosaic.UnsupportedOp, match=r"computes with floats.*(cond|while_loop)"):
+        tosaic.lower(program, target="TOSA-1.0+INT+controlflow")
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP+controlflow")
+    products = [node for node in lowered.graph.nodes if node.op in ("tosa.matmul", "tosa.conv2d")]
+    assert {node.operands[0].dtype for node in products} == {"i8"}
+    for sample in samples:
+        found = lowered.run(*sample)
+        with torch.no_grad():
+            assert decibels(network(*sample), found) > 30
+            unit = np.abs(program.module(check_guards=False)(*sample).numpy()).max() / 127
+            assert np.abs(program.module(check_guards=False)(*sample).numpy() - found).max() <= unit
 
 
 def test_another_quantizers_annotations_are_not_changed():
