@@ -502,15 +502,21 @@ def test_another_quantizers_annotations_are_not_changed():
 # ---- training ----
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("bits", [8, 4])
-def test_a_convolution_with_batch_norm_trains_and_lowers(bias, bits):
-    torch.manual_seed(0)
-    samples = images(8, (4, 3, 8, 8))
-    model = torch.export.export(ConvNet(bias=bias).train(), samples[0]).module(check_guards=False)
+def test_convolutions_with_batch_norm_train_and_lower():
+    """With and without bias, weights of 8 and 4 bits: all in one network, which torchao converts slowly."""
     from torchao.quantization.pt2e import move_exported_model_to_eval, move_exported_model_to_train
 
-    prepared = prepare_qat_pt2e(model, tosaic.Quantizer(QConfig.int8(weight_bits=bits), qat=True))
+    torch.manual_seed(0)
+    samples = images(8, (4, 3, 8, 8))
+    layers: list[nn.Module] = []
+    for bias in (True, False, True, False):
+        layers += [nn.Conv2d(3, 3, 3, padding=1, bias=bias), nn.BatchNorm2d(3), nn.ReLU()]
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(192, 5))
+    config = QConfig.int8()
+    for coarse in ("6", "9"):  # one with and one without bias
+        config = config.set(QConfig.int8(weight_bits=4), module=coarse)
+    model = torch.export.export(module.train(), samples[0]).module(check_guards=False)
+    prepared = prepare_qat_pt2e(model, tosaic.Quantizer(config, qat=True))
     move_exported_model_to_train(prepared)
     optimizer = torch.optim.SGD(prepared.parameters(), 1e-2)
     losses = []
@@ -526,6 +532,13 @@ def test_a_convolution_with_batch_norm_trains_and_lowers(bias, bits):
     with torch.no_grad():
         program = torch.export.export(convert_pt2e(prepared), samples[0])
         lowered_equals_torch(program, samples)
+    assert not [node for node in program.graph.nodes if "batch_norm" in str(node.target)]
+    weights = [
+        node.args[4:6]
+        for node in program.graph.nodes
+        if "dequantize_per_channel" in str(node.target) and node.args[6] == torch.int8
+    ]
+    assert weights == [(-127, 127)] * 2 + [(-7, 7)] * 2 + [(-127, 127)]
 
 
 def test_shared_specs_refer_to_slots_that_come_first():
