@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from torchao.quantization.pt2e.quantizer import (
 )
 from tosaic.annotation import Observed
 from tosaic.annotation.config import Precision, QConfig
+from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -290,10 +292,27 @@ def test_integers_and_bools_are_never_observed():
 # ---- configurations ----
 
 
-def test_int16_activations_are_precise():
+def test_int16_activations_are_as_precise_as_their_weights():
+    samples, target = images(), "TOSA-1.0+INT+int16"
     torch.manual_seed(0)
-    program = converted(ConvNet(), images(), tosaic.Quantizer(QConfig.int16x8()))
-    assert tosaic.check(program, target="TOSA-1.0+INT+int16").ok
+    network = ConvNet()
+    rounded = copy.deepcopy(network)  # with the weights of 8 bits, in floats
+    for weight in rounded.parameters():
+        if weight.dim() > 1:
+            scales = weight.detach().abs().flatten(1).amax(1) / 127
+            scales = scales.view(-1, *[1] * (weight.dim() - 1))
+            weight.data = (weight / scales).round() * scales
+    program = converted(network, samples, tosaic.Quantizer(QConfig.int16x8()))
+    lowered = tosaic.lower(program, target=target)
+    assert not [value.name for value in lowered.graph.values if value.dtype == "f32"]
+    (x,) = samples[0]
+    with torch.no_grad():
+        expected, of_weights = network.eval()(x), rounded.eval()(x)
+    result = lowered.run(x)
+    limit = decibels(expected, of_weights)
+    assert decibels(of_weights, result) > limit + 15  # activations add little to the error of the weights
+    assert decibels(expected, result) > max(40, limit - 1)
+    assert np.array_equal(run_reference_model(lowered, x).outputs, result)
 
 
 def test_four_bit_weights_stay_in_range_and_lower():
