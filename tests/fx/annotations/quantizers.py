@@ -1,4 +1,4 @@
-"""Quantizers of other projects, and helpers that quantize a network with one."""
+"""Quantizers of other projects and ours, and helpers that quantize a network with one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import tosaic
 from models.quantize import QUANTIZERS as OF_NETWORKS
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -46,6 +47,7 @@ QUANTIZERS: dict[str, Callable[[], Any]] = {
     "ethos-u": _ethos_u,
     "cortex-m": OF_NETWORKS["cortex-m"],
     "x86-inductor": _x86_inductor,
+    "tosaic": tosaic.Quantizer,
 }
 """By name: a function that creates a quantizer with its usual int8 configuration."""
 

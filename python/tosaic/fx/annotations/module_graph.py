@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
@@ -27,6 +27,7 @@ _ROWS: dict[Any, Row | None] = {}
 def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
 
+    Batch norms and dropouts in training mode are read as in evaluation, which the quantized network does.
     Symbolic sizes have the values that torch traced them with. Calls of modules (guards) have no value.
 
     Raises
@@ -34,10 +35,10 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     UnsupportedOp
         As `tosaic.from_exported`.
     """
-    diagnostics = Diagnostics(logged=False)  # a graph that is trained with quantization is in training mode
+    diagnostics = Diagnostics(logged=False)
     shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
     importer = Importer(shared, _core.GraphBuilder("forward"), model)
-    nodes = list(model.graph.nodes)
+    nodes = list(_in_evaluation(model.graph).nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     with collection_paused():
         shared.sizes.bind(
@@ -64,6 +65,27 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     return importer.builder.finish(), values
+
+
+def _in_evaluation(graph: Graph) -> Graph:
+    """Returns the graph, or a copy with equal names in which no call is in training mode."""
+    if all(_trains(node) is None for node in graph.nodes):
+        return graph
+    made = Graph()
+    made.output(made.graph_copy(graph, {}))
+    for node in made.nodes:
+        if (at := _trains(node)) is not None:
+            node.update_arg(at, False)
+    return made
+
+
+def _trains(node: Node) -> int | None:
+    """Returns the position of the argument that puts a call into training mode."""
+    schema = getattr(node.target, "_schema", None)
+    for at, argument in enumerate(schema.arguments if schema else ()):
+        if argument.name in ("train", "training") and at < len(node.args) and node.args[at] is True:
+            return at
+    return None
 
 
 def _traced_sizes(placeholders: list[Any]) -> dict[tuple[int, int], int]:

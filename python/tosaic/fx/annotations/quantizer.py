@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from tosaic import _core
 from tosaic.annotation import Derived, Edge, Fixed, Float, Observed, Output, Plan, Shared
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.dtypes import TORCH
-from tosaic.fx.annotations.graph import call_graph, check_model
+from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import (
     TosaicHistogramObserver,
@@ -55,6 +56,7 @@ _IN_TRAINING = {
     TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
     TosaicMinMaxObserver: TosaicMinMaxObserver,
 }
+_IN_BODY = "integer lowering computes bodies of control flow with floats"
 _GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
 
@@ -75,7 +77,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     Attributes
     ----------
     left_float : dict of str to str
-        After ``annotate``: the calls whose float results get no scale of their own, and why.
+        After ``annotate``: the calls whose float results get no scale of their own, and why. Calls in a body
+        of control flow have the path of the body before their names, as in ``true_graph_0.relu``. They get
+        no annotations: integer lowering computes such a body with floats.
     not_grouped : dict of str to str
         After ``annotate``: the calls whose weights have a scale per channel although the configuration has a
         group size, and why.
@@ -104,6 +108,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         self.qat = qat
         self.left_float: dict[str, str] = {}
         self.not_grouped: dict[str, str] = {}
+        self._bodies: weakref.WeakSet[GraphModule] = weakref.WeakSet()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
@@ -116,6 +121,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def annotate(self, model: GraphModule) -> GraphModule:
         """Writes ``node.meta["quantization_annotation"]`` of the calls that get specs."""
         check_model(model, "Quantizer")
+        if model in self._bodies:  # torchao prepares bodies of loops, too, after the graph that calls them
+            return model
         plan = Plan(call_graph(model))
         chosen, precisions = self.config.resolve(plan)
         graph, values = import_module(model)
@@ -131,6 +138,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             if rule == _core.UNGROUPED_WEIGHT and isinstance(slot, Edge)
         }
         _write(plan._core, nodes, taken, self._maker(TosaicMinMaxObserver))
+        for path, body in bodies_of(model).items():
+            self._bodies.add(body)
+            self.left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -189,6 +199,13 @@ def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     data, weight = (each.calculate_qparams()[0] for each in sources)
     scale = data.to(torch.float32) * weight.to(torch.float32)
     return scale, torch.zeros_like(scale, dtype=torch.int32)
+
+
+def _float_calls(body: GraphModule) -> Iterator[str]:
+    for node in body.graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_floating_point():
+            yield node.name
 
 
 def _pass_by_position(node: Node) -> None:
