@@ -3,7 +3,7 @@
     python tests/full/arm_flow.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
 Calibration samples and those of the measurement are the ones of tests/full/own_quantizer.py. The page is
-written once all networks have results. Exit code 1 if a network violates a condition that `violations` states.
+written once all networks have results. Exit code 1 if a network violates what `violations` states.
 """
 
 from __future__ import annotations

@@ -505,9 +505,9 @@ class Planner {
       const Root root = root_of(producer, i);
       const Slot edge = Slot::edge(producer, i);
       data = input_.every_operator && plan_.find(edge) != nullptr ? edge
-             : call(root.call).rounding == Rounding::kRounded   ? Slot::output(root.call)
-             : plan_.find(root.edge) != nullptr             ? root.edge
-                                                            : edge;
+             : call(root.call).rounding == Rounding::kRounded     ? Slot::output(root.call)
+             : plan_.find(root.edge) != nullptr                   ? root.edge
+                                                                  : edge;
     }
     for (const auto& [producer, k] : found) {
       if (call(producer).dependence != Dependence::kNothing) continue;
@@ -726,6 +726,9 @@ class Planner {
     if (!accepts(i))
       return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
     if (floats.empty()) return convert_integers(i);
+    const bool is_norm_of_conv = c.behaviour == Behaviour::kNormalize;
+    if (is_norm_of_conv && call(c.operands[0]).rounding != Rounding::kWithin)
+      return leave(i, Rounding::kFloat, "a batch norm is computed with the convolution before it only");
     plan_.set_annotated(i, true);
     const bool is_predicate = c.behaviour == Behaviour::kPredicate;
     if (is_predicate || shares_scale(c)) {
@@ -733,7 +736,8 @@ class Planner {
       return;
     }
     for (const NodeIndex operand : floats)
-      if (!has_weight(c) || call(operand).dependence != Dependence::kNothing) read_operand(operand, i, *p);
+      if (!is_norm_of_conv && (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
+        read_operand(operand, i, *p);
     if (has_weight(c)) round_contraction(i, *p);
     if (!has_float_result) return;
     if (const char* reason = computed_with_activation(i, *p)) return leave(i, Rounding::kWithin, reason);
@@ -846,8 +850,6 @@ class Planner {
     const Call& u = call(user);
     if (u.behaviour == Behaviour::kNormalize && c.main->op == Op::kConv)
       return "the batch norm after it is a part of it";
-    if (c.behaviour == Behaviour::kNormalize && call(c.operands[0]).rounding != Rounding::kWithin)
-      return nullptr;
     // With a zero point, the integers of the result begin at 0, so that saturation computes the activation.
     const bool is_affine = p.activation.scheme && *p.activation.scheme == "per_tensor_affine";
     const std::string_view target = node(user).target;

@@ -187,7 +187,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return (
             _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
             _spec_fields(weight, weight.observer or self._maker(of_weight)),
-            _bias_qparams if precision.bias == "derived" else None,
+            # Arm's lowering has no other biases, not even of sums of 48 bits.
+            _bias_qparams if precision.bias == "derived" or self.compatible_with == "arm" else None,
             precision.fixed_ranges,
             precision.wide_sums,
         )
