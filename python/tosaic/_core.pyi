@@ -581,4 +581,5 @@ def plan_specs(
     values: Sequence[int],
     precision: Sequence[int],
     precisions: list[tuple[Any, ...]],
+    every_operator: bool = False,
 ) -> list[tuple[str, str]]: ...

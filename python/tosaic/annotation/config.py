@@ -179,6 +179,14 @@ class QConfig:
         """The precision of the last selection; None if there is none."""
         return self.selections[-1][1] if self.selections else None
 
+    def precisions(self) -> list[Precision]:
+        """Returns the precisions of all selections, each once."""
+        found: list[Precision] = []
+        for _, precision in self.selections:
+            if precision is not None and precision not in found:
+                found.append(precision)
+        return found
+
     def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
         """Returns the index of the precision of each node of a graph, or -1 (float), and the precisions.
 
@@ -189,13 +197,9 @@ class QConfig:
         """
         at = {name: i for i, name in enumerate(plan._core.graph.names)}
         chosen = [-1] * len(at)
-        precisions: list[Precision] = []
+        precisions = self.precisions()
         for where, precision in self.selections:
-            index = -1
-            if precision is not None:
-                if precision not in precisions:
-                    precisions.append(precision)
-                index = precisions.index(precision)
+            index = -1 if precision is None else precisions.index(precision)
             names = plan.select(where)
             if not names and where != Select():
                 raise _core.make_error(

@@ -13,6 +13,9 @@
 //                                  8 bits, such a number leaves no precision to the others
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
 //                                  composed of several calls: lower-to-integer computes all of it at once
+//
+// With `every_operator`, there are no units: calls that move or select elements share the scale of their
+// operand, and only conv -> batch_norm -> relu remains one.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +47,8 @@ struct PlannerInput {
   std::vector<std::optional<std::uint32_t>> precision =
       {};  // by call: index into `precisions`; none: stays float
   std::vector<Precision> precisions = {};
+  // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
+  bool every_operator = false;
 };
 
 // A call whose result is a float tensor that gets no scale of its own, and why.

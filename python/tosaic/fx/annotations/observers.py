@@ -55,7 +55,7 @@ _SCALES = 41  # scales among which the search for the least error of a group cho
 _SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
-def _has_samples(tensor: torch.Tensor) -> bool:
+def has_samples(tensor: torch.Tensor) -> bool:
     """True if the tensor has elements, and memory that holds them."""
     return bool(tensor.numel()) and not tensor.is_meta and not isinstance(tensor, FakeTensor)
 
@@ -193,7 +193,7 @@ class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observes a tensor and returns it."""
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             after = _bounds(self)[0]
             after.merge(self._batch(x_orig))
             self._store(after)
@@ -214,7 +214,7 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observes a tensor and returns it."""
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             before = _bounds(self)[0]
             self._store(before.averaged(self._batch(x_orig), self.averaging_constant))
         return x_orig
@@ -240,7 +240,7 @@ class TosaicPerChannelMinMaxObserver(_RangeMixin, PerChannelMinMaxObserver):  # 
         LayoutMismatch
             The tensor lacks the axis of the channels, or has another number of them than tensors before.
         """
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             after = _bounds(self) or [_core.ObservedRange() for _ in range(_channels(x_orig, self.ch_axis))]
             batch = [_core.ObservedRange() for _ in after]
             _observe_channels(batch, x_orig, self.ch_axis)
@@ -482,7 +482,7 @@ class TosaicHistogramObserver(_HistogramBase):
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observes a tensor and returns it."""
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             self._chosen = None
             if not self._histograms:
                 self._histograms = [_core.Histogram()]
@@ -546,7 +546,7 @@ class TosaicPerChannelHistogramObserver(_HistogramBase):
         LayoutMismatch
             The tensor lacks the axis of the channels, or has another number of them than tensors before.
         """
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             self._chosen = None
             if not self._histograms:
                 count = _channels(x_orig, self.ch_axis)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e import FakeQuantize, MovingAverageMinMaxObserver
 from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize
-from torchao.quantization.pt2e.quantizer import (
-    DerivedQuantizationSpec,
-    FixedQParamsQuantizationSpec,
-    QuantizationAnnotation,
-    QuantizationSpec,
-    SharedQuantizationSpec,
-)
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Derived, Edge, Fixed, Float, Observed, Output, Plan, Shared
+from tosaic.annotation import Edge, Observed, Output, Plan
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -32,11 +26,15 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
 )
-from tosaic.options import shown
+from tosaic.fx.annotations.read import KEY
+from tosaic.fx.annotations.read_ranges import observe_read_ranges
+from tosaic.fx.annotations.write import SpecWriter, note_for_arm
+from tosaic.options import refusal, shown
 
 __all__ = ["Quantizer"]
 
-_KEY = "quantization_annotation"
+# In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
+_PRECISION = "tosaic_precision"
 # How many times the choice of a range counts clipping. Between 8 and infinity, which is the whole range, the
 # networks of docs/quantizer.md hardly differ; 1 loses up to 1.3 dB.
 _CLIP_WEIGHT = 8.0
@@ -73,6 +71,11 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         Default: `QConfig.int8`.
     qat : bool
         Insert fake-quant modules, for ``prepare_qat_pt2e``.
+    compatible_with : {"arm"}, optional
+        ``"arm"``: ExecuTorch's lowering for Arm (`TOSAPartitioner` and those of VGF and Ethos-U) accepts the
+        converted graph, too. It needs integers between all operators, so that softmax, norms and other
+        composites are decomposed by ExecuTorch's passes, and all their parts get specs. This costs accuracy:
+        without the option, integer lowering computes them as a whole. Needs ExecuTorch.
 
     Attributes
     ----------
@@ -87,7 +90,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     Raises
     ------
     InvalidGraph
-        `config` is no QConfig. In ``annotate``: a selection of the configuration selects nothing, or the model is no graph.
+        `config` is no QConfig, or `compatible_with` has another value. In ``annotate``: a selection of the
+        configuration selects nothing, or the model is no graph.
 
     Examples
     --------
@@ -102,17 +106,32 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, config: QConfig | None = None, *, qat: bool = False) -> None:
+    def __init__(
+        self,
+        config: QConfig | None = None,
+        *,
+        qat: bool = False,
+        compatible_with: Literal["arm"] | None = None,
+    ) -> None:
         super().__init__()
+        if compatible_with not in (None, "arm"):
+            raise refusal("Quantizer", "compatible_with", "'arm' or None", compatible_with)
         self.config = _checked_config(QConfig.int8() if config is None else config)
         self.qat = qat
+        self.compatible_with = compatible_with
         self.left_float: dict[str, str] = {}
         self.not_grouped: dict[str, str] = {}
         self._bodies: weakref.WeakSet[GraphModule] = weakref.WeakSet()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
-        for node in check_model(model, "Quantizer").graph.nodes:
+        """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
+
+        With `compatible_with`, decomposes the calls that are quantized.
+        """
+        check_model(model, "Quantizer")
+        if self.compatible_with is not None:
+            model = self._decompose(model)
+        for node in model.graph.nodes:
             if any(isinstance(value, Node) for value in node.kwargs.values()):
                 _pass_by_position(node)
         model.recompile()
@@ -124,12 +143,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         if model in self._bodies:  # torchao prepares bodies of loops, too, after the graph that calls them
             return model
         plan = Plan(call_graph(model))
-        chosen, precisions = self.config.resolve(plan)
-        graph, values = import_module(model)
         nodes = {node.name: node for node in model.graph.nodes}
+        chosen, precisions = self._resolve(plan, nodes)
+        graph, values = import_module(model)
         taken = _taken(plan._core, nodes)
         fields = [self._fields(each) for each in precisions]
-        self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields))
+        for_arm = self.compatible_with == "arm"
+        self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
         self.not_grouped = {
             slot.user: rule
             for name in nodes
@@ -137,11 +157,52 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for slot, _, rule in plan._core.entries(name)
             if rule == _core.UNGROUPED_WEIGHT and isinstance(slot, Edge)
         }
-        _write(plan._core, nodes, taken, self._maker(TosaicMinMaxObserver))
+        if for_arm and not self.qat:
+            with plan.authored_by("what readers tell apart"):
+                for slot, spec in observe_read_ranges(plan, nodes).items():
+                    plan.set(slot, spec)
+        writer = SpecWriter(nodes, self.qat, observer=self._maker(TosaicMinMaxObserver))
+        _write(plan._core, nodes, taken, writer)
+        if for_arm:
+            for name, node in nodes.items():
+                if node.op == "call_function" and name not in taken:
+                    note_for_arm(node, plan._core.has_annotation(name))
         for path, body in bodies_of(model).items():
             self._bodies.add(body)
             self.left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
         return model
+
+    def _decompose(self, model: GraphModule) -> GraphModule:
+        """Runs the passes of Arm's quantizers. Their calls have notes of the precisions that were chosen."""
+        from tosaic.executorch import decompose_for_arm
+
+        plan = Plan(call_graph(model))
+        chosen, precisions = self.config.resolve(plan)
+        calls = set()
+        for node, index in zip(model.graph.nodes, chosen, strict=True):
+            if node.op == "call_function":
+                node.meta["custom"] = {**(node.meta.get("custom") or {}), _PRECISION: index}
+                if index >= 0:
+                    calls.add(node.name)
+        is_wide = any(each.activation.dtype == "int16" for each in precisions)
+        spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
+        return check_model(decompose_for_arm(model, calls, spec), "Quantizer")
+
+    def _resolve(self, plan: Plan, nodes: Mapping[str, Node]) -> tuple[list[int], list[Precision]]:
+        """As `QConfig.resolve`; calls that passes made of a call have the precision of that call.
+
+        Where passes lost the note, a call has the precision of an operand, or else of a user: it is a part of
+        a call that was decomposed, and only quantized calls are.
+        """
+        found = {name: (node.meta.get("custom") or {}).pop(_PRECISION, None) for name, node in nodes.items()}
+        if all(each is None for each in found.values()):
+            return self.config.resolve(plan)
+        for neighbours, order in (("all_input_nodes", list(nodes)), ("users", list(nodes)[::-1])):
+            for name in order:
+                if found[name] is None and nodes[name].op == "call_function":
+                    known = (found[each.name] for each in getattr(nodes[name], neighbours))
+                    found[name] = next((each for each in known if each is not None and each >= 0), None)
+        return [-1 if each is None else each for each in found.values()], self.config.precisions()
 
     def validate(self, model: GraphModule) -> None:
         """Accepts every graph."""
@@ -158,7 +219,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return (
             _spec_fields(activation, activation.observer or self._maker(_OF_ACTIVATIONS)),
             _spec_fields(weight, (grouped is None and weight.observer) or self._maker(of_weight)),
-            _bias_qparams if precision.bias == "derived" else None,
+            # Arm's lowering has no other biases, not even of sums of 48 bits.
+            _bias_qparams if precision.bias == "derived" or self.compatible_with == "arm" else None,
             precision.fixed_ranges,
             precision.wide_sums,
             grouped,
@@ -229,7 +291,7 @@ def _taken(plan: Any, nodes: Mapping[str, Node]) -> set[str]:
     """Tells the plan which nodes another quantizer has annotated, and returns their names."""
     taken = set()
     for name, node in nodes.items():
-        annotation = node.meta.get(_KEY)
+        annotation = node.meta.get(KEY)
         if annotation is None or not annotation._annotated:
             continue
         taken.add(name)
@@ -239,51 +301,15 @@ def _taken(plan: Any, nodes: Mapping[str, Node]) -> set[str]:
     return taken
 
 
-def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str], default_observer: Any) -> None:
-    made: dict[Any, Any] = {}
+def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str], writer: SpecWriter) -> None:
     for name, node in nodes.items():
         if name in taken or not plan.has_annotation(name):
             continue
         edges, output = {}, None
         for slot, spec, _ in plan.entries(name):
-            try:
-                found = made[spec]
-            except (KeyError, TypeError):
-                found = _torch_spec(spec, nodes, default_observer)
-                if isinstance(spec, Observed | Fixed):
-                    made[spec] = found
+            found = writer.spec(slot, spec)
             if isinstance(slot, Edge):
                 edges[nodes[slot.producer]] = found
             else:
                 output = found
-        node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=edges, output_qspec=output, _annotated=True)
-
-
-def _torch_spec(spec: Any, nodes: Mapping[str, Node], default_observer: Any) -> Any:
-    def place(slot: Any) -> Any:
-        return nodes[slot.node] if isinstance(slot, Output) else (nodes[slot.producer], nodes[slot.user])
-
-    if isinstance(spec, Float):
-        return None
-    if isinstance(spec, Shared):
-        return SharedQuantizationSpec(place(spec.slot))
-    numbers = {
-        "dtype": getattr(torch, spec.dtype),
-        "quant_min": spec.qmin,
-        "quant_max": spec.qmax,
-        "qscheme": getattr(torch, spec.scheme),
-        "is_dynamic": False,
-    }
-    if isinstance(spec, Fixed):
-        return FixedQParamsQuantizationSpec(scale=spec.scale, zero_point=spec.zero_point, **numbers)
-    if isinstance(spec, Derived):
-        sources = [place(slot) for slot in spec.slots]
-        return DerivedQuantizationSpec(
-            derived_from=sources, derive_qparams_fn=spec.function, ch_axis=spec.axis, **numbers
-        )
-    observer = default_observer if spec.observer is None else spec.observer
-    made = getattr(observer, "p", None)
-    if made is not None and made.func in (FakeQuantize, AffineFakeQuantize) and spec.axis is not None:
-        # Torch passes the axis to observers, but not to the modules around them.
-        observer = made.func.with_args(**made.keywords, ch_axis=spec.axis)
-    return QuantizationSpec(observer_or_fake_quant_ctr=observer, ch_axis=spec.axis, **numbers)
+        node.meta[KEY] = QuantizationAnnotation(input_qspec_map=edges, output_qspec=output, _annotated=True)

@@ -31,7 +31,16 @@ from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Ou
 from tosaic.fx.annotations.graph import call_graph
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 
-__all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "restored_on_error", "snapshot"]
+__all__ = [
+    "KEY",
+    "Found",
+    "Annotations",
+    "Snapshot",
+    "annotation_of",
+    "read",
+    "restored_on_error",
+    "snapshot",
+]
 
 KEY = "quantization_annotation"
 """Where annotations are in ``node.meta``."""

@@ -47,7 +47,9 @@ from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
 from tosaic.fx.origins import error_at
 
-__all__ = ["Refused", "SpecWriter", "makes_fake_quants", "rebuild", "write"]
+__all__ = ["Refused", "SpecWriter", "makes_fake_quants", "note_for_arm", "rebuild", "write"]
+
+_FAKE_QUANTIZE = (FakeQuantize, AffineFakeQuantize)
 
 _INT4 = (-8, 7)
 _ARM_NOTE = "_arm_annotation_info"
@@ -86,21 +88,21 @@ def write(reading: Annotations, *, qat: bool | None = None) -> list[Refused]:
         Changes of entries that belong to a quantizer that ran before.
     """
     nodes = list(reading.model.graph.nodes)
-    writer = SpecWriter(reading, makes_fake_quants(reading) if qat is None else qat)
+    writer = SpecWriter(reading.nodes, makes_fake_quants(reading) if qat is None else qat, reading.specs)
     holders = Counter(id(found) for node in nodes if (found := annotation_of(node)) is not None)
     has_notes = any(_ARM_NOTE in (node.meta.get("custom") or {}) for node in nodes)
     refused: list[Refused] = []
     for node in nodes:
         changed = _write_node(node, reading, writer, holders, refused)
         if changed and has_notes and node.op == "call_function":
-            _note_for_arm(node)
+            note_for_arm(node)
     return refused
 
 
 def rebuild(reading: Annotations) -> None:
     """See `Annotations.rebuild`."""
     plan = reading.plan
-    writer = SpecWriter(reading, makes_fake_quants(reading), reuse=False)
+    writer = SpecWriter(reading.nodes, makes_fake_quants(reading))
     for name, node in reading.nodes.items():
         found = reading.found.get(name)
         if found is not None:
@@ -188,11 +190,13 @@ def _write_node(
     return True
 
 
-def _note_for_arm(node: Node) -> None:
-    annotation = annotation_of(node)
-    specs = () if annotation is None else (*annotation.input_qspec_map.values(), annotation.output_qspec)
-    note = {"quantized": any(spec is not None for spec in specs)}
-    node.meta["custom"] = {**(node.meta.get("custom") or {}), _ARM_NOTE: note}
+def note_for_arm(node: Node, quantized: bool | None = None) -> None:
+    """Notes for Arm's lowering whether a call is quantized; None: if it has a spec."""
+    if quantized is None:
+        annotation = annotation_of(node)
+        specs = () if annotation is None else (*annotation.input_qspec_map.values(), annotation.output_qspec)
+        quantized = any(spec is not None for spec in specs)
+    node.meta["custom"] = {**(node.meta.get("custom") or {}), _ARM_NOTE: {"quantized": quantized}}
 
 
 def _set_flags(annotation: QuantizationAnnotation, plan: Plan, name: str) -> None:
@@ -233,17 +237,28 @@ class SpecWriter:
 
     Parameters
     ----------
-    reading : Annotations
+    nodes : mapping of str to Node
     qat : bool
         Specs without an observer get fake-quant modules.
-    reuse : bool
-        Return the object that was read, for a spec that was read.
+    read : mapping of Slot to (Spec, QuantizationSpecBase), optional
+        What was read. A spec that was read becomes the object that was read.
+    observer : constructor, optional
+        For specs without an observer. Default: exact ranges for weights, else histograms.
     """
 
-    def __init__(self, reading: Annotations, qat: bool, *, reuse: bool = True) -> None:
-        self._reading = reading
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        qat: bool,
+        read: Mapping[Slot, tuple[Spec, Any]] | None = None,
+        *,
+        observer: Any = None,
+    ) -> None:
+        self._nodes = nodes
         self._qat = qat
-        self._reuse = reuse
+        self._read = {} if read is None else read
+        self._observer = observer
+        self._made: dict[Spec, QuantizationSpecBase] = {}
 
     def spec(self, slot: Slot, spec: Spec) -> QuantizationSpecBase | None:
         """Returns the spec of torchao for a slot.
@@ -257,14 +272,26 @@ class SpecWriter:
             return None
         if isinstance(spec, Foreign):
             return spec.object
-        if self._reuse:
-            read = self._reading.specs.get(slot)
+        if self._read:
+            read = self._read.get(slot)
             if read is not None and read[0] == spec:
                 return read[1]
-            for ours, theirs in self._reading.specs.values():
+            for ours, theirs in self._read.values():
                 if ours == spec:
                     return theirs
-        return self._new(slot, spec)
+        if not self._is_same_everywhere(spec):
+            return self._new(slot, spec)
+        try:
+            return self._made[spec]
+        except KeyError:
+            return self._made.setdefault(spec, self._new(slot, spec))
+        except TypeError:  # an observer without a hash
+            return self._new(slot, spec)
+
+    def _is_same_everywhere(self, spec: Spec) -> bool:
+        if isinstance(spec, Observed):
+            return spec.observer is not None or self._observer is not None
+        return isinstance(spec, Fixed)
 
     def _new(self, slot: Slot, spec: Spec) -> QuantizationSpecBase:
         if isinstance(spec, Shared):
@@ -272,8 +299,8 @@ class SpecWriter:
         if isinstance(spec, Observed):
             numbers = self._numbers(slot, spec)
             numbers["ch_axis"] = spec.axis
-            ctr = self._default_observer(slot, spec) if spec.observer is None else spec.observer
-            return QuantizationSpec(observer_or_fake_quant_ctr=ctr, **numbers)
+            ctr = spec.observer or self._observer or self._default_observer(slot, spec)
+            return QuantizationSpec(observer_or_fake_quant_ctr=_with_axis(ctr, spec.axis), **numbers)
         if isinstance(spec, Fixed):
             return FixedQParamsQuantizationSpec(
                 scale=spec.scale, zero_point=spec.zero_point, **self._numbers(slot, spec)
@@ -287,7 +314,7 @@ class SpecWriter:
         )
 
     def _place(self, slot: Slot) -> Any:
-        nodes = self._reading.nodes
+        nodes = self._nodes
         return nodes[slot.node] if isinstance(slot, Output) else (nodes[slot.producer], nodes[slot.user])
 
     def _numbers(self, slot: Slot, spec: Observed | Fixed | Derived) -> dict[str, Any]:
@@ -308,7 +335,7 @@ class SpecWriter:
         found = getattr(torch, name, None)
         if isinstance(found, kind):
             return found
-        node = self._reading.nodes[slot.node if isinstance(slot, Output) else slot.user]
+        node = self._nodes[slot.node if isinstance(slot, Output) else slot.user]
         raise error_at(
             _core.InvalidGraph,
             node,
@@ -329,10 +356,17 @@ class SpecWriter:
             if not self._qat:
                 return TosaicPerChannelGroupObserver.with_args(**groups)
             return AffineFakeQuantize.with_args(
-                observer=TosaicPerChannelGroupObserver, ch_axis=spec.axis, search=False, **groups
+                observer=TosaicPerChannelGroupObserver, search=False, **groups
             )
-        if per_channel or self._reading.nodes[name].op == "get_attr":
+        if per_channel or self._nodes[name].op == "get_attr":
             observer = PerChannelMinMaxObserver if per_channel else MinMaxObserver
-            axis = {"ch_axis": spec.axis} if per_channel else {}  # torchao passes the axis to observers only
-            return FakeQuantize.with_args(observer=observer, **axis) if self._qat else observer
+            return FakeQuantize.with_args(observer=observer) if self._qat else observer
         return FusedMovingAvgObsFakeQuantize if self._qat else HistogramObserver
+
+
+def _with_axis(constructor: Any, axis: int | None) -> Any:
+    """Torchao passes the axis to the constructors of observers, but not to those of modules around them."""
+    made = getattr(constructor, "p", None)
+    if axis is None or made is None or made.func not in _FAKE_QUANTIZE or "ch_axis" in made.keywords:
+        return constructor
+    return made.func.with_args(**made.keywords, ch_axis=axis)
