@@ -593,12 +593,6 @@ py::object PlanObject::object(quant::ObjectId id) const {
   return id.valid() ? objects[id.index()] : py::none().cast<py::object>();
 }
 
-py::object plan_to_python(AnnotationPlan plan, const py::sequence& objects) {
-  PlanObject out{std::move(plan)};
-  for (const py::handle object : objects) out.intern(py::reinterpret_borrow<py::object>(object));
-  return py::cast(std::move(out));
-}
-
 void bind_annotation(py::module_& m) {
   bind_graph(m);
   bind_plan(m);

@@ -22,8 +22,4 @@ struct PlanObject {
   [[nodiscard]] py::object object(quant::ObjectId id) const;
 };
 
-// A plan made in C++ as the Python class _core.AnnotationPlan. `objects` are those that its specs refer to, by
-// their positions.
-[[nodiscard]] py::object plan_to_python(quant::AnnotationPlan plan, const py::sequence& objects);
-
 }  // namespace tosaic::python

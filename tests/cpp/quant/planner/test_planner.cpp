@@ -1,0 +1,198 @@
+#include "tosaic/quant/planner/planner.h"
+
+#include "passes/pass_case.h"
+#include "tosaic/quant/planner/behaviour.h"
+
+namespace tosaic::quant {
+namespace {
+
+using passes::Case;
+using testing::tensor;
+
+const ObservedSpec kInt8{.dtype = "i8", .qmin = -128, .qmax = 127, .scheme = "per_tensor_affine"};
+const ObservedSpec kWeights{.dtype = "i8", .qmin = -127, .qmax = 127, .scheme = "per_channel_symmetric"};
+
+// Plans a graph of which each node is one call: inputs and constants are placeholders. The last call is read
+// by the output.
+struct Planned {
+  std::vector<CallNode> calls;
+  std::vector<std::string> names;
+  std::optional<AnnotationPlan> plan;
+  std::vector<LeftFloat> left;
+
+  explicit Planned(const Case& c, const Precision& precision,
+                   const std::vector<std::string>& not_selected = {}, const Graph* recognized = nullptr) {
+    const Graph& graph = c.graph;
+    std::vector<ValueId> values;
+    std::vector<NodeIndex> call_of(graph.values().size());
+    const auto write = [&](ValueId value, CallNode call) {
+      call_of[value.index()] = NodeIndex(static_cast<std::uint32_t>(calls.size()));
+      call.dtype = std::string(to_string(graph.type(value).dtype));
+      calls.push_back(std::move(call)), values.push_back(value);
+    };
+    for (std::uint32_t i = 0; i < graph.values().size(); ++i)
+      if (graph.producer(ValueId(i)) == nullptr)
+        write(ValueId(i), {.name = "source" + std::to_string(i), .kind = CallKind::kPlaceholder});
+    for (const Node& node : graph.nodes()) {
+      CallNode call{.name = std::string(graph.node_name(node)), .target = std::string(info(node.op).name)};
+      for (const ValueId operand : graph.operands(node)) {
+        if (!operand.valid()) continue;
+        call.operands.push_back(
+            {"args[" + std::to_string(call.operands.size()) + "]", call_of[operand.index()], ""});
+      }
+      write(graph.result(node), std::move(call));
+    }
+    CallNode output{.name = "output", .kind = CallKind::kOutput};
+    std::vector<GraphPort> outputs;
+    for (const auto& each : graph.outputs()) {
+      output.operands.push_back({"args[0]", call_of[each.value.index()], ""});
+      outputs.push_back({"out", call_of[each.value.index()]});
+    }
+    calls.push_back(output), values.emplace_back();
+    for (const CallNode& call : calls) names.push_back(call.name);
+    plan.emplace(std::make_shared<const CallGraph>(calls, std::vector<GraphPort>{}, std::move(outputs)));
+    PlannerInput input{.graph = graph, .recognized = recognized != nullptr ? *recognized : graph};
+    input.values = values;
+    input.precisions = {precision};
+    for (const std::string& name : names)
+      input.precision.push_back(std::ranges::find(not_selected, name) == not_selected.end()
+                                    ? std::optional<std::uint32_t>(0)
+                                    : std::nullopt);
+    left = plan_specs(input, *plan);
+  }
+  [[nodiscard]] NodeIndex at(const std::string& name) const {
+    const auto found = std::ranges::find(names, name);
+    REQUIRE(found != names.end());
+    return NodeIndex(static_cast<std::uint32_t>(found - names.begin()));
+  }
+  // The spec of a result, null if there is none.
+  [[nodiscard]] const QSpec* output(const std::string& name) const {
+    const PlanEntry* entry = plan->output(at(name));
+    return entry == nullptr ? nullptr : &entry->spec;
+  }
+  [[nodiscard]] const QSpec* edge(const std::string& producer, const std::string& user) const {
+    const PlanEntry* entry = plan->find(Slot::edge(at(producer), at(user)));
+    return entry == nullptr ? nullptr : &entry->spec;
+  }
+  [[nodiscard]] std::string reason(const std::string& name) const {
+    for (const LeftFloat& each : left)
+      if (each.call == at(name)) return std::string(each.reason);
+    return "";
+  }
+};
+
+const Precision kPrecision{.activation = kInt8, .weight = kWeights, .bias = DerivedSpec{.dtype = "i32"}};
+
+// source0 -> conv (weight source1, bias source2) -> relu
+Case convolution() {
+  Case c;
+  const ValueId x = c.input("x", {1, 3, 8, 8});
+  ConvAttrs attrs;
+  attrs.stride = attrs.dilation = {1, 1};
+  attrs.pad_before = attrs.pad_after = attrs.output_padding = {0, 0};
+  const ValueId w = c.weights("w", {4, 3, 3, 3}), b = c.weights("b", {4});
+  return c.output(c.add(Op::kRelu, {c.add(Op::kConv, {x, w, b}, attrs, "conv")}, "relu"));
+}
+
+TEST_CASE("a convolution is rounded behind its activation", "[planner]") {
+  const Planned found(convolution(), kPrecision);
+  CHECK(found.output("conv") == nullptr);
+  CHECK(found.reason("conv") == "the activation after it bounds it");
+  REQUIRE(found.output("relu") != nullptr);
+  CHECK(*found.output("relu") == QSpec(kInt8));
+}
+
+TEST_CASE("a weight has the axis of its channels, and a bias is derived from both", "[planner]") {
+  const Planned found(convolution(), kPrecision);
+  ObservedSpec weight = kWeights;
+  weight.axis = 0;
+  REQUIRE(found.edge("source1", "conv") != nullptr);
+  CHECK(*found.edge("source1", "conv") == QSpec(weight));
+  const auto& bias = std::get<DerivedSpec>(*found.edge("source2", "conv"));
+  CHECK(bias.from == std::vector<Slot>{Slot::edge(found.at("source0"), found.at("conv")),
+                                       Slot::edge(found.at("source1"), found.at("conv"))});
+  CHECK(bias.scheme == "per_channel_symmetric");
+}
+
+TEST_CASE("a call that is not selected stays float, and says so", "[planner]") {
+  const Planned found(convolution(), kPrecision, {"conv"});
+  CHECK(found.edge("source0", "conv") == nullptr);
+  CHECK(found.reason("conv") == "it is not selected");
+  CHECK(found.output("relu") == nullptr);  // a part of the same numbers
+}
+
+TEST_CASE("operands of a concatenation share the first one's scale", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4});
+  const ValueId a = c.add(Op::kSin, {x}, "a"), b = c.add(Op::kCos, {x}, "b");
+  const Planned found(c.output(c.add(Op::kCat, {a, b}, AxisAttrs{0}, "cat")), kPrecision);
+  CHECK(*found.output("a") == QSpec(kInt8));
+  CHECK(*found.output("b") == QSpec(SharedSpec{Slot::output(found.at("a"))}));
+  CHECK(found.output("cat") == nullptr);
+}
+
+TEST_CASE("a softmax has the scale of its range unless fixed ranges are off", "[planner]") {
+  Case c;
+  c.output(c.add(Op::kSoftmax, {c.input("x", {2, 4})}, AxisDtypeAttrs{1, std::nullopt}, "softmax"));
+  const auto& fixed = std::get<FixedSpec>(*Planned(c, kPrecision).output("softmax"));
+  CHECK(fixed.scale == 1.0 / 256);
+  CHECK(fixed.zero_point == -128);
+  Precision free = kPrecision;
+  free.fixed_ranges = false;
+  CHECK(*Planned(c, free).output("softmax") == QSpec(kInt8));
+}
+
+// x -> a -> + -> norm -> .. and the same sum again: a residual stream
+TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
+  for (const bool wide : {true, false}) {
+    Case c;
+    const ValueId x = c.input("x", {2, 4});
+    const ValueId sum = c.add(Op::kAdd, {c.add(Op::kSin, {x}, "a"), c.add(Op::kCos, {x}, "b")}, "sum");
+    const ValueId norm = c.add(Op::kLayerNorm, {sum, ValueId(), ValueId()}, NormAttrs{1, 1e-5}, "norm");
+    c.output(norm);
+    Precision precision = kPrecision;
+    precision.wide_sums = wide;
+    const Planned found(c, precision);
+    CHECK((found.output("sum") == nullptr) == wide);
+    CHECK((found.reason("sum") == "a sum that norms and other sums read has 32 bits") == wide);
+  }
+}
+
+TEST_CASE("large numbers have no scale in common with scores", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 2});
+  const ValueId scores = c.add(Op::kSin, {x}, "scores");
+  const ValueId masked = c.add(Op::kAdd, {scores, c.constant("mask", {2, 2}, {0, -1e9, 0, 0})}, "masked");
+  c.output(c.add(Op::kSoftmax, {masked}, AxisDtypeAttrs{1, std::nullopt}, "softmax"));
+  const Planned found(c, kPrecision);
+  CHECK(found.output("scores") != nullptr);
+  CHECK(found.output("masked") == nullptr);
+  CHECK(found.reason("masked") == "it may hold numbers that leave no precision to the others");
+}
+
+TEST_CASE("parts of a recognised norm are not rounded", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {3, 4});
+  const ReduceAttrs rows{{1}, true, std::nullopt};
+  const ValueId power = c.add(Op::kMean, {c.add(Op::kMul, {x, x}, "square")}, rows, "power");
+  const ValueId root =
+      c.add(Op::kRsqrt, {c.add(Op::kAdd, {power, c.constant("eps", {}, {1e-6})}, "sum")}, "root");
+  c.output(c.add(Op::kMul, {x, root}, "norm"));
+  const std::optional<Graph> recognized = passes::fuse_composites(c.graph);
+  REQUIRE(recognized.has_value());
+  const Planned found(c, kPrecision, {}, &*recognized);
+  for (const char* inside : {"square", "power", "sum", "root"}) {
+    CHECK(found.output(inside) == nullptr);
+    CHECK(found.reason(inside) == "it is a part of a unit that is computed at once");
+  }
+  CHECK(found.output("norm") != nullptr);
+}
+
+TEST_CASE("every operator has a behaviour, and opaque ones stay float", "[planner]") {
+  CHECK(behaviour_of(Op::kConv) == Behaviour::kWeighted);
+  CHECK(behaviour_of(Op::kCond) == Behaviour::kFloatOnly);
+  CHECK(behaviour_of(Op::kTosaAdd) == Behaviour::kFloatOnly);
+}
+
+}  // namespace
+}  // namespace tosaic::quant
