@@ -17,7 +17,7 @@ from torchao.quantization.pt2e.quantizer import (
     FixedQParamsQuantizationSpec,
     SharedQuantizationSpec,
 )
-from tosaic.annotation import Observed
+from tosaic.annotation import Fixed, Observed
 from tosaic.annotation.config import Precision, QConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -446,6 +446,29 @@ def test_another_quantizers_annotations_are_not_changed():
     torch.manual_seed(0)
     both = ComposableQuantizer([first, tosaic.Quantizer()])
     quantized_close_to_float(module, images(4, (2, 16)), 25, both)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Precision("int8"), "the spec 'activation': expected Observed, such as Observed('int8')"),
+        (lambda: Precision(weight=Fixed("int8", 0.1)), "the spec 'weight': expected Observed"),
+        (lambda: Precision(Observed("float16")), "expected integers with a scheme"),
+        (lambda: Precision(Observed("int32")), "expected a scheme per tensor, and int8, uint8 or int16"),
+        (lambda: Precision(Observed(scheme="per_channel_affine", axis=1)), "expected a scheme per tensor"),
+        (lambda: Precision(fixed_ranges="yes"), "the option 'fixed_ranges': expected True or False"),
+        (lambda: QConfig.int8(weight_bits=8.0), "the bits of weights: expected a whole number, 2 to 8"),
+        (lambda: QConfig.int8(weight_bits=True), "the bits of weights: expected a whole number"),
+        (lambda: QConfig.int8(per_channel="no"), "the option 'per_channel': expected True or False"),
+        (lambda: QConfig((3,)), "the selections: expected a tuple of pairs"),
+        (lambda: QConfig(Precision()), "the selections: expected a tuple of pairs"),
+        (lambda: QConfig.int8().set(None, nodes="relu"), "the condition 'nodes' is wrong"),
+    ],
+)
+def test_a_wrong_precision_or_selection_is_refused_when_it_is_made(make, text):
+    with pytest.raises(tosaic.InvalidGraph) as caught:
+        make()
+    assert text in str(caught.value)
 
 
 def test_what_is_no_configuration_is_refused():

@@ -34,7 +34,6 @@ from tosaic.annotation import (
     Select,
     Set,
     Share,
-    Shared,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
@@ -550,9 +549,9 @@ def test_a_graph_that_is_prepared_already_is_refused() -> None:
 
 def test_references_that_lead_to_no_spec_are_an_error_that_names_the_rule() -> None:
     sample = (torch.randn(1), torch.randn(1, 3, 8, 8))
-    rule = Inputs({"image": Shared(Output("image"))})
+    rule = Inputs({"image": tosaic.annotation.Shared(Output("image"))})
     quantizer = tosaic.wrap_quantizer(xnnpack(), rules=[rule])
-    with pytest.raises(tosaic.QuantMismatch, match=r"leads to no spec.*set by Inputs.*node 'image'"):
+    with pytest.raises(tosaic.QuantMismatch, match=r"leads to no spec.*set by Inputs.*node 'conv2d'"):
         prepare_pt2e(exported_module(Convolution(), sample), quantizer)
 
 
