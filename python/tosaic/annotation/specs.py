@@ -326,7 +326,10 @@ def _check(spec: Any) -> None:
 
     Dtypes and schemes of torch become their names.
     """
-    for field_name, what, example in (("dtype", "the dtype", "int8"), ("scheme", "the scheme", "per_tensor_affine")):
+    for field_name, what, example in (
+        ("dtype", "the dtype", "int8"),
+        ("scheme", "the scheme", "per_tensor_affine"),
+    ):
         value = getattr(spec, field_name)
         if value is None and field_name == "scheme":
             continue

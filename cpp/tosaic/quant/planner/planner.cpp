@@ -352,7 +352,8 @@ class Planner {
       return;
     }
     if (c.within) {
-      if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i)) round_operands(i, *p);
+      if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i))
+        round_operands(i, *p);
       return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
     }
     if (passes_through(i)) return;

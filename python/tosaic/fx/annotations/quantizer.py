@@ -73,7 +73,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     Raises
     ------
     InvalidGraph
-        `config` is no QConfig. In ``annotate``: a selection of the configuration selects nothing, or the model is no graph.
+        `config` is no QConfig. In ``annotate``: a selection of the configuration selects nothing, or the
+        model is no graph, or is prepared already.
 
     Examples
     --------

@@ -30,7 +30,16 @@ from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Edge, Fixed, Foreign, Observed, Output, Plan, Shared, Slot, Spec
 from tosaic.fx.annotations.graph import call_graph
 
-__all__ = ["KEY", "Found", "Annotations", "Snapshot", "annotation_of", "read", "restored_on_error", "snapshot"]
+__all__ = [
+    "KEY",
+    "Found",
+    "Annotations",
+    "Snapshot",
+    "annotation_of",
+    "read",
+    "restored_on_error",
+    "snapshot",
+]
 
 KEY = "quantization_annotation"
 """Where annotations are in ``node.meta``."""
