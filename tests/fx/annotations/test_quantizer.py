@@ -473,7 +473,7 @@ def test_a_wrong_precision_or_selection_is_refused_when_it_is_made(make, text):
 
 def test_what_is_no_configuration_is_refused():
     for config in ("int8", QConfig.int8, QConfig.int8().precision):
-        with pytest.raises(tosaic.InvalidGraph, match="expected a tosaic.QConfig, such as"):
+        with pytest.raises(tosaic.InvalidGraph, match=r"expected a tosaic\.QConfig, such as"):
             tosaic.Quantizer(config)
     program = torch.export.export(nn.ReLU(), (torch.ones(1),))
     with pytest.raises(tosaic.InvalidGraph, match="not a graph of torch"):

@@ -153,7 +153,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have the inner quantizer and the rules, but no plans, which belong to a graph."""
+        """Copies have the inner quantizer and the rules, but no plans, which belong to graphs."""
         return state_without(self, "_plans", "_refused", "_bodies")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
