@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.annotation.plan import Plan
@@ -57,12 +57,13 @@ class Precision:
 
     def __post_init__(self) -> None:
         for role in ("activation", "weight"):
-            spec = getattr(self, role)
+            spec: Any = getattr(self, role)
             if not isinstance(spec, Observed):
                 raise _refusal(f"the spec '{role}'", "Observed, such as Observed('int8')", spec)
             if spec.scheme is None or range_of(spec.dtype) is None:
                 raise _refusal(f"the spec '{role}'", "integers with a scheme, such as Observed('int8')", spec)
-        if self.activation.dtype not in _ACTIVATIONS or self.activation.scheme.startswith("per_channel"):
+        per_channel = str(self.activation.scheme).startswith("per_channel")
+        if self.activation.dtype not in _ACTIVATIONS or per_channel:
             expected = f"a scheme per tensor, and {', '.join(_ACTIVATIONS[:-1])} or {_ACTIVATIONS[-1]}"
             raise _refusal("the spec 'activation'", expected, self.activation)
         for flag in ("fixed_ranges", "wide_sums"):
@@ -113,14 +114,15 @@ class QConfig:
 
     def __post_init__(self) -> None:
         expected = "a tuple of pairs: a Select, and a Precision or None"
-        if not isinstance(self.selections, list | tuple):
-            raise _refusal("the selections", expected, self.selections)
-        for each in self.selections:
+        selections: Any = self.selections
+        if not isinstance(selections, list | tuple):
+            raise _refusal("the selections", expected, selections)
+        for each in selections:
             if not isinstance(each, list | tuple) or len(each) != 2:
                 raise _refusal("the selections", expected, each)
             if not isinstance(each[0], Select) or not isinstance(each[1], Precision | None):
                 raise _refusal("the selections", expected, each)
-        object.__setattr__(self, "selections", tuple(map(tuple, self.selections)))
+        object.__setattr__(self, "selections", tuple(map(tuple, selections)))
 
     @staticmethod
     def int8(
