@@ -484,17 +484,17 @@ def test_calls_of_float64_stay_float_because_torch_does_not_quantize_them():
     class Doubles(nn.Module):
         def __init__(self):
             super().__init__()
-            self.double = nn.Linear(4, 4).double()
-            self.single = nn.Linear(4, 4)
+            self.first = nn.Linear(4, 4).double()
+            self.second = nn.Linear(4, 4)
 
         def forward(self, x):
-            return self.single(torch.relu(self.double(x)).float())
+            return self.second(torch.relu(self.first(x)).float())
 
     quantizer = tosaic.Quantizer()
     program = converted(Doubles(), [(torch.randn(2, 4, dtype=torch.float64),)], quantizer)
     assert quantizer.left_float["linear"] == "torch quantizes no float64"
     weights = [n.args[0].name for n in program.graph.nodes if "dequantize_per_channel" in n.name]
-    assert len(weights) == 2  # weight and bias of `single`
+    assert len(weights) == 2  # weight and bias of `second`
 
 
 def test_an_observer_without_samples_is_logged_when_it_is_converted(caplog):
