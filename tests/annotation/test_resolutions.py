@@ -130,6 +130,23 @@ def test_the_report_has_one_screen_of_facts_and_folds_the_rest() -> None:
     assert "because" in report.full_text
 
 
+def test_the_title_of_the_report_does_not_count_groups_of_floats() -> None:
+    made = plan()
+    before = resolve(made).report().text.splitlines()[0]
+    assert before == "ok: 7 quantized slots in 4 sharing groups"
+    made[Output("e")] = FLOAT
+    assert resolve(made).report().text.splitlines()[0] == before
+
+
+def test_long_rules_are_cut_in_the_table_and_in_full_behind_it() -> None:
+    rule = Inputs({0: IMAGE}, allow_unmatched=True)
+    report = resolve(plan().apply(rule)).report()
+    assert repr(rule) not in report.text
+    assert max(map(len, report.text.splitlines())) <= 80
+    assert repr(rule) in report.full_text
+    assert json.loads(report.json)["authors"][-1]["name"] == repr(rule)
+
+
 def test_the_report_is_data_for_json() -> None:
     made = plan()
     made[Output("d")] = Foreign(object(), {"dtype": "int8"})

@@ -401,7 +401,10 @@ def test_a_rule_that_matches_nothing_is_refused_with_near_names(rule: Any, text:
         (lambda: Inputs([IMAGE]), "[Inputs] 'specs' is wrong: expected specs by position or name"),
         (lambda: Operator("conv2d", (IMAGE,)), "[Operator] 'operands' is wrong"),
         (lambda: Set("conv2d", {0: IMAGE}), "[Set] 'where' is wrong: expected a Select, such as"),
-        (lambda: ExcludeFeeding("conv2d", 0, until="p"), "[ExcludeFeeding] 'until' is wrong: expected a Select"),
+        (
+            lambda: ExcludeFeeding("conv2d", 0, until="p"),
+            "[ExcludeFeeding] 'until' is wrong: expected a Select",
+        ),
         (lambda: Share("c"), "[Share] 'slots' is wrong: expected a tuple of Edge and Output, got 'c'"),
         (lambda: Custom("c"), "[Custom] 'function' is wrong: expected a function of a plan, got 'c'"),
         (lambda: Select(name=3), "[Select] the condition 'name' is wrong: expected a string, got 3"),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import Observed
+from tosaic.annotation.specs import Observed, range_of
+from tosaic.options import shown, whole_number
 
 __all__ = ["Precision", "QConfig"]
 
 _INT8 = Observed("int8", -128, 127)
 _UINT8 = Observed("uint8", 0, 255)
+_ACTIVATIONS = ("int8", "uint8", "int16")
 _INT16 = Observed("int16", -32767, 32767, scheme="per_tensor_symmetric")
 
 
@@ -56,6 +58,18 @@ class Precision:
     wide_sums: bool = True
 
     def __post_init__(self) -> None:
+        for role in ("activation", "weight"):
+            spec: Any = getattr(self, role)
+            if not isinstance(spec, Observed):
+                raise _refusal(f"the spec '{role}'", "Observed, such as Observed('int8')", spec)
+            if spec.scheme is None or range_of(spec.dtype) is None:
+                raise _refusal(f"the spec '{role}'", "integers with a scheme, such as Observed('int8')", spec)
+        per_channel = str(self.activation.scheme).startswith("per_channel")
+        if self.activation.dtype not in _ACTIVATIONS or per_channel:
+            expected = f"a scheme per tensor, and {', '.join(_ACTIVATIONS[:-1])} or {_ACTIVATIONS[-1]}"
+            raise _refusal("the spec 'activation'", expected, self.activation)
+        for flag in ("fixed_ranges", "wide_sums"):
+            _check_flag(flag, getattr(self, flag))
         if self.activation.dynamic or self.weight.dynamic:
             raise _core.make_error(
                 _core.UnsupportedOp,
@@ -70,7 +84,12 @@ class Precision:
 
 
 def _refusal(what: str, expected: str, got: object) -> _core.InvalidGraph:
-    return _core.make_error(_core.InvalidGraph, where="QConfig", what=what, expected=expected, got=repr(got))
+    return _core.make_error(_core.InvalidGraph, where="QConfig", what=what, expected=expected, got=shown(got))
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise _refusal(f"the option '{name}'", "True or False", value)
 
 
 @dataclass(frozen=True)
@@ -94,6 +113,18 @@ class QConfig:
     """
 
     selections: tuple[tuple[Select, Precision | None], ...] = ()
+
+    def __post_init__(self) -> None:
+        expected = "a tuple of pairs: a Select, and a Precision or None"
+        selections: Any = self.selections
+        if not isinstance(selections, list | tuple):
+            raise _refusal("the selections", expected, selections)
+        for each in selections:
+            if not isinstance(each, list | tuple) or len(each) != 2:
+                raise _refusal("the selections", expected, each)
+            if not isinstance(each[0], Select) or not isinstance(each[1], Precision | None):
+                raise _refusal("the selections", expected, each)
+        object.__setattr__(self, "selections", tuple(map(tuple, selections)))
 
     @staticmethod
     def int8(
@@ -168,7 +199,7 @@ class QConfig:
         name, regex, module, type, op, nodes
             See `tosaic.annotation.Select`.
         """
-        where = Select(name, regex, module, type, op, None if nodes is None else tuple(nodes))
+        where = Select(name, regex, module, type, op, nodes)  # type: ignore[arg-type]
         precision = to.precision if isinstance(to, QConfig) else to
         if not isinstance(precision, Precision | None):
             raise _refusal("what calls become", "a QConfig, a Precision or None", to)
@@ -214,6 +245,11 @@ class QConfig:
 
 
 def _checked_weight(bits: int, group_size: int | None, per_channel: bool) -> Observed:
+    _check_flag("per_channel", per_channel)
+    try:
+        bits = whole_number(bits)
+    except TypeError:
+        raise _refusal("the bits of weights", "a whole number, 2 to 8", bits) from None
     if bits not in range(2, 9):
         raise _refusal("the bits of weights", "2 to 8", bits)
     if group_size is not None and not per_channel:

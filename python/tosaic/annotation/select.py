@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Short
@@ -51,11 +52,12 @@ class Select(Short):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise _refusal(name, "a string", value, f"Write {str(value)!r}" if name == "op" else "")
-        if self.nodes is None:
+        nodes: Any = self.nodes
+        if nodes is None:
             return
-        if not isinstance(self.nodes, list | tuple) or not all(isinstance(each, str) for each in self.nodes):
-            raise _refusal("nodes", "a list of names", self.nodes)
-        object.__setattr__(self, "nodes", tuple(self.nodes))
+        if not isinstance(nodes, list | tuple) or not all(isinstance(each, str) for each in nodes):
+            raise _refusal("nodes", "a list of names", nodes)
+        object.__setattr__(self, "nodes", tuple(nodes))
 
 
 def _refusal(option: str, expected: str, got: object, hint: str = "") -> Exception:

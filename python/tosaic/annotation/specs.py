@@ -216,7 +216,8 @@ class Derived(Short):
     dynamic: bool = False
 
     def __post_init__(self) -> None:
-        slots = tuple(self.slots) if isinstance(self.slots, list | tuple) else ()
+        found: Any = self.slots
+        slots = tuple(found) if isinstance(found, list | tuple) else ()
         if not slots or not all(isinstance(slot, Edge | Output) for slot in slots):
             raise _refusal(self, "what it is derived from", "a tuple of Edge or Output", self.slots)
         if not callable(self.function):

@@ -23,9 +23,10 @@ _SHOWN = 12
 
 def describe_annotation(resolution: Resolution) -> Report:
     """Makes a report: who annotated what, conflicts, what is left float; all slots and the history folded."""
-    quantized = sum(row.resolved is not None and _is_quantized(row.resolved) for row in resolution.slots)
+    quantized = [row for row in resolution.slots if row.resolved is not None and _is_quantized(row.resolved)]
+    groups = {row.group for row in quantized if row.group is not None}
     return Report(
-        title=f"{count(quantized, 'quantized slot')} in {count(len(resolution.groups), 'sharing group')}",
+        title=f"{count(len(quantized), 'quantized slot')} in {count(len(groups), 'sharing group')}",
         ok=not any(c.kind != "unequal observers" for c in resolution.conflicts),
         facts=(
             ("dtypes", _dtypes(resolution)),
@@ -139,7 +140,7 @@ def _authors(resolution: Resolution) -> Any:
     slots = Counter(row.set_by for row in resolution.slots)
     rows = [
         (
-            author.name,
+            _who(author.name),
             "-" if author.matches is None else str(author.matches),
             str(slots[author.name]),
             "; ".join(author.notes),
@@ -171,7 +172,9 @@ def _folded(resolution: Resolution) -> list[Section]:
         for row in resolution.slots
     ]
     columns = ("slot", "spec", "set by", "changed to", "changed by", "because")
+    cut = [(author.name,) for author in resolution.authors if _who(author.name) != author.name]
     return [
+        *([Section("rules", table(("rule",), cut), folded=True)] if cut else []),
         Section("history", table(columns, changes), folded=True),
         Section("sharing groups", table(("group", "root", "spec", "slots"), groups), folded=True),
         Section("slots", table(("slot", "spec", "comes to", "group", "set by"), slots), folded=True),

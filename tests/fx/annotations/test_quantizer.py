@@ -18,7 +18,7 @@ from torchao.quantization.pt2e.quantizer import (
     FixedQParamsQuantizationSpec,
     SharedQuantizationSpec,
 )
-from tosaic.annotation import Observed
+from tosaic.annotation import Fixed, Observed
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.reference_model import run_reference_model
 
@@ -518,9 +518,32 @@ def test_another_quantizers_annotations_are_not_changed():
     quantized_close_to_float(module, images(4, (2, 16)), 25, both)
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Precision("int8"), "the spec 'activation': expected Observed, such as Observed('int8')"),
+        (lambda: Precision(weight=Fixed("int8", 0.1)), "the spec 'weight': expected Observed"),
+        (lambda: Precision(Observed("float16")), "expected integers with a scheme"),
+        (lambda: Precision(Observed("int32")), "expected a scheme per tensor, and int8, uint8 or int16"),
+        (lambda: Precision(Observed(scheme="per_channel_affine", axis=1)), "expected a scheme per tensor"),
+        (lambda: Precision(fixed_ranges="yes"), "the option 'fixed_ranges': expected True or False"),
+        (lambda: QConfig.int8(weight_bits=8.0), "the bits of weights: expected a whole number, 2 to 8"),
+        (lambda: QConfig.int8(weight_bits=True), "the bits of weights: expected a whole number"),
+        (lambda: QConfig.int8(per_channel="no"), "the option 'per_channel': expected True or False"),
+        (lambda: QConfig((3,)), "the selections: expected a tuple of pairs"),
+        (lambda: QConfig(Precision()), "the selections: expected a tuple of pairs"),
+        (lambda: QConfig.int8().set(None, nodes="relu"), "the condition 'nodes' is wrong"),
+    ],
+)
+def test_a_wrong_precision_or_selection_is_refused_when_it_is_made(make, text):
+    with pytest.raises(tosaic.InvalidGraph) as caught:
+        make()
+    assert text in str(caught.value)
+
+
 def test_what_is_no_configuration_is_refused():
     for config in ("int8", QConfig.int8, QConfig.int8().precision):
-        with pytest.raises(tosaic.InvalidGraph, match="expected a tosaic.QConfig, such as tosaic.QConfig.int8"):
+        with pytest.raises(tosaic.InvalidGraph, match=r"expected a tosaic\.QConfig, such as"):
             tosaic.Quantizer(config)
     program = torch.export.export(nn.ReLU(), (torch.ones(1),))
     with pytest.raises(tosaic.InvalidGraph, match="not a graph of torch"):
@@ -531,17 +554,17 @@ def test_calls_of_float64_stay_float_because_torch_does_not_quantize_them():
     class Doubles(nn.Module):
         def __init__(self):
             super().__init__()
-            self.double = nn.Linear(4, 4).double()
-            self.single = nn.Linear(4, 4)
+            self.first = nn.Linear(4, 4).double()
+            self.second = nn.Linear(4, 4)
 
         def forward(self, x):
-            return self.single(torch.relu(self.double(x)).float())
+            return self.second(torch.relu(self.first(x)).float())
 
     quantizer = tosaic.Quantizer()
     program = converted(Doubles(), [(torch.randn(2, 4, dtype=torch.float64),)], quantizer)
     assert quantizer.left_float["linear"] == "torch quantizes no float64"
     weights = [n.args[0].name for n in program.graph.nodes if "dequantize_per_channel" in n.name]
-    assert len(weights) == 2  # weight and bias of `single`
+    assert len(weights) == 2  # weight and bias of `second`
 
 
 def test_an_observer_without_samples_is_logged_when_it_is_converted(caplog):

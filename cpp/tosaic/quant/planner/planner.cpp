@@ -358,15 +358,16 @@ class Planner {
       return;
     }
     if (c.within) {
-      if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i)) round_operands(i, *p);
+      if (const Precision* p = precision(i); p != nullptr && accepts(i) && !has_doubles(i))
+        round_operands(i, *p);
       return leave(i, Rounding::kWithin, "it is a part of a unit that is computed at once");
     }
+    if (has_doubles(i)) return leave(i, Rounding::kFloat, "torch quantizes no float64");
     if (passes_through(i)) return;
     const Precision* p = precision(i);
     if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
     if (c.behaviour == Behaviour::kFloatOnly)
       return leave(i, Rounding::kFloat, "the operator has no integer form");
-    if (has_doubles(i)) return leave(i, Rounding::kFloat, "torch quantizes no float64");
     if (!accepts(i))
       return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
     if (c.behaviour == Behaviour::kJoin && joins(i, *p)) return;

@@ -91,7 +91,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     ------
     InvalidGraph
         `config` is no QConfig, or `compatible_with` has another value. In ``annotate``: a selection of the
-        configuration selects nothing, or the model is no graph.
+        configuration selects nothing, or the model is no graph, or is prepared already.
 
     Examples
     --------

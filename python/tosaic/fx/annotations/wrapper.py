@@ -34,8 +34,8 @@ from tosaic.fx.annotations.quantizers import (
     check_quantizer,
     check_references,
     check_rules,
-    state_without,
     plan_of,
+    state_without,
 )
 from tosaic.fx.annotations.read import read, restored_on_error, snapshot
 from tosaic.fx.annotations.write import Refused, write
@@ -153,7 +153,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         self.inner.prepare_obs_or_fq_callback(model, edge_or_node_to_obs_or_fq)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have the inner quantizer and the rules, but no plans: these belong to a graph."""
+        """Copies have the inner quantizer and the rules, but no plans, which belong to graphs."""
         return state_without(self, "_plans", "_refused", "_bodies")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
