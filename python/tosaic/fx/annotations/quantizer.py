@@ -33,10 +33,6 @@ from tosaic.fx.annotations.observers import (
 __all__ = ["Quantizer"]
 
 _KEY = "quantization_annotation"
-# How many times the choice of a range counts clipping. Between 8 and infinity, which is the whole range, the
-# networks of docs/quantizer.md hardly differ; 1 loses up to 1.3 dB.
-_CLIP_WEIGHT = 8.0
-_OF_ACTIVATIONS = TosaicHistogramObserver.with_args(clip_weight=_CLIP_WEIGHT)
 # By (has a scale per channel, has few integers). The search for the least error takes long for many channels,
 # and pays where there are few integers.
 _OF_WEIGHTS = {
@@ -46,7 +42,6 @@ _OF_WEIGHTS = {
     (False, True): TosaicHistogramObserver,
 }
 _IN_TRAINING = {
-    _OF_ACTIVATIONS: MovingAverageMinMaxObserver,
     TosaicHistogramObserver: MovingAverageMinMaxObserver,
     TosaicPerChannelHistogramObserver: TosaicPerChannelMinMaxObserver,
     TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
@@ -129,7 +124,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         is_coarse = weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < 64
         of_weight = _OF_WEIGHTS[per_channel, is_coarse]
         return (
-            _spec_fields(activation, activation.observer or self._maker(_OF_ACTIVATIONS)),
+            _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
             _spec_fields(weight, weight.observer or self._maker(of_weight)),
             _bias_qparams if precision.bias == "derived" else None,
             precision.fixed_ranges,
