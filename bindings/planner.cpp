@@ -18,12 +18,14 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
           .observer = plan.intern(fields[4])};
 }
 
-// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums).
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, wide
+// functions).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),
                              .fixed_ranges = fields[3].cast<bool>(),
-                             .wide_sums = fields[4].cast<bool>()};
+                             .wide_sums = fields[4].cast<bool>(),
+                             .wide_functions = fields[5].cast<bool>()};
   if (!fields[2].is_none()) {
     precision.bias.emplace();
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));

@@ -32,6 +32,7 @@ struct Precision {
   std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
+  bool wide_functions = true;  // results of contractions are not rounded to 8 bits before a function
 };
 
 struct PlannerInput {

@@ -129,6 +129,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             _bias_qparams if precision.bias == "derived" else None,
             precision.fixed_ranges,
             precision.wide_sums,
+            precision.wide_functions,
         )
 
     def _maker(self, observer: Any) -> Any:
