@@ -12,7 +12,8 @@
 //   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
 //                                  8 bits, such a number leaves no precision to the others
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
-//                                  composed of several calls: lower-to-integer computes all of it at once
+//                                  composed of several calls, a contraction and the only function that reads
+//                                  it: lower-to-integer computes all of it at once
 #pragma once
 
 #include <cstdint>
