@@ -179,13 +179,13 @@ void bind_observe(py::module_& m) {
   m.def(
       "least_error_qparams",
       [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
-         const std::optional<std::int64_t>& zero_point, float least_scale, double clip_weight) {
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
         const quant::LeastError found =
-            quant::least_error_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale), clip_weight);
+            quant::least_error_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale));
         return std::tuple(found.chosen.scale, found.chosen.zero_point, found.error);
       },
       py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
-      py::arg("least_scale"), py::arg("clip_weight") = 1.0,
+      py::arg("least_scale"),
       "Scale and zero point of least expected squared error, and this error of a sample.");
   m.def(
       "expected_error",

@@ -18,21 +18,22 @@ quant::ObservedSpec observed_from(PlanObject& plan, const py::tuple& fields) {
           .observer = plan.intern(fields[4])};
 }
 
-// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, (size of
-// the groups of weights, their observer) or None).
+// From the fields (activation, weight, function that derives a bias or None, fixed ranges, wide sums, wide
+// functions, (size of the groups of weights, their observer) or None).
 quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   quant::Precision precision{.activation = observed_from(plan, fields[0]),
                              .weight = observed_from(plan, fields[1]),
                              .fixed_ranges = fields[3].cast<bool>(),
-                             .wide_sums = fields[4].cast<bool>()};
+                             .wide_sums = fields[4].cast<bool>(),
+                             .wide_functions = fields[5].cast<bool>()};
   if (!fields[2].is_none()) {
     precision.bias.emplace();
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
     precision.bias->qmin = -(std::int64_t{1} << 31) + 1;
     precision.bias->qmax = (std::int64_t{1} << 31) - 1;
   }
-  if (!fields[5].is_none()) {
-    const auto [size, observer] = fields[5].cast<std::pair<std::int64_t, py::object>>();
+  if (!fields[6].is_none()) {
+    const auto [size, observer] = fields[6].cast<std::pair<std::int64_t, py::object>>();
     precision.grouped_weight = precision.weight;
     precision.grouped_weight->group_size = size;
     precision.grouped_weight->observer = plan.intern(observer);

@@ -569,7 +569,6 @@ def least_error_qparams(
     qmax: int,
     symmetric_zero_point: int | None,
     least_scale: float,
-    clip_weight: float = 1.0,
 ) -> tuple[float, int, float]: ...
 def expected_error(histogram: Histogram, *, scale: float, zero_point: int, qmin: int, qmax: int) -> float: ...
 

@@ -39,8 +39,8 @@ LEAST_RATIO = {"deit_tiny": 10.0, "bert4": 10.0, "mobilenet_v2": 1.0, "resnet50"
 """By network: how many times as fast as the TOSAQuantizer ours has to be."""
 MOST_MICROSECONDS = 10.0
 """The largest allowed time of computing the plan for a node."""
-_LESS_EXACT_DB = 0.3  # by which the graph of our quantizer may be further from the float network
-_CALIBRATION, _UNSEEN = 2, 100
+_LESS_EXACT_DB = 1.0  # by which the graph of our quantizer may be further from the float network
+_CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 4, 100, 8
 _WARM_UP = "ds_cnn_small"
 
 
@@ -111,10 +111,13 @@ def _round(network: Network) -> Round:
     makers: tuple[Callable[[], Any], ...] = (tosaic.Quantizer, QUANTIZERS["arm"])
     for make in makers:
         _quantized(warm, make)
-    sample = network.sample(_UNSEEN)
-    expected = [network.module(*sample).numpy()]
+    samples = [network.sample(_FIRST_UNSEEN + i) for i in range(_SAMPLES)]
+    expected = [network.module(*sample).numpy() for sample in samples]
     ours, theirs = (_quantized(network, make) for make in makers)
-    ratios = (signal_to_noise(expected, [graph(*sample).numpy()]) for graph in (ours[0], theirs[0]))
+    ratios = (
+        signal_to_noise(expected, [graph(*sample).numpy() for sample in samples])
+        for graph in (ours[0], theirs[0])
+    )
     return Round(*ours[1:], *theirs[1:], *ratios, plan_us(network))
 
 
@@ -163,8 +166,9 @@ def section(result: Result) -> Section:
         "`prepare_pt2e` and `convert_pt2e` with `tosaic.Quantizer()` and with ExecuTorch's TOSAQuantizer,\n"
         f"one after the other in each round; medians of {result.rounds} rounds. Both calibrate on "
         f"{_CALIBRATION} inputs, which is\nnot measured. *dB* is the signal-to-noise ratio of the converted "
-        "graph against the float network, on an input\nthat no quantizer has seen. *plan* is the time in "
-        f"which C++ computes the specs: at most {MOST_MICROSECONDS:.0f} µs.\n\n{table(header, lines)}"
+        f"graph against the float network, on {_SAMPLES} inputs\nthat no quantizer has seen; ours may be "
+        f"{_LESS_EXACT_DB:.0f} dB less. *plan* is the time in\nwhich C++ computes the specs: at most "
+        f"{MOST_MICROSECONDS:.0f} µs.\n\n{table(header, lines)}"
     )
     return Section("quantizing", "Quantizing", text, ok=result.ok)
 

@@ -204,7 +204,7 @@ def _qat(trained: Trained) -> dict[str, float]:
         config = tosaic.QConfig.int8(weight_bits=bits)
         found[f"int{bits} calibrated"] = _as_integers(_calibrated(trained, tosaic.Quantizer(config)), trained)
         found[f"int{bits} trained"] = _as_integers(
-            train_quantized(trained, tosaic.Quantizer(config)), trained
+            train_quantized(trained, tosaic.Quantizer(config, qat=True)), trained
         )
     return found
 

@@ -212,7 +212,9 @@ class SmallVit(nn.Module):
 _LENGTH, _SYMBOLS = 8, 16
 
 
-def sequences(count: int = 6000, tests: int = 6000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def sequences(
+    count: int = 6000, tests: int = 6000
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Symbols, a separator, the same symbols sorted. The labels are the next symbols of the sorted part."""
     random = np.random.default_rng(1)
     data = random.integers(0, _SYMBOLS, (tests + count, _LENGTH))

@@ -49,6 +49,10 @@ class Precision:
     wide_sums : bool
         The sums of a residual stream that norms read are not rounded: their error would remain in all
         sums that follow. Lowering computes them with 32 bits.
+    wide_functions : bool
+        The result of a contraction is not rounded to 8 bits where only a function such as GELU or SiLU reads
+        it: rounding before and after the function makes twice the error. Lowering computes the function from
+        16 bits, with a table and interpolation, which is several operators of TOSA instead of one.
     """
 
     activation: Observed = _INT8
@@ -56,6 +60,7 @@ class Precision:
     bias: Literal["derived", "float"] = "derived"
     fixed_ranges: bool = True
     wide_sums: bool = True
+    wide_functions: bool = True
 
     def __post_init__(self) -> None:
         for role in ("activation", "weight"):

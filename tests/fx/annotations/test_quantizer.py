@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,27 @@ def test_a_network_of_convolutions_lowers_to_integers_and_is_close_to_float():
 def test_a_convolution_is_not_rounded_before_its_activation():
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Hardtanh(0, 6), nn.Flatten())
     assert observed_outputs(module, images()[0]) == ["relu", "hardtanh"]
+
+
+def test_a_contraction_is_not_rounded_before_a_function_of_it():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Conv2d(4, 4, 3), nn.GELU(), nn.Flatten())
+    narrow = QConfig.int8().set(replace(QConfig.int8().precision, wide_functions=False))
+    assert observed_outputs(module, images()[0]) == ["silu", "gelu"]
+    assert observed_outputs(module, images()[0], narrow) == ["conv2d", "silu", "conv2d_1", "gelu"]
+    assert observed_outputs(module, images()[0], QConfig.int16x8()) == ["conv2d", "silu", "conv2d_1", "gelu"]
+
+
+def test_a_function_of_the_sum_of_a_contraction_is_closer_to_float():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.SiLU(), nn.Conv2d(16, 16, 3), nn.GELU(), nn.Flatten())
+    narrow = QConfig.int8().set(replace(QConfig.int8().precision, wide_functions=False))
+    found = []
+    for config in (QConfig.int8(), narrow):
+        lowered = lowered_equals_torch(converted(module, images(), tosaic.Quantizer(config)), images())
+        with torch.no_grad():
+            expected = [module(*sample).numpy() for sample in images()]
+        found.append(decibels(expected, [lowered.run(*sample) for sample in images()]))
+    assert found[0] > found[1] + 0.5
 
 
 def test_a_convolution_that_two_calls_read_is_rounded_before_its_activation():

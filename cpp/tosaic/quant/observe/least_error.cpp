@@ -14,9 +14,6 @@
 // grid of scales and then refines the best minima of the grid. It stops at a scale that is so small that
 // clipping alone makes a larger error than range_qparams(); smaller scales clip more.
 //
-// Samples more than half a step beyond the range may count more than once. What they add is a convex function of
-// the number of steps, too.
-//
 // The samples of a bin count as spread evenly around their mean, which is exact, as far as the bin reaches to
 // both sides. Magnitudes are in units of the width of a linear bin, so that no square overflows.
 #include <algorithm>
@@ -144,8 +141,8 @@ class Side {
 
 class Search {
  public:
-  Search(const Histogram& histogram, const QRange& to, double clip_weight = 1)
-      : to_(to), unit_(magnitude_unit(histogram.exponent())), more_(clip_weight - 1) {
+  Search(const Histogram& histogram, const QRange& to)
+      : to_(to), unit_(magnitude_unit(histogram.exponent())) {
     const double least = std::max(0.0, -static_cast<double>(histogram.range().least) / unit_);
     const double greatest = std::max(0.0, static_cast<double>(histogram.range().greatest) / unit_);
     const auto fill = [](Side& side, const Histogram::Bin& bin, double bound) {
@@ -189,28 +186,20 @@ class Search {
   }
   [[nodiscard]] double least_clipped(double scale) const {
     return least([&](std::int64_t zero_point) {
-             return clipped(negative_, zero_point - to_.qmin, scale) +
-                    clipped(positive_, to_.qmax - zero_point, scale);
+             return negative_.clipped(static_cast<double>(zero_point - to_.qmin) * scale) +
+                    positive_.clipped(static_cast<double>(to_.qmax - zero_point) * scale);
            })
         .second;
   }
 
  private:
   void round_to(double scale) {
-    scale_ = scale;
     negative_.round_to(scale);
     positive_.round_to(scale);
   }
   [[nodiscard]] double error_at(std::int64_t zero_point) const {
-    return error_of(negative_, zero_point - to_.qmin) + error_of(positive_, to_.qmax - zero_point);
-  }
-  [[nodiscard]] double error_of(const Side& side, std::int64_t steps) const {
-    const auto count = static_cast<double>(steps);
-    return side.error(count) + (more_ > 0 ? more_ * side.clipped((count + 0.5) * scale_) : 0);
-  }
-  [[nodiscard]] double clipped(const Side& side, std::int64_t steps, double scale) const {
-    const auto count = static_cast<double>(steps);
-    return side.clipped(count * scale) + (more_ > 0 ? more_ * side.clipped((count + 0.5) * scale) : 0);
+    return negative_.error(static_cast<double>(zero_point - to_.qmin)) +
+           positive_.error(static_cast<double>(to_.qmax - zero_point));
   }
   // The least value of a convex function of the zero point.
   template <class F>
@@ -229,8 +218,6 @@ class Search {
 
   QRange to_;
   double unit_;
-  double more_;  // how often samples beyond the range count besides once
-  double scale_ = 1;
   Side negative_, positive_;
 };
 
@@ -325,15 +312,10 @@ double expected_error(const Histogram& histogram, const QRange& to, Chosen chose
   return search.outside_error(search.error(chosen)) / static_cast<double>(histogram.range().finite);
 }
 
-LeastError least_error_qparams(const Histogram& histogram, const QRange& to, double clip_weight) {
-  if (!(clip_weight >= 1) || !std::isfinite(clip_weight))
-    throw QuantMismatch({.where = "observe",
-                         .what = "the weight of clipping",
-                         .expected = "a finite number of at least 1",
-                         .got = std::to_string(clip_weight)});
+LeastError least_error_qparams(const Histogram& histogram, const QRange& to) {
   const Chosen whole = range_qparams(histogram.range(), to);
   if (histogram.range().finite == 0) return {whole, 0};
-  Search search(histogram, to, clip_weight);
+  Search search(histogram, to);
   Best best(search, to, whole);
   const double start = search.inside(whole.scale);
   const double low = std::max(least_useful_scale(search, start, best.error()), search.inside(to.least_scale));
@@ -349,7 +331,6 @@ LeastError least_error_qparams(const Histogram& histogram, const QRange& to, dou
       refine(best, scales[i == 0 ? 0 : i - 1], scales[std::min(i + 1, count - 1)]);
     for (int round = 0; round < 2; ++round) best.offer(search.refit(best.chosen()));
   }
-  if (clip_weight > 1) return {best.chosen(), expected_error(histogram, to, best.chosen())};
   return {best.chosen(), search.outside_error(best.error()) / static_cast<double>(histogram.range().finite)};
 }
 

@@ -130,16 +130,8 @@ struct LeastError {
 
 // The scale and zero point of least expected squared error over the histogram. Zero is representable, and the
 // scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
-// no other parameters are better.
-//
-// With a `clip_weight` above 1, the search counts the squared distance of a sample from the range, less half a
-// step, that many times; the error that it returns counts it once. A program meets more samples beyond the
-// range than calibration did, and their errors have one sign, so sums do not average them out as they do with
-// the errors of rounding.
-//
-// Throws what require_range() throws, and QuantMismatch for a weight that is not finite or below 1.
-[[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to,
-                                             double clip_weight = 1);
+// no other parameters are better. Throws what require_range() throws.
+[[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
 
 // The expected squared error of a sample for these parameters; 0 without finite samples. Throws what
 // require_range() throws, and QuantMismatch for a scale that is not positive and finite and for a zero point

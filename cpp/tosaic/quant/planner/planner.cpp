@@ -483,13 +483,14 @@ class Planner {
 
   // True if integers of the first spec have at most as many bits as those of the second.
   [[nodiscard]] static bool narrower(const QSpec& spec, const ObservedSpec& than) {
-    const auto bits = [](std::string_view dtype) {
-      return dtype.ends_with("32") ? 32 : dtype.ends_with("16") ? 16 : 8;
-    };
     if (const auto* observed = std::get_if<ObservedSpec>(&spec))
-      return bits(observed->dtype) <= bits(than.dtype);
-    if (const auto* fixed = std::get_if<FixedSpec>(&spec)) return bits(fixed->dtype) <= bits(than.dtype);
+      return bits_of(observed->dtype) <= bits_of(than.dtype);
+    if (const auto* fixed = std::get_if<FixedSpec>(&spec))
+      return bits_of(fixed->dtype) <= bits_of(than.dtype);
     return true;
+  }
+  [[nodiscard]] static int bits_of(std::string_view dtype) {
+    return dtype.ends_with("32") ? 32 : dtype.ends_with("16") ? 16 : 8;
   }
 
   // ---- contractions ----
@@ -623,6 +624,7 @@ class Planner {
       const NodeIndex reader = only_reader(i);
       if (reader.valid() && (is_sum(reader) || is_exact_step(reader)))
         return "the sum that reads it is rounded";
+      if (has_function_behind(i)) return "the function that reads it is rounded";
     }
     if (is_part_of_function(i)) return "it is a part of a function of one tensor";
     if (is_exact_step(i)) return "it is exact, and its only user rounds";
@@ -647,6 +649,16 @@ class Planner {
     return std::ranges::all_of(node(i).users, [&](NodeIndex user) {
       return call(user).function_of == c.function_of && precision(user) != nullptr;
     });
+  }
+
+  // True if a contraction has no reader but a smooth function of it alone. Rounding before and after such a
+  // function makes twice the error of rounding after it. Sixteen bits before it are as good as all.
+  bool has_function_behind(NodeIndex i) {
+    const Precision& p = *precision(i);
+    const NodeIndex user = only_user(i);
+    return p.wide_functions && bits_of(p.activation.dtype) == 8 && user.valid() &&
+           call(user).behaviour == Behaviour::kFunction && call(user).function_of == i &&
+           call(user).nodes.size() == 1 && accepts(user);
   }
 
   // A change of sign or a product with a table, behind which a sum rounds: x * cos + rotated(x) * sin.

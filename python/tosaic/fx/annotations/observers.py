@@ -285,12 +285,10 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
         known: Sequence[torch.qscheme],
         *,
         is_dynamic: bool,
-        clip_weight: float,
         **options: Any,
     ) -> None:
         _require_scheme(type(self).__name__, qscheme, known, is_dynamic)
         super().__init__(dtype=dtype, qscheme=qscheme, **options)
-        self.clip_weight = clip_weight
         self._histograms = []
         self._chosen: list[tuple[float, int, float]] | None = None
 
@@ -311,7 +309,7 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
 
     def _search(self) -> list[tuple[float, int, float]]:
         if self._chosen is None:
-            options = _range_options(self) | {"clip_weight": self.clip_weight}
+            options = _range_options(self)
             self._chosen = [
                 _core.least_error_qparams(each, **options) for each in self._histograms or [_core.Histogram()]
             ]
@@ -429,10 +427,6 @@ class TosaicHistogramObserver(_HistogramBase):
         Least scale.
     is_dynamic : bool
         Has to be False.
-    clip_weight : float
-        How many times the search counts the squared distance of a sample from the range, less half a step.
-        Above 1, it clips less: more samples of a program lie beyond the range than of its calibration, and
-        sums do not average out their errors, which have one sign.
     **options
         Further options of torchao's `UniformQuantizationObserverBase`.
 
@@ -459,12 +453,9 @@ class TosaicHistogramObserver(_HistogramBase):
         *,
         eps: float = _EPS,
         is_dynamic: bool = False,
-        clip_weight: float = 1.0,
         **options: Any,
     ) -> None:
-        super().__init__(
-            dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, clip_weight=clip_weight, **options
-        )
+        super().__init__(dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, **options)
 
     @property
     def min_val(self) -> torch.Tensor:
@@ -509,10 +500,6 @@ class TosaicPerChannelHistogramObserver(_HistogramBase):
         Least scale.
     is_dynamic : bool
         Has to be False.
-    clip_weight : float
-        How many times the search counts the squared distance of a sample from the range, less half a step.
-        Above 1, it clips less: more samples of a program lie beyond the range than of its calibration, and
-        sums do not average out their errors, which have one sign.
     **options
         Further options of torchao's `UniformQuantizationObserverBase`.
 
@@ -530,12 +517,9 @@ class TosaicPerChannelHistogramObserver(_HistogramBase):
         *,
         eps: float = _EPS,
         is_dynamic: bool = False,
-        clip_weight: float = 1.0,
         **options: Any,
     ) -> None:
-        super().__init__(
-            dtype, qscheme, _PER_CHANNEL, is_dynamic=is_dynamic, eps=eps, clip_weight=clip_weight, **options
-        )
+        super().__init__(dtype, qscheme, _PER_CHANNEL, is_dynamic=is_dynamic, eps=eps, **options)
         self.ch_axis = ch_axis
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:

@@ -35,10 +35,6 @@ __all__ = ["Quantizer"]
 
 # In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
 _PRECISION = "tosaic_precision"
-# How many times the choice of a range counts clipping. Between 8 and infinity, which is the whole range, the
-# networks of docs/quantizer.md hardly differ; 1 loses up to 1.3 dB.
-_CLIP_WEIGHT = 8.0
-_OF_ACTIVATIONS = TosaicHistogramObserver.with_args(clip_weight=_CLIP_WEIGHT)
 # By (has a scale per channel, has few integers). The search for the least error takes long for many channels,
 # and pays where there are few integers.
 _OF_WEIGHTS = {
@@ -48,7 +44,6 @@ _OF_WEIGHTS = {
     (False, True): TosaicHistogramObserver,
 }
 _IN_TRAINING = {
-    _OF_ACTIVATIONS: MovingAverageMinMaxObserver,
     TosaicHistogramObserver: MovingAverageMinMaxObserver,
     TosaicPerChannelHistogramObserver: TosaicPerChannelMinMaxObserver,
     TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
@@ -217,12 +212,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         if weight.group_size is not None:
             grouped = weight.group_size, weight.observer or self._of_groups(weight.group_size)
         return (
-            _spec_fields(activation, activation.observer or self._maker(_OF_ACTIVATIONS)),
+            _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
             _spec_fields(weight, (grouped is None and weight.observer) or self._maker(of_weight)),
             # Arm's lowering has no other biases, not even of sums of 48 bits.
             _bias_qparams if precision.bias == "derived" or self.compatible_with == "arm" else None,
             precision.fixed_ranges,
             precision.wide_sums,
+            precision.wide_functions,
             grouped,
         )
 

@@ -146,35 +146,6 @@ TEST_CASE("no scale and zero point of a fine grid has a smaller error", "[observ
   }
 }
 
-TEST_CASE("the more clipping counts, the less is clipped", "[observe]") {
-  for (const auto& [name, samples] : distributions()) {
-    INFO(name);
-    const Histogram histogram = histogram_of(samples);
-    const QRange to{.qmin = -8, .qmax = 7};
-    const auto beyond = [&](Chosen chosen) {
-      double sum = 0;
-      for (const double x : samples) {
-        const double low = (to.qmin - chosen.zero_point - 0.5) * chosen.scale;
-        const double high = (to.qmax - chosen.zero_point + 0.5) * chosen.scale;
-        const double over = std::max({0.0, x - high, low - x});
-        sum += over * over;
-      }
-      return sum / static_cast<double>(samples.size());
-    };
-    const auto weighted = [&](Chosen chosen) {
-      return expected_error(histogram, to, chosen) + 7 * beyond(chosen);
-    };
-    const LeastError plain = least_error_qparams(histogram, to),
-                     careful = least_error_qparams(histogram, to, 8);
-    CHECK(beyond(careful.chosen) <= beyond(plain.chosen) * 1.01 + 1e-12);
-    CHECK(weighted(careful.chosen) <= weighted(plain.chosen) * 1.01);
-    CHECK(weighted(careful.chosen) <= weighted(range_qparams(histogram.range(), to)) * 1.01);
-    CHECK(careful.error == Approx(expected_error(histogram, to, careful.chosen)));
-  }
-  for (const double weight : {0.5, std::numeric_limits<double>::infinity()})
-    CHECK_THROWS_WITH(least_error_qparams({}, kInt8, weight), Catch::Contains("the weight of clipping"));
-}
-
 TEST_CASE("values on a grid are quantized without error", "[observe]") {
   // Pixels without the darkest and the brightest, and whole numbers.
   const std::vector<float> pixels =
