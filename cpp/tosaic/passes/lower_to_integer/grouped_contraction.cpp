@@ -86,7 +86,7 @@ Units units_of(const RuleContext& ctx, const std::vector<Factor>& factors, const
     out.units.push_back(unit);
     if (!bias.empty()) out.bias->push_back(std::llround(bias[static_cast<std::size_t>(c)] / unit));
   }
-  const std::int64_t bound = std::int64_t{1} << kSumBits;
+  const std::int64_t bound = (std::int64_t{1} << kSumBits) - 1;  // a RESCALE by 1 is defined up to here
   out.range = {-bound, bound};
   return out;
 }

@@ -117,12 +117,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         taken = _taken(plan._core, nodes)
         fields = [self._fields(each) for each in precisions]
         self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields))
+        rules = [rule for rule, _, _ in plan._core.rules]
         self.not_grouped = {
-            slot.user: rule
+            slot.user: rules[rule]
             for name in nodes
             if name not in taken
             for slot, _, rule in plan._core.entries(name)
-            if rule == _core.UNGROUPED_WEIGHT and isinstance(slot, Edge)
+            if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
         _write(plan._core, nodes, taken, self._maker(TosaicMinMaxObserver))
         return model
