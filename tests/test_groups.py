@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -319,9 +320,9 @@ def test_a_weight_whose_input_channels_the_group_size_does_not_divide_is_per_cha
     converted, quantizer = _converted(module, tosaic.QConfig.int8(weight_bits=4, group_size=16), x)
     assert list(quantizer.not_grouped) == ["linear"]
     assert "group size does not divide" in quantizer.not_grouped["linear"]
-    code = converted.graph_module.code
-    assert code.count("dequantize_per_channel") == 2  # the first weight, and its bias
-    assert code.count("dequantize_affine") == 1
+    names = [str(node.target) for node in converted.graph.nodes]
+    assert sum("dequantize_per_channel" in name for name in names) == 2  # the first weight, and its bias
+    assert sum("dequantize_affine" in name for name in names) == 1
     lowered = tosaic.lower(converted, target=INT)
     assert tosaic.compare(converted, lowered, (x,)).ok
 
@@ -329,6 +330,9 @@ def test_a_weight_whose_input_channels_the_group_size_does_not_divide_is_per_cha
 def test_groups_of_four_bits_are_closer_to_the_float_network_than_channels() -> None:
     torch.manual_seed(7)
     module = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 16))
+    with torch.no_grad():  # most channels have a few large weights
+        for weight in module.parameters():
+            weight *= torch.exp(torch.randn_like(weight))
     x = torch.randn(32, 128)
     exported = _export(module, x)
 
@@ -355,23 +359,19 @@ def test_specs_with_a_group_size_are_read_and_written_without_loss() -> None:
     spec = Observed("int8", -7, 7, "per_channel_symmetric", axis=0, group_size=16)
     assert eval(repr(spec)) == spec
 
-    class Again(tosaic.Quantizer):
-        pass
+    def halve(plan: Any) -> None:
+        for slot in plan.slots():
+            if isinstance(plan[slot], Observed) and plan[slot].group_size is not None:
+                assert isinstance(slot, Edge)
+                plan[slot] = dataclasses.replace(plan[slot], group_size=8, observer=None)
 
     x = torch.randn(2, 32)
     inner = tosaic.Quantizer(tosaic.QConfig.int8(weight_bits=4, group_size=16))
-    seen: list[Any] = []
-
-    def look(plan: Any) -> None:
-        seen.extend(
-            plan[slot] for slot in plan.slots() if isinstance(slot, Edge) and "weight" in slot.producer
-        )
-
-    quantizer = tosaic.wrap_quantizer(inner, rules=[look])
-    prepared = prepare_pt2e(_export(nn.Linear(32, 4), x).module(), quantizer)
-    prepared(x)
-    assert [each.group_size for each in seen] == [16]
-    assert "dequantize_affine" in convert_pt2e(prepared).code
+    for rules, size in (([], 16), ([halve], 8)):
+        quantizer = tosaic.wrap_quantizer(inner, rules=rules)
+        prepared = prepare_pt2e(_export(nn.Linear(32, 4), x).module(), quantizer)
+        prepared(x)
+        assert f"(1, {size})" in convert_pt2e(prepared).code
 
 
 def test_training_with_groups_reaches_weights_and_converts_to_blocks() -> None:

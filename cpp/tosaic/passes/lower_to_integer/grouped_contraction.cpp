@@ -45,7 +45,12 @@ std::vector<Factor> factors_of(const std::vector<ScaledInteger>& parts, const Gr
   return out;
 }
 
-Units units_of(const RuleContext& ctx, const std::vector<Factor>& factors, const GroupedWeight& weight) {
+// What converts the sums of a group to the units of their channels. RESCALE must be defined for the sums of
+// every channel, since their range is known for all channels together.
+enum class By : std::uint8_t { kMul, kRescale };
+
+Units units_of(const RuleContext& ctx, const std::vector<Factor>& factors, const GroupedWeight& weight,
+               By by) {
   std::vector<double> bias;
   if (ctx.node.has(2) && ctx.is_known(2)) bias = ctx.numbers(2);
   for (const double number : bias)
@@ -53,22 +58,35 @@ Units units_of(const RuleContext& ctx, const std::vector<Factor>& factors, const
   const double terms = static_cast<double>(factors.size()) * static_cast<double>(weight.groups);
   const double room = std::ldexp(1.0, kSumBits) - terms - 2;  // each term, and the bias, may round up
   if (room < std::ldexp(1.0, kSumBits - 1)) throw NoIntegerForm("its weight has too many groups");
+  // The largest sum of group g by factor f, over all channels.
+  const auto largest = [&](const Factor& f, std::int64_t g) {
+    std::int64_t found = 0;
+    for (std::int64_t c = 0; c < weight.channels; ++c)
+      found = std::max(found, f.digit->sums[static_cast<std::size_t>(c * weight.groups + g)]);
+    return static_cast<double>(found * f.part->magnitude());
+  };
+  std::vector<double> of_all;
+  if (by == By::kRescale)
+    for (const Factor& factor : factors)
+      for (std::int64_t g = 0; g < weight.groups; ++g) of_all.push_back(largest(factor, g));
   Units out;
   if (!bias.empty()) out.bias.emplace();
   for (std::int64_t c = 0; c < weight.channels; ++c) {
     double most = bias.empty() ? 0 : std::abs(bias[static_cast<std::size_t>(c)]), coarsest = 0;
+    auto of_each = of_all.begin();
     for (const Factor& factor : factors)
       for (std::int64_t g = 0; g < weight.groups; ++g) {
         const auto at = static_cast<std::size_t>(c * weight.groups + g);
         const double scale = factor.scale * weight.scales[at];
         most += scale * static_cast<double>(factor.digit->sums[at] * factor.part->magnitude());
-        coarsest = std::max(coarsest, scale);
+        coarsest = std::max(coarsest, std::ldexp(scale, -kRatioBits));
+        if (by == By::kRescale) coarsest = std::max(coarsest, scale * *of_each++ / room);
       }
-    const double unit = std::max(most / room, std::ldexp(coarsest, -kRatioBits));
+    const double unit = std::max(most / room, coarsest);
     out.units.push_back(unit);
     if (!bias.empty()) out.bias->push_back(std::llround(bias[static_cast<std::size_t>(c)] / unit));
   }
-  const std::int64_t bound = std::int64_t{1} << kSumBits;
+  const std::int64_t bound = (std::int64_t{1} << kSumBits) - 1;  // a RESCALE by 1 is defined up to here
   out.range = {-bound, bound};
   return out;
 }
@@ -155,7 +173,7 @@ ScaledInteger grouped_row_products(const RuleContext& ctx, const std::vector<Sca
   IntegerBuilder& build = ctx.build;
   IntegerMath m(build);
   const std::vector<Factor> factors = factors_of(parts, weight);
-  Units units = units_of(ctx, factors, weight);
+  Units units = units_of(ctx, factors, weight, By::kMul);
   const Shape& result = ctx.node.result_type().shape;
   const std::int64_t rows = num_elements(result) / weight.channels;
   std::vector<ValueId> terms;
@@ -195,7 +213,7 @@ ScaledInteger grouped_convolution(const RuleContext& ctx, const std::vector<Scal
                                   const Convolve& convolve) {
   IntegerBuilder& build = ctx.build;
   const std::vector<Factor> factors = factors_of(parts, weight);
-  Units units = units_of(ctx, factors, weight);
+  Units units = units_of(ctx, factors, weight, By::kRescale);
   const auto slice = [&](ValueId id, std::int64_t axis, std::int64_t from) {
     return build.emit(Op::kSlice, SliceAttrs{axis, from, from + weight.size, 1}, {id});
   };

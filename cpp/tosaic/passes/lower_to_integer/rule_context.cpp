@@ -40,7 +40,7 @@ ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x) {
     numbers.push_back(static_cast<double>(elements.as_int(k) - x.zero_point) * scale);
     largest = std::max(largest, std::abs(numbers.back()));
   }
-  const double unit = unit_for(largest);
+  const double unit = unit_for(largest) * (1 + 0x1p-28);  // below 2^29, up to where a RESCALE by 1 is defined
   std::vector<std::int64_t> values;
   for (const double number : numbers) values.push_back(std::llround(number / unit));
   const std::int64_t most = std::llround(largest / unit);

@@ -51,7 +51,7 @@ _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
-_SCALES = 41  # scales among which the search for the least error of a group chooses
+_SCALES = 21  # scales among which the search for the least error of a group chooses
 _SYMMETRIC = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
@@ -560,7 +560,7 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
     eps : float
         Least scale.
     search : bool
-        Choose the scale of least squared error, up to 0.5 of the one with which the largest element just
+        Choose the scale of least squared error, from 0.6 of the one with which the largest element just
         fits. False: choose the latter.
     is_dynamic : bool
         Has to be False.
@@ -657,9 +657,9 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
         return (groups.abs().amax(1) / limit).clamp(min=float(self.eps))
 
     def _least_error(self, groups: torch.Tensor, fitting: torch.Tensor) -> torch.Tensor:
-        """Returns the scale of least squared error among even steps from half of `fitting` to `fitting`."""
+        """Returns the scale of least squared error among even steps from 0.6 of `fitting` to `fitting`."""
         best, least = fitting, torch.full_like(fitting, torch.inf)
-        for ratio in torch.linspace(1.0, 0.5, _SCALES).tolist():
+        for ratio in torch.linspace(1.0, 0.6, _SCALES).tolist():
             scale = (fitting * ratio).clamp(min=float(self.eps))
             rounded = (groups * (1.0 / scale)[:, None]).round_().clamp_(self.quant_min, self.quant_max)
             error = (rounded.mul_(scale[:, None]) - groups).square_().sum(1)

@@ -145,12 +145,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         fields = [self._fields(each) for each in precisions]
         for_arm = self.compatible_with == "arm"
         self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
+        rules = [rule for rule, _, _ in plan._core.rules]
         self.not_grouped = {
-            slot.user: rule
+            slot.user: rules[rule]
             for name in nodes
             if name not in taken
             for slot, _, rule in plan._core.entries(name)
-            if rule == _core.UNGROUPED_WEIGHT and isinstance(slot, Edge)
+            if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
         if for_arm and not self.qat:
             with plan.authored_by("what readers tell apart"):
