@@ -154,11 +154,6 @@ SPELLED: dict[str, tuple[Callable[..., Tensor], str, list[Any]]] = {
     "a sum of squares": (lambda x: x * torch.rsqrt(x.square().sum(-1, True) + 1e-6), "rms_norm", rows()),
     "a quotient by a length": (lambda x: x / x.norm(dim=-1, keepdim=True), "rms_norm", rows()),
     "a quotient by a length over channels": (F.normalize, "rms_norm", rows(shape=(2, 8, 4, 4))),
-    "a quotient by a root mean square from a length": (
-        lambda x: x / (x.norm(dim=-1, keepdim=True) * 64**-0.5 + 1e-6) * W,
-        "rms_norm",
-        rows(),
-    ),
     "a norm over two axes": (
         lambda x: x * torch.rsqrt(x.square().mean((-2, -1), keepdim=True) + 1e-6),
         "rms_norm",

@@ -773,15 +773,17 @@ class Planner {
   }
 
   void set_output(NodeIndex i, const Precision& p) {
-    const bool is_position = call(i).position;
-    if (is_position)
+    // A function becomes a table, whose results have 16 bits only for targets with that extension.
+    const Behaviour behaviour = call(i).behaviour;
+    const bool is_table = behaviour == Behaviour::kFunction || behaviour == Behaviour::kUnit ||
+                          behaviour == Behaviour::kSymmetricUnit || call(i).function_of.valid();
+    if (call(i).position && !is_table)
       if (const std::vector<NodeIndex> samplers = samplers_of(i); !samplers.empty())
         return set(Slot::output(i), grid_spec(samplers, p), "positions");
-    const ObservedSpec spec = is_position ? in_16_bits(p) : p.activation;
     if (p.fixed_ranges)
-      if (const std::optional<FixedSpec> fixed = range_of(call(i).behaviour, spec))
+      if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
         return set(Slot::output(i), *fixed, "known range");
-    set(Slot::output(i), spec, is_position ? "positions" : "activation");
+    set(Slot::output(i), p.activation, "activation");
   }
 
   [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour,
