@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import tosaic
 from function_module import FunctionModule
 from torch import Tensor
@@ -144,6 +145,15 @@ SPELLED: dict[str, tuple[Callable[..., Tensor], str, list[Any]]] = {
         "rms_norm",
         rows(),
     ),
+    "a norm without an epsilon": (lambda x: x * torch.rsqrt(root_mean_square(x)), "rms_norm", rows()),
+    "a norm with an epsilon beside the root": (
+        lambda x: W * x / (torch.sqrt(root_mean_square(x)) + 1e-6),
+        "rms_norm",
+        rows(),
+    ),
+    "a sum of squares": (lambda x: x * torch.rsqrt(x.square().sum(-1, True) + 1e-6), "rms_norm", rows()),
+    "a quotient by a length": (lambda x: x / x.norm(dim=-1, keepdim=True), "rms_norm", rows()),
+    "a quotient by a length over channels": (F.normalize, "rms_norm", rows(shape=(2, 8, 4, 4))),
     "a norm over two axes": (
         lambda x: x * torch.rsqrt(x.square().mean((-2, -1), keepdim=True) + 1e-6),
         "rms_norm",
@@ -153,6 +163,21 @@ SPELLED: dict[str, tuple[Callable[..., Tensor], str, list[Any]]] = {
     "a layer norm": (layer_norm, "layer_norm", rows()),
     "a layer norm of small rows": (layer_norm, "layer_norm", rows(scale=1e-3)),
     "a layer norm with var": (layer_norm_of_var, "layer_norm", rows()),
+    "a layer norm with an unbiased var": (
+        lambda x: (x - x.mean(-1, True)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-5) + B,
+        "layer_norm",
+        rows(),
+    ),
+    "a layer norm with std": (
+        lambda x: W * (x - x.mean(-1, True)) / (x.std(-1, keepdim=True) + 1e-6) + B,
+        "layer_norm",
+        rows(),
+    ),
+    "a layer norm with a biased std": (
+        lambda x: (x - x.mean(-1, True)) / x.std(-1, keepdim=True, unbiased=False),
+        "layer_norm",
+        rows(),
+    ),
     "a layer norm over channels": (channel_norm, "layer_norm", rows(shape=(2, 64, 4, 4))),
     "a softmax": (softmax, "softmax", rows()),
     "a softmax without a maximum": (bare_softmax, "softmax", rows()),
@@ -214,6 +239,8 @@ DIFFERENT: dict[str, Callable[[Tensor], Any]] = {
     "a sum over another count": lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) / 5 + 0.5),
     "a square of something else": lambda x: x * torch.rsqrt(root_mean_square(x + 1) + 0.5),
     "a reduction without the axis": lambda x: x.T * torch.rsqrt(x.square().mean(-1) + 0.5),
+    "an epsilon beside the root that is not small": lambda x: x / (torch.sqrt(root_mean_square(x)) + 0.5),
+    "a length of another order": lambda x: x / x.norm(p=3, dim=-1, keepdim=True),
     "another factor": lambda x: x * 0.4 * (1 + torch.erf(x / math.sqrt(2))),
     "a gate of another number": lambda x: x * torch.sigmoid(1.702 * x),
     "a softmax that may overflow": lambda x: (30 * x).exp() / (30 * x).exp().sum(-1, keepdim=True),

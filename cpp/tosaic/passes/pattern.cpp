@@ -65,6 +65,12 @@ void append(Matches& out, Matches more) {
   for (Match& each : more) out.push_back(std::move(each));
 }
 
+bool bind_number(Match& found, std::size_t slot, double number) {
+  if (found.numbers[slot] && *found.numbers[slot] != number) return false;
+  found.numbers[slot] = number;
+  return true;
+}
+
 // Binds the axes of a reduction, or returns false if they differ from those of another one.
 bool bind_axes(Match& found, const Dims& axes) {
   if (found.axes && *found.axes != axes) return false;
@@ -102,13 +108,20 @@ Pattern constant(std::size_t slot) {
   };
 }
 
-Pattern bound_number() {
-  return [](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
+Pattern bound_number(std::size_t slot) {
+  return [slot](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
     const std::optional<double> known = number_of(graph, id);
-    if (!known || (so_far.number && *so_far.number != *known)) return {};
     Match found = so_far;
-    found.number = known;
+    if (!known || !bind_number(found, slot, *known)) return {};
     return {std::move(found)};
+  };
+}
+
+Pattern with_number(std::size_t slot, double number, Pattern pattern) {
+  return [slot, number, pattern = std::move(pattern)](const Graph& graph, ValueId id, const Match& so_far) {
+    Matches found = pattern(graph, id, so_far);
+    std::erase_if(found, [&](Match& each) { return !bind_number(each, slot, number); });
+    return found;
   };
 }
 
@@ -167,14 +180,57 @@ Pattern mean(const Pattern& operand) {
   };
 }
 
-Pattern variance(Pattern operand) {
-  return [operand = std::move(operand)](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
-    const Node* node = produced_by(graph, id, Op::kVar);
+Pattern spread(Op op, Pattern operand, std::size_t slot) {
+  return [op, slot, operand = std::move(operand)](const Graph& graph, ValueId id,
+                                                  const Match& so_far) -> Matches {
+    const Node* node = produced_by(graph, id, op);
     if (node == nullptr) return {};
     const auto& attrs = Graph::attrs<VarAttrs>(*node);
-    if (!attrs.keepdim || attrs.correction != 0.0) return {};
+    if (!attrs.keepdim) return {};
+    Matches found = operand(graph, graph.operands(*node)[0], so_far);
+    std::erase_if(found, [&](Match& each) {
+      return !bind_axes(each, attrs.axes) || !bind_number(each, slot, attrs.correction);
+    });
+    for (Match& each : found) each = with_node(graph, std::move(each), *node);
+    return found;
+  };
+}
+
+Pattern euclidean_norm(Pattern operand) {
+  return [operand = std::move(operand)](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
+    const Node* node = produced_by(graph, id, Op::kVectorNorm);
+    if (node == nullptr) return {};
+    const auto& attrs = Graph::attrs<VectorNormAttrs>(*node);
+    if (!attrs.keepdim || attrs.ord != 2.0) return {};
     Matches found = operand(graph, graph.operands(*node)[0], so_far);
     std::erase_if(found, [&](Match& each) { return !bind_axes(each, attrs.axes); });
+    for (Match& each : found) each = with_node(graph, std::move(each), *node);
+    return found;
+  };
+}
+
+Pattern at_least_number(Pattern operand, std::size_t slot) {
+  const Pattern maximum = node(Op::kMaximum, {operand, bound_number(slot)});
+  const Pattern reversed = node(Op::kMaximum, {bound_number(slot), operand});
+  return [slot, operand = std::move(operand), either_order = either({maximum, reversed})](
+             const Graph& graph, ValueId id, const Match& so_far) -> Matches {
+    const Node* node = produced_by(graph, id, Op::kClamp);
+    if (node == nullptr) return either_order(graph, id, so_far);
+    const auto& attrs = Graph::attrs<ClampAttrs>(*node);
+    if (!attrs.min || attrs.max) return {};
+    const double least = std::visit([](auto x) { return static_cast<double>(x); }, *attrs.min);
+    Matches found = operand(graph, graph.operands(*node)[0], so_far);
+    std::erase_if(found, [&](Match& each) { return !bind_number(each, slot, least); });
+    for (Match& each : found) each = with_node(graph, std::move(each), *node);
+    return found;
+  };
+}
+
+Pattern behind_expand(Pattern pattern) {
+  return [pattern = std::move(pattern)](const Graph& graph, ValueId id, const Match& so_far) -> Matches {
+    const Node* node = produced_by(graph, id, Op::kExpand);
+    if (node == nullptr) return pattern(graph, id, so_far);
+    Matches found = pattern(graph, graph.operands(*node)[0], so_far);
     for (Match& each : found) each = with_node(graph, std::move(each), *node);
     return found;
   };

@@ -20,10 +20,10 @@ namespace tosaic::passes {
 
 // What the slots of a pattern stand for, and the nodes of the expression.
 struct Match {
-  std::array<ValueId, 5> values;  // by slot; invalid if the slot is not bound
-  std::optional<double> number;   // of bound_number()
-  std::optional<Dims> axes;       // of all reductions
-  std::vector<NodeId> nodes;      // without duplicates
+  std::array<ValueId, 5> values;                 // by slot; invalid if the slot is not bound
+  std::array<std::optional<double>, 4> numbers;  // by slot
+  std::optional<Dims> axes;                      // of all reductions
+  std::vector<NodeId> nodes;                     // without duplicates
 };
 using Matches = std::vector<Match>;
 // All matches of a value that extend `so_far`.
@@ -33,8 +33,8 @@ using Pattern = std::function<Matches(const Graph& graph, ValueId id, const Matc
 [[nodiscard]] Pattern value(std::size_t slot);
 // A constant, which binds the slot.
 [[nodiscard]] Pattern constant(std::size_t slot);
-// A constant of one element. bound_number() stores it in Match::number.
-[[nodiscard]] Pattern bound_number();
+// A constant of one element. bound_number() binds a slot of Match::numbers.
+[[nodiscard]] Pattern bound_number(std::size_t slot);
 [[nodiscard]] Pattern number(double expected);
 // A node with the operator's default attributes. The operands of add and mul may be swapped.
 [[nodiscard]] Pattern node(Op op, std::vector<Pattern> operands);
@@ -42,8 +42,16 @@ using Pattern = std::function<Matches(const Graph& graph, ValueId id, const Matc
 [[nodiscard]] Pattern reduction(Op op, Pattern operand);
 // The mean over retained axes, also as a sum that is divided by the number of its elements.
 [[nodiscard]] Pattern mean(const Pattern& operand);
-// The mean of the squared distances from the mean, with retained axes.
-[[nodiscard]] Pattern variance(Pattern operand);
+// The same pattern, which also binds a slot of Match::numbers to a number.
+[[nodiscard]] Pattern with_number(std::size_t slot, double number, Pattern pattern);
+// var or std over retained axes; the slot of Match::numbers is bound to the correction.
+[[nodiscard]] Pattern spread(Op op, Pattern operand, std::size_t slot);
+// The root of the sum of squares over retained axes.
+[[nodiscard]] Pattern euclidean_norm(Pattern operand);
+// The larger one of a value and a number, which is bound.
+[[nodiscard]] Pattern at_least_number(Pattern operand, std::size_t slot);
+// The value, or what is expanded to it.
+[[nodiscard]] Pattern behind_expand(Pattern pattern);
 [[nodiscard]] Pattern either(std::vector<Pattern> options);
 // A value that matches both patterns.
 [[nodiscard]] Pattern both(Pattern first, Pattern second);

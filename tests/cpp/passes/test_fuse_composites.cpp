@@ -33,18 +33,46 @@ TEST_CASE("attributes that change the expression prevent it", "[passes][fuse-com
   CHECK_FALSE(fuse_composites(dropped.output(y).graph).has_value());
 }
 
-TEST_CASE("a variance with a correction is not that of a layer norm", "[passes][fuse-composites]") {
+TEST_CASE("a variance with a correction scales a layer norm", "[passes][fuse-composites]") {
   for (const double correction : {0.0, 1.0}) {
     Case c;
     const ValueId x = c.input("x", {3, 4});
     const ValueId centred = c.add(Op::kSub, {x, c.add(Op::kMean, {x}, kRows, "mean")}, "centred");
     const ValueId var = c.add(Op::kVar, {x}, VarAttrs{{1}, true, correction}, "var");
     const ValueId root = c.add(Op::kSqrt, {c.add(Op::kAdd, {var, number(c, 0.5)}, "sum")}, "root");
-    const Graph& graph = c.output(c.add(Op::kDiv, {centred, root}, "norm")).graph;
-    if (correction == 0.0)
-      CHECK(ops_of(changed_by(fuse_composites, graph)) == "layer_norm");
-    else
+    const Graph after = changed_by(fuse_composites, c.output(c.add(Op::kDiv, {centred, root}, "norm")).graph);
+    CHECK(ops_of(after) == "layer_norm");
+    const Node& norm = after.nodes()[0];
+    CHECK(Graph::attrs<NormAttrs>(norm).eps == Approx(correction == 0.0 ? 0.5 : 0.375));
+    CHECK(after.operands(norm)[1].valid() == (correction == 1.0));
+  }
+}
+
+TEST_CASE("a variance of as many elements as its correction is no norm", "[passes][fuse-composites]") {
+  Case c;
+  const ValueId x = c.input("x", {3, 1});
+  const ValueId centred = c.add(Op::kSub, {x, c.add(Op::kMean, {x}, kRows, "mean")}, "centred");
+  const ValueId std = c.add(Op::kStd, {x}, VarAttrs{{1}, true, 1.0}, "std");
+  CHECK_FALSE(fuse_composites(c.output(c.add(Op::kDiv, {centred, std}, "norm")).graph).has_value());
+}
+
+// x / max(length of x, eps), where the quotient may read an expanded length
+TEST_CASE("a quotient by a length is a norm with another weight", "[passes][fuse-composites]") {
+  for (const double eps : {1e-12, 0.1}) {
+    Case c;
+    const ValueId x = c.input("x", {3, 4});
+    const ValueId length = c.add(Op::kVectorNorm, {x}, VectorNormAttrs{2, {1}, true, std::nullopt}, "length");
+    const ValueId bounded = c.add(Op::kClamp, {length}, ClampAttrs{eps, std::nullopt}, "bounded");
+    const ValueId expanded = c.add(Op::kExpand, {bounded}, ShapeAttrs{{3, 4}}, "expanded");
+    const Graph& graph = c.output(c.add(Op::kDiv, {x, expanded}, "norm")).graph;
+    if (eps == 0.1) {
       CHECK_FALSE(fuse_composites(graph).has_value());
+      continue;
+    }
+    const Graph after = fuse_composites(graph).value();
+    verify(after);
+    CHECK(ops_of(after) == "rms_norm");
+    CHECK(Elements(*after.value(after.operands(after.nodes()[0])[1]).constant).as_double(3) == 0.5);
   }
 }
 

@@ -351,6 +351,12 @@ def test_activations_of_uint8_lower():
     quantized_close_to_float(ConvNet(), images(), 30, tosaic.Quantizer(QConfig.uint8()))
 
 
+def test_a_convolution_with_other_weights_than_the_rest_is_not_rounded_before_its_activation():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    config = QConfig.int8().set(QConfig.int8(weight_bits=4), op="conv2d")
+    assert observed_outputs(module, images()[0], config) == ["relu"]
+
+
 def test_the_last_selection_decides():
     module = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16))
     config = QConfig.int8().set(None, type="Linear").set(QConfig.uint8(), module="1")

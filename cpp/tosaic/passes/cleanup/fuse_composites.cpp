@@ -7,8 +7,9 @@
 //   %u = mul(%x, %r)
 //   %n = mul(%u, %w)
 //
-//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight
-//   layer_norm   the same of x - mean(x), perhaps plus a constant bias
+//   rms_norm     x / sqrt(mean(x^2) + eps), perhaps times a constant weight. The sum of squares instead of their
+//                mean makes another weight
+//   layer_norm   the same of x - mean(x), perhaps plus a constant bias; also with var or std, of any correction
 //   softmax      exp(x - max(x)) / sum(..), with or without the maximum, and log_softmax, its logarithm
 //   gelu         0.5 x (1 + erf(x / sqrt(2))), or 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //   silu         x * sigmoid(x)
@@ -16,6 +17,9 @@
 // The pass is for quantized programs whose quantizer observed only what goes into such an expression and what
 // comes out of it. Between them, the expression computes with floats, e.g. the square of a row, whose
 // magnitude nobody observed. lower-to-integer has rules for the composites, which need no such magnitude.
+//
+// An epsilon beside the root, x / (sqrt(..) + eps) or x / max(sqrt(..), eps), becomes its square under the root.
+// Results differ by eps / sqrt(..), so eps must be small beside the numbers of x.
 //
 // Conditions: no value inside of the expression has another reader or is quantized, all values are f32, and
 // the reductions retain their axes. A norm over axes that are not the last ones gets permutes around it.
@@ -38,30 +42,43 @@ namespace tosaic::passes {
 namespace {
 
 enum Slot : std::size_t { kX, kRow, kWeight, kBias, kExps };
+// The epsilon under the root and the one beside it, the correction of a variance, and whether squares are
+// summed without a division.
+enum NumberSlot : std::size_t { kEps, kBeside, kCorrection, kIsSum };
 
 Pattern square(const Pattern& x) {
   return either({node(Op::kMul, {x, x}), node(Op::kPow, {x, number(2.0)})});
 }
 Pattern exponential(const Pattern& x) { return node(Op::kExp, {x}); }
 
-// y / sqrt(power)
-Pattern over_root(const Pattern& y, const Pattern& power) {
-  const Pattern root = either({node(Op::kSqrt, {power}), node(Op::kPow, {power, number(0.5)})});
+// y / sqrt(power), where the root may also be one operator
+Pattern over_root(const Pattern& y, const Pattern& power, const Pattern& root_at_once) {
+  const Pattern root = either({node(Op::kSqrt, {power}), node(Op::kPow, {power, number(0.5)}), root_at_once});
+  const Pattern denominator =
+      either({root, node(Op::kAdd, {root, bound_number(kBeside)}), at_least_number(root, kBeside)});
   const Pattern inverse =
-      either({node(Op::kRsqrt, {power}), node(Op::kReciprocal, {root}), node(Op::kDiv, {number(1.0), root}),
-              node(Op::kPow, {power, number(-0.5)})});
-  return either({node(Op::kMul, {y, inverse}), node(Op::kDiv, {y, root})});
+      either({node(Op::kRsqrt, {power}), node(Op::kReciprocal, {denominator}),
+              node(Op::kDiv, {number(1.0), denominator}), node(Op::kPow, {power, number(-0.5)})});
+  return either(
+      {node(Op::kMul, {y, behind_expand(inverse)}), node(Op::kDiv, {y, behind_expand(denominator)})});
 }
 
 struct NormPatterns {
   Pattern plain, weighted;
-  // `row` is what is divided, and `power` its mean square.
-  NormPatterns(const Pattern& row, const Pattern& power) {
-    const Pattern sum = node(Op::kAdd, {power, bound_number()}), weight = constant(kWeight);
-    plain = over_root(row, sum);
-    weighted = either({node(Op::kMul, {plain, weight}), over_root(node(Op::kMul, {row, weight}), sum)});
+  // `row` is what is divided, and `power` its mean square or sum of squares.
+  NormPatterns(const Pattern& row, const Pattern& power, const Pattern& root_at_once) {
+    const Pattern sum = either({node(Op::kAdd, {power, bound_number(kEps)}), power});
+    const Pattern weight = constant(kWeight);
+    plain = over_root(row, sum, root_at_once);
+    weighted = either(
+        {node(Op::kMul, {plain, weight}), over_root(node(Op::kMul, {row, weight}), sum, root_at_once)});
   }
 };
+
+// The mean of squares, or their sum.
+Pattern power_of(const Pattern& squares) {
+  return either({mean(squares), with_number(kIsSum, 1.0, reduction(Op::kSum, squares))});
+}
 
 struct SoftmaxPatterns {
   Pattern shares, unshifted, logarithms;
@@ -115,8 +132,12 @@ struct Spelling {
 std::vector<Spelling> make_spellings() {
   const Pattern x = value(kX), row = value(kRow);
   const Pattern centred = both(row, node(Op::kSub, {x, mean(x)}));
-  const Pattern power_of_row = either({mean(square(row)), variance(row), variance(x)});
-  const NormPatterns rms(x, mean(square(x))), layer(centred, power_of_row);
+  const Pattern row_or_x = either({row, x});
+  const Pattern power_of_row = either({power_of(square(row)), spread(Op::kVar, row_or_x, kCorrection)});
+  const Pattern root_of_row =
+      either({spread(Op::kStd, row_or_x, kCorrection), with_number(kIsSum, 1.0, euclidean_norm(row))});
+  const NormPatterns rms(x, power_of(square(x)), with_number(kIsSum, 1.0, euclidean_norm(x)));
+  const NormPatterns layer(centred, power_of_row, root_of_row);
   const Pattern biased = node(Op::kAdd, {either({layer.weighted, layer.plain}), constant(kBias)});
   const SoftmaxPatterns softmax;
   const ActivationPatterns activation;
@@ -158,6 +179,18 @@ ConstantRef parameter(const Graph& graph, ValueId id, const Shape& x, const Dims
   out->shape = trailing;
   out->kind = ConstantKind::kFolded;
   return out;
+}
+
+// A weight of a norm over some axes, times a factor. Null stands for ones.
+ConstantRef times(const ConstantRef& weight, double factor, const Shape& x, const Dims& axes) {
+  Shape trailing;
+  for (const std::int64_t axis : axes) trailing.push_back(x[static_cast<std::size_t>(axis)]);
+  std::vector<double> out(static_cast<std::size_t>(num_elements(trailing)), factor);
+  if (weight != nullptr) {
+    const Elements elements(*weight);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] *= elements.as_double(i);
+  }
+  return make_constant(weight ? weight->name : "weight", DType::kF32, trailing, out);
 }
 
 // Replaces the nodes of one match, which ends at the node `at`.
@@ -232,16 +265,36 @@ class Fusion {
            std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
   }
 
+  // Of an epsilon beside the root: the norm has its square under the root, which differs by eps / root.
+  [[nodiscard]] bool is_negligible(double beside) const {
+    const double largest = magnitude(found_.values[kX]);
+    return beside >= 0.0 && beside <= 1e-4 && (std::isinf(largest) || beside <= std::ldexp(largest, -12));
+  }
+
+  // With d in place of the count n under the sum of squares S, y / sqrt(S / d + eps) is
+  // sqrt(d / n) * y / sqrt(S / n + eps * d / n).
   bool replace_by_norm(Op op) {
-    if (!(*found_.number > 0.0)) return false;
+    const auto& numbers = found_.numbers;
+    const double beside = numbers[kBeside].value_or(0.0);
+    double eps = numbers[kEps].value_or(0.0);
+    if (!(eps >= 0.0) || !is_negligible(beside)) return false;
+    if (eps == 0.0) eps = beside * beside;
     Dims axes = *found_.axes;
     std::ranges::sort(axes);
     const Shape shape = graph_.type(found_.values[kX]).shape;
+    double count = 1.0;
+    for (const std::int64_t axis : axes) count *= static_cast<double>(shape[static_cast<std::size_t>(axis)]);
+    const double divisor = numbers[kIsSum] ? 1.0 : count - numbers[kCorrection].value_or(0.0);
+    if (!(divisor > 0.0)) return false;
     std::vector<ConstantRef> parameters;
     for (const Slot slot : {kWeight, kBias}) {
       const ValueId id = found_.values[slot];
       parameters.push_back(id.valid() ? parameter(graph_, id, shape, axes) : nullptr);
       if (id.valid() && parameters.back() == nullptr) return false;
+    }
+    if (divisor != count) {
+      eps *= divisor / count;
+      parameters[0] = times(parameters[0], std::sqrt(divisor / count), shape, axes);
     }
     static_cast<void>(rewriter_.begin_output(at_));
     Dims perm, back = Dims::filled(shape.size(), 0);
@@ -257,7 +310,7 @@ class Fusion {
     std::vector<ValueId> operands{x};
     for (std::size_t i = 0; i < (op == Op::kLayerNorm ? 2U : 1U); ++i)
       operands.push_back(parameters[i] ? rewriter_.constant(at_, parameters[i]) : ValueId());
-    ValueId y = emit(op, NormAttrs{static_cast<std::int64_t>(axes.size()), found_.number}, operands);
+    ValueId y = emit(op, NormAttrs{static_cast<std::int64_t>(axes.size()), eps}, operands);
     if (!is_trailing) y = permuted(y, back);
     rewriter_.replace(at_, y);
     return true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -40,6 +41,8 @@ struct Call {
   bool large = false;
   bool within = false;    // inside a recognised unit
   bool wide = false;      // a sum of a stream that norms read
+  bool whole = false;     // holds whole numbers, and does not depend on floats
+  bool position = false;  // only positions of grid samplers are computed from it
   NodeIndex base;         // kTransparent: the operand whose integers the result has
   NodeIndex function_of;  // the only rounded tensor of which every element is a function, with constants
 };
@@ -57,6 +60,7 @@ class Planner {
     } else {
       find_functions();
       find_wide_sums();
+      find_positions();
       for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
     }
     emit_groups();
@@ -147,6 +151,7 @@ class Planner {
       c.dependence = is_constant                       ? Dependence::kNothing
                      : is_float(graph_.type(id).dtype) ? Dependence::kFloats
                                                        : Dependence::kIntegers;
+      c.whole = is_constant && !is_fractional(id);
       return;
     }
     for (const NodeIndex p : c.operands) c.dependence = std::max(c.dependence, call(p).dependence);
@@ -162,6 +167,47 @@ class Planner {
     if (input_.every_operator && c.dependence == Dependence::kIntegers && is_float_value(i))
       c.dependence = Dependence::kFloats;
     c.large = may_be_large(c);
+    c.whole = c.dependence != Dependence::kFloats && has_whole_numbers(c);
+  }
+
+  // True if the call computes whole numbers from whole numbers, such as a mask of zeros and ones.
+  bool has_whole_numbers(const Call& c) {
+    const auto is_whole_operand = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
+    return std::ranges::all_of(c.operands, is_whole_operand) &&
+           std::ranges::all_of(c.nodes, [&](const Node* each) {
+             return has_whole_results(*each) && std::ranges::all_of(graph_.operands(*each), [&](ValueId id) {
+                      return !is_fractional(id);
+                    });
+           });
+  }
+  [[nodiscard]] static bool has_whole_results(const Node& node) {
+    if (node.op == Op::kFull) {
+      const double number = scalar_of(Graph::attrs<FullAttrs>(node).value);
+      return number == std::trunc(number);
+    }
+    switch (behaviour_of(node.op)) {
+      case Behaviour::kMovement:
+      case Behaviour::kSelection:
+      case Behaviour::kJoin:
+      case Behaviour::kSource:
+      case Behaviour::kSignChange:
+      case Behaviour::kPredicate:
+        return true;
+      default:
+        return node.op == Op::kAdd || node.op == Op::kSub || node.op == Op::kMul || node.op == Op::kWhere ||
+               node.op == Op::kMaximum || node.op == Op::kMinimum || node.op == Op::kSum ||
+               node.op == Op::kCumsum;
+    }
+  }
+  // True for a constant of floats that are not whole numbers.
+  [[nodiscard]] bool is_fractional(ValueId id) const {
+    if (!id.valid() || graph_.value(id).kind != ValueKind::kConstant || !is_float(graph_.type(id).dtype))
+      return false;
+    const Elements elements(*graph_.value(id).constant);
+    if (static_cast<std::int64_t>(elements.size()) > kMostScanned) return true;
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      if (elements.as_double(i) != std::trunc(elements.as_double(i))) return true;
+    return false;
   }
 
   [[nodiscard]] static bool is_weighted(const Call& c) {
@@ -247,8 +293,7 @@ class Planner {
           if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant &&
               num_elements(graph_.type(operand).shape) != 1)
             one = false;
-      if (one && from.valid() && elements_of(from) == elements_of(self) &&
-          input_.precision[i] == input_.precision[from.index()])
+      if (one && from.valid() && elements_of(from) == elements_of(self) && are_alike(self, from))
         c.function_of = from;
     }
   }
@@ -271,7 +316,7 @@ class Planner {
   NodeIndex only_reader(NodeIndex i) {
     std::vector<NodeIndex> readers;
     if (!collect_readers(i, readers) || readers.size() != 1) return {};
-    return input_.precision[i.index()] == input_.precision[readers[0].index()] ? readers[0] : NodeIndex();
+    return are_alike(i, readers[0]) ? readers[0] : NodeIndex();
   }
 
   [[nodiscard]] bool is_sum(NodeIndex i) {
@@ -320,11 +365,92 @@ class Planner {
     for (const std::uint32_t i : sums) calls_[i].wide = calls_[i].wide && has_norm[root(i)];
   }
 
+  // ---- positions of grid samplers ----
+
+  [[nodiscard]] bool is_grid(NodeIndex p, NodeIndex i) {
+    const Call& c = call(i);
+    if (c.behaviour != Behaviour::kGrid || c.main == nullptr || precision(i) == nullptr) return false;
+    const auto operands = graph_.operands(*c.main);
+    return producer_among(c, operands[1]) == p && producer_among(c, operands[0]) != p;
+  }
+  // A step from positions to positions: movement, a sum, a product with numbers, a change of sign, bounds.
+  [[nodiscard]] bool is_position_step(NodeIndex i) {
+    const Call& c = call(i);
+    if (c.main == nullptr || c.within || precision(i) == nullptr) return false;
+    if (c.behaviour == Behaviour::kMovement) return true;
+    if (c.nodes.size() != 1) return false;
+    if (c.main->op == Op::kMul)
+      return std::ranges::count_if(c.operands, [&](NodeIndex p) { return is_data(p); }) == 1 &&
+             graph_.operands(*c.main)[0] != graph_.operands(*c.main)[1];
+    return c.main->op == Op::kAdd || c.main->op == Op::kSub || c.main->op == Op::kNeg || bounds(*c.main);
+  }
+  void find_positions() {
+    for (auto i = static_cast<std::uint32_t>(calls_.size()); i-- > 0;) {
+      const auto& users = node(NodeIndex(i)).users;
+      calls_[i].position =
+          !users.empty() && is_data(NodeIndex(i)) && !calls_[i].large &&
+          std::ranges::all_of(users, [&](NodeIndex user) {
+            return is_grid(NodeIndex(i), user) || (call(user).position && is_position_step(user));
+          });
+    }
+  }
+  // The grid samplers that read the elements of a result, behind movement.
+  std::vector<NodeIndex> samplers_of(NodeIndex i) {
+    std::vector<NodeIndex> readers;
+    static_cast<void>(collect_readers(i, readers));
+    std::erase_if(readers, [&](NodeIndex r) { return call(r).behaviour != Behaviour::kGrid; });
+    return readers;
+  }
+
+  [[nodiscard]] static ObservedSpec in_16_bits(const Precision& p) {
+    ObservedSpec spec = p.activation;
+    spec.dtype = "i16", spec.qmin = -32767, spec.qmax = 32767, spec.scheme = "per_tensor_symmetric";
+    return spec;
+  }
+  // Positions need more than 8 bits: an image has more rows. Of the positions beyond the range, all read the
+  // same pixels.
+  [[nodiscard]] QSpec grid_spec(std::span<const NodeIndex> samplers, const Precision& p) const {
+    double range = 1.0;
+    for (const NodeIndex sampler : samplers) {
+      const Node& main = *calls_[sampler.index()].main;
+      const auto& attrs = Graph::attrs<GridSampleAttrs>(main);
+      if (attrs.padding == GridPadding::kReflection || !p.fixed_ranges) return in_16_bits(p);
+      // How far beyond the centre of the last pixel positions make a difference, in pixels.
+      const double beyond = attrs.mode == ResizeMode::kBicubic     ? 2.0
+                            : attrs.padding == GridPadding::kZeros ? 1.0
+                                                                   : 0.0;
+      const Shape& image = graph_.type(graph_.operands(main)[0]).shape;
+      for (const std::int64_t extent : {image[2], image[3]}) {
+        const auto pixels = static_cast<double>(extent);
+        if (attrs.align_corners && extent > 1)
+          range = std::max(range, 1.0 + 2.0 * beyond / (pixels - 1.0));
+        else if (!attrs.align_corners)
+          range = std::max(range, 1.0 + (2.0 * beyond - 1.0) / pixels);
+      }
+    }
+    FixedSpec spec{.dtype = "i16", .scheme = "per_tensor_symmetric"};
+    spec.scale = range / 32767, spec.qmin = -32767, spec.qmax = 32767;
+    return spec;
+  }
+  void round_grid(NodeIndex grid, NodeIndex sampler, const Precision& p) {
+    const Root root = root_of(grid, sampler);
+    const Rounding rounding = call(root.call).rounding;
+    if (rounding == Rounding::kRounded || rounding == Rounding::kForeign) return;
+    const bool is_at_root = rounding == Rounding::kFloat && accepts(root.edge.node);
+    set(is_at_root ? root.edge : Slot::edge(grid, sampler), grid_spec(std::span(&sampler, 1), p),
+        "positions");
+  }
+
   // ---- decisions, in the order of the graph ----
 
   [[nodiscard]] const Precision* precision(NodeIndex i) const {
     const auto& index = input_.precision[i.index()];
     return index ? &input_.precisions[*index] : nullptr;
+  }
+  // True if the results of both calls are rounded in the same way, or both stay float.
+  [[nodiscard]] bool are_alike(NodeIndex a, NodeIndex b) const {
+    const Precision *x = precision(a), *y = precision(b);
+    return x == y || (x != nullptr && y != nullptr && x->activation == y->activation);
   }
   // Torch refuses annotations of calls that have tensors by keyword.
   [[nodiscard]] bool accepts(NodeIndex i) const {
@@ -435,8 +561,24 @@ class Planner {
     const bool is_narrow = is_weighted(c);
     if (c.behaviour == Behaviour::kWeighted && c.main != nullptr) return round_contraction(i, p);
     const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();
-    for (const NodeIndex operand : c.operands)
-      if (operand != mask && is_data(operand)) round_operand(operand, i, p, is_narrow);
+    for (const NodeIndex operand : c.operands) {
+      if (operand == mask) continue;
+      if (is_grid(operand, i))
+        round_grid(operand, i, p);
+      else if (is_data(operand))
+        round_operand(operand, i, p, is_narrow);
+      else
+        round_table(operand, i, p);
+    }
+  }
+
+  // Numbers that are computed from integers at run time, such as the cosines of rotary angles, are rounded where
+  // data meets them: the angles themselves may be large. Masks and whole numbers are exact without a scale.
+  void round_table(NodeIndex operand, NodeIndex user, const Precision& p) {
+    const Call& c = call(operand);
+    if (c.dependence != Dependence::kIntegers || !is_float_value(operand) || c.large || c.whole) return;
+    if (call(user).dependence == Dependence::kFloats && !call(user).within)
+      set(Slot::edge(operand, user), in_16_bits(p), "table");
   }
 
   // The call behind the mask of an attention.
@@ -542,7 +684,10 @@ class Planner {
     const NodeIndex bias = producer_among(c, operands[bias_at]);
     if (!bias.valid()) return;
     if (call(bias).dependence != Dependence::kNothing) {
-      if (is_data(bias)) round_operand(bias, i, p, false);
+      if (is_data(bias))
+        round_operand(bias, i, p, false);
+      else
+        round_table(bias, i, p);
       return;
     }
     if (!p.bias || !data || !weight || plan_.find(*data) == nullptr || has_groups(*weight)) return;
@@ -626,6 +771,9 @@ class Planner {
         return "the sum that reads it is rounded";
       if (has_function_behind(i)) return "the function that reads it is rounded";
     }
+    if (c.position && samplers_of(i).empty() &&
+        (is_position_step(i) || c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize))
+      return "positions are computed from it with 32 bits";
     if (is_part_of_function(i)) return "it is a part of a function of one tensor";
     if (is_exact_step(i)) return "it is exact, and its only user rounds";
     return nullptr;
@@ -636,7 +784,7 @@ class Planner {
   NodeIndex only_user(NodeIndex i) {
     const auto& users = node(i).users;
     if (users.size() != 1 || node(users[0]).kind != CallKind::kCall || call(users[0]).within) return {};
-    if (input_.precision[i.index()] != input_.precision[users[0].index()]) return {};
+    if (!are_alike(i, users[0])) return {};
     return users[0];
   }
 
@@ -644,8 +792,10 @@ class Planner {
   bool is_part_of_function(NodeIndex i) {
     const Call& c = call(i);
     if (!c.function_of.valid() || node(i).users.empty()) return false;
+    // What stays float is rounded by each of its readers, in the same way.
     const Rounding from = call(c.function_of).rounding;
-    if (from != Rounding::kRounded && from != Rounding::kTransparent) return false;
+    if (from != Rounding::kRounded && from != Rounding::kTransparent && from != Rounding::kFloat)
+      return false;
     return std::ranges::all_of(node(i).users, [&](NodeIndex user) {
       return call(user).function_of == c.function_of && precision(user) != nullptr;
     });
@@ -679,8 +829,15 @@ class Planner {
   }
 
   void set_output(NodeIndex i, const Precision& p) {
+    // A function becomes a table, whose results have 16 bits only for targets with that extension.
+    const Behaviour behaviour = call(i).behaviour;
+    const bool is_table = behaviour == Behaviour::kFunction || behaviour == Behaviour::kUnit ||
+                          behaviour == Behaviour::kSymmetricUnit || call(i).function_of.valid();
+    if (call(i).position && !is_table)
+      if (const std::vector<NodeIndex> samplers = samplers_of(i); !samplers.empty())
+        return set(Slot::output(i), grid_spec(samplers, p), "positions");
     if (p.fixed_ranges)
-      if (const std::optional<FixedSpec> fixed = range_of(call(i).behaviour, p.activation))
+      if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
         return set(Slot::output(i), *fixed, "known range");
     set(Slot::output(i), p.activation, "activation");
   }
@@ -723,7 +880,7 @@ class Planner {
       }
       const Root root = root_of(operand, i);
       const Rounding rounding = call(root.call).rounding;
-      if (precision(root.call) != &p && rounding == Rounding::kRounded) return false;
+      if (rounding == Rounding::kRounded && !are_alike(root.call, i)) return false;
       if (rounding == Rounding::kRounded)
         slots.push_back(Slot::output(root.call));
       else if (rounding == Rounding::kFloat && accepts(root.edge.node))

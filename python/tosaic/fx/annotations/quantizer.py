@@ -117,6 +117,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         self.left_float: dict[str, str] = {}
         self.not_grouped: dict[str, str] = {}
         self._bodies: weakref.WeakSet[GraphModule] = weakref.WeakSet()
+        self._makers: dict[Any, Any] = {}
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
@@ -232,8 +233,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         )
 
     def _maker(self, observer: Any) -> Any:
-        """Returns what makes observers, or fake-quant modules around cheap ones for training."""
-        return FakeQuantize.with_args(observer=_IN_TRAINING[observer]) if self.qat else observer
+        """Returns what makes observers, or fake-quant modules around cheap ones for training.
+
+        Equal precisions have the same maker, so that their specs are equal.
+        """
+        if not self.qat:
+            return observer
+        inside = _IN_TRAINING[observer]
+        return self._makers.setdefault(inside, FakeQuantize.with_args(observer=inside))
 
 
 def _checked_config(config: Any) -> QConfig:

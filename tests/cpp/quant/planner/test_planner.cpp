@@ -142,6 +142,18 @@ TEST_CASE("a softmax has the scale of its range unless fixed ranges are off", "[
   CHECK(*Planned(c, free).output("softmax") == QSpec(kInt8));
 }
 
+TEST_CASE("functions of one tensor are rounded once", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {4});
+  const ValueId gate =
+      c.add(Op::kSigmoid, {c.add(Op::kMul, {x, c.constant("k", {}, {1.702})}, "scaled")}, "gate");
+  const Planned found(c.output(c.add(Op::kMul, {x, gate}, "gelu")), kPrecision);
+  CHECK(found.output("scaled") == nullptr);
+  CHECK(found.output("gate") == nullptr);
+  CHECK(found.output("gelu") != nullptr);
+  CHECK(found.reason("gate") == "it is a part of a function of one tensor");
+}
+
 // x -> a -> + -> norm -> .. and the same sum again: a residual stream
 TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
   for (const bool wide : {true, false}) {
@@ -168,6 +180,65 @@ TEST_CASE("large numbers have no scale in common with scores", "[planner]") {
   CHECK(found.output("scores") != nullptr);
   CHECK(found.output("masked") == nullptr);
   CHECK(found.reason("masked") == "it may hold numbers that leave no precision to the others");
+}
+
+TEST_CASE("masks of integers have no scale, but tables of integers do where data meets them", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {4}), ids = c.input("ids", tensor(DType::kI64, {4}));
+  const ValueId seen = c.add(Op::kCast, {ids}, CastAttrs{DType::kF32}, "seen");
+  const ValueId angle = c.add(Op::kMul, {seen, c.constant("frequency", {}, {0.25})}, "angle");
+  const ValueId table = c.add(Op::kCos, {angle}, "table");
+  const ValueId rotated = c.add(Op::kMul, {x, table}, "rotated");
+  c.output(c.add(Op::kMul, {rotated, seen}, "hidden"));
+  const Planned found(c, kPrecision);
+  CHECK(found.output("angle") == nullptr);
+  CHECK(found.output("table") == nullptr);
+  CHECK(found.edge("seen", "hidden") == nullptr);
+  const auto& spec = std::get<ObservedSpec>(*found.edge("table", "rotated"));
+  CHECK(spec.dtype == "i16");
+  CHECK(spec.scheme == "per_tensor_symmetric");
+  CHECK(found.reason("table") == "it depends on integers only: positions or a mask");
+}
+
+// image, flow -> base + flow / 4 -> grid sampler
+Case warp(GridPadding padding, bool align_corners, ResizeMode mode = ResizeMode::kBilinear) {
+  Case c;
+  const ValueId image = c.input("image", {1, 3, 5, 9}), from = c.input("from", {1, 4, 4, 2});
+  const ValueId flow = c.add(Op::kMul, {from, c.constant("quarter", {}, {0.25})}, "flow");
+  const ValueId grid = c.add(Op::kAdd, {flow, c.weights("base", {1, 4, 4, 2})}, "grid");
+  return c.output(
+      c.add(Op::kGridSample, {image, grid}, GridSampleAttrs{mode, padding, align_corners}, "warped"));
+}
+
+TEST_CASE("the grid of a sampler has 16 bits, and what it is computed from is not rounded", "[planner]") {
+  const Planned found(warp(GridPadding::kBorder, false), kPrecision);
+  CHECK(found.output("flow") == nullptr);
+  CHECK(found.reason("flow") == "positions are computed from it with 32 bits");
+  const auto& grid = std::get<FixedSpec>(*found.output("grid"));
+  CHECK(grid.dtype == "i16");
+  CHECK(grid.scale == 1.0 / 32767);
+  CHECK(grid.qmin == -32767);
+  CHECK(*found.output("warped") == QSpec(kInt8));
+}
+
+TEST_CASE("the range of a grid reaches to where pixels are zero", "[planner]") {
+  const auto range = [](GridPadding padding, bool align_corners, ResizeMode mode = ResizeMode::kBilinear) {
+    const Planned found(warp(padding, align_corners, mode), kPrecision);
+    return std::get<FixedSpec>(*found.output("grid")).scale * 32767;
+  };
+  CHECK(range(GridPadding::kZeros, false) == Approx(1.0 + 1.0 / 5));
+  CHECK(range(GridPadding::kZeros, true) == Approx(1.0 + 2.0 / 4));
+  CHECK(range(GridPadding::kBorder, true) == Approx(1.0));
+  CHECK(range(GridPadding::kBorder, false, ResizeMode::kBicubic) == Approx(1.0 + 3.0 / 5));
+  const Planned reflected(warp(GridPadding::kReflection, false), kPrecision);
+  CHECK(std::get<ObservedSpec>(*reflected.output("grid")).dtype == "i16");
+}
+
+TEST_CASE("a tensor that is no grid alone has a scale of its own", "[planner]") {
+  Case c = warp(GridPadding::kBorder, false);
+  const Graph graph = c.graph;
+  c.output(graph.result(graph.nodes()[1]));  // the grid
+  CHECK(*Planned(c, kPrecision).output("grid") == QSpec(kInt8));
 }
 
 TEST_CASE("parts of a recognised norm are not rounded", "[planner]") {
