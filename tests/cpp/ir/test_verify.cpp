@@ -108,9 +108,10 @@ TEST_CASE("contradictory quantization parameters are found", "[ir][verify]") {
   CHECK(error("q(i8 0..1 axis 2 scale 1.0 zp 0)") == start + "an axis of [2,3], got 2 (node 'y')");
   CHECK(error("q(i8 0..1 axis 1 scale 1.0 zp 0)") ==
         start + "3 scales and zero points, got 1 and 1 (node 'y')");
-  CHECK(error("q(i8 0..1 axis 0 group 2 on 1 scale 1.0 zp 0)") ==
-        start +
-            "a group size that divides the extent of its axis, got groups of 2 on axis 1 of [2,3] (node 'y')");
+  CHECK(
+      error("q(i8 0..1 axis 0 group 2 on 1 scale 1.0 zp 0)") ==
+      start +
+          "a group size that divides the extent of its axis, got groups of 2 on axis 1 of [2,3] (node 'y')");
   CHECK(error("q(i8 0..1 axis 0 group 3 on 1 scale 1.0 zp 0)") ==
         start + "2 scales and zero points, got 1 and 1 (node 'y')");
   CHECK(error("q(i8 0..1 scale 1.0 zp 0,0)") == start + "1 scales and zero points, got 1 and 2 (node 'y')");

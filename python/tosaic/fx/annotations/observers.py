@@ -622,7 +622,7 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
         block[self.ch_axis], block[along] = 1, self.group_size
         self.block_size = tuple(block)
         self.original_dtype = x_orig.dtype
-        if _has_samples(x_orig):
+        if has_samples(x_orig):
             # Training changes the tensor that a later search would read.
             self._last = x_orig.detach() if self.search else None
             self._fitting = self._scales_that_fit(self._groups(x_orig.detach()))
