@@ -220,7 +220,15 @@ def test_reports_show_the_parameters_as_text_html_and_json(tmp_path: Path) -> No
         assert '<th class="n">scale</th>' in report.html
         x = json.loads(report.json)["inputs"][0]
         assert x["quantized"] == [
-            {"dtype": "i8", "scales": [0.02], "zero_points": [3], "qmin": -128, "qmax": 127, "axis": None}
+            {
+                "dtype": "i8",
+                "scales": [0.02],
+                "zero_points": [3],
+                "qmin": -128,
+                "qmax": 127,
+                "axis": None,
+                "groups": None,
+            }
         ]
         assert x["tensors"] == [{"name": "batch_x", "dtype": "i8", "shape": [1, 3, 4, 5]}]
 

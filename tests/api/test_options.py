@@ -216,6 +216,7 @@ WITHOUT_OPTIONS = {
     "tosaic.reference_model.to_file",
     "tosaic.report.annotation.describe_annotation",
     "tosaic.demo.run_demo",  # trains a network; tested below
+    "tosaic.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
     "tosaic.pipeline.Rewriter",

@@ -52,7 +52,8 @@ class Precision:
     wide_functions : bool
         The result of a contraction is not rounded to 8 bits where only a function such as GELU or SiLU reads
         it: rounding before and after the function makes twice the error. Lowering computes the function from
-        16 bits, with a table and interpolation, which is several operators of TOSA instead of one.
+        16 bits, with a table and interpolation, which is some 15 operators of TOSA instead of one: an
+        EfficientNet gains 0.05 dB and has three times as many operators.
     """
 
     activation: Observed = _INT8
@@ -60,7 +61,7 @@ class Precision:
     bias: Literal["derived", "float"] = "derived"
     fixed_ranges: bool = True
     wide_sums: bool = True
-    wide_functions: bool = True
+    wide_functions: bool = False
 
     def __post_init__(self) -> None:
         for role in ("activation", "weight"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.specs import Slot, Spec
@@ -62,8 +63,9 @@ class FloatTensor:
     Attributes
     ----------
     node : str
-    reason : {"set to float", "spec removed", "annotated without a spec", "not annotated"}
-        Inside of a pattern that is quantized as a whole, nodes are annotated without a spec.
+    reason : str
+        ``set to float``, ``spec removed``, ``annotated without a spec`` (as inside of a pattern that is
+        quantized as a whole), ``not annotated``, or why `tosaic.Quantizer` left it float.
     rule : str
         Who set it to float or removed its spec; else empty.
     target, module_path, source : str
@@ -122,15 +124,33 @@ class Resolution(Reportable):
     __repr__ = Reportable.__str__
 
 
-def resolve(plan: Plan) -> Resolution:
-    """Returns what a plan comes to, as torchao's prepare would read it."""
+def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
+    """Returns what a plan comes to, as torchao's prepare would read it.
+
+    Parameters
+    ----------
+    plan : Plan
+    reasons : mapping of str to str, optional
+        Why a quantizer gave calls no spec, by node. Calls that are not in the plan are in the bodies of
+        control flow.
+    """
     found = plan._core.resolve()
+    left = [FloatTensor(*row) for row in found["left_float"]]
     return Resolution(
         slots=tuple(ResolvedSlot(*row) for row in found["slots"]),
         groups=plan.groups(),
         conflicts=plan.conflicts(),
         requantized=tuple(Requantized(*row) for row in found["requantized"]),
-        left_float=tuple(FloatTensor(*row) for row in found["left_float"]),
+        left_float=tuple(_left_float(left, plan, reasons or {})),
         history=plan.history,
         authors=plan.authors,
     )
+
+
+def _left_float(rows: Iterable[FloatTensor], plan: Plan, reasons: Mapping[str, str]) -> Iterator[FloatTensor]:
+    for row in rows:
+        says_why = row.reason in ("set to float", "spec removed") or row.node not in reasons
+        yield row if says_why else replace(row, reason=reasons[row.node])
+    for name, reason in reasons.items():
+        if name not in plan.graph:
+            yield FloatTensor(name, reason, rule="", target="", module_path="", source="")

@@ -131,8 +131,9 @@ class Observed(Short):
             raise _refusal(self, "the observer", "what makes an observer, such as its class", self.observer)
         if self.group_size is None:
             return
+        _set_whole(self, "group_size", "the group size", None)
         per_channel = self.scheme is not None and self.scheme.startswith("per_channel")
-        if not isinstance(self.group_size, int) or self.group_size < 1 or not per_channel:
+        if self.group_size < 1 or not per_channel:
             raise _core.make_error(
                 _core.InvalidGraph,
                 where=type(self).__name__,

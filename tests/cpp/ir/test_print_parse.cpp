@@ -109,6 +109,7 @@ struct FillFields {
   void operator()(const char*, std::vector<double>& value) const { value = {1.0 / 3, 1e300, -0.0}; }
   void operator()(const char*, std::string& value) const { value = "a \"b\" \\ \n\t\r\x01\x7f \xc3\xa9"; }
   void operator()(const char*, Scalar& value) const { value = 1.0; }
+  void operator()(const char*, Groups& value) const { value = {.axis = 1, .size = 4}; }
   template <class E>
     requires std::is_enum_v<E>
   void operator()(const char*, E& value) const {

@@ -57,9 +57,13 @@ std::optional<Graph> doubled(const Graph& graph, const passes::PassOptions& /*op
 TEST_CASE("the default pipeline has section quantize only for targets with profile INT", "[pipeline]") {
   const std::vector<std::string> floats = ids(pipeline_for("TOSA-1.0+FP"));
   const std::vector<std::string> integers = ids(pipeline_for("TOSA-1.0+INT"));
-  CHECK(std::ranges::find(floats, "quantize/fold-qdq") == floats.end());
+  const auto in_quantize = [](const std::string& id) { return id.starts_with("quantize/"); };
+  CHECK(std::ranges::none_of(floats, in_quantize));
+  CHECK(std::ranges::find(integers, "quantize/fold-qdq") != integers.end());
   CHECK(std::ranges::find(integers, "quantize/lower-to-integer") != integers.end());
-  CHECK(integers.size() == floats.size() + 4);
+  std::vector<std::string> others = integers;
+  std::erase_if(others, in_quantize);
+  CHECK(others == floats);
   CHECK_NOTHROW(pipeline_for("TOSA-1.0+FP").check());
   CHECK_NOTHROW(pipeline_for("TOSA-1.0+INT").check());
 }

@@ -12,8 +12,7 @@
 //   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
 //                                  8 bits, such a number leaves no precision to the others
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
-//                                  composed of several calls, a contraction and the only function that reads
-//                                  it: lower-to-integer computes all of it at once
+//                                  composed of several calls: lower-to-integer computes all of it at once
 //
 // With `every_operator`, there are no units: calls that move or select elements share the scale of their
 // operand, and only conv -> batch_norm -> relu remains one.
@@ -36,7 +35,7 @@ struct Precision {
   std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
-  bool wide_functions = true;  // results of contractions are not rounded to 8 bits before a function
+  bool wide_functions = false;  // results of contractions are not rounded to 8 bits before a function
   // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
   // single unit of the sums of a channel exists.
   std::optional<ObservedSpec> grouped_weight = {};

@@ -654,7 +654,8 @@ class TosaicPerChannelGroupObserver(AffineQuantizedObserverBase):  # type: ignor
 
     def _scales_that_fit(self, groups: torch.Tensor) -> torch.Tensor:
         limit = min(-self.quant_min, self.quant_max)
-        return (groups.abs().amax(1) / limit).clamp(min=float(self.eps))
+        fitting: torch.Tensor = groups.abs().amax(1) / limit
+        return fitting.clamp(min=float(self.eps))
 
     def _least_error(self, groups: torch.Tensor, fitting: torch.Tensor) -> torch.Tensor:
         """Returns the scale of least squared error among even steps from 0.6 of `fitting` to `fitting`."""

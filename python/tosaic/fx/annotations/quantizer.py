@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -14,8 +15,9 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Edge, Observed, Output, Plan
+from tosaic.annotation import Edge, Observed, Plan
 from tosaic.annotation.config import Precision, QConfig
+from tosaic.annotation.resolution import Resolution, resolve
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.module_graph import import_module
@@ -26,7 +28,8 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
 )
-from tosaic.fx.annotations.read import KEY
+from tosaic.fx.annotations.quantizers import plan_of, state_without
+from tosaic.fx.annotations.read import KEY, Annotations, read
 from tosaic.fx.annotations.read_ranges import observe_read_ranges
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
@@ -49,6 +52,7 @@ _IN_TRAINING = {
     TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
     TosaicMinMaxObserver: TosaicMinMaxObserver,
 }
+_NOT_ROUNDED = "it moves numbers, or depends on no data"
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
@@ -116,8 +120,38 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         self.compatible_with = compatible_with
         self.left_float: dict[str, str] = {}
         self.not_grouped: dict[str, str] = {}
+        self._plan: Plan | None = None
         self._bodies: weakref.WeakSet[GraphModule] = weakref.WeakSet()
         self._makers: dict[Any, Any] = {}
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last graph: each spec, and the rule that set it.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        return plan_of(self._plan, "Quantizer")
+
+    @property
+    def report(self) -> Resolution:
+        """What was annotated by which rule, and what is left float and why, in the last graph.
+
+        Raises
+        ------
+        InvalidGraph
+            The quantizer has not annotated a graph yet.
+        """
+        found = resolve(self.plan, self.left_float)
+        rows = [
+            replace(row, reason=_NOT_ROUNDED) if row.reason == "not annotated" else row
+            for row in found.left_float
+        ]
+        used = {row.set_by for row in found.slots}
+        authors = [each for each in found.authors if each.name in used]
+        return replace(found, left_float=tuple(rows), authors=tuple(authors))
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
@@ -138,11 +172,11 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         check_model(model, "Quantizer")
         if model in self._bodies:  # torchao prepares bodies of loops, too, after the graph that calls them
             return model
-        plan = Plan(call_graph(model))
-        nodes = {node.name: node for node in model.graph.nodes}
+        found = read(model, author="another quantizer")
+        plan, nodes = found.plan, found.nodes
         chosen, precisions = self._resolve(plan, nodes)
         graph, values = import_module(model)
-        taken = _taken(plan._core, nodes)
+        taken = _taken(found)
         fields = [self._fields(each) for each in precisions]
         for_arm = self.compatible_with == "arm"
         self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
@@ -164,6 +198,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
                     note_for_arm(node, plan._core.has_annotation(name))
+        self._plan = plan
         for path, body in bodies_of(model).items():
             self._bodies.add(body)
             self.left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
@@ -191,7 +226,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         Where passes lost the note, a call has the precision of an operand, or else of a user: it is a part of
         a call that was decomposed, and only quantized calls are.
         """
-        found = {name: (node.meta.get("custom") or {}).pop(_PRECISION, None) for name, node in nodes.items()}
+        notes = {name: node.meta.get("custom") or {} for name, node in nodes.items()}
+        found = {name: note.get(_PRECISION) for name, note in notes.items()}
+        for note in notes.values():  # the calls that passes made of one call share one dictionary
+            note.pop(_PRECISION, None)
         if all(each is None for each in found.values()):
             return self.config.resolve(plan)
         for neighbours, order in (("all_input_nodes", list(nodes)), ("users", list(nodes)[::-1])):
@@ -203,6 +241,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 
     def validate(self, model: GraphModule) -> None:
         """Accepts every graph."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have the configuration, but no plan: it belongs to a graph."""
+        return state_without(self, "_plan", "_bodies", "left_float", "not_grouped")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a copy, which has not annotated a graph yet."""
+        self.__dict__.update(state, _plan=None, _bodies=weakref.WeakSet(), left_float={}, not_grouped={})
 
     def _fields(self, precision: Precision) -> tuple[Any, ...]:
         """Returns what the planner reads, with the constructors of observers."""
@@ -291,17 +337,15 @@ def _pass_by_position(node: Node) -> None:
 # ---- annotations ----
 
 
-def _taken(plan: Any, nodes: Mapping[str, Node]) -> set[str]:
-    """Tells the plan which nodes another quantizer has annotated, and returns their names."""
+def _taken(found: Annotations) -> set[str]:
+    """Returns the nodes that another quantizer has annotated, and forgets annotations that say nothing."""
     taken = set()
-    for name, node in nodes.items():
-        annotation = node.meta.get(KEY)
-        if annotation is None or not annotation._annotated:
+    for name, each in found.found.items():
+        if each.annotation._annotated:
+            taken.add(name)
             continue
-        taken.add(name)
-        if annotation.output_qspec is not None:
-            plan.set(Output(name), Observed(), plan.add_rule("another quantizer"), False, "")
-        plan.set_flags(name, True, None)
+        for slot in each.own:
+            del found.plan[slot]
     return taken
 
 

@@ -84,7 +84,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return resolve(self.plan)
+        return resolve(self.plan, getattr(self.inner, "left_float", None))
 
     @property
     def body_plans(self) -> Mapping[str, Plan]:

@@ -134,7 +134,8 @@ TEST_CASE("operands of a concatenation share the first one's scale", "[planner]"
 TEST_CASE("a softmax has the scale of its range unless fixed ranges are off", "[planner]") {
   Case c;
   c.output(c.add(Op::kSoftmax, {c.input("x", {2, 4})}, AxisDtypeAttrs{1, std::nullopt}, "softmax"));
-  const auto& fixed = std::get<FixedSpec>(*Planned(c, kPrecision).output("softmax"));
+  const Planned planned(c, kPrecision);
+  const auto& fixed = std::get<FixedSpec>(*planned.output("softmax"));
   CHECK(fixed.scale == 1.0 / 256);
   CHECK(fixed.zero_point == -128);
   Precision free = kPrecision;
