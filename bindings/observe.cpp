@@ -126,6 +126,7 @@ void bind_histogram(py::module_& m) {
             return counts;
           },
           "The bins that have samples, as (place, count), by value.")
+      .def_property_readonly("means", &quant::means_of, "The means of the bins that have samples, ascending.")
       .def(
           "observe",
           [](Histogram& histogram, const Samples& samples) { histogram.observe(values_of(samples)); },
@@ -187,6 +188,18 @@ void bind_observe(py::module_& m) {
       py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
       py::arg("least_scale"),
       "Scale and zero point of least expected squared error, and this error of a sample.");
+  m.def(
+      "least_error_behind",
+      [](const Histogram& histogram, const std::vector<double>& results, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::LeastError found =
+            quant::least_error_behind(histogram, range_of(qmin, qmax, zero_point, least_scale), results);
+        return std::tuple(found.chosen.scale, found.chosen.zero_point, found.error);
+      },
+      py::arg("histogram"), py::arg("results"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
+      py::arg("symmetric_zero_point"), py::arg("least_scale"),
+      "Scale and zero point of least expected squared error behind a function, of which `results` has the "
+      "values at the means of the bins, and this error of a sample.");
   m.def(
       "expected_error",
       [](const Histogram& histogram, double scale, std::int64_t chosen, std::int64_t qmin,

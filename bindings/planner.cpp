@@ -25,7 +25,7 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
                              .weight = observed_from(plan, fields[1]),
                              .fixed_ranges = fields[3].cast<bool>(),
                              .wide_sums = fields[4].cast<bool>(),
-                             .wide_functions = fields[5].cast<bool>()};
+                             .wide_functions = fields[5].cast<std::optional<bool>>()};
   if (!fields[2].is_none()) {
     precision.bias.emplace();
     precision.bias->function = plan.intern(py::reinterpret_borrow<py::object>(fields[2]));
@@ -64,6 +64,7 @@ py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std:
 }  // namespace
 
 void bind_planner(py::module_& m) {
+  m.attr("BEFORE_FUNCTION") = quant::kBeforeFunction;
   m.attr("UNGROUPED_WEIGHT") = quant::kUngroupedWeight;
   m.def("plan_specs", &plan_specs, py::arg("plan"), py::arg("graph"), py::arg("values"), py::arg("precision"),
         py::arg("precisions"), py::arg("every_operator") = false);

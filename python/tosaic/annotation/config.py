@@ -34,8 +34,9 @@ class Precision:
     Attributes
     ----------
     activation : Observed
-        Spec of tensors that calls compute. An `observer` replaces the default one, an exact histogram with a
-        search for the range of least error.
+        Spec of tensors that calls compute. An `observer` replaces the default ones: for inputs of the
+        program, the range of all samples; for other tensors, an exact histogram with a search for the range
+        of least error, and where only an elementwise function reads a tensor, of least error behind it.
     weight : Observed
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
         channels; contractions without such an axis have one scale. With a group size, each group of input
@@ -49,11 +50,12 @@ class Precision:
     wide_sums : bool
         The sums of a residual stream that norms read are not rounded: their error would remain in all
         sums that follow. Lowering computes them with 32 bits.
-    wide_functions : bool
+    wide_functions : bool, optional
         The result of a contraction is not rounded to 8 bits where only a function such as GELU or SiLU reads
         it: rounding before and after the function makes twice the error. Lowering computes the function from
-        16 bits, with a table and interpolation, which is some 15 operators of TOSA instead of one: an
-        EfficientNet gains 0.05 dB and has three times as many operators.
+        16 bits, with a table and interpolation, which is some 15 operators of TOSA instead of one. None:
+        behind convolutions of programs with attention. They gain most (a MobileViT 1.1 dB for a third more
+        operators); an EfficientNet would have three times as many operators, and gain 0.05 dB.
     """
 
     activation: Observed = _INT8
@@ -61,7 +63,7 @@ class Precision:
     bias: Literal["derived", "float"] = "derived"
     fixed_ranges: bool = True
     wide_sums: bool = True
-    wide_functions: bool = False
+    wide_functions: bool | None = None
 
     def __post_init__(self) -> None:
         for role in ("activation", "weight"):
@@ -76,6 +78,8 @@ class Precision:
             raise _refusal("the spec 'activation'", expected, self.activation)
         for flag in ("fixed_ranges", "wide_sums"):
             _check_flag(flag, getattr(self, flag))
+        if self.wide_functions is not None:
+            _check_flag("wide_functions", self.wide_functions)
         if self.activation.dynamic or self.weight.dynamic:
             raise _core.make_error(
                 _core.UnsupportedOp,

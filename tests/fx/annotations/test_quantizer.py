@@ -135,6 +135,94 @@ def test_a_wide_function_of_the_sum_of_a_contraction_is_closer_to_float():
     assert found[0] > found[1] + 0.5
 
 
+def quantizations(program) -> dict[str, tuple[float, int]]:
+    """Returns scale and zero point of each tensor that is quantized, by the node that makes it."""
+    return {
+        node.args[0].name: (node.args[1], node.args[2])
+        for node in program.graph.nodes
+        if str(node.target) == "quantized_decomposed.quantize_per_tensor.default"
+    }
+
+
+@pytest.mark.parametrize("function", [nn.SiLU(), nn.GELU(), nn.Mish(), nn.Softplus(), nn.GELU("tanh")])
+def test_the_range_before_a_function_ends_where_the_function_is_flat(function):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), function, nn.Flatten())
+    with torch.no_grad():
+        module[0].weight.mul_(20)
+    program = converted(module, images())
+    scale, zero_point = quantizations(program)["conv2d"]
+    with torch.no_grad():
+        observed = torch.cat([module[0](*sample) for sample in images()])
+    least, greatest = (-128 - zero_point) * scale, (127 - zero_point) * scale
+    assert least > 0.8 * float(observed.min())
+    assert greatest > 0.9 * float(observed.max())
+
+
+def test_a_range_that_another_observer_chooses_stays():
+    from tosaic.fx.annotations.observers import TosaicMinMaxObserver
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.SiLU(), nn.Flatten())
+    base = QConfig.int8().precision
+    activation = replace(base.activation, observer=TosaicMinMaxObserver)
+    program = converted(
+        module, images(), tosaic.Quantizer(QConfig().set(replace(base, activation=activation)))
+    )
+    scale, _ = quantizations(program)["conv2d"]
+    with torch.no_grad():
+        observed = torch.cat([module[0](*sample) for sample in images()])
+    assert scale == pytest.approx(float(observed.max() - observed.min()) / 255)
+
+
+def test_inputs_of_the_program_are_not_clipped():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten())
+    samples = images()
+    samples[0][0][0, 0, 0, 0] = 9.0  # an outlier, which the least error clips
+    found = quantizations(converted(module, samples))
+    everything = torch.cat([sample[0] for sample in samples])
+    scale, zero_point = found["x"] if "x" in found else found["input"]
+    assert scale == pytest.approx(float(everything.max() - everything.min()) / 255)
+    assert (127 - zero_point) * scale == pytest.approx(9.0, abs=scale)
+
+
+def test_a_function_with_random_numbers_or_other_tensors_has_no_say_in_ranges():
+    from tosaic.fx.annotations.functions import function_of_reader
+
+    class Several(nn.Module):
+        def forward(self, x, y):
+            return nn.functional.rrelu(x, training=True) + torch.lerp(y, y * 2, 0.5), torch.clamp(y, 0, 1)
+
+    model = torch.export.export(Several(), (torch.randn(4), torch.randn(4))).module()
+    x, y = [node for node in model.graph.nodes if node.op == "placeholder"]
+    assert function_of_reader(x) is None
+    assert function_of_reader(y) is None
+
+
+def test_a_function_without_finite_results_gets_the_plain_range():
+    class Log(nn.Module):
+        def forward(self, x):
+            return torch.log(torch.relu(x) * 2.0 + nn.functional.relu6(x))
+
+    torch.manual_seed(0)
+    program = converted(Log(), [(torch.rand(1, 8),) for _ in range(4)])
+    assert all(scale > 0 for scale, _ in quantizations(program).values())
+
+
+def test_observers_behind_a_function_can_be_copied_and_pickled():
+    import copy
+    import pickle
+
+    from tosaic.fx.annotations.functions import Function
+    from tosaic.fx.annotations.observers import TosaicHistogramObserver
+
+    observer = TosaicHistogramObserver(behind=Function("aten.silu.default", (None,)))
+    observer(torch.randn(1000))
+    for other in (copy.deepcopy(observer), pickle.loads(pickle.dumps(observer))):
+        assert other.calculate_qparams() == observer.calculate_qparams()
+
+
 def test_a_convolution_that_two_calls_read_is_rounded_before_its_activation():
     class Forked(nn.Module):
         def __init__(self) -> None:

@@ -2,6 +2,7 @@
 //
 //   samples --observe()--> Range      least, greatest --range_qparams()------->  scale, zero point
 //                          Histogram  counts by bin   --least_error_qparams()->  scale, zero point, error
+//                                                     --least_error_behind()-->  the same, behind a function
 //
 // Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls and
 // merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no other
@@ -132,6 +133,16 @@ struct LeastError {
 // scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
 // no other parameters are better. Throws what require_range() throws.
 [[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
+
+// The means of the bins, ascending.
+[[nodiscard]] std::vector<double> means_of(const Histogram& histogram);
+
+// As least_error_qparams(), with the error of f(x) in the place of that of x, for a tensor that only the
+// function f reads. `results` are f(means_of(histogram)). Integers of more than 8 bits, whose errors are small
+// wherever they are, get what least_error_qparams() returns. Throws what that throws, LayoutMismatch for
+// another number of results, and QuantMismatch for results that are not finite.
+[[nodiscard]] LeastError least_error_behind(const Histogram& histogram, const QRange& to,
+                                            std::span<const double> results);
 
 // The expected squared error of a sample for these parameters; 0 without finite samples. Throws what
 // require_range() throws, and QuantMismatch for a scale that is not positive and finite and for a zero point

@@ -61,6 +61,8 @@ class Planner {
       find_functions();
       find_wide_sums();
       find_positions();
+      for (std::uint32_t i = 0; i < calls_.size(); ++i)
+        has_attention_ = has_attention_ || is_attention(NodeIndex(i));
       for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
     }
     emit_groups();
@@ -363,6 +365,20 @@ class Planner {
         has_norm[root(i)] = true;
     }
     for (const std::uint32_t i : sums) calls_[i].wide = calls_[i].wide && has_norm[root(i)];
+    for (std::uint32_t i = 0; i < calls_.size(); ++i)
+      if (starts_stream(NodeIndex(i))) calls_[i].wide = true;
+  }
+
+  // True for a contraction that a norm and a wide sum read: what its rounding loses, all sums would lack.
+  bool starts_stream(NodeIndex i) {
+    const Call& c = call(i);
+    if ((c.behaviour != Behaviour::kWeighted && c.behaviour != Behaviour::kNormalize) || c.within ||
+        precision(i) == nullptr || !precision(i)->wide_sums)
+      return false;
+    std::vector<NodeIndex> readers;
+    return collect_readers(i, readers) &&
+           std::ranges::any_of(readers, [&](NodeIndex r) { return is_norm(r); }) &&
+           std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).wide && is_sum(r); });
   }
 
   // ---- positions of grid samplers ----
@@ -501,7 +517,7 @@ class Planner {
     if (is_tuple || !is_float_value(i)) return;
     if (c.large)
       return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
-    if (c.wide) return leave(i, Rounding::kWide, "a sum that norms and other sums read has 32 bits");
+    if (c.wide) return leave(i, Rounding::kWide, "norms and sums read it with 32 bits");
     if (const char* reason = computed_with_user(i)) return leave(i, Rounding::kWithin, reason);
     c.rounding = Rounding::kRounded;
     set_output(i, *p);
@@ -801,14 +817,24 @@ class Planner {
     });
   }
 
-  // True if a contraction has no reader but a smooth function of it alone. Rounding before and after such a
-  // function makes twice the error of rounding after it. Sixteen bits before it are as good as all.
+  // True if a contraction has no reader but a smooth function of it alone, and is not rounded before it.
+  // Rounding before and after such a function makes twice the error of rounding after it. Sixteen bits before
+  // it are as good as all.
   bool has_function_behind(NodeIndex i) {
     const Precision& p = *precision(i);
+    if (!p.wide_functions.value_or(has_attention_ && call(i).main->op == Op::kConv)) return false;
     const NodeIndex user = only_user(i);
-    return p.wide_functions && bits_of(p.activation.dtype) == 8 && user.valid() &&
-           call(user).behaviour == Behaviour::kFunction && call(user).function_of == i &&
-           call(user).nodes.size() == 1 && accepts(user);
+    return bits_of(p.activation.dtype) == 8 && user.valid() && call(user).behaviour == Behaviour::kFunction &&
+           call(user).function_of == i && call(user).nodes.size() == 1 && accepts(user);
+  }
+  bool is_attention(NodeIndex i) {
+    const Call& c = call(i);
+    if (c.behaviour == Behaviour::kAttention) return true;
+    if (c.main == nullptr || c.main->op != Op::kSoftmax) return false;
+    std::vector<NodeIndex> readers;
+    collect_readers(i, readers);
+    return std::ranges::any_of(readers,
+                               [&](NodeIndex r) { return call(r).behaviour == Behaviour::kWeighted; });
   }
 
   // A change of sign or a product with a table, behind which a sum rounds: x * cos + rotated(x) * sin.
@@ -839,7 +865,14 @@ class Planner {
     if (p.fixed_ranges)
       if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
         return set(Slot::output(i), *fixed, "known range");
-    set(Slot::output(i), p.activation, "activation");
+    set(Slot::output(i), p.activation, reader_is_function(i) ? kBeforeFunction : "activation");
+  }
+
+  // True if only an elementwise function reads the result: the error behind it is what counts.
+  bool reader_is_function(NodeIndex i) {
+    const NodeIndex user = only_user(i);
+    return user.valid() && call(user).function_of == i && call(user).nodes.size() == 1 &&
+           call(user).operands.size() == 1;
   }
 
   [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour,
@@ -1106,6 +1139,7 @@ class Planner {
   std::unordered_map<Slot, Slot> group_of_;
   std::map<std::string, RuleId> rules_;
   std::vector<LeftFloat> left_;
+  bool has_attention_ = false;
 };
 
 }  // namespace

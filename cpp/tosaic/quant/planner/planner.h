@@ -35,7 +35,9 @@ struct Precision {
   std::optional<DerivedSpec> bias = {};  // without slots. None: biases stay float
   bool fixed_ranges = true;              // softmax, sigmoid and tanh have known ranges
   bool wide_sums = true;                 // sums that norms read are not rounded
-  bool wide_functions = false;  // results of contractions are not rounded to 8 bits before a function
+  // Results of contractions are not rounded to 8 bits before a function. None: those of convolutions in
+  // programs with attention.
+  std::optional<bool> wide_functions = {};
   // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
   // single unit of the sums of a channel exists.
   std::optional<ObservedSpec> grouped_weight = {};
@@ -59,6 +61,8 @@ struct LeftFloat {
 };
 
 // The rule of a weight that has a scale for each channel although groups were asked for.
+// Rule of results whose only reader is an elementwise function of them.
+inline constexpr const char* kBeforeFunction = "activation that a function reads";
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 
 // Adds specs to the plan. Slots of calls that are annotated already are not changed.

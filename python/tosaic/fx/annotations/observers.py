@@ -37,6 +37,7 @@ from torchao.quantization.pt2e.observer import (
 from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
+from tosaic.fx.annotations.functions import Function
 
 __all__ = [
     "TosaicHistogramObserver",
@@ -309,11 +310,11 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
 
     def _search(self) -> list[tuple[float, int, float]]:
         if self._chosen is None:
-            options = _range_options(self)
-            self._chosen = [
-                _core.least_error_qparams(each, **options) for each in self._histograms or [_core.Histogram()]
-            ]
+            self._chosen = [self._best(each) for each in self._histograms or [_core.Histogram()]]
         return self._chosen
+
+    def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
+        return _core.least_error_qparams(histogram, **_range_options(self))
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the float32 scales and integer zero points of least expected squared error.
@@ -427,6 +428,8 @@ class TosaicHistogramObserver(_HistogramBase):
         Least scale.
     is_dynamic : bool
         Has to be False.
+    behind : Function, optional
+        The function that alone reads the tensor: the error is that of its result.
     **options
         Further options of torchao's `UniformQuantizationObserverBase`.
 
@@ -453,9 +456,17 @@ class TosaicHistogramObserver(_HistogramBase):
         *,
         eps: float = _EPS,
         is_dynamic: bool = False,
+        behind: Function | None = None,
         **options: Any,
     ) -> None:
         super().__init__(dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, **options)
+        self.behind = behind
+
+    def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
+        results = None if self.behind is None else self.behind(histogram.means)
+        if results is None:
+            return super()._best(histogram)
+        return _core.least_error_behind(histogram, results, **_range_options(self))
 
     @property
     def min_val(self) -> torch.Tensor:

@@ -15,10 +15,11 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Edge, Observed, Plan
+from tosaic.annotation import Edge, Observed, Output, Plan, Slot
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import Resolution, resolve
 from tosaic.dtypes import TORCH
+from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import (
@@ -192,8 +193,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             with plan.authored_by("what readers tell apart"):
                 for slot, spec in observe_read_ranges(plan, nodes).items():
                     plan.set(slot, spec)
+        observers = {} if self.qat else _special_observers(plan, nodes)
         writer = SpecWriter(nodes, self.qat, observer=self._maker(TosaicMinMaxObserver))
-        _write(plan._core, nodes, taken, writer)
+        _write(plan._core, nodes, taken, observers, writer)
         if for_arm:
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
@@ -349,13 +351,41 @@ def _taken(found: Annotations) -> set[str]:
     return taken
 
 
-def _write(plan: Any, nodes: Mapping[str, Node], taken: set[str], writer: SpecWriter) -> None:
+def _special_observers(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Observed]:
+    """Returns the specs with other observers than the default one. Observers that the user chose stay.
+
+    Results that only a function reads are observed for the error behind it. Inputs of the program keep the
+    range of all samples: more of a program's inputs lie beyond that range than of a few samples, and no
+    later operator makes good for what clipping takes from them.
+    """
+    inputs = {port.node for port in plan.graph.inputs}
+    found: dict[Slot, Observed] = {}
+    for slot in plan.slots():
+        spec = plan[slot]
+        if not isinstance(spec, Observed) or spec.observer is not TosaicHistogramObserver:
+            continue
+        if slot.producer in inputs if isinstance(slot, Edge) else slot.node in inputs:
+            found[slot] = replace(spec, observer=TosaicMinMaxObserver)
+        elif isinstance(slot, Output) and plan.author(slot) == _core.BEFORE_FUNCTION:
+            function = function_of_reader(nodes[slot.node])
+            if function is not None:
+                found[slot] = replace(spec, observer=TosaicHistogramObserver.with_args(behind=function))
+    return found
+
+
+def _write(
+    plan: Any,
+    nodes: Mapping[str, Node],
+    taken: set[str],
+    observers: Mapping[Slot, Observed],
+    writer: SpecWriter,
+) -> None:
     for name, node in nodes.items():
         if name in taken or not plan.has_annotation(name):
             continue
         edges, output = {}, None
         for slot, spec, _ in plan.entries(name):
-            found = writer.spec(slot, spec)
+            found = writer.spec(slot, observers.get(slot, spec))
             if isinstance(slot, Edge):
                 edges[nodes[slot.producer]] = found
             else:

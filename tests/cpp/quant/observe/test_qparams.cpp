@@ -167,6 +167,78 @@ TEST_CASE("a constant is represented by an integer", "[observe]") {
     }
 }
 
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+std::vector<double> results_of(const Histogram& histogram, double (*f)(double)) {
+  std::vector<double> out;
+  for (const double mean : means_of(histogram)) out.push_back(f(mean));
+  return out;
+}
+
+double measured_error_behind(std::span<const float> values, const QRange& to, Chosen chosen,
+                             double (*f)(double)) {
+  double sum = 0;
+  for (const float value : values) {
+    const float q = quantize_unbounded(value, inverse_scale(chosen.scale), chosen.zero_point);
+    const double error =
+        f(dequantize_value(bound_quantized(q, to.qmin, to.qmax), chosen.scale, chosen.zero_point)) - f(value);
+    sum += error * error;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+TEST_CASE("the error behind a function is the measured one, and smaller than with the plain search",
+          "[observe]") {
+  const std::vector<float> values = samples_of(40'000, [](auto& r) { return 3 * normal(r); });
+  const Histogram histogram = histogram_of(values);
+  for (const QRange& to : {kInt8, kUint8, kSymmetric}) {
+    const LeastError found = least_error_behind(histogram, to, results_of(histogram, silu));
+    const double measured = measured_error_behind(values, to, found.chosen, silu);
+    const double plain = measured_error_behind(values, to, least_error_qparams(histogram, to).chosen, silu);
+    CHECK(found.error == Approx(measured).epsilon(0.05));
+    CHECK(measured < (to.symmetric ? 1.01 : 0.7) * plain);
+  }
+}
+
+TEST_CASE("no scale and zero point of a grid has a smaller error behind a function", "[observe]") {
+  const std::vector<float> values = samples_of(5000, [](auto& r) { return 3 * normal(r); });
+  const Histogram histogram = histogram_of(values);
+  const LeastError found = least_error_behind(histogram, kInt8, results_of(histogram, silu));
+  const double measured = measured_error_behind(values, kInt8, found.chosen, silu);
+  for (int i = 1; i <= 40; ++i)
+    for (std::int64_t zero_point = -128; zero_point <= 127; zero_point += 3) {
+      const Chosen other{static_cast<float>(i * 0.0025), zero_point};
+      CHECK(measured <= 1.03 * measured_error_behind(values, kInt8, other, silu));
+    }
+}
+
+TEST_CASE("the error behind the identity is the plain one", "[observe]") {
+  for (const auto& [name, values] : distributions()) {
+    CAPTURE(name);
+    const Histogram histogram = histogram_of(values);
+    const LeastError found =
+        least_error_behind(histogram, kInt8, results_of(histogram, [](double x) { return x; }));
+    const LeastError plain = least_error_qparams(histogram, kInt8);
+    const double measured = measured_error(values, kInt8, found.chosen);
+    CHECK(measured <= 1.1 * plain.error + 1e-12);
+  }
+}
+
+TEST_CASE("integers of 16 bits, and histograms without samples, get the plain search", "[observe]") {
+  const std::vector<float> values = samples_of(5000, normal);
+  const Histogram histogram = histogram_of(values);
+  CHECK(least_error_behind(histogram, kInt16, results_of(histogram, silu)).chosen ==
+        least_error_qparams(histogram, kInt16).chosen);
+  CHECK(least_error_behind(Histogram(), kInt8, {}).chosen == Chosen{});
+}
+
+TEST_CASE("results of a function that are too few or not finite are refused", "[observe]") {
+  const Histogram histogram = histogram_of(std::vector<float>{-1.0F, 2.0F});
+  const std::vector<double> one{1.0}, infinite{0.0, std::numeric_limits<double>::infinity()};
+  CHECK_THROWS_AS(least_error_behind(histogram, kInt8, one), LayoutMismatch);
+  CHECK_THROWS_AS(least_error_behind(histogram, kInt8, infinite), QuantMismatch);
+}
+
 TEST_CASE("an average moves towards each batch and ignores batches without samples", "[observe]") {
   Range average;
   average = moving_average(average, {.least = -1, .greatest = 2, .finite = 4}, 0.25F);

@@ -167,7 +167,65 @@ TEST_CASE("sums that a norm reads have 32 bits", "[planner]") {
     precision.wide_sums = wide;
     const Planned found(c, precision);
     CHECK((found.output("sum") == nullptr) == wide);
-    CHECK((found.reason("sum") == "a sum that norms and other sums read has 32 bits") == wide);
+    CHECK((found.reason("sum") == "norms and sums read it with 32 bits") == wide);
+  }
+}
+
+// y = linear(x) -> norm -> linear -> y + .. -> norm: rounding y would take something from all sums behind it
+TEST_CASE("a contraction that starts a residual stream has 32 bits", "[planner]") {
+  for (const bool wide : {true, false}) {
+    Case c;
+    const ValueId x = c.input("x", {2, 4}), w = c.constant("w", {4, 4}, std::vector<double>(16, 0.5));
+    const auto norm = [&](ValueId of, const char* name) {
+      return c.add(Op::kLayerNorm, {of, ValueId(), ValueId()}, NormAttrs{1, 1e-5}, name);
+    };
+    const ValueId y = c.add(Op::kLinear, {x, w, ValueId()}, "y");
+    const ValueId branch = c.add(Op::kLinear, {norm(y, "first"), w, ValueId()}, "branch");
+    c.output(norm(c.add(Op::kAdd, {y, branch}, "sum"), "second"));
+    Precision precision = kPrecision;
+    precision.wide_sums = wide;
+    const Planned found(c, precision);
+    CHECK((found.output("y") == nullptr) == wide);
+    CHECK((found.reason("y") == "norms and sums read it with 32 bits") == wide);
+  }
+}
+
+TEST_CASE("a result that only a function reads says so", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4}), w = c.constant("w", {4, 4}, std::vector<double>(16, 0.5));
+  const ValueId y = c.add(Op::kLinear, {x, w, ValueId()}, "y");
+  const ValueId z = c.add(Op::kLinear, {c.add(Op::kSilu, {y}, "silu"), w, ValueId()}, "z");
+  const Planned found(c.output(z), kPrecision);
+  const auto rule = [&](const char* name) {
+    return found.plan->rule(found.plan->output(found.at(name))->rule).name;
+  };
+  CHECK(rule("y") == kBeforeFunction);
+  CHECK(rule("silu") == "activation");
+}
+
+// conv -> silu, beside linear -> silu, with and without an attention behind them
+TEST_CASE("convolutions of programs with attention are not rounded before a function", "[planner]") {
+  for (const bool attends : {true, false}) {
+    Case c;
+    const ValueId x = c.input("x", {1, 4, 4});
+    const ValueId kernel = c.constant("kernel", {4, 4, 1}, std::vector<double>(16, 0.5));
+    const ValueId w = c.constant("w", {4, 4}, std::vector<double>(16, 0.5));
+    const ValueId conv = c.add(Op::kConv, {x, kernel, ValueId()}, ConvAttrs{{1}, {0}, {0}, {1}, {0}}, "conv");
+    const ValueId line = c.add(Op::kLinear, {c.add(Op::kSilu, {conv}, "a"), w, ValueId()}, "linear");
+    const ValueId b = c.add(Op::kSilu, {line}, "b");
+    const ValueId scores = c.add(Op::kMatmul, {b, b}, "scores");
+    const ValueId weights =
+        attends ? c.add(Op::kSoftmax, {scores}, AxisDtypeAttrs{2, std::nullopt}, "softmax") : scores;
+    c.output(c.add(Op::kMatmul, {weights, b}, "out"));
+    const Planned found(c, kPrecision);
+    CHECK((found.output("conv") == nullptr) == attends);
+    CHECK(found.output("linear") != nullptr);
+    Precision always = kPrecision;
+    always.wide_functions = true;
+    CHECK(Planned(c, always).output("linear") == nullptr);
+    Precision never = kPrecision;
+    never.wide_functions = false;
+    CHECK(Planned(c, never).output("conv") != nullptr);
   }
 }
 
