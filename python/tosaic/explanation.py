@@ -187,26 +187,19 @@ def _by_node(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
 def _float_names(graph: _core.Graph, target: str) -> set[str]:
     """The FX names of the nodes of which an operator of the integer graph reads or computes floats.
 
-    Where the target has floats, the first quantization and the last dequantization are not among them.
+    Where the target has floats, conversions from and to them are not among them.
     """
-    boundary = "FP" in target.split("+")
+    may_convert = "FP" in target.split("+")
     return {
         _name(node)
         for node in graph.nodes
         if any(value is not None and _is_float(value) for value in (*node.operands, *node.results))
-        and not (boundary and _converts_boundary(node))
+        and not (may_convert and node.op in ("quantize", "dequantize"))
     }
 
 
 def _is_float(value: _core.Value) -> bool:
     return is_float(value.dtype)
-
-
-def _converts_boundary(node: _core.Node) -> bool:
-    """True for a node that quantizes an input or dequantizes an output."""
-    if node.op == "quantize":
-        return node.operands[0] is not None and node.operands[0].kind == "input"
-    return node.op == "dequantize" and node.results[0].is_output
 
 
 def _name(node: _core.Node) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from tosaic.report.document import Report, Table
 
 __all__ = ["numeric_columns", "render", "render_markdown_table", "render_table"]
 
+_WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
+_GAP = "  "
+_LEAST_WORDS = 16  # characters in a line of a column of words
 _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB))?|inf|-inf|nan|equal|-|")
 
 
@@ -17,34 +22,74 @@ def render(report: Report, *, folded: bool = False) -> str:
     verdict = "" if report.ok is None else "ok: " if report.ok else "FAILED: "
     lines = [f"{verdict}{report.title}"]
     width = max((len(name) for name, _ in report.facts), default=0)
-    lines += [f"  {name:<{width}}  {value}" for name, value in report.facts]
+    for name, value in report.facts:
+        parts = _wrapped(value, _WIDTH - width - len(_GAP))
+        lines += [
+            f"  {head:<{width}}  {part}".rstrip() for head, part in zip_longest([name], parts, fillvalue="")
+        ]
     for section in report.sections:
         if section.folded and not folded:
             continue
         lines += ["", section.title] if section.title else [""]
-        body = render_table(section.body) if isinstance(section.body, Table) else section.body
+        # Folded sections are for those who look for something: their cells stay whole.
+        room = None if section.folded else _WIDTH
+        body = render_table(section.body, room) if isinstance(section.body, Table) else section.body
         lines += [f"  {line}".rstrip() for line in body.splitlines()]
     return "\n".join(lines)
 
 
-def render_table(table: Table) -> str:
+def render_table(table: Table, room: int | None = None) -> str:
     """Returns the table as lines of text.
 
-    Columns are as wide as their widest cell, marked rows begin with ``>``.
+    Columns are as wide as their widest cell, marked rows begin with ``>``. With `room`, columns without any
+    text are left out, and if the lines would be longer, columns of words continue on further lines. Names and
+    numbers stay whole. A table that has too many columns for that keeps its long lines.
     """
     if not table.rows:
         return "(none)"
-    numeric = numeric_columns(table)
-    rows = [table.columns, *table.rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    kept = [i for i in range(len(table.columns)) if room is None or any(row[i] for row in table.rows)]
+    numeric = [right for i, right in enumerate(numeric_columns(table)) if i in kept]
+    rows = [[row[i] for i in kept] for row in (table.columns, *table.rows)]
+    widths = _column_widths(rows, None if room is None else room - (2 if table.marked else 0))
     lines = []
     for number, row in enumerate(rows, -1):
-        cells = [
-            c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)
-        ]
+        wrapped = [_wrapped(c, w) for c, w in zip(row, widths, strict=True)]
         mark = "" if not table.marked else "> " if number in table.marked else "  "
-        lines.append((mark + "  ".join(cells)).rstrip())
+        for line in zip_longest(*wrapped, fillvalue=""):
+            cells = [
+                c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric, strict=True)
+            ]
+            lines.append((mark + _GAP.join(cells)).rstrip())
+            mark = " " * len(mark)
     return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Returns the text in lines; words stay whole."""
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, max(width, 1), break_long_words=False, break_on_hyphens=False) or [text]
+
+
+def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
+    """Returns the width of each column; those of words are narrower where the table has no room for them."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, cells)) for cells in columns]
+    if room is None:
+        return widths
+    # No column becomes narrower than its longest word, or than what reads well.
+    least = [
+        min(width, max(_LEAST_WORDS, *(len(word) for cell in cells for word in cell.split())))
+        for cells, width in zip(columns, widths, strict=True)
+    ]
+    room -= len(_GAP) * (len(widths) - 1)
+    if sum(least) > room:
+        return widths
+    narrow = list(widths)
+    while sum(narrow) > room:
+        shrinkable = [i for i in range(len(narrow)) if narrow[i] > least[i]]
+        narrow[max(shrinkable, key=narrow.__getitem__)] -= 1
+    return narrow
 
 
 def render_markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,9 +1,11 @@
 // The error of rounding a tensor, as it is behind the function f that alone reads it.
 //
-//   sample x inside of the range   f'(x)^2 * scale^2 / 12       the mean over a step, for a smooth f
-//   sample x beyond its bound b    (f(b) - f(x))^2              no slope, no error: SiLU far below zero
+//   sample x less than half a step from 0   (f(0) - f(x))^2
+//   other sample x inside of the range      f'(x)^2 * scale^2 / 12    the mean over a step, for a smooth f
+//   sample x beyond its bound b             (f(b) - f(x))^2           no slope, no error: SiLU far below zero
 //
-// Sums over the samples below a bound give both for any range at once, so a candidate costs two look-ups.
+// Sums over the samples below a bound give all of them for any range at once, so a candidate costs four
+// look-ups.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -33,11 +35,12 @@ class ErrorBehind {
   [[nodiscard]] double at(const QRange& to, Chosen chosen) const {
     const double low = static_cast<double>(to.qmin - chosen.zero_point) * chosen.scale;
     const double high = static_cast<double>(to.qmax - chosen.zero_point) * chosen.scale;
-    const auto first = static_cast<std::size_t>(std::ranges::lower_bound(means_, low) - means_.begin());
-    const auto last = static_cast<std::size_t>(std::ranges::upper_bound(means_, high) - means_.begin());
-    const double inside = sums_[last].slopes - sums_[first].slopes;
-    return inside * chosen.scale * chosen.scale / 12 + clipped(Sums{}, sums_[first], low) +
-           clipped(sums_[last], sums_.back(), high);
+    const double half = chosen.scale / 2;
+    const Sums &first = below(low), &last = up_to(high);
+    const Sums &near = below(std::max(low, -half)), &far = up_to(std::min(high, half));
+    const double inside = (last.slopes - first.slopes) - (far.slopes - near.slopes);
+    return inside * chosen.scale * chosen.scale / 12 + constant(near, far, 0) + constant(Sums{}, first, low) +
+           constant(last, sums_.back(), high);
   }
 
  private:
@@ -46,6 +49,12 @@ class ErrorBehind {
     double count = 0, results = 0, squares = 0, slopes = 0;
   };
 
+  [[nodiscard]] const Sums& below(double x) const {
+    return sums_[static_cast<std::size_t>(std::ranges::lower_bound(means_, x) - means_.begin())];
+  }
+  [[nodiscard]] const Sums& up_to(double x) const {
+    return sums_[static_cast<std::size_t>(std::ranges::upper_bound(means_, x) - means_.begin())];
+  }
   [[nodiscard]] double slope_at(std::size_t i) const {
     const std::size_t before = i == 0 ? 0 : i - 1, after = std::min(i + 1, means_.size() - 1);
     const double width = means_[after] - means_[before];
@@ -59,10 +68,11 @@ class ErrorBehind {
     const double part = (x - means_[i - 1]) / (means_[i] - means_[i - 1]);
     return results_[i - 1] + part * (results_[i] - results_[i - 1]);
   }
-  [[nodiscard]] double clipped(const Sums& from, const Sums& to, double bound) const {
+  // The squared error of the samples between two sums if all of them become `x`.
+  [[nodiscard]] double constant(const Sums& from, const Sums& to, double x) const {
     const double count = to.count - from.count;
     if (count <= 0) return 0;
-    const double result = result_at(bound);
+    const double result = result_at(x);
     return std::max(0.0, count * result * result - 2 * result * (to.results - from.results) +
                              (to.squares - from.squares));
   }
@@ -89,8 +99,9 @@ struct Best {
   }
 };
 
-constexpr int kScales = 96;
-constexpr double kRatio = 0.96;    // of a scale to the one before it: the least is 2 % of the first
+constexpr double kRatio = 0.96;  // of a scale to the one before it
+constexpr double kLeast = 0.25;  // of the scale of least error of the tensor itself: the last scale
+constexpr int kMostScales = 512;
 constexpr int kFineSteps = 8;      // on either side of the best scale
 constexpr std::int64_t kNear = 2;  // zero points on either side of the best one
 
@@ -124,7 +135,8 @@ LeastError least_error_behind(const Histogram& histogram, const QRange& to, std:
   const std::int64_t lowest = to.symmetric ? to.zero_point : to.qmin;
   const std::int64_t highest = to.symmetric ? to.zero_point : to.qmax;
   double scale = range_qparams(histogram.range(), to).scale;
-  for (int i = 0; i < kScales; ++i, scale *= kRatio) best.offer_scale(scale, lowest, highest);
+  for (int i = 0; i < kMostScales && scale >= kLeast * plain.chosen.scale; ++i, scale *= kRatio)
+    best.offer_scale(scale, lowest, highest);
   const Chosen coarse = best.chosen;
   for (int i = -kFineSteps; i <= kFineSteps; ++i)
     best.offer_scale(coarse.scale * (1 + (1 - kRatio) * i / kFineSteps),
