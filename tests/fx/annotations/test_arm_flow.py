@@ -112,6 +112,23 @@ def test_activations_of_16_bits_lower_in_both_flows():
     lowers_in_both_flows(ConvNet(), samples_of(1, 3, 8, 8), 35, QConfig.int16x8())
 
 
+def test_the_greatest_integer_of_a_bounded_result_is_its_bound():
+    # A mass of samples at the bound, for which the search for the least error takes a scale above the range.
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Conv2d(4, 4, 3), nn.Hardtanh(0, 2), nn.Flatten()
+    )
+    with torch.no_grad():
+        first.weight.mul_(10)
+        second.weight.mul_(3)
+    program = converted(module, samples_of(1, 3, 8, 8))
+    bounded = [n for n in program.graph.nodes if str(n.target) == "aten.hardtanh.default"]
+    for call, bound in zip(bounded, (6, 2), strict=True):
+        (rounded,) = call.users
+        scale, zero_point, _, qmax, _ = rounded.args[1:]
+        assert round(bound / scale) + zero_point >= qmax
+
+
 def test_each_float_result_of_a_call_is_rounded():
     torch.manual_seed(0)
     program = converted(Attention(), samples_of(1, 8, 16))

@@ -31,7 +31,7 @@ from tosaic.fx.annotations.observers import (
 )
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read
-from tosaic.fx.annotations.read_ranges import observe_read_ranges
+from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
 
@@ -193,7 +193,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             with plan.authored_by("what readers tell apart"):
                 for slot, spec in observe_read_ranges(plan, nodes).items():
                     plan.set(slot, spec)
-        observers = {} if self.qat else _special_observers(plan, nodes)
+        observers = {} if self.qat else _special_observers(plan, nodes, for_arm)
         writer = SpecWriter(nodes, self.qat, observer=self._maker(TosaicMinMaxObserver))
         _write(plan._core, nodes, taken, observers, writer)
         if for_arm:
@@ -351,12 +351,12 @@ def _taken(found: Annotations) -> set[str]:
     return taken
 
 
-def _special_observers(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Observed]:
+def _special_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> dict[Slot, Observed]:
     """Returns the specs with other observers than the default one. Observers that the user chose stay.
 
     Results that only a function reads are observed for the error behind it. Inputs of the program keep the
     range of all samples: more of a program's inputs lie beyond that range than of a few samples, and no
-    later operator makes good for what clipping takes from them.
+    later operator makes good for what clipping takes from them. Arm's flow needs exact upper bounds.
     """
     inputs = {port.node for port in plan.graph.inputs}
     found: dict[Slot, Observed] = {}
@@ -364,7 +364,9 @@ def _special_observers(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obse
         spec = plan[slot]
         if not isinstance(spec, Observed) or spec.observer is not TosaicHistogramObserver:
             continue
-        if slot.producer in inputs if isinstance(slot, Edge) else slot.node in inputs:
+        of_input = slot.producer in inputs if isinstance(slot, Edge) else slot.node in inputs
+        is_exact = for_arm and isinstance(slot, Output) and is_bounded_above(nodes[slot.node])
+        if of_input or is_exact:
             found[slot] = replace(spec, observer=TosaicMinMaxObserver)
         elif isinstance(slot, Output) and plan.author(slot) == _core.BEFORE_FUNCTION:
             function = function_of_reader(nodes[slot.node])

@@ -22,7 +22,7 @@ from torch.fx import Node
 from tosaic.annotation import Observed, Output, Plan, Shared, Slot
 from tosaic.fx.annotations.observers import TosaicHistogramObserver, has_samples
 
-__all__ = ["ReadRange", "ReadRangeObserver", "observe_read_ranges"]
+__all__ = ["ReadRange", "ReadRangeObserver", "is_bounded_above", "observe_read_ranges"]
 
 _ATEN = torch.ops.aten
 _BOUNDING = (_ATEN.relu, _ATEN.relu_, _ATEN.hardtanh, _ATEN.hardtanh_, _ATEN.clamp)
@@ -105,6 +105,19 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obs
         if len(ranges) == 1 and (read := ranges.pop()) is not None:
             found[root] = replace(spec, observer=ReadRangeObserver.with_args(read=read))
     return found
+
+
+def is_bounded_above(node: Node) -> bool:
+    """Returns whether a call bounds its operand by a number from above: hardtanh, ReLU6, clamp.
+
+    Arm's passes omit such a call if the bound has the greatest integer, and else take neither it nor the
+    convolution before it. So its scale must not be larger than the range needs.
+    """
+    overload = _overload(node)
+    if overload not in _BOUNDING or overload in (_ATEN.relu, _ATEN.relu_):
+        return False
+    bounds = (*node.args[1:], None, None)[:2]
+    return isinstance(bounds[1], int | float)
 
 
 def _root(plan: Plan, slot: Slot) -> Slot:
