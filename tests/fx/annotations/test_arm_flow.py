@@ -115,9 +115,8 @@ def test_activations_of_16_bits_lower_in_both_flows():
 def test_the_greatest_integer_of_a_bounded_result_is_its_bound():
     # A mass of samples at the bound, for which the search for the least error takes a scale above the range.
     torch.manual_seed(0)
-    module = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Conv2d(4, 4, 3), nn.Hardtanh(0, 2), nn.Flatten()
-    )
+    first, second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+    module = nn.Sequential(first, nn.ReLU6(), second, nn.Hardtanh(0, 2), nn.Flatten())
     with torch.no_grad():
         first.weight.mul_(10)
         second.weight.mul_(3)
