@@ -209,7 +209,7 @@ def page(rows: Sequence[Measured], ratios: dict[str, float], arms: dict[str, Tim
     )
     header = (
         "network", "int8", "TOSAQuantizer", "int16x8", "to q/dq", "differing", "TOSA ops",
-        "prepare, convert", "TOSAQuantizer's", "plan",
+        "prepare, convert", *(["TOSAQuantizer's"] if arms else []), "plan",
     )  # fmt: skip
     lines = []
     for m in rows:
@@ -224,7 +224,7 @@ def page(rows: Sequence[Measured], ratios: dict[str, float], arms: dict[str, Tim
                 str(m.differing),
                 str(m.tosa_ops),
                 f"{m.prepare + m.convert:.2f}",
-                "" if arm is None else f"{arm.prepare + arm.convert:.2f}",
+                *([] if not arms else [f"{arm.prepare + arm.convert:.2f}" if arm is not None else "-"]),
                 f"{m.plan_us:.0f}",
             )
         )
