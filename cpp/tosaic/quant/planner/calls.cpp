@@ -1,0 +1,196 @@
+// calls: reads the calls of a graph: what each does, and on what its result depends.
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+
+// ---- reading ----
+
+void Planner::read_calls() {
+  std::unordered_map<std::string_view, std::uint32_t> by_name;
+  by_name.reserve(calls_.size());
+  for (std::uint32_t i = 0; i < calls_.size(); ++i) {
+    by_name.emplace(node(NodeIndex(i)).name, i);
+    for (const CallOperand& operand : node(NodeIndex(i)).operands)
+      if (std::ranges::find(calls_[i].operands, operand.producer) == calls_[i].operands.end())
+        calls_[i].operands.push_back(operand.producer);
+  }
+  const Origin* last = nullptr;
+  std::uint32_t at = 0;
+  call_of_.assign(graph_.nodes().size(), kNoCall);
+  for (std::uint32_t n = 0; n < graph_.nodes().size(); ++n) {
+    const Node& each = graph_.nodes()[n];
+    if (!each.origin) continue;
+    if (each.origin.get() != last) {
+      const auto found = by_name.find(each.origin->fx_name);
+      last = each.origin.get();
+      at = found == by_name.end() ? kNoCall : found->second;
+    }
+    call_of_[n] = at;
+    if (at == kNoCall) continue;
+    Call& owner = calls_[at];
+    owner.nodes.push_back(&each);
+    const Behaviour behaviour = node_behaviour(each);
+    if (owner.main == nullptr || behaviour >= owner.behaviour)
+      owner.main = &each, owner.behaviour = behaviour;
+  }
+  if (!input_.every_operator) read_units(by_name);
+}
+
+Behaviour Planner::node_behaviour(const Node& node) {
+  if (node.op == Op::kPad) {
+    const auto& attrs = Graph::attrs<PadAttrs>(node);
+    if (attrs.mode == PadMode::kConstant && !(attrs.value == Scalar(0.0)) &&
+        !(attrs.value == Scalar(std::int64_t{0})))
+      return Behaviour::kReduction;
+  }
+  return behaviour_of(node.op);
+}
+
+// A unit has the name of the call that computes its result. Its other origins are inside of it.
+void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
+  for (const Node& each : input_.recognized.nodes()) {
+    if (!each.origin || each.origin->parents.empty()) continue;
+    const auto result = by_name.find(input_.recognized.node_name(each));
+    if (result == by_name.end()) continue;
+    Call& whole = calls_[result->second];
+    if (whole.main == nullptr || whole.main->op == each.op) continue;
+    for (const OriginRef& leaf : leaves(each.origin))
+      if (const auto found = by_name.find(leaf->fx_name);
+          found != by_name.end() && found->second < result->second)
+        calls_[found->second].within = true;
+    whole.behaviour = node_behaviour(each);
+  }
+}
+
+bool Planner::is_float_value(NodeIndex i) const {
+  const ValueId id = value(i);
+  return id.valid() && is_float(graph_.type(id).dtype);
+}
+
+bool Planner::is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF64;
+}
+
+// ---- classification ----
+
+void Planner::classify(NodeIndex i) {
+  Call& c = call(i);
+  const CallNode& n = node(i);
+  if (n.kind == CallKind::kPlaceholder || n.kind == CallKind::kGetAttr) {
+    const ValueId id = value(i);
+    if (!id.valid()) return;
+    const bool is_constant = graph_.value(id).kind == ValueKind::kConstant;
+    c.dependence = is_constant                       ? Dependence::kNothing
+                   : is_float(graph_.type(id).dtype) ? Dependence::kFloats
+                                                     : Dependence::kIntegers;
+    c.whole = is_constant && !is_fractional(id);
+    return;
+  }
+  for (const NodeIndex p : c.operands) c.dependence = std::max(c.dependence, call(p).dependence);
+  if (c.main == nullptr && n.kind == CallKind::kCall && c.operands.size() == 1) {
+    // An alias, or a result of a call that has several.
+    const Call& from = call(c.operands[0]);
+    if (!value(c.operands[0]).valid()) c.behaviour = from.behaviour, c.main = from.main;
+  }
+  // A table of numbers that is indexed by tokens holds the caller's floats; tables of positions do not.
+  if (c.behaviour == Behaviour::kLookup && c.dependence == Dependence::kIntegers)
+    c.dependence = Dependence::kFloats;
+  if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;
+  if (input_.every_operator && c.dependence == Dependence::kIntegers && is_float_value(i))
+    c.dependence = Dependence::kFloats;
+  c.large = may_be_large(c);
+  c.whole = c.dependence != Dependence::kFloats && has_whole_numbers(c);
+}
+
+// True if the call computes whole numbers from whole numbers, such as a mask of zeros and ones.
+bool Planner::has_whole_numbers(const Call& c) {
+  const auto is_whole_operand = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
+  return std::ranges::all_of(c.operands, is_whole_operand) &&
+         std::ranges::all_of(c.nodes, [&](const Node* each) {
+           return has_whole_results(*each) &&
+                  std::ranges::all_of(graph_.operands(*each), [&](ValueId id) { return !is_fractional(id); });
+         });
+}
+
+bool Planner::has_whole_results(const Node& node) {
+  if (node.op == Op::kFull) {
+    const double number = scalar_of(Graph::attrs<FullAttrs>(node).value);
+    return number == std::trunc(number);
+  }
+  switch (behaviour_of(node.op)) {
+    case Behaviour::kMovement:
+    case Behaviour::kSelection:
+    case Behaviour::kJoin:
+    case Behaviour::kSource:
+    case Behaviour::kSignChange:
+    case Behaviour::kPredicate:
+      return true;
+    default:
+      return node.op == Op::kAdd || node.op == Op::kSub || node.op == Op::kMul || node.op == Op::kWhere ||
+             node.op == Op::kMaximum || node.op == Op::kMinimum || node.op == Op::kSum ||
+             node.op == Op::kCumsum;
+  }
+}
+
+// True for a constant of floats that are not whole numbers.
+bool Planner::is_fractional(ValueId id) const {
+  if (!id.valid() || graph_.value(id).kind != ValueKind::kConstant || !is_float(graph_.type(id).dtype))
+    return false;
+  const Elements elements(*graph_.value(id).constant);
+  if (static_cast<std::int64_t>(elements.size()) > kMostScanned) return true;
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (elements.as_double(i) != std::trunc(elements.as_double(i))) return true;
+  return false;
+}
+
+bool Planner::is_weighted(const Call& c) {
+  return c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kAttention;
+}
+
+// True if constants beyond the range of activations reach the result.
+bool Planner::may_be_large(const Call& c) {
+  switch (c.behaviour) {
+    case Behaviour::kMovement:
+    case Behaviour::kSelection:
+    case Behaviour::kJoin:
+    case Behaviour::kSource:
+    case Behaviour::kSignChange:
+    case Behaviour::kArithmetic:
+      break;
+    default:
+      return false;
+  }
+  for (const NodeIndex p : c.operands)
+    if (call(p).large && !(c.main != nullptr && divides(*c.main))) return true;
+  for (const Node* each : c.nodes) {
+    if (each->op == Op::kFull && is_large(scalar_of(Graph::attrs<FullAttrs>(*each).value))) return true;
+    if (each->op == Op::kMaximum || each->op == Op::kMinimum || each->op == Op::kClamp || divides(*each))
+      continue;
+    for (const ValueId operand : graph_.operands(*each))
+      if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant && constant_is_large(operand))
+        return true;
+  }
+  return false;
+}
+
+double Planner::scalar_of(const Scalar& scalar) {
+  return std::visit([](auto x) { return static_cast<double>(x); }, scalar);
+}
+
+bool Planner::constant_is_large(ValueId id) {
+  const TensorType& type = graph_.type(id);
+  if (!is_float(type.dtype)) return false;
+  const auto [entry, added] = large_constants_.try_emplace(id.index(), false);
+  if (!added) return entry->second;
+  const Constant& constant = *graph_.value(id).constant;
+  const Elements elements(constant);
+  if (static_cast<std::int64_t>(elements.size()) > kMostScanned) return false;
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (is_large(elements.as_double(i))) return entry->second = true;
+  return false;
+}
+
+}  // namespace tosaic::quant

@@ -1,0 +1,167 @@
+// every_operator: decisions where each operator has a scale of its own, as Arm's flow needs them.
+
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+
+void Planner::decide_alone(NodeIndex i) {
+  Call& c = call(i);
+  const CallNode& n = node(i);
+  if (n.kind == CallKind::kOutput || c.dependence == Dependence::kNothing) return;
+  if (plan_.has_annotation(i) && plan_.annotated(i)) {
+    c.rounding = plan_.output(i) != nullptr ? Rounding::kForeign : Rounding::kFloat;
+    return;
+  }
+  if (n.kind != CallKind::kCall) {
+    c.rounding = c.dependence == Dependence::kFloats ? Rounding::kFloat : Rounding::kNone;
+    return;
+  }
+  std::vector<NodeIndex> floats;
+  for (const NodeIndex operand : c.operands)
+    if (is_float_value(operand) || is_data(operand)) floats.push_back(operand);
+  const bool has_float_result = is_float_value(i) || (!value(i).valid() && !floats.empty());
+  if (floats.empty() && !has_float_result) return;
+  const Precision* p = precision(i);
+  if (p == nullptr) return leave(i, Rounding::kFloat, "it is not selected");
+  if (c.behaviour == Behaviour::kFloatOnly)
+    return leave(i, Rounding::kFloat, "the operator has no integer form");
+  if (!accepts(i))
+    return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
+  if (floats.empty()) return convert_integers(i);
+  const bool is_norm_of_conv = c.behaviour == Behaviour::kNormalize;
+  if (is_norm_of_conv && call(c.operands[0]).rounding != Rounding::kWithin)
+    return leave(i, Rounding::kFloat, "a batch norm is computed with the convolution before it only");
+  plan_.set_annotated(i, true);
+  const bool is_predicate = c.behaviour == Behaviour::kPredicate;
+  if (is_predicate || shares_scale(c)) {
+    share_scale(i, floats, *p, has_float_result && !is_predicate);
+    return;
+  }
+  for (const NodeIndex operand : floats)
+    if (!is_norm_of_conv && (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
+      read_operand(operand, i, *p);
+  if (has_weight(c)) round_contraction(i, *p);
+  if (!has_float_result) return;
+  if (const char* reason = computed_with_activation(i, *p)) return leave(i, Rounding::kWithin, reason);
+  c.rounding = Rounding::kRounded;
+  set_output(i, *p);
+}
+
+// Integers become floats: the same integers, with scale 1.
+void Planner::convert_integers(NodeIndex i) {
+  Call& c = call(i);
+  const DType from = c.operands.empty() || !value(c.operands[0]).valid()
+                         ? DType::kI64
+                         : graph_.type(value(c.operands[0])).dtype;
+  FixedSpec spec{.dtype = "", .scale = 1.0, .scheme = "per_tensor_symmetric"};
+  if (from == DType::kI8)
+    spec.dtype = "i8", spec.qmin = -128, spec.qmax = 127;
+  else if (from == DType::kI16)
+    spec.dtype = "i16", spec.qmin = -32768, spec.qmax = 32767;
+  else if (from == DType::kI32)
+    spec.dtype = "i32", spec.qmin = -(std::int64_t{1} << 31), spec.qmax = (std::int64_t{1} << 31) - 1;
+  if (c.main == nullptr || c.main->op != Op::kCast || spec.dtype.empty())
+    return leave(i, Rounding::kFloat, "it depends on integers only: positions or a mask");
+  c.rounding = Rounding::kRounded;
+  set(Slot::output(i), spec, "the same integers");
+}
+
+// Weights per channel and derived biases. Other products have two operands of activations.
+bool Planner::has_weight(const Call& c) {
+  return c.main != nullptr && (c.main->op == Op::kConv || c.main->op == Op::kLinear);
+}
+
+// True if the result has the scale of the operands.
+bool Planner::shares_scale(const Call& c) {
+  switch (c.behaviour) {
+    case Behaviour::kMovement:
+    case Behaviour::kSelection:
+    case Behaviour::kJoin:
+      return true;
+    default:
+      break;
+  }
+  if (c.main == nullptr) return false;
+  switch (c.main->op) {
+    case Op::kNeg:
+    case Op::kWhere:
+    case Op::kMean:
+    case Op::kAvgPool:
+    case Op::kAdaptiveAvgPool:
+    case Op::kResize:
+    case Op::kEmbedding:
+    case Op::kIndexPut:
+    case Op::kScatter:
+    case Op::kSliceScatter:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Operands, and the result if there is one of floats, have one scale.
+void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p,
+                          bool result) {
+  Call& c = call(i);
+  if (floats.size() == 1 && call(floats[0]).rounding == Rounding::kWithin) {
+    c.rounding = Rounding::kRounded;
+    return set_output(i, p);
+  }
+  std::vector<Slot> slots;
+  for (const NodeIndex operand : floats) {
+    const Slot slot = scale_of(operand, i, p);
+    const PlanEntry* entry = plan_.find(slot);
+    const bool is_shareable = entry == nullptr || std::holds_alternative<ObservedSpec>(entry->spec);
+    slots.push_back(is_shareable || floats.size() == 1 ? slot : Slot::edge(operand, i));
+    set(slots.back(), p.activation, "operand");
+  }
+  if (slots.empty()) return;
+  for (const Slot slot : slots)
+    if (slot != slots[0]) unite(slots[0], slot);
+  if (!result) return;
+  c.rounding = Rounding::kRounded;
+  set(Slot::output(i), SharedSpec{find(slots[0])}, "one scale with the operand");
+}
+
+// The slot whose scale an operand has; its own edge if it has none, or integers of other bits.
+Slot Planner::scale_of(NodeIndex operand, NodeIndex i, const Precision& p) {
+  const Slot edge = Slot::edge(operand, i);
+  if (call(operand).rounding != Rounding::kRounded && call(operand).rounding != Rounding::kForeign)
+    return edge;
+  Slot slot = Slot::output(operand);
+  const PlanEntry* entry = plan_.find(slot);
+  for (; entry != nullptr && std::holds_alternative<SharedSpec>(entry->spec); entry = plan_.find(slot))
+    slot = std::get<SharedSpec>(entry->spec).with;
+  return entry != nullptr && dtype_of(entry->spec) == p.activation.dtype ? slot : edge;
+}
+
+std::string_view Planner::dtype_of(const QSpec& spec) {
+  if (const auto* observed = std::get_if<ObservedSpec>(&spec)) return observed->dtype;
+  if (const auto* fixed = std::get_if<FixedSpec>(&spec)) return fixed->dtype;
+  return {};
+}
+
+void Planner::read_operand(NodeIndex operand, NodeIndex i, const Precision& p) {
+  if (call(operand).rounding == Rounding::kWithin) return;
+  if (const Slot slot = scale_of(operand, i, p); slot.is_edge()) set(slot, p.activation, "operand");
+}
+
+// Why the result of a convolution or linear layer is not rounded before a batch norm or activation.
+const char* Planner::computed_with_activation(NodeIndex i, const Precision& p) {
+  const Call& c = call(i);
+  const NodeIndex user = only_user(i);
+  if (!user.valid() || (!has_weight(c) && c.behaviour != Behaviour::kNormalize)) return nullptr;
+  const Call& u = call(user);
+  if (u.behaviour == Behaviour::kNormalize && c.main->op == Op::kConv)
+    return "the batch norm after it is a part of it";
+  // With a zero point, the integers of the result begin at 0, so that saturation computes the activation.
+  const bool is_affine = p.activation.scheme && *p.activation.scheme == "per_tensor_affine";
+  const std::string_view target = node(user).target;
+  const bool begins_at_zero =
+      target.starts_with("aten.relu") ||
+      (target.starts_with("aten.hardtanh") && u.main != nullptr && u.main->op == Op::kClamp &&
+       Graph::attrs<ClampAttrs>(*u.main).min && scalar_of(*Graph::attrs<ClampAttrs>(*u.main).min) == 0);
+  return is_affine && begins_at_zero ? "the activation after it bounds it" : nullptr;
+}
+
+}  // namespace tosaic::quant

@@ -1,0 +1,201 @@
+// planning: what the planner knows of each call, and the class whose parts the files of this folder define.
+//
+//   calls.cpp            what each call does, and on what its result depends
+//   patterns.cpp         functions of one tensor, residual streams, positions of grid samplers
+//   planner.cpp          the decision about each call, in the order of the graph
+//   contractions.cpp     data, weights and biases of contractions
+//   results.cpp          where a result is rounded, and with which spec
+//   every_operator.cpp   decisions where each operator has a scale of its own
+//   groups.cpp           slots that share one scale
+#pragma once
+
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "tosaic/quant/planner/behaviour.h"
+#include "tosaic/quant/planner/planner.h"
+
+namespace tosaic::quant {
+
+inline constexpr double kLargestActivation = 1e4;
+inline constexpr std::int64_t kMostScanned = 1 << 22;
+
+// On what a value depends.
+enum class Dependence : std::uint8_t { kNothing, kIntegers, kFloats };
+
+// What a call does to the integers of its result.
+enum class Rounding : std::uint8_t {
+  kNone,         // no float tensor that depends on the caller's floats
+  kRounded,      // its output has a scale of its own
+  kTransparent,  // its output has the integers of an operand
+  kWithin,       // part of a unit: numbers between operators
+  kWide,         // a sum of 32 bits that norms and other sums read
+  kLarge,        // may hold large numbers, which are not rounded
+  kFloat,        // not selected, or without integer form
+  kForeign,      // annotated by another quantizer
+};
+
+struct Call {
+  std::vector<NodeIndex> operands;  // each once, in the order of the arguments
+  std::vector<const Node*> nodes;   // of the graph, in order
+  const Node* main = nullptr;
+  Behaviour behaviour = Behaviour::kMovement;
+  Dependence dependence = Dependence::kNothing;
+  Rounding rounding = Rounding::kNone;
+  bool large = false;
+  bool within = false;    // inside a recognised unit
+  bool wide = false;      // a sum of a stream that norms read
+  bool whole = false;     // holds whole numbers, and does not depend on floats
+  bool position = false;  // only positions of grid samplers are computed from it
+  NodeIndex base;         // kTransparent: the operand whose integers the result has
+  NodeIndex function_of;  // the only rounded tensor of which every element is a function, with constants
+};
+
+class Planner {
+ public:
+  Planner(const PlannerInput& input, AnnotationPlan& plan)
+      : input_(input), graph_(input.graph), plan_(plan), calls_(plan.graph().size()) {}
+
+  std::vector<LeftFloat> run();
+
+ private:
+  // ---- reading ----
+
+  [[nodiscard]] const CallNode& node(NodeIndex i) const { return plan_.graph().node(i); }
+  [[nodiscard]] Call& call(NodeIndex i) { return calls_[i.index()]; }
+  [[nodiscard]] ValueId value(NodeIndex i) const { return input_.values[i.index()]; }
+  void read_calls();
+  [[nodiscard]] static Behaviour node_behaviour(const Node& node);
+  void read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name);
+  [[nodiscard]] bool is_float_value(NodeIndex i) const;
+  [[nodiscard]] static bool is_float(DType dtype);
+
+  // ---- classification ----
+
+  void classify(NodeIndex i);
+  bool has_whole_numbers(const Call& c);
+  [[nodiscard]] static bool has_whole_results(const Node& node);
+  [[nodiscard]] bool is_fractional(ValueId id) const;
+  [[nodiscard]] static bool is_weighted(const Call& c);
+  bool may_be_large(const Call& c);
+  [[nodiscard]] static bool divides(const Node& node) { return node.op == Op::kDiv || node.op == Op::kPow; }
+  [[nodiscard]] static double scalar_of(const Scalar& scalar);
+  [[nodiscard]] static bool is_large(double x) { return !(std::abs(x) < kLargestActivation); }
+  bool constant_is_large(ValueId id);
+
+  // ---- functions of one tensor ----
+
+  [[nodiscard]] bool is_elementwise(const Call& c) const;
+  [[nodiscard]] std::int64_t elements_of(NodeIndex i) const;
+  void find_functions();
+
+  // ---- residual streams ----
+
+  bool collect_readers(NodeIndex i, std::vector<NodeIndex>& out);
+  NodeIndex only_reader(NodeIndex i);
+  [[nodiscard]] bool is_sum(NodeIndex i);
+  [[nodiscard]] bool is_norm(NodeIndex i);
+  void find_wide_sums();
+  bool starts_stream(NodeIndex i);
+
+  // ---- positions of grid samplers ----
+
+  [[nodiscard]] bool is_grid(NodeIndex p, NodeIndex i);
+  [[nodiscard]] bool is_position_step(NodeIndex i);
+  void find_positions();
+  std::vector<NodeIndex> samplers_of(NodeIndex i);
+  [[nodiscard]] static ObservedSpec in_16_bits(const Precision& p);
+  [[nodiscard]] QSpec grid_spec(std::span<const NodeIndex> samplers, const Precision& p) const;
+  void round_grid(NodeIndex grid, NodeIndex sampler, const Precision& p);
+
+  // ---- decisions, in the order of the graph ----
+
+  [[nodiscard]] const Precision* precision(NodeIndex i) const;
+  [[nodiscard]] bool are_alike(NodeIndex a, NodeIndex b) const;
+  [[nodiscard]] bool accepts(NodeIndex i) const;
+  [[nodiscard]] bool has_doubles(NodeIndex i);
+  void decide(NodeIndex i);
+  void leave(NodeIndex i, Rounding rounding, std::string_view reason);
+  [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
+  bool passes_through(NodeIndex i);
+  // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it
+  // does not round them itself.
+  struct Root {
+    NodeIndex call;
+    Slot edge;
+  };
+  [[nodiscard]] Root root_of(NodeIndex p, NodeIndex user);
+  [[nodiscard]] bool is_data(NodeIndex p);
+  void round_operands(NodeIndex i, const Precision& p);
+  void round_table(NodeIndex operand, NodeIndex user, const Precision& p);
+  NodeIndex mask_of(const Call& c);
+  NodeIndex producer_among(const Call& c, ValueId id);
+  void round_operand(NodeIndex operand, NodeIndex user, const Precision& p, bool is_narrow);
+  [[nodiscard]] static bool narrower(const QSpec& spec, const ObservedSpec& than);
+  [[nodiscard]] static int bits_of(std::string_view dtype);
+
+  // ---- contractions ----
+
+  void round_contraction(NodeIndex i, const Precision& p);
+  void round_data_of_conv(NodeIndex producer, NodeIndex i, const Precision& p);
+  [[nodiscard]] std::optional<std::int64_t> input_channels(ValueId weight,
+                                                           std::optional<std::int64_t> axis) const;
+  [[nodiscard]] bool is_divided(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const;
+  [[nodiscard]] bool is_one_group(ValueId weight, std::optional<std::int64_t> axis, std::int64_t size) const;
+  [[nodiscard]] bool has_groups(Slot weight) const;
+  [[nodiscard]] std::optional<std::int64_t> channel_axis(const Node& main, std::size_t k) const;
+
+  // ---- results ----
+
+  const char* computed_with_user(NodeIndex i);
+  [[nodiscard]] static bool bounds(const Node& node) { return node.op == Op::kRelu || node.op == Op::kClamp; }
+  NodeIndex only_user(NodeIndex i);
+  bool is_part_of_function(NodeIndex i);
+  bool has_function_behind(NodeIndex i);
+  bool is_attention(NodeIndex i);
+  bool is_exact_step(NodeIndex i);
+  bool has_table(const Call& c);
+  void set_output(NodeIndex i, const Precision& p);
+  bool reader_is_function(NodeIndex i);
+  [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour, const ObservedSpec& activation);
+  void set(Slot slot, QSpec spec, const char* rule);
+
+  // ---- joins ----
+
+  bool joins(NodeIndex i, const Precision& p);
+
+  // ---- every operator on its own ----
+
+  void decide_alone(NodeIndex i);
+  void convert_integers(NodeIndex i);
+  [[nodiscard]] static bool has_weight(const Call& c);
+  [[nodiscard]] static bool shares_scale(const Call& c);
+  void share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p, bool result);
+  Slot scale_of(NodeIndex operand, NodeIndex i, const Precision& p);
+  [[nodiscard]] static std::string_view dtype_of(const QSpec& spec);
+  void read_operand(NodeIndex operand, NodeIndex i, const Precision& p);
+  const char* computed_with_activation(NodeIndex i, const Precision& p);
+
+  // ---- sharing groups ----
+
+  Slot find(Slot slot);
+  void unite(Slot a, Slot b);
+  [[nodiscard]] bool before(Slot a, Slot b) const;
+  void emit_groups();
+
+  static constexpr std::uint32_t kNoCall = 0xffffffffu;
+  const PlannerInput& input_;
+  const Graph& graph_;
+  AnnotationPlan& plan_;
+  std::vector<Call> calls_;
+  std::vector<std::uint32_t> call_of_;
+  std::unordered_map<std::uint32_t, bool> large_constants_;
+  std::unordered_map<Slot, Slot> group_of_;
+  std::map<std::string, RuleId> rules_;
+  std::vector<LeftFloat> left_;
+  bool has_attention_ = false;
+};
+
+}  // namespace tosaic::quant

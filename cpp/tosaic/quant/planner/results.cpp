@@ -1,0 +1,138 @@
+// results: whether a result is rounded where it is computed, and with which spec.
+#include <algorithm>
+
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+
+// Why the result is not rounded before its only user reads it; null if it is rounded.
+const char* Planner::computed_with_user(NodeIndex i) {
+  const Call& c = call(i);
+  if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize ||
+      c.behaviour == Behaviour::kArithmetic || c.behaviour == Behaviour::kReduction) {
+    const NodeIndex user = only_user(i);
+    if (user.valid()) {
+      const Call& u = call(user);
+      if (u.behaviour == Behaviour::kNormalize && c.main->op == Op::kConv)
+        return "the batch norm after it is a part of it";
+      if (u.behaviour == Behaviour::kSelection && u.main != nullptr && bounds(*u.main))
+        return "the activation after it bounds it";
+    }
+  }
+  if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize) {
+    const NodeIndex reader = only_reader(i);
+    if (reader.valid() && (is_sum(reader) || is_exact_step(reader)))
+      return "the sum that reads it is rounded";
+    if (has_function_behind(i)) return "the function that reads it is rounded";
+  }
+  if (c.position && samplers_of(i).empty() &&
+      (is_position_step(i) || c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize))
+    return "positions are computed from it with 32 bits";
+  if (is_part_of_function(i)) return "it is a part of a function of one tensor";
+  if (is_exact_step(i)) return "it is exact, and its only user rounds";
+  return nullptr;
+}
+
+// The only call that reads the result and is quantized in the same way; invalid if there are others.
+NodeIndex Planner::only_user(NodeIndex i) {
+  const auto& users = node(i).users;
+  if (users.size() != 1 || node(users[0]).kind != CallKind::kCall || call(users[0]).within) return {};
+  if (!are_alike(i, users[0])) return {};
+  return users[0];
+}
+
+// True if all readers are functions of the same rounded tensor, so that one table computes them from it.
+bool Planner::is_part_of_function(NodeIndex i) {
+  const Call& c = call(i);
+  if (!c.function_of.valid() || node(i).users.empty()) return false;
+  // What stays float is rounded by each of its readers, in the same way.
+  const Rounding from = call(c.function_of).rounding;
+  if (from != Rounding::kRounded && from != Rounding::kTransparent && from != Rounding::kFloat) return false;
+  return std::ranges::all_of(node(i).users, [&](NodeIndex user) {
+    return call(user).function_of == c.function_of && precision(user) != nullptr;
+  });
+}
+
+// True if a contraction has no reader but a smooth function of it alone, and is not rounded before it.
+// Rounding before and after such a function makes twice the error of rounding after it. Sixteen bits before
+// it are as good as all.
+bool Planner::has_function_behind(NodeIndex i) {
+  const Precision& p = *precision(i);
+  if (!p.wide_functions.value_or(has_attention_ && call(i).main->op == Op::kConv)) return false;
+  const NodeIndex user = only_user(i);
+  return bits_of(p.activation.dtype) == 8 && user.valid() && call(user).behaviour == Behaviour::kFunction &&
+         call(user).function_of == i && call(user).nodes.size() == 1 && accepts(user);
+}
+
+bool Planner::is_attention(NodeIndex i) {
+  const Call& c = call(i);
+  if (c.behaviour == Behaviour::kAttention) return true;
+  if (c.main == nullptr || c.main->op != Op::kSoftmax) return false;
+  std::vector<NodeIndex> readers;
+  collect_readers(i, readers);
+  return std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).behaviour == Behaviour::kWeighted; });
+}
+
+// A change of sign or a product with a table, behind which a sum rounds: x * cos + rotated(x) * sin.
+bool Planner::is_exact_step(NodeIndex i) {
+  const Call& c = call(i);
+  const bool is_product = c.main != nullptr && c.main->op == Op::kMul && c.nodes.size() == 1 && has_table(c);
+  if (!is_product) return false;
+  const NodeIndex user = only_reader(i);
+  if (!user.valid() || call(user).within) return false;
+  const Call& u = call(user);
+  return u.main != nullptr && (u.main->op == Op::kAdd || u.main->op == Op::kSub) && u.nodes.size() == 1;
+}
+
+bool Planner::has_table(const Call& c) {
+  return std::ranges::any_of(c.operands, [&](NodeIndex p) {
+    return call(p).dependence != Dependence::kFloats && is_float_value(p);
+  });
+}
+
+void Planner::set_output(NodeIndex i, const Precision& p) {
+  // A function becomes a table, whose results have 16 bits only for targets with that extension.
+  const Behaviour behaviour = call(i).behaviour;
+  const bool is_table = behaviour == Behaviour::kFunction || behaviour == Behaviour::kUnit ||
+                        behaviour == Behaviour::kSymmetricUnit || call(i).function_of.valid();
+  if (call(i).position && !is_table)
+    if (const std::vector<NodeIndex> samplers = samplers_of(i); !samplers.empty())
+      return set(Slot::output(i), grid_spec(samplers, p), "positions");
+  if (p.fixed_ranges)
+    if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
+      return set(Slot::output(i), *fixed, "known range");
+  set(Slot::output(i), p.activation, reader_is_function(i) ? kBeforeFunction : "activation");
+}
+
+// True if only an elementwise function reads the result: the error behind it is what counts.
+bool Planner::reader_is_function(NodeIndex i) {
+  const NodeIndex user = only_user(i);
+  return user.valid() && call(user).function_of == i && call(user).nodes.size() == 1 &&
+         call(user).operands.size() == 1;
+}
+
+std::optional<FixedSpec> Planner::range_of(Behaviour behaviour, const ObservedSpec& activation) {
+  const bool is_unit = behaviour == Behaviour::kUnit;
+  if (!is_unit && behaviour != Behaviour::kSymmetricUnit) return {};
+  FixedSpec spec{.dtype = activation.dtype, .scheme = activation.scheme};
+  spec.qmin = activation.qmin;
+  spec.qmax = activation.qmax;
+  if (activation.dtype == "i16")
+    spec.scale = 1.0 / 32767;
+  else if (activation.dtype == "i8")
+    spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? -128 : 0;
+  else if (activation.dtype == "u8")
+    spec.scale = is_unit ? 1.0 / 256 : 1.0 / 128, spec.zero_point = is_unit ? 0 : 128;
+  else
+    return {};
+  return spec;
+}
+
+void Planner::set(Slot slot, QSpec spec, const char* rule) {
+  if (plan_.find(slot) != nullptr) return;
+  const auto [entry, added] = rules_.try_emplace(rule, RuleId());
+  if (added) entry->second = plan_.add_rule(rule);
+  plan_.set(slot, std::move(spec), entry->second);
+}
+
+}  // namespace tosaic::quant
