@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
@@ -147,10 +147,15 @@ def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
     )
 
 
-def _left_float(rows: Iterable[FloatTensor], plan: Plan, reasons: Mapping[str, str]) -> Iterator[FloatTensor]:
+def _left_float(rows: Sequence[FloatTensor], plan: Plan, reasons: Mapping[str, str]) -> Iterator[FloatTensor]:
     for row in rows:
         says_why = row.reason in ("set to float", "spec removed") or row.node not in reasons
         yield row if says_why else replace(row, reason=reasons[row.node])
+    shown = {row.node for row in rows}
     for name, reason in reasons.items():
-        if name not in plan.graph:
+        if name in plan.graph and name not in shown:
+            call = plan.graph[name]
+            module_path = call.modules[-1][0] if call.modules else ""
+            yield FloatTensor(name, reason, "", call.target, module_path, call.source)
+        elif name not in shown:
             yield FloatTensor(name, reason, rule="", target="", module_path="", source="")

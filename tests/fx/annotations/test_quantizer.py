@@ -210,6 +210,24 @@ def test_a_function_without_finite_results_gets_the_plain_range():
     assert all(scale > 0 for scale, _ in quantizations(program).values())
 
 
+def test_a_buffer_that_is_written_in_place_is_named():
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+            self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            self.total.add_(x.sum(0))
+            return x + self.total
+
+    quantizer = tosaic.Quantizer()
+    prepare_pt2e(torch.export.export(Counts(), (torch.randn(2, 4),)).module(), quantizer)
+    assert quantizer.left_float == {"add__1": "it stores its result in a buffer before that is rounded"}
+    assert "before that is rounded" in str(quantizer.report)
+
+
 def test_observers_behind_a_function_can_be_copied_and_pickled():
     import copy
     import pickle

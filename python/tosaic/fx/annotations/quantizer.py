@@ -54,6 +54,7 @@ _IN_TRAINING = {
     TosaicMinMaxObserver: TosaicMinMaxObserver,
 }
 _NOT_ROUNDED = "it moves numbers, or depends on no data"
+_IN_PLACE = "it stores its result in a buffer before that is rounded"
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
@@ -200,6 +201,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
                     note_for_arm(node, plan._core.has_annotation(name))
+        self.left_float |= {name: _IN_PLACE for name, node in nodes.items() if _writes_state(node)}
         self._plan = plan
         for path, body in bodies_of(model).items():
             self._bodies.add(body)
@@ -313,6 +315,22 @@ def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     data, weight = (each.calculate_qparams()[0] for each in sources)
     scale = data.to(torch.float32) * weight.to(torch.float32)
     return scale, torch.zeros_like(scale, dtype=torch.int32)
+
+
+def _writes_state(node: Node) -> bool:
+    """Returns whether a call writes a float buffer in place."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None or not schema.is_mutable:
+        return False
+    for argument, value in zip(schema.arguments, node.args, strict=False):
+        if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
+            continue
+        while value.op == "call_function" and value.all_input_nodes:  # a view of the buffer
+            value = value.all_input_nodes[0]
+        tensor = value.meta.get("val")
+        if value.op == "get_attr" and (tensor is None or tensor.is_floating_point()):
+            return True
+    return False
 
 
 def _float_calls(body: GraphModule) -> Iterator[str]:
