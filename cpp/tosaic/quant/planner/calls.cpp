@@ -2,9 +2,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
+namespace {
+
+// Arithmetic with whole results of whole operands.
+constexpr OpTable<bool> kClosedOnWholeNumbers = {
+    {Op::kAdd, true},     {Op::kSub, true},     {Op::kMul, true}, {Op::kWhere, true},
+    {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kSum, true}, {Op::kCumsum, true}};
+
+}  // namespace
 
 // ---- reading ----
 
@@ -129,9 +138,7 @@ bool Planner::has_whole_results(const Node& node) {
     case Behaviour::kPredicate:
       return true;
     default:
-      return node.op == Op::kAdd || node.op == Op::kSub || node.op == Op::kMul || node.op == Op::kWhere ||
-             node.op == Op::kMaximum || node.op == Op::kMinimum || node.op == Op::kSum ||
-             node.op == Op::kCumsum;
+      return kClosedOnWholeNumbers.contains(node.op);
   }
 }
 

@@ -1,8 +1,19 @@
 // every_operator: decisions where each operator has a scale of its own, as Arm's flow needs them.
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {
+namespace {
+
+// Operators besides movement, selection and joins that Arm's lowering takes with one scale only.
+constexpr OpTable<bool> kOneScale = {
+    {Op::kNeg, true},         {Op::kWhere, true},           {Op::kMean, true},
+    {Op::kAvgPool, true},     {Op::kAdaptiveAvgPool, true}, {Op::kResize, true},
+    {Op::kEmbedding, true},   {Op::kIndexPut, true},        {Op::kScatter, true},
+    {Op::kSliceScatter, true}};
+
+}  // namespace
 
 void Planner::decide_alone(NodeIndex i) {
   Call& c = call(i);
@@ -81,22 +92,7 @@ bool Planner::shares_scale(const Call& c) {
     default:
       break;
   }
-  if (c.main == nullptr) return false;
-  switch (c.main->op) {
-    case Op::kNeg:
-    case Op::kWhere:
-    case Op::kMean:
-    case Op::kAvgPool:
-    case Op::kAdaptiveAvgPool:
-    case Op::kResize:
-    case Op::kEmbedding:
-    case Op::kIndexPut:
-    case Op::kScatter:
-    case Op::kSliceScatter:
-      return true;
-    default:
-      return false;
-  }
+  return c.main != nullptr && kOneScale.contains(c.main->op);
 }
 
 // Operands, and the result if there is one of floats, have one scale.
