@@ -67,6 +67,8 @@ def spec_text(spec: Spec | None) -> str:
         parts.append(f"scale {spec.scale:.6g} zero point {spec.zero_point}")
     elif spec.scheme is not None:
         parts.append(spec.scheme if spec.axis is None else f"{spec.scheme} axis {spec.axis}")
+    if isinstance(spec, Observed) and spec.group_size is not None:
+        parts.append(f"groups of {spec.group_size}")
     if spec.dynamic:
         parts.append("dynamic")
     if isinstance(spec, Derived):

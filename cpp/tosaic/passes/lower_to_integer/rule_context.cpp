@@ -69,7 +69,7 @@ ScaledInteger RuleContext::with_one_scale(std::size_t i) const {
 }
 
 ScaledInteger RuleContext::scaled_value(ValueId id) const {
-  const ScaledInteger x = stored_value(id);
+  ScaledInteger x = stored_value(id);
   if (!x.groups) return x;
   if (const ConstantRef& known = build.known(x.id); known && known->storage.bound())
     return in_one_unit(build, x);

@@ -1,11 +1,10 @@
-// The error of rounding a tensor, as it is behind the function f that alone reads it.
+// The error that rounding a tensor x causes in f(x), where the function f is the only reader of x.
 //
 //   sample x less than half a step from 0   (f(0) - f(x))^2
 //   other sample x inside of the range      f'(x)^2 * scale^2 / 12    the mean over a step, for a smooth f
-//   sample x beyond its bound b             (f(b) - f(x))^2           no slope, no error: SiLU far below zero
+//   sample x beyond its bound b             (f(b) - f(x))^2           zero where f is flat, as SiLU is far below 0
 //
-// Sums over the samples below a bound give all of them for any range at once, so a candidate costs four
-// look-ups.
+// Prefix sums over the bins give each term for any range, so a candidate costs a few binary searches.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -99,8 +98,8 @@ struct Best {
   }
 };
 
-constexpr double kRatio = 0.96;  // of a scale to the one before it
-constexpr double kLeast = 0.25;  // of the scale of least error of the tensor itself: the last scale
+constexpr double kRatio = 0.96;       // of a scale to the one before it
+constexpr double kLeastRatio = 0.25;  // the search ends at this part of the scale of the plain search
 constexpr int kMostScales = 512;
 constexpr int kFineSteps = 8;      // on either side of the best scale
 constexpr std::int64_t kNear = 2;  // zero points on either side of the best one
@@ -134,9 +133,10 @@ LeastError least_error_behind(const Histogram& histogram, const QRange& to, std:
   Best best{error, to, plain.chosen, error.at(to, plain.chosen)};
   const std::int64_t lowest = to.symmetric ? to.zero_point : to.qmin;
   const std::int64_t highest = to.symmetric ? to.zero_point : to.qmax;
-  double scale = range_qparams(histogram.range(), to).scale;
-  for (int i = 0; i < kMostScales && scale >= kLeast * plain.chosen.scale; ++i, scale *= kRatio)
-    best.offer_scale(scale, lowest, highest);
+  const double first = range_qparams(histogram.range(), to).scale;
+  const double octaves = std::log2(std::max(first / (kLeastRatio * plain.chosen.scale), 1.0));
+  const int count = std::min(kMostScales, 1 + static_cast<int>(octaves / -std::log2(kRatio)));
+  for (int i = 0; i < count; ++i) best.offer_scale(first * std::pow(kRatio, i), lowest, highest);
   const Chosen coarse = best.chosen;
   for (int i = -kFineSteps; i <= kFineSteps; ++i)
     best.offer_scale(coarse.scale * (1 + (1 - kRatio) * i / kFineSteps),

@@ -126,7 +126,7 @@ struct Chosen {
 
 struct LeastError {
   Chosen chosen;
-  double error = 0;  // the expected squared error of a sample, clipping included
+  double error = 0;  // the expected squared error of a sample, or of f of it; clipping included
 };
 
 // The scale and zero point of least expected squared error over the histogram. Zero is representable, and the

@@ -1,5 +1,4 @@
 // contractions: the specs of their data, weights and biases.
-
 #include "tosaic/quant/planner/planning.h"
 
 namespace tosaic::quant {

@@ -1,5 +1,4 @@
 // every_operator: decisions where each operator has a scale of its own, as Arm's flow needs them.
-
 #include "tosaic/ir/op_table.h"
 #include "tosaic/quant/planner/planning.h"
 
@@ -17,16 +16,7 @@ constexpr OpTable<bool> kOneScale = {
 
 void Planner::decide_alone(NodeIndex i) {
   Call& c = call(i);
-  const CallNode& n = node(i);
-  if (n.kind == CallKind::kOutput || c.dependence == Dependence::kNothing) return;
-  if (plan_.has_annotation(i) && plan_.annotated(i)) {
-    c.rounding = plan_.output(i) != nullptr ? Rounding::kForeign : Rounding::kFloat;
-    return;
-  }
-  if (n.kind != CallKind::kCall) {
-    c.rounding = c.dependence == Dependence::kFloats ? Rounding::kFloat : Rounding::kNone;
-    return;
-  }
+  if (is_settled(i)) return;
   std::vector<NodeIndex> floats;
   for (const NodeIndex operand : c.operands)
     if (is_float_value(operand) || is_data(operand)) floats.push_back(operand);
@@ -38,6 +28,7 @@ void Planner::decide_alone(NodeIndex i) {
     return leave(i, Rounding::kFloat, "the operator has no integer form");
   if (!accepts(i))
     return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
+  if (has_doubles(i)) return leave(i, Rounding::kFloat, "torch quantizes no float64");
   if (floats.empty()) return convert_integers(i);
   const bool is_norm_of_conv = c.behaviour == Behaviour::kNormalize;
   if (is_norm_of_conv && call(c.operands[0]).rounding != Rounding::kWithin)
@@ -111,7 +102,6 @@ void Planner::share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, con
     slots.push_back(is_shareable || floats.size() == 1 ? slot : Slot::edge(operand, i));
     set(slots.back(), p.activation, "operand");
   }
-  if (slots.empty()) return;
   for (const Slot slot : slots)
     if (slot != slots[0]) unite(slots[0], slot);
   if (!result) return;
@@ -152,6 +142,7 @@ const char* Planner::computed_with_activation(NodeIndex i, const Precision& p) {
     return "the batch norm after it is a part of it";
   // With a zero point, the integers of the result begin at 0, so that saturation computes the activation.
   const bool is_affine = p.activation.scheme && *p.activation.scheme == "per_tensor_affine";
+  // Arm's lowering omits ReLU and hardtanh behind a convolution, but not clamp.
   const std::string_view target = node(user).target;
   const bool begins_at_zero =
       target.starts_with("aten.relu") ||

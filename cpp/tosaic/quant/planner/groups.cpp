@@ -32,7 +32,7 @@ void Planner::emit_groups() {
   for (const auto& [slot, parent] : group_of_) members.push_back(slot);
   std::ranges::sort(members, [this](Slot a, Slot b) { return before(a, b); });
   if (members.empty()) return;
-  const RuleId rule = plan_.add_rule("one scale for the operands of a concatenation");
+  const RuleId rule = plan_.add_rule("one scale for several operands");
   for (const Slot slot : members)
     if (const Slot root = find(slot); root != slot) plan_.set(slot, SharedSpec{root}, rule);
 }

@@ -77,7 +77,8 @@ bool Planner::is_sum(NodeIndex i) {
          });
 }
 
-bool Planner::is_norm(NodeIndex i) {
+// True if the call can read 32 bits: it is a part of a unit, or a norm.
+bool Planner::reads_wide(NodeIndex i) {
   const Call& c = call(i);
   if (c.within) return true;
   return c.behaviour == Behaviour::kComposite && c.main != nullptr && c.main->op != Op::kRecurrent &&
@@ -108,7 +109,7 @@ void Planner::find_wide_sums() {
     }
     std::vector<NodeIndex> readers;
     calls_[i].wide = collect_readers(NodeIndex(i), readers);
-    if (calls_[i].wide && std::ranges::any_of(readers, [&](NodeIndex r) { return is_norm(r); }))
+    if (calls_[i].wide && std::ranges::any_of(readers, [&](NodeIndex r) { return reads_wide(r); }))
       has_norm[root(i)] = true;
   }
   for (const std::uint32_t i : sums) calls_[i].wide = calls_[i].wide && has_norm[root(i)];
@@ -116,7 +117,8 @@ void Planner::find_wide_sums() {
     if (starts_stream(NodeIndex(i))) calls_[i].wide = true;
 }
 
-// True for a contraction that a norm and a wide sum read: what its rounding loses, all sums would lack.
+// True for a contraction that a norm and a wide sum read: its rounding error would reach all sums of the
+// stream.
 bool Planner::starts_stream(NodeIndex i) {
   const Call& c = call(i);
   if ((c.behaviour != Behaviour::kWeighted && c.behaviour != Behaviour::kNormalize) || c.within ||
@@ -124,7 +126,7 @@ bool Planner::starts_stream(NodeIndex i) {
     return false;
   std::vector<NodeIndex> readers;
   return collect_readers(i, readers) &&
-         std::ranges::any_of(readers, [&](NodeIndex r) { return is_norm(r); }) &&
+         std::ranges::any_of(readers, [&](NodeIndex r) { return reads_wide(r); }) &&
          std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).wide && is_sum(r); });
 }
 

@@ -49,18 +49,23 @@ bool Planner::has_doubles(NodeIndex i) {
   return is_double(i) || std::ranges::any_of(call(i).operands, is_double);
 }
 
-void Planner::decide(NodeIndex i) {
+// Records what needs no decision: constants, inputs, and calls that another quantizer annotated.
+bool Planner::is_settled(NodeIndex i) {
   Call& c = call(i);
   const CallNode& n = node(i);
-  if (n.kind == CallKind::kOutput || c.dependence == Dependence::kNothing) return;
-  if (plan_.has_annotation(i) && plan_.annotated(i)) {
+  if (n.kind == CallKind::kOutput || c.dependence == Dependence::kNothing) return true;
+  if (plan_.has_annotation(i) && plan_.annotated(i))
     c.rounding = plan_.output(i) != nullptr ? Rounding::kForeign : Rounding::kFloat;
-    return;
-  }
-  if (n.kind != CallKind::kCall) {
+  else if (n.kind != CallKind::kCall)
     c.rounding = c.dependence == Dependence::kFloats ? Rounding::kFloat : Rounding::kNone;
-    return;
-  }
+  else
+    return false;
+  return true;
+}
+
+void Planner::decide(NodeIndex i) {
+  Call& c = call(i);
+  if (is_settled(i)) return;
   const bool is_tuple = !value(i).valid();
   if (c.dependence == Dependence::kIntegers) {
     if (is_float_value(i)) leave(i, Rounding::kNone, "it depends on integers only: positions or a mask");
@@ -189,7 +194,7 @@ void Planner::round_operand(NodeIndex operand, NodeIndex user, const Precision& 
   }
   if (rounding == Rounding::kForeign) return;
   if (rounding == Rounding::kWide) {
-    if (!is_norm(user) && !is_sum(user)) set(Slot::edge(operand, user), p.activation, "operand");
+    if (!reads_wide(user) && !is_sum(user)) set(Slot::edge(operand, user), p.activation, "operand");
     return;
   }
   if (rounding == Rounding::kWithin || rounding == Rounding::kLarge || rounding == Rounding::kNone) {

@@ -60,9 +60,9 @@ struct LeftFloat {
   std::string_view reason;  // a static text
 };
 
-// The rule of a weight that has a scale for each channel although groups were asked for.
 // Rule of results whose only reader is an elementwise function of them.
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
+// Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 
 // Adds specs to the plan. Slots of calls that are annotated already are not changed.

@@ -9,10 +9,16 @@
 //   groups.cpp           slots that share one scale
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "tosaic/quant/planner/behaviour.h"
 #include "tosaic/quant/planner/planner.h"
@@ -22,7 +28,7 @@ namespace tosaic::quant {
 inline constexpr double kLargestActivation = 1e4;
 inline constexpr std::int64_t kMostScanned = 1 << 22;
 
-// On what a value depends.
+// On which inputs of the caller a value depends: none, only integers, or floats.
 enum class Dependence : std::uint8_t { kNothing, kIntegers, kFloats };
 
 // What a call does to the integers of its result.
@@ -31,10 +37,10 @@ enum class Rounding : std::uint8_t {
   kRounded,      // its output has a scale of its own
   kTransparent,  // its output has the integers of an operand
   kWithin,       // part of a unit: numbers between operators
-  kWide,         // a sum of 32 bits that norms and other sums read
-  kLarge,        // may hold large numbers, which are not rounded
-  kFloat,        // not selected, or without integer form
-  kForeign,      // annotated by another quantizer
+  kWide,     // a sum, or the contraction that starts a residual stream, in 32 bits: norms and sums read it
+  kLarge,    // may hold large numbers, which are not rounded
+  kFloat,    // not selected, or without integer form
+  kForeign,  // annotated by another quantizer
 };
 
 struct Call {
@@ -46,11 +52,12 @@ struct Call {
   Rounding rounding = Rounding::kNone;
   bool large = false;
   bool within = false;    // inside a recognised unit
-  bool wide = false;      // a sum of a stream that norms read
+  bool wide = false;      // of a residual stream that norms read
   bool whole = false;     // holds whole numbers, and does not depend on floats
   bool position = false;  // only positions of grid samplers are computed from it
   NodeIndex base;         // kTransparent: the operand whose integers the result has
-  NodeIndex function_of;  // the only rounded tensor of which every element is a function, with constants
+  NodeIndex
+      function_of;  // the one rounded tensor of which this call, with constants, is an elementwise function
 };
 
 class Planner {
@@ -96,7 +103,7 @@ class Planner {
   bool collect_readers(NodeIndex i, std::vector<NodeIndex>& out);
   NodeIndex only_reader(NodeIndex i);
   [[nodiscard]] bool is_sum(NodeIndex i);
-  [[nodiscard]] bool is_norm(NodeIndex i);
+  [[nodiscard]] bool reads_wide(NodeIndex i);
   void find_wide_sums();
   bool starts_stream(NodeIndex i);
 
@@ -116,6 +123,7 @@ class Planner {
   [[nodiscard]] bool are_alike(NodeIndex a, NodeIndex b) const;
   [[nodiscard]] bool accepts(NodeIndex i) const;
   [[nodiscard]] bool has_doubles(NodeIndex i);
+  bool is_settled(NodeIndex i);
   void decide(NodeIndex i);
   void leave(NodeIndex i, Rounding rounding, std::string_view reason);
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);

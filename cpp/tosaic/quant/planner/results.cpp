@@ -21,8 +21,7 @@ const char* Planner::computed_with_user(NodeIndex i) {
   }
   if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize) {
     const NodeIndex reader = only_reader(i);
-    if (reader.valid() && (is_sum(reader) || is_exact_step(reader)))
-      return "the sum that reads it is rounded";
+    if (reader.valid() && (is_sum(reader) || is_exact_step(reader))) return "what reads it is rounded";
     if (has_function_behind(i)) return "the function that reads it is rounded";
   }
   if (c.position && samplers_of(i).empty() &&
@@ -53,9 +52,9 @@ bool Planner::is_part_of_function(NodeIndex i) {
   });
 }
 
-// True if a contraction has no reader but a smooth function of it alone, and is not rounded before it.
-// Rounding before and after such a function makes twice the error of rounding after it. Sixteen bits before
-// it are as good as all.
+// True if the only reader of an 8-bit contraction is one function of it, and the precision asks for wide
+// functions. Lowering then computes the function from 16 bits: rounding to 8 bits before and after it would
+// make twice the error.
 bool Planner::has_function_behind(NodeIndex i) {
   const Precision& p = *precision(i);
   if (!p.wide_functions.value_or(has_attention_ && call(i).main->op == Op::kConv)) return false;
@@ -73,7 +72,8 @@ bool Planner::is_attention(NodeIndex i) {
   return std::ranges::any_of(readers, [&](NodeIndex r) { return call(r).behaviour == Behaviour::kWeighted; });
 }
 
-// A change of sign or a product with a table, behind which a sum rounds: x * cos + rotated(x) * sin.
+// True for a product with a table whose only reader is a sum, such as x * cos in x * cos + rotated(x) * sin:
+// the product is exact, and the sum rounds.
 bool Planner::is_exact_step(NodeIndex i) {
   const Call& c = call(i);
   const bool is_product = c.main != nullptr && c.main->op == Op::kMul && c.nodes.size() == 1 && has_table(c);

@@ -1,4 +1,4 @@
-"""Elementwise functions that alone read a tensor: the tensor's range is chosen for the error behind them.
+"""The elementwise function that is the only reader of a tensor: the tensor's range is chosen by its error.
 
 conv2d -> silu    SiLU is flat far below zero: there, the range may end before the numbers do
 """
@@ -28,7 +28,9 @@ class Function:
     args : tuple
         Positional arguments; the element at `place` stands for the tensor.
     kwargs : tuple of (str, object)
+        Keyword arguments.
     place : int
+        Index in `args` of the tensor.
     """
 
     target: str
@@ -60,12 +62,12 @@ def function_of_reader(node: Node) -> Function | None:
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
         return None
     places = [i for i, each in enumerate(user.args) if each is node]
-    if len(places) != 1 or user.all_input_nodes != [node] or not _is_hashable(user.args, user.kwargs):
+    if len(places) != 1 or user.all_input_nodes != [node] or not _are_plain(user.args, user.kwargs):
         return None
     args = tuple(None if each is node else each for each in user.args)
     return Function(str(target), args, tuple(user.kwargs.items()), places[0])
 
 
-def _is_hashable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _are_plain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     simple = (bool, int, float, str, torch.dtype, torch.device, torch.layout, type(None), Node)
     return all(isinstance(each, simple) for each in (*args, *kwargs.values()))

@@ -382,8 +382,9 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
         """
         data = state.cpu().numpy().tobytes()
         count = int.from_bytes(data[:8], "little")
-        sizes = np.frombuffer(data[8 : 8 + 8 * count], dtype="<i8").tolist()
-        histograms, at = [], 8 + 8 * count
+        at = 8 + 8 * count
+        sizes = np.frombuffer(data[8:at], dtype="<i8").tolist() if at <= len(data) else []
+        histograms = []
         for size in sizes:
             histograms.append(_core.Histogram.from_bytes(data[at : at + size]))
             at += size
@@ -429,7 +430,9 @@ class TosaicHistogramObserver(_HistogramBase):
     is_dynamic : bool
         Has to be False.
     behind : Function, optional
-        The function that alone reads the tensor: the error is that of its result.
+        The function that is the only reader of the tensor: the error is that of its result, and
+        `expected_error`, too. For integers of more than 8 bits, and for results that are not finite, it has
+        no effect.
     **options
         Further options of torchao's `UniformQuantizationObserverBase`.
 

@@ -17,7 +17,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 from tosaic import _core
 from tosaic.annotation import Edge, Observed, Output, Plan, Slot
 from tosaic.annotation.config import Precision, QConfig
-from tosaic.annotation.resolution import Resolution, resolve
+from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -30,7 +30,7 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelMinMaxObserver,
 )
 from tosaic.fx.annotations.quantizers import plan_of, state_without
-from tosaic.fx.annotations.read import KEY, Annotations, read
+from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
@@ -53,7 +53,10 @@ _IN_TRAINING = {
     TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
     TosaicMinMaxObserver: TosaicMinMaxObserver,
 }
-_NOT_ROUNDED = "it moves numbers, or depends on no data"
+_ANOTHER = "another quantizer"
+_NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
+# An object of its own, which a choice of the user cannot be.
+_DEFAULT = TosaicHistogramObserver.with_args()
 _IN_PLACE = "it stores its result in a buffer before that is rounded"
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
@@ -76,7 +79,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         ``"arm"``: ExecuTorch's lowering for Arm (`TOSAPartitioner` and those of VGF and Ethos-U) accepts the
         converted graph, too. It needs integers between all operators, so that softmax, norms and other
         composites are decomposed by ExecuTorch's passes, and all their parts get specs. This costs accuracy:
-        without the option, integer lowering computes them as a whole. Needs ExecuTorch.
+        without the option, integer lowering computes them as a whole. `bias`, `wide_sums` and
+        `wide_functions` of a `Precision` have no effect then. Needs ExecuTorch.
 
     Attributes
     ----------
@@ -130,6 +134,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def plan(self) -> Plan:
         """The plan of the last graph: each spec, and the rule that set it.
 
+        Observers of inputs, and of results that only a function reads, are chosen when it is written.
+
         Raises
         ------
         InvalidGraph
@@ -147,13 +153,17 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             The quantizer has not annotated a graph yet.
         """
         found = resolve(self.plan, self.left_float)
-        rows = [
-            replace(row, reason=_NOT_ROUNDED) if row.reason == "not annotated" else row
-            for row in found.left_float
-        ]
+        rows = [self._with_reason(row) for row in found.left_float]
+        history = [change for change in found.history if change.set_by == _ANOTHER]
         used = {row.set_by for row in found.slots}
         authors = [each for each in found.authors if each.name in used]
-        return replace(found, left_float=tuple(rows), authors=tuple(authors))
+        return replace(found, left_float=tuple(rows), history=tuple(history), authors=tuple(authors))
+
+    def _with_reason(self, row: FloatTensor) -> FloatTensor:
+        if row.reason != "not annotated":
+            return row
+        is_call = row.node in self.plan.graph and self.plan.graph[row.node].kind == "call"
+        return replace(row, reason=_NOT_ROUNDED if is_call else "no call that reads it is quantized")
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
@@ -170,43 +180,50 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Writes ``node.meta["quantization_annotation"]`` of the calls that get specs."""
+        """Writes ``node.meta["quantization_annotation"]`` of the calls that get specs.
+
+        After an error, the graph has the annotations and metadata that it had before.
+        """
         check_model(model, "Quantizer")
-        if model in self._bodies:  # torchao prepares bodies of loops, too, after the graph that calls them
-            return model
-        found = read(model, author="another quantizer")
+        if (
+            model not in self._bodies
+        ):  # torchao prepares bodies of loops, too, after the graph that calls them
+            with restored_on_error(model):
+                self._annotate(model)
+        return model
+
+    def _annotate(self, model: GraphModule) -> None:
+        found = read(model, author=_ANOTHER)
         plan, nodes = found.plan, found.nodes
         chosen, precisions = self._resolve(plan, nodes)
         graph, values = import_module(model)
         taken = _taken(found)
         fields = [self._fields(each) for each in precisions]
         for_arm = self.compatible_with == "arm"
-        self.left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
+        left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
         rules = [rule for rule, _, _ in plan._core.rules]
-        self.not_grouped = {
+        not_grouped = {
             slot.user: rules[rule]
             for name in nodes
             if name not in taken
             for slot, _, rule in plan._core.entries(name)
             if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
-        if for_arm and not self.qat:
-            with plan.authored_by("what readers tell apart"):
-                for slot, spec in observe_read_ranges(plan, nodes).items():
-                    plan.set(slot, spec)
         observers = {} if self.qat else _special_observers(plan, nodes, for_arm)
+        if for_arm and not self.qat:
+            observers |= observe_read_ranges(plan, nodes, _DEFAULT)
         writer = SpecWriter(nodes, self.qat, observer=self._maker(TosaicMinMaxObserver))
         _write(plan._core, nodes, taken, observers, writer)
         if for_arm:
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
                     note_for_arm(node, plan._core.has_annotation(name))
-        self.left_float |= {name: _IN_PLACE for name, node in nodes.items() if _writes_state(node)}
-        self._plan = plan
-        for path, body in bodies_of(model).items():
-            self._bodies.add(body)
-            self.left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
-        return model
+        left_float |= {name: _IN_PLACE for name, node in nodes.items() if _writes_state(node)}
+        bodies = bodies_of(model)
+        for path, body in bodies.items():
+            left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
+        self.left_float, self.not_grouped, self._plan = left_float, not_grouped, plan
+        self._bodies.update(bodies.values())
 
     def _decompose(self, model: GraphModule) -> GraphModule:
         """Runs the passes of Arm's quantizers. Their calls have notes of the precisions that were chosen."""
@@ -264,7 +281,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         if weight.group_size is not None:
             grouped = weight.group_size, weight.observer or self._of_groups(weight.group_size)
         return (
-            _spec_fields(activation, activation.observer or self._maker(TosaicHistogramObserver)),
+            _spec_fields(activation, activation.observer or self._of_activations()),
             _spec_fields(weight, (grouped is None and weight.observer) or self._maker(of_weight)),
             # Arm's lowering has no other biases, not even of sums of 48 bits.
             _bias_qparams if precision.bias == "derived" or self.compatible_with == "arm" else None,
@@ -273,6 +290,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             precision.wide_functions,
             grouped,
         )
+
+    def _of_activations(self) -> Any:
+        return self._maker(TosaicHistogramObserver) if self.qat else _DEFAULT
 
     def _of_groups(self, size: int) -> Any:
         """Returns what makes observers of weights with groups, or fake-quant modules around them."""
@@ -374,13 +394,13 @@ def _special_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> 
 
     Results that only a function reads are observed for the error behind it. Inputs of the program keep the
     range of all samples: more of a program's inputs lie beyond that range than of a few samples, and no
-    later operator makes good for what clipping takes from them. Arm's flow needs exact upper bounds.
+    later operator can recover what clipping removes. Arm's flow needs exact upper bounds.
     """
     inputs = {port.node for port in plan.graph.inputs}
     found: dict[Slot, Observed] = {}
     for slot in plan.slots():
         spec = plan[slot]
-        if not isinstance(spec, Observed) or spec.observer is not TosaicHistogramObserver:
+        if not isinstance(spec, Observed) or spec.observer is not _DEFAULT:
             continue
         of_input = slot.producer in inputs if isinstance(slot, Edge) else slot.node in inputs
         is_exact = for_arm and isinstance(slot, Output) and is_bounded_above(nodes[slot.node])

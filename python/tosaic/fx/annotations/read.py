@@ -111,7 +111,8 @@ class Annotations:
         """Writes the plan into the graph. Annotations that the plan did not change keep their objects."""
         from tosaic.fx.annotations.write import write
 
-        write(self)
+        with restored_on_error(self.model):
+            write(self)
 
     def rebuild(self) -> None:
         """Removes the annotations that were read, and makes new ones from the plan alone.
@@ -121,7 +122,8 @@ class Annotations:
         """
         from tosaic.fx.annotations.write import rebuild
 
-        rebuild(self)
+        with restored_on_error(self.model):
+            rebuild(self)
 
 
 def annotation_of(node: Node) -> QuantizationAnnotation | None:

@@ -28,7 +28,7 @@ _ATEN = torch.ops.aten
 _BOUNDING = (_ATEN.relu, _ATEN.relu_, _ATEN.hardtanh, _ATEN.hardtanh_, _ATEN.clamp)
 _RESHAPES = (_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.view_copy)
 # Calls whose results have the elements of their operands at the same places.
-_IN_PLACE = (_ATEN.where, _ATEN.clone, _ATEN.alias, _ATEN.dropout, _ATEN.contiguous)
+_SAME_POSITIONS = (_ATEN.where, _ATEN.clone, _ATEN.alias, _ATEN.dropout, _ATEN.contiguous)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
         self.read = read
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
-        """Observes a tensor and returns it. Of rows, a tensor with a single element has none."""
+        """Observes a tensor and returns it. A range in rows ignores a tensor of one element."""
         if has_samples(x_orig) and not (self.read.in_rows and x_orig.numel() == 1):
             least = self.read.least
             if self.read.in_rows:
@@ -79,7 +79,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
         return x_orig
 
 
-def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Observed]:
+def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node], default: Any) -> dict[Slot, Observed]:
     """Returns the specs of the results whose readers do not tell all numbers apart, with observers for that.
 
     Parameters
@@ -87,6 +87,8 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obs
     plan : Plan
         With specs of all results.
     nodes : mapping of str to Node
+    default
+        The observer of specs for which the user chose none. Others stay.
     """
     groups: dict[Slot, list[Node]] = {}
     for slot in plan.slots():
@@ -96,7 +98,7 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obs
     found: dict[Slot, Observed] = {}
     for root, members in groups.items():
         spec = plan[root]
-        if not isinstance(root, Output) or not isinstance(spec, Observed) or spec.observer is None:
+        if not isinstance(root, Output) or not isinstance(spec, Observed) or spec.observer is not default:
             continue
         reach = _reach(spec)
         ranges = {
@@ -164,17 +166,17 @@ def _range_of_reader(node: Node, user: Node, of_group: Mapping[Node, Slot], reac
     if overload is _ATEN.exp and _is_less_its_row(node):
         return ReadRange(-reach, math.inf)
     if overload is _ATEN.amax:
-        (subtraction, *others) = user.users
-        return _range_of_reader(node, subtraction, of_group, reach) if not others else None
+        users = list(user.users)
+        return _range_of_reader(node, users[0], of_group, reach) if len(users) == 1 else None
     if overload is _ATEN.sub and _is_less_its_row(user) and node in user.all_input_nodes:
         is_exponent = all(_overload(each) is _ATEN.exp for each in user.users)
         return ReadRange(-reach, math.inf, in_rows=True) if is_exponent else None
     if of_group.get(user) != of_group[node]:
         return None
-    keeps_rows = overload in _IN_PLACE or (
+    has_same_rows = overload in _SAME_POSITIONS or (
         overload in _RESHAPES and node.meta["val"].shape[-1:] == user.meta["val"].shape[-1:]
     )
-    return _read_range(user, of_group, reach) if keeps_rows else None
+    return _read_range(user, of_group, reach) if has_same_rows else None
 
 
 def _is_less_its_row(node: Node) -> bool:

@@ -25,7 +25,7 @@ from torch.fx import GraphModule
 from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
-from tosaic.annotation import Custom, Inputs, Outputs, Plan, Resolution, Rule, resolve
+from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
@@ -84,7 +84,10 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         InvalidGraph
             The quantizer has not annotated a graph yet.
         """
-        return resolve(self.plan, getattr(self.inner, "left_float", None))
+        plan, reasons = self.plan, getattr(self.inner, "left_float", {})
+        outputs = {name: Output(name) for name in reasons}
+        by_rules = {name for name, slot in outputs.items() if slot in plan and plan.author(slot) != self.name}
+        return resolve(plan, {name: reason for name, reason in reasons.items() if name not in by_rules})
 
     @property
     def body_plans(self) -> Mapping[str, Plan]:
