@@ -185,9 +185,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         After an error, the graph has the annotations and metadata that it had before.
         """
         check_model(model, "Quantizer")
-        if (
-            model not in self._bodies
-        ):  # torchao prepares bodies of loops, too, after the graph that calls them
+        # torchao prepares bodies of loops, too, after the graph that calls them.
+        if model not in self._bodies:
             with restored_on_error(model):
                 self._annotate(model)
         return model
