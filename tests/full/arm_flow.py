@@ -123,7 +123,7 @@ def calls_outside(program: Any) -> dict[str, int]:
         )
         if "quantize_per_tensor" in str(node.target) and is_boundary:
             continue
-        # ExecuTorch's text of an operator ends with its schema: <EdgeOpOverload: aten.cat.default>: schema = ...
+        # The text of an operator of the edge dialect: <EdgeOpOverload: aten.cat.default>: schema = ...
         found[str(node.target).removeprefix("<EdgeOpOverload: ").partition(">")[0]] += 1
     return dict(found)
 

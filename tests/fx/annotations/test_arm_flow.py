@@ -198,3 +198,13 @@ def test_recipes_with_the_partitioner_for_xnnpack_take_the_quantizer():
     program = session.get_edge_program_manager().exported_program()
     assert "executorch_call_delegate" in {getattr(n.target, "__name__", "") for n in program.graph.nodes}
     assert session.get_pte_buffer()
+
+
+def test_calls_of_float64_stay_float():
+    class Double(nn.Module):
+        def forward(self, x):
+            return torch.relu(torch.sigmoid(x.double() * 2).float())
+
+    samples = samples_of(1, 8)
+    program = converted(Double(), samples)
+    assert program.module()(*samples[0]).dtype == torch.float32

@@ -511,3 +511,12 @@ def test_torchaos_functions_store_and_restore_the_samples_of_a_prepared_graph() 
     assert len(found) == 3
     for mine, others in zip(found, expected, strict=True):
         assert all(map(torch.equal, mine, others))
+
+
+def test_a_state_that_is_cut_is_refused() -> None:
+    observer = TosaicHistogramObserver()
+    observer(torch.randn(10))
+    state = observer.get_extra_state()
+    for size in (0, 4, 12, len(state) - 1):
+        with pytest.raises(tosaic.InvalidGraph):
+            TosaicHistogramObserver().set_extra_state(state[:size])

@@ -757,3 +757,59 @@ def test_shared_specs_refer_to_slots_that_come_first():
             continue
         root = each.output_qspec.edge_or_node
         assert order.index(root[1].name if isinstance(root, tuple) else root.name) <= order.index(name)
+
+
+def test_observers_that_the_user_chose_stay_even_if_they_are_the_default_ones():
+    from tosaic.fx.annotations.observers import TosaicHistogramObserver
+
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SiLU(), nn.Flatten())
+    base = QConfig.int8().precision
+    activation = replace(base.activation, observer=TosaicHistogramObserver)
+    model = torch.export.export(module.eval(), images()[0]).module()
+    tosaic.Quantizer(QConfig().set(replace(base, activation=activation))).annotate(model)
+    (conv,) = [node for node in model.graph.nodes if "conv2d" in str(node.target)]
+    annotation = conv.meta["quantization_annotation"]
+    image = annotation.input_qspec_map[conv.args[0]]
+    for spec in (image, annotation.output_qspec):
+        assert spec.observer_or_fake_quant_ctr is TosaicHistogramObserver
+
+
+def test_an_error_in_annotate_leaves_the_graph_as_it_was():
+    module = nn.Sequential(nn.SiLU(), nn.Conv2d(3, 4, 3), nn.Flatten())
+    base = QConfig.int8().precision
+    wrong = replace(base, weight=replace(base.weight, scheme="per_tensor_foo", axis=None))
+    model = torch.export.export(module.eval(), images()[0]).module()
+    quantizer = tosaic.Quantizer(QConfig().set(wrong))
+    with pytest.raises(tosaic.InvalidGraph, match="per_tensor_foo"):
+        quantizer.annotate(model)
+    assert not any("quantization_annotation" in node.meta for node in model.graph.nodes)
+    with pytest.raises(tosaic.InvalidGraph, match="has not annotated a graph yet"):
+        _ = quantizer.plan
+
+
+def test_the_report_gives_true_reasons_and_no_history_of_the_planner():
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x, y):
+            return torch.cat([self.conv(x), torch.sigmoid(y) * 3, torch.exp(y)], 1)
+
+    quantizer = tosaic.Quantizer(QConfig.int8().set(None, op="conv2d"))
+    x = torch.randn(1, 3, 4, 4)
+    quantizer.annotate(torch.export.export(Joined(), (x, x)).module())
+    reasons = {row.node: row.reason for row in quantizer.report.left_float}
+    assert reasons["x"] == "no call that reads it is quantized"
+    assert reasons["conv2d"] == "it is not selected"
+    assert quantizer.report.history == ()
+
+
+def test_a_rule_that_quantizes_what_the_quantizer_left_is_not_reported_as_float():
+    from tosaic.annotation import Observed, Select, Set
+
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())
+    rule = Set(Select(name="conv2d"), result=Observed("int8"))
+    wrapped = tosaic.wrap_quantizer(tosaic.Quantizer(), rules=[rule])
+    prepare_pt2e(torch.export.export(module.eval(), images()[0]).module(), wrapped)
+    assert "conv2d" not in {row.node for row in wrapped.report.left_float}
