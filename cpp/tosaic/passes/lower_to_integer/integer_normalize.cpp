@@ -89,7 +89,7 @@ struct Norm {
 };
 
 // Divides each row by the root of its mean square plus eps. With norm.centred, the mean of the row is
-// subtracted first.
+// subtracted first. Without eps, a row of zeros becomes NaN: nan_mask has one element for each row.
 ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, const Norm& norm) {
   IntegerMath m(build);
   const std::int64_t axis = norm.axis, count = extent(build, from.id, axis);
@@ -152,7 +152,9 @@ ScaledInteger normalized_rows(IntegerBuilder& build, const ScaledInteger& from, 
       std::sqrt(static_cast<double>(count)) * std::pow(2.0, drop + 30 - 44.5 - (30 + fewer) / 2.0);
   const auto most = static_cast<std::int64_t>(
       std::min(std::ceil(std::sqrt(static_cast<double>(count)) / scale) + 2, 0x1p30));
-  return {result, {scale}, 0, {-most, most}};
+  ScaledInteger out{result, {scale}, 0, {-most, most}};
+  if (norm.eps == 0) out.nan_mask = build.binary(Op::kTosaEqual, size, m.number(size, 0));
+  return out;
 }
 
 ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row) {
@@ -260,6 +262,10 @@ RuleResult integer_norm(const RuleContext& ctx) {
   ScaledInteger rows = x;
   rows.id = as_rows(ctx.build, x, row);
   ScaledInteger out = normalized_rows(ctx.build, rows, norm);
+  // As for softmax: the usual readers of a result that is not quantized have no rule for NaN.
+  std::optional<ValueId> nan_mask;
+  if (out.nan_mask && ctx.node.eventual_qparams())
+    nan_mask = ctx.build.reshape(ctx.build.broadcast_to(*out.nan_mask, ctx.build.type(rows.id).shape), shape);
   out.id = ctx.build.reshape(out.id, shape);
   const auto along =
       [&](std::size_t i) {  // weight and bias: along the trailing axes, or (group_norm) the channels
@@ -270,6 +276,7 @@ RuleResult integer_norm(const RuleContext& ctx) {
       };
   if (ctx.node.has(1)) out = times(ctx, out, 1, along(1));
   if (ctx.node.has(2)) out = plus(ctx, out, 2, along(2));
+  out.nan_mask = nan_mask;
   return out;
 }
 
