@@ -3,11 +3,10 @@
 // Input arrays are read in place, and outputs are new arrays. The GIL is released while a graph runs.
 #include <pybind11/stl.h>
 
-#include <chrono>
-
 #include "arrays.h"
 #include "bind.h"
 #include "callables.h"
+#include "signals.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/pipeline/executable.h"
@@ -16,17 +15,6 @@ namespace tosaic::python {
 namespace {
 
 using SharedGraph = std::shared_ptr<Graph>;
-
-// Throws KeyboardInterrupt after Ctrl-C; checks for it at most ten times a second.
-std::function<void()> signal_check() {
-  using Clock = std::chrono::steady_clock;
-  return [last = Clock::now()]() mutable {
-    if (Clock::now() - last < std::chrono::milliseconds(100)) return;
-    last = Clock::now();
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  };
-}
 
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
                                      const py::dict& override_nodes, const py::dict& override_ops) {

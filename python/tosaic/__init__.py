@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
+    from tosaic.calibration.quantize_program import quantize
+    from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.explanation import (
         FloatOperator,
@@ -55,6 +57,8 @@ _HOME = {
     "from_graph": "api",
     "lower": "api",
     "open_program": "api",
+    "quantize": "calibration.quantize_program",
+    "QuantizedProgram": "calibration.quantized_program",
     "compose_quantizers": "fx",
     "wrap_quantizer": "fx",
     "load": "archive",
@@ -122,6 +126,7 @@ __all__ = [
     "check",
     "compare",
     "explain_quantization",
+    "quantize",
     "load",
     "load_tosa",
     "open_program",
@@ -145,6 +150,7 @@ __all__ = [
     "QParams",
     "QuantizationExplanation",
     "QuantizedValue",
+    "QuantizedProgram",
     "Quantizer",
     "Comparison",
     "CompareRow",

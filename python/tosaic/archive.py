@@ -72,6 +72,8 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
             "signature": _signature_to_json(program.signature),
             "weights": weights,
         }
+        if program.module_types:
+            manifest["module_types"] = program.module_types
         archive.writestr(zipfile.ZipInfo(_GRAPH, _MOMENT), program.graph.text())
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _MOMENT), json.dumps(manifest, indent=1))
 
@@ -107,6 +109,7 @@ def load(path: str | os.PathLike[str]) -> Program:
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
             signature = _signature_from_json(manifest["signature"])
+            module_types = {str(path): str(kind) for path, kind in manifest.get("module_types", {}).items()}
             fault = signature_fault(graph, signature)
             if fault:
                 raise _unreadable(name, f"a signature that is not the graph's: {fault}")
@@ -114,7 +117,9 @@ def load(path: str | os.PathLike[str]) -> Program:
         raise
     except Exception as error:  # a damaged archive may raise any error of zip, JSON or npy
         raise _unreadable(name, error) from error
-    return Program(graph, signature)
+    program = Program(graph, signature)
+    program._module_types = module_types
+    return program
 
 
 class InTextOrder:

@@ -54,11 +54,20 @@ class Program(Runnable):
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
+        self._module_types: dict[str, str] = {}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """Remarks of the import that are not errors."""
         return self._diagnostics
+
+    @property
+    def module_types(self) -> dict[str, str]:
+        """The types of the modules that were exported, by path: ``{"conv1": "torch.nn.modules.conv.Conv2d"}``.
+
+        Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from torch.
+        """
+        return dict(self._module_types)
 
     @classmethod
     def _of_import(
@@ -68,10 +77,12 @@ class Program(Runnable):
         diagnostics: Sequence[Diagnostic],
         verify: Callable[[], None],
         operators: Sequence[ForeignOp] = (),
+        module_types: Mapping[str, str] | None = None,
     ) -> Program:
         """Makes a program whose constants are views; `verify_weights` calls `verify`."""
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
+        program._module_types = dict(module_types or {})
         program._overrides = Overrides({}, operators)
         return program
 
@@ -174,7 +185,7 @@ class Program(Runnable):
         --------
         >>> program = program.with_overrides({"aten.special_i0.default": scipy.special.i0})  # doctest: +SKIP
         """
-        made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
+        made = self._copy()
         made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
@@ -200,10 +211,16 @@ class Program(Runnable):
         """
         given = operators_by_target("with_operators", operators)
         known = {operator.target: operator for operator in self._overrides.foreign}
-        made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
+        made = self._copy()
         described = {**known, **given}.values()
         require_own_names("with_operators", described)
         made._overrides = Overrides(self._overrides.own, described)
+        return made
+
+    def _copy(self) -> Program:
+        """Returns the same program, without functions of the caller and with the initial values of its states."""
+        made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
+        made._module_types = self._module_types
         return made
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from tosaic.reading import open_file
 if TYPE_CHECKING:
     from tosaic.program import Program
 
-__all__ = ["Sample", "load_arrays", "read_samples"]
+__all__ = ["Sample", "iterate_samples", "load_arrays", "read_samples"]
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,30 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
     MissingFileError, ReadError
         A file cannot be read.
     """
+    return list(iterate_samples(samples, program))
+
+
+def iterate_samples(samples: Any, program: Program) -> Iterator[Sample]:
+    """Yields what `read_samples` returns, one sample at a time, so that a stream need not fit into memory.
+
+    Raises
+    ------
+    InvalidGraph, MissingFileError, ReadError
+        As `read_samples`; where there is no sample, after the end of the stream.
+    """
+    count = 0
     if (
         isinstance(samples, tuple | Mapping | str | os.PathLike)
         or hasattr(samples, "__array__")
         or hasattr(samples, "shape")
     ):
-        found = [_sample(samples, program)]
-    elif isinstance(samples, Iterable) and not isinstance(samples, bytes | bytearray):
-        found = [_sample(item, program) for item in samples]
-    else:
-        found = []
-    if not found:
+        yield _sample(samples, program)
+        return
+    if isinstance(samples, Iterable) and not isinstance(samples, bytes | bytearray):
+        for item in samples:
+            yield _sample(item, program)
+            count += 1
+    if count == 0:
         raise _core.make_error(
             _core.InvalidGraph,
             where="samples",
@@ -71,7 +84,6 @@ def read_samples(samples: Any, program: Program) -> list[Sample]:
             expected="a tuple, dict, array or file of inputs, or several of them",
             got=shown(samples),
         )
-    return found
 
 
 def load_arrays(path: str | os.PathLike[str]) -> Any:

@@ -93,6 +93,7 @@ def from_exported(
         (*imported.diagnostics, *_without_calls(imported.graph, described)),
         imported.verify,
         list(described.values()),
+        imported.module_types,
     )
 
 

@@ -63,7 +63,10 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   inputs_ = inputs;
   outputs_ = outputs;
   variables_ = variables;
-  fuses_ = !options.observer && (result == nullptr || !(options.trace.all || !options.trace.nodes.empty()));
+  fuses_ = (!options.observer || options.watched != nullptr) &&
+           (result == nullptr || !(options.trace.all || !options.trace.nodes.empty()));
+  alone_.clear();
+  if (options.watched != nullptr) find_alone(*options.watched);
   const Prepared::Data& data = prepared_.data();
   for (const Patch& patch : data.operand_patches) operand_table_[patch.place] = address(patch.location);
   for (const Patch& patch : data.result_patches)
@@ -79,6 +82,29 @@ void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* c
   }
 }
 
+bool Frame::is_watched(const Step& step, const std::vector<bool>& watched) const {
+  const Node& node = prepared_.graph().node(step.node);
+  for (std::uint32_t i = 0; i < node.result_count; ++i)
+    if (watched[prepared_.graph().result(node, i).index()]) return true;
+  return false;
+}
+
+// Marks the steps of each chain whose kernel would not compute a watched value.
+void Frame::find_alone(const std::vector<bool>& watched) {
+  const std::span<const Step> steps = prepared_.steps();
+  alone_.assign(steps.size(), false);
+  for (std::uint32_t i = 0; i < steps.size(); ++i) {
+    const std::vector<std::uint32_t>& followers = steps[i].fusion.followers;
+    if (!steps[i].fusion.run) continue;
+    bool hides = is_watched(steps[i], watched);
+    for (std::size_t f = 0; f + 1 < followers.size(); ++f)
+      hides = hides || is_watched(steps[followers[f]], watched);
+    if (!hides) continue;
+    alone_[i] = true;
+    for (const std::uint32_t follower : followers) alone_[follower] = true;
+  }
+}
+
 void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result) {
   if (result != nullptr && options.profile) {
     const auto start = std::chrono::steady_clock::now();
@@ -89,7 +115,8 @@ void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& op
   } else {
     run_work(step, index, options);
   }
-  if (options.observer) call(step, options.observer);
+  if (options.observer && (options.watched == nullptr || is_watched(step, *options.watched)))
+    call(step, options.observer);
   if (result != nullptr) record(step, options.trace, *result);
 }
 
@@ -106,8 +133,9 @@ void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& o
 }
 
 void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
-  if (fuses_ && step.is_fused) return;
-  if (fuses_ && step.fusion.run) return run_fused(step, index, options);
+  const bool fuses = fuses_ && !is_alone(index);
+  if (fuses && step.is_fused) return;
+  if (fuses && step.fusion.run) return run_fused(step, index, options);
   run_alone(step, index, options);
 }
 
@@ -140,10 +168,19 @@ void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& o
   }
 }
 
+// A region has other values than those that the caller watches.
+static RunOptions region_options(const RunOptions& options) {
+  RunOptions made;
+  made.between_steps = options.between_steps;
+  if (options.watched == nullptr) made.observer = options.observer;
+  return made;
+}
+
 void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& options) {
   const ValueId predicate = prepared_.graph().operands(prepared_.graph().node(step.node))[0];
   const bool taken = load_element(prepared_.graph().type(predicate).dtype, operands(step)[0]) != 0;
-  regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_, options, nullptr);
+  regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_,
+                                     region_options(options), nullptr);
 }
 
 // The first round reads the operands. Later rounds read the values that the round before has carried: two
@@ -154,12 +191,13 @@ void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& op
   std::byte* const flag = scratch + step.carried_offsets.back();
   region_inputs_.assign(operands(step).begin(), operands(step).end());
   std::vector<std::byte*> fresh(carried);
+  const RunOptions inner = region_options(options);
   for (std::size_t round = 0;; ++round) {
-    regions_[index][0].run(region_inputs_, std::span(&flag, 1), variables_, options, nullptr);
+    regions_[index][0].run(region_inputs_, std::span(&flag, 1), variables_, inner, nullptr);
     if (*flag == std::byte{0}) break;
     for (std::size_t i = 0; i < carried; ++i)
       fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
-    regions_[index][1].run(region_inputs_, fresh, variables_, options, nullptr);
+    regions_[index][1].run(region_inputs_, fresh, variables_, inner, nullptr);
     std::copy(fresh.begin(), fresh.end(), region_inputs_.begin());
     if (options.between_steps) options.between_steps();
   }

@@ -40,6 +40,9 @@ class Frame {
            std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result);
 
  private:
+  void find_alone(const std::vector<bool>& watched);
+  [[nodiscard]] bool is_watched(const Step& step, const std::vector<bool>& watched) const;
+  [[nodiscard]] bool is_alone(std::uint32_t index) const { return !alone_.empty() && alone_[index]; }
   void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);
   void run_fused(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_work(const Step& step, std::uint32_t index, const RunOptions& options);
@@ -63,7 +66,8 @@ class Frame {
   std::span<const std::byte* const> inputs_;
   std::span<std::byte* const> outputs_;
   std::span<const VariablePlace> variables_;
-  bool fuses_ = true;  // true if this run uses fused kernels
+  bool fuses_ = true;        // true if this run uses fused kernels
+  std::vector<bool> alone_;  // by step: run by itself although it is in a chain; empty: no step is
 };
 
 }  // namespace tosaic::exec

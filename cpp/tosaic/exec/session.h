@@ -19,7 +19,10 @@ struct TraceRequest {
 };
 
 struct RunOptions {
-  NodeFunction observer;        // called after each node, also in regions
+  NodeFunction observer;  // called after each node, also in regions
+  // By value of the graph. If set, the observer is called only for nodes of the graph itself that have a
+  // watched result, and a chain of nodes is run as one kernel unless a value inside of it is watched.
+  const std::vector<bool>* watched = nullptr;
   TraceRequest trace;           // which results to return
   bool profile = false;         // measures the time of each step
   bool check_constants = true;  // false: the caller has checked, e.g. because it holds a lock of the owner

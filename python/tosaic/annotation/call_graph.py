@@ -140,6 +140,13 @@ class CallGraph:
     ) -> None:
         self._core = _core.CallGraph(nodes, inputs, outputs)
 
+    @classmethod
+    def of_core(cls, core: _core.CallGraph) -> CallGraph:
+        """Returns the graph of an object of the core."""
+        made = cls.__new__(cls)
+        made._core = core
+        return made
+
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the nodes, in order."""

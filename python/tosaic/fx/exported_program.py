@@ -16,6 +16,7 @@ from tosaic.foreign import ForeignOp
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
+from tosaic.fx.origins import module_types
 from tosaic.fx.shapes import Sizes, dim_order_of, wanted_sizes
 from tosaic.fx.targets import Row
 from tosaic.fx.treespec import convert_treespec
@@ -43,12 +44,15 @@ class ImportedProgram:
     verify : callable
         Raises InvalidGraph if something that the import read from torch's memory (scales, and weights that
         are not dense) has changed since.
+    module_types : dict of str to str
+        The types of the modules that contain calls, by path.
     """
 
     graph: _core.Graph
     signature: Signature
     diagnostics: tuple[Diagnostic, ...]
     verify: Callable[[], None]
+    module_types: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,7 @@ def read_program(
             signature,
             tuple(program.diagnostics.items),
             program.shared.weights.verify,
+            module_types(program.nodes),
         ),
         importer.env,
         program.shared.sizes,

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from tosaic import _core
 
-__all__ = ["error_at", "file_name", "module_path", "origin_of", "place_of", "source_of"]
+__all__ = [
+    "error_at",
+    "file_name",
+    "module_path",
+    "module_types",
+    "origin_of",
+    "place_of",
+    "source_of",
+    "type_name",
+]
 
 _NO_SOURCE = ("", 0)
 _TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]|[/\\]torch[/\\]nn[/\\]")
@@ -54,6 +64,24 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
     path = module_path(next(reversed(stack.values()))[0]) if stack else ""
     file, line = source_of(trace) if trace else _NO_SOURCE
     return name, target, path, file, line
+
+
+def module_types(nodes: Iterable[Any]) -> dict[str, str]:
+    """Returns the types of the modules that contain the nodes, by path: ``torch.nn.modules.conv.Conv2d``."""
+    found: dict[str, str] = {}
+    known = set()
+    for node in nodes:
+        stack = node.meta.get("nn_module_stack")
+        for recorded, kind in stack.values() if stack else ():
+            if (recorded, kind) not in known:
+                known.add((recorded, kind))
+                found.setdefault(module_path(recorded), type_name(kind))
+    return found
+
+
+def type_name(kind: Any) -> str:
+    """Returns the type of a module as text; torch records either the type or its name."""
+    return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
 
 
 def place_of(node: Any) -> str:

@@ -83,6 +83,8 @@ CallGraph::CallGraph(std::vector<CallNode> nodes, std::vector<GraphPort> inputs,
   for (std::uint32_t n = 0; n < nodes_.size(); ++n)
     if (!by_name_.emplace(nodes_[n].name, NodeIndex(n)).second)
       throw refusal("two nodes have the same name", &nodes_[n]);
+  for (std::uint32_t n = 0; n < nodes_.size(); ++n)
+    for (const std::string& alias : nodes_[n].aliases) by_name_.emplace(alias, NodeIndex(n));
 }
 
 NodeIndex CallGraph::find(std::string_view name) const {

@@ -40,6 +40,8 @@ struct CallNode {
   std::string dtype = {};  // of the tensor that the node computes; empty if there is no tensor, or not known
   std::optional<std::vector<std::int64_t>> shape = {};  // -1: a size that is not known
   std::vector<NodeIndex> users = {};                    // each once, in the order in which torch lists them
+  std::vector<std::string> aliases =
+      {};  // names of calls that are part of this one; selections find it by them
 };
 
 // An input or output, as the caller of the graph sees it. The node is invalid for an output that is no tensor.
@@ -64,7 +66,7 @@ class CallGraph {
   [[nodiscard]] const std::vector<GraphPort>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<GraphPort>& outputs() const { return outputs_; }
 
-  // The node of this name; invalid if there is none.
+  // The node of this name or alias; invalid if there is none.
   [[nodiscard]] NodeIndex find(std::string_view name) const;
   // The same. Throws InvalidGraph, with near names, if there is none; `where` begins the message.
   [[nodiscard]] NodeIndex at(std::string_view name, const std::string& where) const;

@@ -62,6 +62,12 @@ bool has_op(const CallNode& node, const std::string& op) {
   return node.target == op || short_target(node.target) == op || without_overload(node.target) == op;
 }
 
+// True if the name of the call, or of a call that is part of it, meets the condition.
+template <class Condition>
+bool has_name(const CallNode& node, Condition&& condition) {
+  return condition(node.name) || std::any_of(node.aliases.begin(), node.aliases.end(), condition);
+}
+
 std::regex compiled(const std::string& text) {
   try {
     return std::regex(text, std::regex::ECMAScript | std::regex::optimize);
@@ -117,12 +123,14 @@ std::vector<NodeIndex> select(const CallGraph& graph, const Selection& selection
   for (std::uint32_t n = 0; n < graph.size(); ++n) {
     const CallNode& node = graph.nodes()[n];
     if (!names_nodes && node.kind != CallKind::kCall) continue;
-    if (selection.name && node.name != *selection.name) continue;
+    if (selection.name && !has_name(node, [&](const std::string& name) { return name == *selection.name; }))
+      continue;
     if (selection.op && !has_op(node, *selection.op)) continue;
     if (selection.nodes && !listed[n]) continue;
     if (selection.type && !is_in_type(node, *selection.type)) continue;
     if (selection.module && !is_in_module(node, *selection.module)) continue;
-    if (regex && !std::regex_search(node.name, *regex)) continue;
+    if (regex && !has_name(node, [&](const std::string& name) { return std::regex_search(name, *regex); }))
+      continue;
     out.emplace_back(n);
   }
   return out;

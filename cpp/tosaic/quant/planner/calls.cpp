@@ -20,8 +20,9 @@ constexpr OpTable<bool> kClosedOnWholeNumbers = {
 void Planner::read_calls() {
   std::unordered_map<std::string_view, std::uint32_t> by_name;
   by_name.reserve(calls_.size());
+  for (std::uint32_t i = 0; i < calls_.size(); ++i) by_name.emplace(node(NodeIndex(i)).name, i);
   for (std::uint32_t i = 0; i < calls_.size(); ++i) {
-    by_name.emplace(node(NodeIndex(i)).name, i);
+    for (const std::string& alias : node(NodeIndex(i)).aliases) by_name.emplace(alias, i);
     for (const CallOperand& operand : node(NodeIndex(i)).operands)
       if (std::ranges::find(calls_[i].operands, operand.producer) == calls_[i].operands.end())
         calls_[i].operands.push_back(operand.producer);
@@ -31,8 +32,11 @@ void Planner::read_calls() {
   call_of_.assign(graph_.nodes().size(), kNoCall);
   for (std::uint32_t n = 0; n < graph_.nodes().size(); ++n) {
     const Node& each = graph_.nodes()[n];
-    if (!each.origin) continue;
-    if (each.origin.get() != last) {
+    if (!input_.call_of_node.empty()) {
+      at = input_.call_of_node[n].index();
+    } else if (!each.origin) {
+      continue;
+    } else if (each.origin.get() != last) {
       const auto found = by_name.find(each.origin->fx_name);
       last = each.origin.get();
       at = found == by_name.end() ? kNoCall : found->second;

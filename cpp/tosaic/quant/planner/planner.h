@@ -50,6 +50,8 @@ struct PlannerInput {
   std::vector<std::optional<std::uint32_t>> precision =
       {};  // by call: index into `precisions`; none: stays float
   std::vector<Precision> precisions = {};
+  // By node of the graph: its call. Empty: the call has the FX name of the node's origin.
+  std::vector<NodeIndex> call_of_node = {};
   // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
   bool every_operator = false;
 };

@@ -22,7 +22,7 @@ from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
 from tosaic.dtypes import TORCH
 from tosaic.fx.exported_program import input_paths
-from tosaic.fx.origins import error_at, file_name, module_path, source_of
+from tosaic.fx.origins import error_at, file_name, module_path, source_of, type_name
 from tosaic.fx.treespec import convert_treespec
 
 __all__ = ["bodies_of", "call_graph", "check_model"]
@@ -114,7 +114,7 @@ def _call(model: GraphModule, node: Node) -> Call:
         _KINDS.get(node.op, "call"),
         _target_text(node.target),
         tuple(_operands(node)),
-        tuple((module_path(path), _type_name(kind)) for path, kind in _modules(meta)),
+        tuple((module_path(path), type_name(kind)) for path, kind in _modules(meta)),
         f"{file_name(file)}:{line}" if file else "",
         dtype,
         shape,
@@ -124,10 +124,6 @@ def _call(model: GraphModule, node: Node) -> Call:
 
 def _modules(meta: dict[str, Any]) -> Sequence[tuple[str, Any]]:
     return tuple((meta.get("nn_module_stack") or {}).values())
-
-
-def _type_name(kind: Any) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
 
 
 def _target_text(target: Any) -> str:

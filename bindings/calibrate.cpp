@@ -1,0 +1,177 @@
+// Bindings of quant/calibrate: the calls of a graph, calibration, and the insertion of quantization.
+#include "tosaic/quant/calibrate/calibration.h"
+
+#include <pybind11/stl.h>
+
+#include "annotation.h"
+#include "arrays.h"
+#include "bind.h"
+#include "callables.h"
+#include "signals.h"
+#include "tosaic/pipeline/executable.h"
+#include "tosaic/quant/calibrate/insert.h"
+#include "tosaic/quant/planner/graph_calls.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+using quant::Calibration;
+using quant::Statistic;
+
+quant::Statistic statistic_from(const py::tuple& kind) {
+  const auto name = kind[0].cast<std::string>();
+  if (name == "range") return quant::Range();
+  if (name == "histogram") return quant::Histogram();
+  if (name == "moving_range") return quant::MovingRange(kind[1].cast<float>());
+  throw InternalError({.where = "calibrate", .what = "unknown statistic", .got = name});
+}
+
+py::object statistic_to_python(const Statistic& statistic) {
+  if (const auto* histogram = std::get_if<quant::Histogram>(&statistic)) return py::cast(*histogram);
+  return py::cast(quant::bounds_of(statistic));
+}
+
+std::vector<Statistic> statistics_from(const py::sequence& kinds) {
+  std::vector<Statistic> statistics;
+  for (const py::handle each : kinds)
+    statistics.push_back(statistic_from(py::reinterpret_borrow<py::tuple>(each)));
+  return statistics;
+}
+
+std::vector<quant::Watch> watches_from(const std::vector<std::pair<std::string, std::uint32_t>>& pairs) {
+  std::vector<quant::Watch> watches;
+  for (const auto& [value, statistic] : pairs) watches.push_back({value, statistic});
+  return watches;
+}
+
+py::bytes bytes_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Statistics that states of calibrations are merged into.
+struct Statistics {
+  std::vector<Statistic> each;
+
+  void merge(const std::vector<Statistic>& later) {
+    if (later.size() != each.size())
+      throw InternalError({.where = "calibrate", .what = "states of different calibrations are merged"});
+    for (std::size_t i = 0; i < each.size(); ++i) quant::merge(each[i], later[i]);
+  }
+};
+
+// A graph made ready for calibrations: each has its own statistics and states.
+struct CalibrationProgram {
+  exec::Prepared prepared;
+  std::vector<quant::Watch> watches;
+};
+
+std::unique_ptr<CalibrationProgram> make_program(
+    const SharedGraph& graph, const std::vector<std::pair<std::string, std::uint32_t>>& watches,
+    const py::dict& override_nodes, const py::dict& override_ops) {
+  exec::PrepareOptions options;
+  options.overrides.nodes = overrides_of(override_nodes);
+  options.overrides.ops = overrides_of(override_ops);
+  const py::gil_scoped_release release;
+  const auto executable = pipeline::executable(graph, options.overrides);
+  return std::make_unique<CalibrationProgram>(
+      CalibrationProgram{exec::prepare(executable, options), watches_from(watches)});
+}
+
+void run_sample(Calibration& calibration, const py::sequence& arrays) {
+  const exec::Session& session = calibration.session();
+  const GivenArrays inputs = given_arrays(session.prepared().graph(), session.inputs(), arrays);
+  const std::function<void()> check = signal_check();
+  const py::gil_scoped_release release;
+  calibration.run(inputs.views, check);
+}
+
+std::unique_ptr<Calibration> start(const CalibrationProgram& program, const Statistics& like) {
+  std::vector<Statistic> empty;
+  for (const Statistic& each : like.each) empty.push_back(quant::empty_like(each));
+  return std::make_unique<Calibration>(program.prepared, program.watches, std::move(empty));
+}
+
+void bind_statistics(py::module_& m) {
+  py::class_<Statistics>(m, "Statistics", "What is remembered of samples, one for each group of tensors.")
+      .def(py::init([](const py::sequence& kinds) { return Statistics{statistics_from(kinds)}; }),
+           py::arg("kinds"), "`kinds`: ('range',), ('histogram',) or ('moving_range', weight) for each.")
+      .def("__len__", [](const Statistics& self) { return self.each.size(); })
+      .def(
+          "__getitem__",
+          [](const Statistics& self, std::size_t i) {
+            if (i >= self.each.size()) throw py::index_error();
+            return statistic_to_python(self.each[i]);
+          },
+          py::arg("index"), "A Histogram, or an ObservedRange.")
+      .def(
+          "merge",
+          [](Statistics& self, const py::bytes& state) {
+            const auto text = static_cast<std::string_view>(state);
+            self.merge(quant::statistics_from_bytes(std::as_bytes(std::span(text))));
+          },
+          py::arg("state"), "Adds the samples of a state, which follow those that were added before.")
+      .def("to_bytes", [](const Statistics& self) { return bytes_of(quant::to_bytes(self.each)); });
+}
+
+py::tuple calls_of(const Graph& graph, const std::map<std::string, std::string>& module_types) {
+  quant::GraphCalls found = quant::graph_calls(graph, module_types);
+  py::list values;
+  for (const ValueId value : found.values)
+    values.append(value.valid() ? static_cast<int>(value.index()) : -1);
+  py::list of_node, nodes;
+  for (const quant::NodeIndex each : found.of_node) of_node.append(each.index());
+  for (const auto& each : found.nodes) {
+    py::list ids;
+    for (const NodeId id : each) ids.append(id.index());
+    nodes.append(py::tuple(ids));
+  }
+  return py::make_tuple(found.calls, values, of_node, nodes);
+}
+
+// Placements as (value, qparams, nodes or None for all readers, for outputs too).
+py::tuple insert(const Graph& graph, const py::sequence& placements) {
+  std::vector<quant::Placement> made;
+  for (const py::handle each : placements) {
+    const auto fields = py::reinterpret_borrow<py::tuple>(each);
+    quant::Placement placement{.value = ValueId(fields[0].cast<std::uint32_t>()),
+                               .qparams = qparams_from(fields[1]),
+                               .for_outputs = fields[3].cast<bool>(),
+                               .for_all = fields[2].is_none()};
+    if (!placement.for_all)
+      for (const std::uint32_t node : fields[2].cast<std::vector<std::uint32_t>>())
+        placement.users.emplace_back(node);
+    made.push_back(std::move(placement));
+  }
+  quant::InsertedQuantization inserted = [&] {
+    const py::gil_scoped_release release;
+    return quant::insert_quantization(graph, made);
+  }();
+  py::list saturated;
+  for (const quant::Saturation& each : inserted.saturated)
+    saturated.append(py::make_tuple(each.constant, each.counts.saturated, each.counts.nans));
+  return py::make_tuple(std::make_shared<Graph>(std::move(inserted.graph)), saturated);
+}
+
+}  // namespace
+
+void bind_calibrate(py::module_& m) {
+  bind_statistics(m);
+  py::class_<CalibrationProgram>(m, "CalibrationProgram", "A graph and the tensors to observe, ready to run.")
+      .def(py::init(&make_program), py::arg("graph"), py::arg("watches"), py::kw_only(),
+           py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+           "`watches`: (name of a value, index of a statistic). Any thread may start calibrations.");
+  py::class_<Calibration>(m, "Calibration", "Runs samples and observes them.")
+      .def(py::init(&start), py::arg("program"), py::arg("like"))
+      .def("run", &run_sample, py::arg("arrays"),
+           "Runs one sample: an array for each input of the graph that the caller passes.")
+      .def("to_bytes", [](const Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
+  m.def("graph_calls", &calls_of, py::arg("graph"), py::arg("module_types"),
+        "(CallGraph, value of each call or -1, call of each node, nodes of each call).");
+  m.def(
+      "insert_quantization", &insert, py::arg("graph"), py::arg("placements"),
+      "The graph with quantize and dequantize nodes, and (constant, saturated, NaN) of constants that do not "
+      "fit.");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,55 @@
+// calibration: runs samples and observes tensors while they are computed.
+//
+//   watches     %relu -> 0, %cat -> 1, %x -> 1         tensors, and the statistics that they feed
+//   statistics  0: Histogram  1: Range                 one for each group of tensors that share a scale
+//
+// A tensor is observed directly after its node has run, while it is in the cache. Kernels stay fused where no
+// tensor inside of a fused chain is watched. Each sample runs from the initial values of all states, so that
+// samples do not depend on each other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tosaic/exec/session.h"
+#include "tosaic/quant/calibrate/statistic.h"
+
+namespace tosaic::quant {
+
+// A tensor by the name of its value: an input, a state or the result of a node.
+struct Watch {
+  std::string value;
+  std::uint32_t statistic = 0;
+};
+
+class Calibration {
+ public:
+  // Throws InvalidGraph if the graph has no such value or if it is no tensor of floats, and InternalError for a
+  // statistic that does not exist.
+  Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
+              std::vector<Statistic> statistics);
+
+  // Runs a sample: one array for each user input of the graph. Throws what exec::Session::run() throws, and
+  // InvalidGraph with the name of the tensor if a watched one has infinities or NaN. After an error, the
+  // statistics have a part of the sample, and are of no use.
+  void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
+
+  [[nodiscard]] const exec::Session& session() const { return session_; }
+  [[nodiscard]] const std::vector<Statistic>& statistics() const { return statistics_; }
+
+ private:
+  void observe(ValueId value, const exec::ArrayView& array);
+  void observe_inputs(std::span<const exec::ArrayView> inputs);
+
+  exec::Session session_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> fed_;  // by value: statistics
+  std::vector<bool> watched_;                                // by value
+  std::vector<Statistic> statistics_;
+  std::vector<float> converted_;
+};
+
+}  // namespace tosaic::quant

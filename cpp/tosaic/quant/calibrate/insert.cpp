@@ -1,0 +1,164 @@
+#include "tosaic/quant/calibrate/insert.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tosaic/ir/quantized.h"
+
+namespace tosaic::quant {
+namespace {
+
+class Inserter {
+ public:
+  Inserter(const Graph& source, std::span<const Placement> placements) : source_(source) {
+    for (const Placement& each : placements) {
+      require_qparams(*each.qparams, source.type(each.value).shape);
+      at_[each.value.index()].push_back(&each);
+    }
+  }
+
+  InsertedQuantization run() {
+    out_.graph.name = source_.name;
+    out_.graph.stage = source_.stage;
+    map_.assign(source_.values().size(), ValueId());
+    for (const Input& input : source_.inputs()) {
+      const Value& value = source_.value(input.value);
+      define(input.value, out_.graph.add_input(input.kind, value.name, value.type, input.path, input.boundary,
+                                               input.initial));
+    }
+    for (std::uint32_t v = 0; v < source_.values().size(); ++v)
+      if (source_.values()[v].kind == ValueKind::kConstant) define_constant(ValueId(v));
+    for (const Node& node : source_.nodes()) copy(node);
+    for (const Output& output : source_.outputs()) {
+      Output made = output;
+      made.value = read_by_output(output.value);
+      out_.graph.add_output(std::move(made));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  using Place = std::pair<std::uint32_t, std::uint32_t>;  // value, node; kOutputs in the place of a node
+  static constexpr std::uint32_t kOutputs = 0xffffffffU;
+
+  void copy(const Node& node) {
+    std::vector<ValueId> operands;
+    for (const ValueId operand : source_.operands(node))
+      operands.push_back(operand.valid() ? read(operand, source_.id(node).index()) : operand);
+    const NodeId made = out_.graph.add_copy(source_, node, operands);
+    for (std::uint32_t i = 0; i < node.result_count; ++i)
+      define(source_.result(node, i), out_.graph.result(out_.graph.node(made), i));
+  }
+
+  [[nodiscard]] ValueId read(ValueId value, std::uint32_t node) const {
+    const auto own = read_.find({value.index(), node});
+    return own == read_.end() ? map_[value.index()] : own->second;
+  }
+
+  [[nodiscard]] ValueId read_by_output(ValueId value) const { return read(value, kOutputs); }
+
+  // Adds the nodes that quantize a value, directly after it.
+  void define(ValueId old, ValueId fresh) {
+    map_[old.index()] = fresh;
+    const auto found = at_.find(old.index());
+    if (found == at_.end()) return;
+    QParamsRef everywhere;
+    for (const Placement* each : found->second)
+      if (each->for_all) {
+        map_[old.index()] = quantized(old, fresh, each->qparams);
+        everywhere = each->qparams;
+      }
+    std::vector<std::pair<QParamsRef, ValueId>> made;
+    for (const Placement* each : found->second) {
+      if (each->for_all || same_qparams(each->qparams, everywhere)) continue;
+      const auto known =
+          std::ranges::find_if(made, [&](const auto& one) { return same_qparams(one.first, each->qparams); });
+      const ValueId value =
+          known != made.end() ? known->second : quantized(old, map_[old.index()], each->qparams);
+      if (known == made.end()) made.emplace_back(each->qparams, value);
+      for (const NodeId user : each->users) read_[{old.index(), user.index()}] = value;
+      if (each->for_outputs) read_[{old.index(), kOutputs}] = value;
+    }
+  }
+
+  ValueId quantized(ValueId old, ValueId from, const QParamsRef& qparams) {
+    const DType dtype = source_.type(old).dtype;
+    const std::string& name = source_.value(old).name;
+    const OriginRef origin = origin_of(old);
+    const ValueId integers =
+        out_.graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(qparams->storage, *qparams),
+                       std::span(&from, 1), origin, name + ".quantize");
+    return dequantized(integers, dtype, *qparams, origin, name);
+  }
+
+  ValueId dequantized(ValueId integers, DType dtype, const QParams& qparams, const OriginRef& origin,
+                      const std::string& name) {
+    return out_.graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(dtype, qparams),
+                          std::span(&integers, 1), origin, name + ".dequantize");
+  }
+
+  // The origin of the node that computes the value, or of its first reader.
+  [[nodiscard]] OriginRef origin_of(ValueId value) const {
+    if (const Node* const producer = source_.producer(value)) return producer->origin;
+    const auto users = source_.users(value);
+    return users.empty() ? nullptr : source_.node(users.front()).origin;
+  }
+
+  // A constant with placements becomes one constant of integers for each of its qparams. The floats stay if some
+  // reader has no placement.
+  void define_constant(ValueId old) {
+    const auto found = at_.find(old.index());
+    const ConstantRef& constant = source_.value(old).constant;
+    if (found == at_.end()) {
+      map_[old.index()] = out_.graph.add_constant(constant);
+      return;
+    }
+    std::vector<std::pair<QParamsRef, ValueId>> made;
+    for (const Placement* each : found->second) {
+      auto known =
+          std::ranges::find_if(made, [&](const auto& one) { return same_qparams(one.first, each->qparams); });
+      if (known == made.end()) {
+        made.emplace_back(each->qparams, integers_of(old, *each->qparams));
+        known = std::prev(made.end());
+      }
+      if (each->for_all) map_[old.index()] = known->second;
+      for (const NodeId user : each->users) read_[{old.index(), user.index()}] = known->second;
+      if (each->for_outputs) read_[{old.index(), kOutputs}] = known->second;
+    }
+    if (!map_[old.index()].valid() && is_read_as_float(old))
+      map_[old.index()] = out_.graph.add_constant(constant);
+  }
+
+  [[nodiscard]] bool is_read_as_float(ValueId old) const {
+    if (source_.is_output(old) && !read_.contains({old.index(), kOutputs})) return true;
+    return std::ranges::any_of(source_.users(old),
+                               [&](NodeId user) { return !read_.contains({old.index(), user.index()}); });
+  }
+
+  ValueId integers_of(ValueId old, const QParams& qparams) {
+    const Constant& constant = *source_.value(old).constant;
+    const Elements elements(constant);
+    std::vector<float> values(elements.size());
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(elements.as_double(i));
+    Quantized quantized = quant::quantize(values, constant.shape, qparams);
+    if (quantized.counts.saturated != 0 || quantized.counts.nans != 0)
+      out_.saturated.push_back({source_.value(old).name, quantized.counts});
+    const ValueId integers = out_.graph.add_constant(constant_over(
+        constant.name, constant.kind, qparams.storage, constant.shape, std::move(quantized.storage)));
+    return dequantized(integers, source_.type(old).dtype, qparams, origin_of(old), source_.value(old).name);
+  }
+
+  const Graph& source_;
+  std::map<std::uint32_t, std::vector<const Placement*>> at_;
+  std::vector<ValueId> map_;       // by old value: what readers without a placement of their own read
+  std::map<Place, ValueId> read_;  // what other readers read
+  InsertedQuantization out_;
+};
+
+}  // namespace
+
+InsertedQuantization insert_quantization(const Graph& graph, std::span<const Placement> placements) {
+  return Inserter(graph, placements).run();
+}
+
+}  // namespace tosaic::quant

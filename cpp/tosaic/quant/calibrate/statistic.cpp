@@ -1,0 +1,202 @@
+#include "tosaic/quant/calibrate/statistic.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "tosaic/base/error.h"
+
+namespace tosaic::quant {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+class Writer {
+ public:
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  void put(T value) {
+    std::array<std::byte, sizeof(T)> raw;
+    std::memcpy(raw.data(), &value, sizeof(T));
+    bytes_.insert(bytes_.end(), raw.begin(), raw.end());
+  }
+  void put(const Range& range) {
+    put(range.least), put(range.greatest);
+    put(range.finite), put(range.infinities), put(range.nans);
+  }
+  void put(std::span<const std::byte> bytes) {
+    put(static_cast<std::uint64_t>(bytes.size()));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+// Reads what Writer wrote.
+class StatisticReader {
+ public:
+  explicit StatisticReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <class T>
+  T get() {
+    T value;
+    const std::span<const std::byte> raw = take(sizeof(T));
+    std::memcpy(&value, raw.data(), sizeof(T));
+    return value;
+  }
+  Range range() {
+    Range range;
+    range.least = get<float>(), range.greatest = get<float>();
+    range.finite = get<std::uint64_t>(), range.infinities = get<std::uint64_t>();
+    range.nans = get<std::uint64_t>();
+    return range;
+  }
+  MovingRange moving() {
+    const auto weight = get<float>();
+    if (!(weight > 0 && weight <= 1)) throw damaged();
+    MovingRange moving(weight, get<std::uint8_t>() != 0);
+    moving.average_ = range();
+    const auto count = get<std::uint64_t>();
+    if (count > bytes_.size()) throw damaged();
+    for (std::uint64_t i = 0; i < count; ++i) moving.collected_.push_back(range());
+    return moving;
+  }
+  std::span<const std::byte> block() { return take(get<std::uint64_t>()); }
+  [[nodiscard]] bool at_end() const { return bytes_.empty(); }
+
+  static void write(Writer& out, const MovingRange& moving) {
+    out.put(moving.weight_);
+    out.put(static_cast<std::uint8_t>(moving.collects_));
+    out.put(moving.average_);
+    out.put(static_cast<std::uint64_t>(moving.collected_.size()));
+    for (const Range& each : moving.collected_) out.put(each);
+  }
+
+  static InvalidGraph damaged() {
+    return InvalidGraph({.where = "calibrate", .what = "the state of a calibration is damaged"});
+  }
+
+ private:
+  std::span<const std::byte> take(std::uint64_t size) {
+    if (size > bytes_.size()) throw damaged();
+    const std::span<const std::byte> taken = bytes_.first(size);
+    bytes_ = bytes_.subspan(size);
+    return taken;
+  }
+  std::span<const std::byte> bytes_;
+};
+
+// ---- moving averages ----
+
+MovingRange::MovingRange(float weight, bool collects) : weight_(weight), collects_(collects) {
+  if (!(weight > 0 && weight <= 1))
+    throw QuantMismatch({.where = "observe",
+                         .what = "the weight of a moving average",
+                         .expected = "more than 0, and at most 1",
+                         .got = std::to_string(weight)});
+}
+
+void MovingRange::add(const Range& batch) {
+  if (collects_)
+    collected_.push_back(batch);
+  else
+    average_ = moving_average(average_, batch, weight_);
+}
+
+Range MovingRange::observe(std::span<const float> values) {
+  Range batch;
+  batch.observe(values);
+  add(batch);
+  return batch;
+}
+
+void MovingRange::merge(const MovingRange& later) {
+  if (!later.collects_ && later.average_.finite > 0)
+    throw InternalError({.where = "calibrate", .what = "moving averages cannot be merged"});
+  for (const Range& each : later.collected_) add(each);
+}
+
+Range MovingRange::range() const {
+  Range range = average_;
+  for (const Range& each : collected_) range = moving_average(range, each, weight_);
+  return range;
+}
+
+// ---- all kinds ----
+
+NotFinite observe(Statistic& statistic, std::span<const float> values) {
+  if (auto* const moving = std::get_if<MovingRange>(&statistic)) {
+    const Range batch = moving->observe(values);
+    return {batch.infinities, batch.nans};
+  }
+  const Range before = bounds_of(statistic);
+  std::visit([&](auto& each) { each.observe(values); }, statistic);
+  const Range after = bounds_of(statistic);
+  return {after.infinities - before.infinities, after.nans - before.nans};
+}
+
+void merge(Statistic& into, const Statistic& later) {
+  if (into.index() != later.index())
+    throw InternalError({.where = "calibrate", .what = "statistics of different kinds are merged"});
+  std::visit([&]<class T>(T& each) { each.merge(std::get<T>(later)); }, into);
+}
+
+Statistic empty_like(const Statistic& statistic) {
+  return std::visit(
+      Overloaded{[](const Range&) -> Statistic { return Range(); },
+                 [](const MovingRange& m) -> Statistic { return MovingRange(m.weight(), true); },
+                 [](const Histogram&) -> Statistic { return Histogram(); }},
+      statistic);
+}
+
+Range bounds_of(const Statistic& statistic) {
+  return std::visit(
+      Overloaded{[](const Range& range) { return range; }, [](const auto& each) { return each.range(); }},
+      statistic);
+}
+
+// ---- bytes ----
+
+std::vector<std::byte> to_bytes(std::span<const Statistic> statistics) {
+  Writer out;
+  out.put(static_cast<std::uint64_t>(statistics.size()));
+  for (const Statistic& each : statistics) {
+    out.put(static_cast<std::uint8_t>(each.index()));
+    std::visit(Overloaded{[&](const Range& range) { out.put(range); },
+                          [&](const MovingRange& moving) { StatisticReader::write(out, moving); },
+                          [&](const Histogram& histogram) { out.put(histogram.to_bytes()); }},
+               each);
+  }
+  return out.take();
+}
+
+std::vector<Statistic> statistics_from_bytes(std::span<const std::byte> bytes) {
+  StatisticReader in(bytes);
+  const auto count = in.get<std::uint64_t>();
+  if (count > bytes.size()) throw StatisticReader::damaged();
+  std::vector<Statistic> found;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto kind = in.get<std::uint8_t>();
+    if (kind == 0)
+      found.emplace_back(in.range());
+    else if (kind == 1)
+      found.emplace_back(in.moving());
+    else if (kind == 2)
+      found.emplace_back(Histogram::from_bytes(in.block()));
+    else
+      throw StatisticReader::damaged();
+  }
+  if (!in.at_end()) throw StatisticReader::damaged();
+  return found;
+}
+
+}  // namespace tosaic::quant

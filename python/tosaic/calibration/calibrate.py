@@ -1,0 +1,122 @@
+"""Runs samples through a graph, in this thread or in the workers of an executor, and merges the statistics.
+
+Chunks of samples go to the workers, and their states are merged in the order of the samples. Ranges and histograms
+merge exactly, so that their results do not depend on the order of samples or on how they are divided. Moving
+averages depend on the order of samples alone: workers return the range of each sample, and the averages are
+formed where the states are merged.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from tosaic import _core
+from tosaic.calibration import worker
+from tosaic.calibration.worker import Failure, Job
+
+__all__ = ["calibrate"]
+
+_CHUNK = 16
+_CHUNK_OF_WORKERS = 4  # smaller, so that a few samples occupy several workers
+
+Arrays = Sequence[Any]
+
+
+def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = None) -> _core.Statistics:
+    """Returns the statistics of all samples.
+
+    Parameters
+    ----------
+    job : Job
+    samples : iterable of sequence of array
+        For each sample an array for each input of the graph that the caller passes. It is read as far as workers
+        need it.
+    executor : concurrent.futures.Executor, optional
+
+    Raises
+    ------
+    InvalidGraph, LayoutMismatch
+        A sample does not fit the graph, or a tensor that is observed has infinities or NaN. The error has the
+        index of the sample and the node.
+    """
+    program, total = job.ready()
+    if executor is None:
+        states = _alone(program, total, samples)
+    else:
+        states = _with_workers(job, (program, total), samples, executor)
+    for state in states:
+        total.merge(state)
+    return total
+
+
+def _alone(program: Any, like: Any, samples: Iterable[Arrays]) -> Iterator[bytes]:
+    for first, chunk in _chunks(samples, _CHUNK):
+        calibration = _core.Calibration(program, like)
+        for position, arrays in enumerate(chunk):
+            try:
+                calibration.run(list(arrays))
+            except _core.Error as error:
+                parts: Any = error
+                raise _error(first, Failure(position, type(error).__name__, dict(parts.parts))) from error
+        yield calibration.to_bytes()
+
+
+def _with_workers(
+    job: Job, ready: tuple[Any, Any], samples: Iterable[Arrays], executor: Executor
+) -> Iterator[bytes]:
+    token = uuid.uuid4().hex
+    # Threads share this process, which has prepared the graph. Other workers ask for the bytes.
+    pickled = None if isinstance(executor, ThreadPoolExecutor) else pickle.dumps(job)
+    most = 2 * _workers_of(executor)
+    running: deque[tuple[int, list[Arrays], Future[Any]]] = deque()
+    worker.remember(token, ready)
+    try:
+        for first, chunk in _chunks(samples, _CHUNK_OF_WORKERS):
+            running.append((first, chunk, executor.submit(worker.observe, token, None, chunk)))
+            if len(running) >= most:
+                yield _state(running.popleft(), executor, token, pickled)
+        while running:
+            yield _state(running.popleft(), executor, token, pickled)
+    finally:
+        for _, _, future in running:
+            future.cancel()
+        worker.forget(token)
+
+
+def _state(
+    task: tuple[int, list[Arrays], Future[Any]], executor: Executor, token: str, pickled: bytes | None
+) -> bytes:
+    first, chunk, future = task
+    found = future.result()
+    if found is None:
+        found = executor.submit(worker.observe, token, pickled, chunk).result()
+    if isinstance(found, Failure):
+        raise _error(first, found)
+    state: bytes = found
+    return state
+
+
+def _workers_of(executor: Any) -> int:
+    count = getattr(executor, "_max_workers", None)
+    return count if isinstance(count, int) and count > 0 else os.cpu_count() or 1
+
+
+def _error(first: int, failure: Failure) -> Exception:
+    parts = {**failure.parts, "what": f"sample {first + failure.sample}: {failure.parts['what']}"}
+    return _core.make_error(getattr(_core, failure.kind), **parts)
+
+
+def _chunks(samples: Iterable[Arrays], size: int) -> Iterator[tuple[int, list[Arrays]]]:
+    """Yields the index of the first sample of each chunk, and the chunk."""
+    stream = iter(samples)
+    first = 0
+    while chunk := list(islice(stream, size)):
+        yield first, chunk
+        first += len(chunk)

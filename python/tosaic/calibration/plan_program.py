@@ -1,0 +1,183 @@
+"""Plans which tensors of a program get which integers: the plan of `tosaic.Quantizer`, made without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tosaic import _core
+from tosaic.annotation.call_graph import CallGraph
+from tosaic.annotation.config import Precision, QConfig
+from tosaic.annotation.observers import LeastError, MinMax
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
+from tosaic.annotation.specs import GRAPH_NAMES, Edge, Observed, Output, Slot
+from tosaic.overrides import all_nodes
+from tosaic.pipeline import Pipeline
+
+__all__ = ["DEFAULT_OBSERVER", "PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
+
+# The object itself, not an equal one that a user chose: see `tosaic.calibration.observations`.
+DEFAULT_OBSERVER = LeastError()
+_FOLDED_FIRST = ("fold-constants", "dead-code", "fold-batch-norm")
+_FEW_INTEGERS = 64  # weights with fewer integers are rounded with the scale of least error
+_IN_BODY = "integer lowering computes bodies of control flow with floats"
+_NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
+
+
+def product_of_scales() -> None:
+    """Stands in plans for what derives a bias: its scale is the product of the scales of data and weight."""
+
+
+@dataclass(frozen=True)
+class PlannedProgram:
+    """A float graph, and what each of its tensors becomes.
+
+    Attributes
+    ----------
+    graph : Graph
+        At stage ``exported``, with constants and batch norms folded.
+    plan : Plan
+        A spec for each tensor that is rounded. Names of calls are those of torch's graph.
+    values : tuple of int
+        By call of the plan's graph: the value that it computes, or -1.
+    nodes : tuple of tuple of int
+        By call: its nodes.
+    left_float : dict of str to str
+        The calls whose float results get no scale of their own, and why.
+    """
+
+    graph: _core.Graph
+    plan: Plan
+    values: tuple[int, ...]
+    nodes: tuple[tuple[int, ...], ...]
+    left_float: dict[str, str]
+
+    def call(self, name: str) -> int:
+        """Returns the position of a call."""
+        return self._positions[name]
+
+    def value_of(self, slot: Slot) -> int:
+        """Returns the value that a slot is about, or -1 for a slot of several tensors."""
+        return self.values[self.call(slot.node if isinstance(slot, Output) else slot.producer)]
+
+    def __post_init__(self) -> None:
+        names = self.plan.graph.names
+        object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
+
+    _positions: Mapping[str, int] = None  # type: ignore[assignment]
+
+    @property
+    def report(self) -> Resolution:
+        """What is rounded by which rule, and what is left float and why."""
+        found = resolve(self.plan, self.left_float)
+        used = {row.set_by for row in found.slots}
+        return replace(
+            found,
+            left_float=tuple(map(self._with_reason, found.left_float)),
+            authors=tuple(each for each in found.authors if each.name in used or each.matches is not None),
+        )
+
+    def _with_reason(self, row: FloatTensor) -> FloatTensor:
+        if row.reason != "not annotated":
+            return row
+        is_call = row.node in self.plan.graph and self.plan.graph[row.node].kind == "call"
+        return replace(row, reason=_NOT_ROUNDED if is_call else "no call that reads it is quantized")
+
+
+def prepared_graph(graph: _core.Graph) -> _core.Graph:
+    """Folds constants and batch norms, so that the weights are those that the integer program will have.
+
+    Raises
+    ------
+    InvalidGraph
+        The graph is quantized already, or not at stage ``exported``.
+    """
+    quantized = next((node for node in all_nodes(graph) if node.op in ("quantize", "dequantize")), None)
+    if graph.stage != "exported" or quantized is not None:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="quantize",
+            what="the program is quantized or lowered already",
+            expected="a program of floats at stage exported",
+            got=f"stage {graph.stage}" if quantized is None else f"{quantized.op} nodes",
+            node="" if quantized is None else quantized.name,
+            hint="Quantize the program that was imported",
+        )
+    passes = Pipeline.default()
+    for name in (*_FOLDED_FIRST, "dead-code"):
+        graph = passes[f"simplify/{name}"].run(graph)
+    return graph
+
+
+def plan_program(
+    graph: _core.Graph,
+    config: QConfig,
+    *,
+    module_types: Mapping[str, str] | None = None,
+    rules: Sequence[Callable[[Plan], Plan | None]] = (),
+) -> PlannedProgram:
+    """Plans a graph that `prepared_graph` returned.
+
+    Raises
+    ------
+    InvalidGraph
+        A selection of the configuration or a rule matches nothing, or nothing at all is quantized.
+    """
+    core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
+    plan = Plan(CallGraph.of_core(core), author="quantize")
+    chosen, precisions = config.resolve(plan)
+    fields = [_fields(each) for each in precisions]
+    left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
+    plan = plan.apply(*rules)
+    for node in graph.nodes:
+        for region in node.regions:
+            left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
+    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), left_float)
+    _require_specs(planned)
+    return planned
+
+
+def _require_specs(planned: PlannedProgram) -> None:
+    conflicts = [each for each in planned.plan.conflicts() if each.kind != "unequal observers"]
+    if conflicts:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="quantize",
+            what=conflicts[0].text,
+            got=f"{len(conflicts)} such specs" if len(conflicts) > 1 else "",
+        )
+    if len(planned.plan):
+        return
+    reasons = sorted(set(planned.left_float.values()))
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="quantize",
+        what="nothing of the program is quantized",
+        expected="a call with floats that the configuration selects",
+        got="; ".join(reasons) if reasons else "no call that computes floats from the inputs",
+    )
+
+
+def _fields(precision: Precision) -> tuple[Any, ...]:
+    """Returns what the planner reads."""
+    activation, weight = precision.activation, precision.weight
+    is_coarse = (
+        weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < _FEW_INTEGERS
+    )
+    of_weight = weight.observer or (LeastError() if is_coarse else MinMax())
+    grouped = None if weight.group_size is None else (weight.group_size, of_weight)
+    return (
+        _spec_fields(activation, activation.observer or DEFAULT_OBSERVER),
+        _spec_fields(weight, of_weight),
+        product_of_scales if precision.bias == "derived" else None,
+        precision.fixed_ranges,
+        precision.wide_sums,
+        precision.wide_functions,
+        grouped,
+    )
+
+
+def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
+    return GRAPH_NAMES.get(spec.dtype, spec.dtype), spec.qmin, spec.qmax, spec.scheme, observer

@@ -1,0 +1,128 @@
+"""A program that was quantized here: `QuantizedProgram`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.annotation.specs import Slot
+from tosaic.program import Program
+from tosaic.quantization import QParams
+
+if TYPE_CHECKING:
+    from tosaic.annotation.config import QConfig
+    from tosaic.annotation.plan import Plan
+    from tosaic.annotation.resolution import Resolution
+    from tosaic.calibration.plan_program import PlannedProgram
+    from tosaic.signature import Signature
+
+__all__ = ["Calibrated", "QuantizedProgram"]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """How a program was quantized.
+
+    Attributes
+    ----------
+    config : QConfig
+    planned : PlannedProgram
+    qparams : dict of slot to QParams
+    samples : int
+    """
+
+    config: QConfig
+    planned: PlannedProgram
+    qparams: Mapping[Slot, QParams]
+    samples: int
+
+
+class QuantizedProgram(Program):
+    """A program at stage ``quantized``, and how it came about. `tosaic.quantize` makes it.
+
+    Archives have the program alone: what `tosaic.load` reads from one is a `Program`, with the same qparams.
+    """
+
+    def __init__(
+        self, graph: _core.Graph, signature: Signature, calibrated: Calibrated, source: Program, exported: Any
+    ) -> None:
+        super().__init__(graph, signature)
+        self._overrides = source._overrides
+        self._calibrated = calibrated
+        self._source = source
+        self._exported = exported
+
+    @property
+    def source(self) -> Program:
+        """The program of floats that was quantized."""
+        return self._source
+
+    @property
+    def config(self) -> QConfig:
+        """The configuration that the program was quantized with."""
+        return self._calibrated.config
+
+    @property
+    def plan(self) -> Plan:
+        """What each tensor becomes, and the rule that says so."""
+        return self._calibrated.planned.plan
+
+    @property
+    def qparams(self) -> dict[Slot, QParams]:
+        """The qparams of each slot of the plan."""
+        return dict(self._calibrated.qparams)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples that the qparams follow from."""
+        return self._calibrated.samples
+
+    @property
+    def quantization(self) -> Resolution:
+        """What is quantized by which rule, and what is left float and why."""
+        return self._calibrated.planned.report
+
+    def to_exported(self, exported: Any = None) -> Any:
+        """Returns the quantized program as an exported program of torch.
+
+        It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and computes
+        what this program does.
+
+        Parameters
+        ----------
+        exported : torch.export.ExportedProgram, optional
+            The float program. Default: the one that was quantized, if it was an exported program.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+
+        Raises
+        ------
+        InvalidGraph
+            The program that was quantized was no exported program, and `exported` is None; or `exported` is
+            another program.
+        ImportError
+            torch or torchao is not installed.
+        """
+        from tosaic.fx.annotations.known_qparams import to_exported
+
+        exported = self._exported if exported is None else exported
+        if exported is None:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="to_exported",
+                what="there is no exported program to write the qparams into",
+                expected="to_exported(exported_program)",
+                got="a program that was quantized from another source",
+            )
+        return to_exported(exported, self._calibrated, self._source)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles have no exported program of torch: `to_exported` needs it as an argument there."""
+        return {**super().__getstate__(), "_exported": None}
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("<tosaic.Program", "<tosaic.QuantizedProgram", 1)

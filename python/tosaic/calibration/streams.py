@@ -1,0 +1,83 @@
+"""Samples as a stream of flat arrays, one entry for each run of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.samples import iterate_samples
+
+if TYPE_CHECKING:
+    from tosaic.program import Program
+
+__all__ = ["sample_arrays"]
+
+
+def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
+    """Yields the arrays of each run, in the order of the program's inputs.
+
+    A sample may hold a stack of samples: arrays with one more axis in front, or with a multiple of the
+    program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An array
+    that fits as it is belongs to all of them.
+
+    Raises
+    ------
+    InvalidGraph
+        There is no sample, the stacks of a sample have different numbers of entries, or a sample does not fit
+        the inputs. The error has the index of the sample.
+    LayoutMismatch
+        An array has another dtype than its input.
+    """
+    for index, sample in enumerate(iterate_samples(samples, program)):
+        try:
+            yield from _entries(program.arrays(*sample.args, **sample.kwargs), program)
+        except _core.Error as error:
+            raise at_sample(index, error) from error
+
+
+def at_sample(index: int, error: Any) -> Exception:
+    """Returns an error of the same kind that names a sample."""
+    parts = {**error.parts, "what": f"sample {index}: {error.parts['what']}"}
+    return _core.make_error(type(error), **parts)
+
+
+def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
+    counts = {}
+    for array, port in zip(arrays, program.inputs, strict=True):
+        count = _entries_of(array.shape, port.shape)
+        if count is not None:
+            counts[port.path or port.name] = count
+    if not counts:
+        yield list(arrays)
+        return
+    if len(set(counts.values())) > 1:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="samples",
+            what="the stacks of samples have different lengths",
+            expected="one number of entries for all inputs",
+            got=", ".join(f"{count} of '{name}'" for name, count in counts.items()),
+        )
+    for entry in range(next(iter(counts.values()))):
+        yield [_entry(array, port.shape, entry) for array, port in zip(arrays, program.inputs, strict=True)]
+
+
+def _entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
+    """Returns the number of entries of a stack; None for an array that is no stack."""
+    shape, wanted = tuple(shape), tuple(wanted)
+    if shape == wanted or not shape:
+        return None
+    if shape[1:] == wanted:
+        return shape[0]
+    if not wanted or wanted[0] == 0 or shape[1:] != wanted[1:] or shape[0] % wanted[0]:
+        return None
+    return shape[0] // wanted[0]
+
+
+def _entry(array: Any, wanted: Sequence[int], entry: int) -> Any:
+    if _entries_of(array.shape, wanted) is None:
+        return array
+    if array.shape[1:] == tuple(wanted):
+        return array[entry]
+    return array[entry * wanted[0] : (entry + 1) * wanted[0]]

@@ -1,0 +1,78 @@
+"""Scales of weights: per tensor, per channel, or per channel and group of input channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.annotation.observers import LeastError
+from tosaic.quantization import Groups
+
+__all__ = ["weight_qparams"]
+
+_Array = np.ndarray[Any, Any]
+
+
+def weight_qparams(
+    arrays: Sequence[_Array],
+    axis: int | None,
+    group_size: int | None,
+    observer: Any,
+    options: Mapping[str, Any],
+) -> tuple[tuple[float, ...], tuple[int, ...], Groups | None]:
+    """Returns scales, zero points and groups for weights that share them.
+
+    Parameters
+    ----------
+    arrays : sequence of float32 array
+    axis : int, optional
+        The channels that have a scale each.
+    group_size : int, optional
+        With an axis, 0 or 1: so many positions of the other one of these two axes have a scale.
+    observer : MinMax or LeastError
+    options : mapping
+        Keyword arguments of the core's functions that choose qparams.
+    """
+    if axis is None:
+        chosen = [_chosen([each.reshape(-1) for each in arrays], observer, options)]
+        return (*_columns(chosen), None)
+    if group_size is None:
+        return (*_columns(_by_channel(arrays, axis, observer, options)), None)
+    scales = group_scales(arrays[0], axis, 1 - axis, group_size, options["qmin"], options["qmax"])
+    found = tuple(map(float, np.asarray(scales).reshape(-1)))
+    return found, (0,) * len(found), Groups(1 - axis, group_size)
+
+
+def _columns(chosen: Sequence[tuple[float, int]]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    return tuple(scale for scale, _ in chosen), tuple(zero_point for _, zero_point in chosen)
+
+
+def _chosen(parts: Sequence[_Array], observer: Any, options: Mapping[str, Any]) -> tuple[float, int]:
+    if isinstance(observer, LeastError):
+        histogram = _core.Histogram()
+        for each in parts:
+            histogram.observe(each)
+        scale, zero_point, _ = _core.least_error_qparams(histogram, **options)
+        return scale, zero_point
+    bounds = _core.ObservedRange()
+    for each in parts:
+        bounds.observe(each)
+    return _core.range_qparams(bounds, **options)
+
+
+def _by_channel(
+    arrays: Sequence[_Array], axis: int, observer: Any, options: Mapping[str, Any]
+) -> list[tuple[float, int]]:
+    channels = arrays[0].shape[axis]
+    if isinstance(observer, LeastError):
+        histograms = [_core.Histogram() for _ in range(channels)]
+        for each in arrays:
+            _core.observe_channels(histograms, each, axis)
+        return [_core.least_error_qparams(each, **options)[:2] for each in histograms]
+    ranges = [_core.ObservedRange() for _ in range(channels)]
+    for each in arrays:
+        _core.observe_channels(ranges, each, axis)
+    return [_core.range_qparams(each, **options) for each in ranges]

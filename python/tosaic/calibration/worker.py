@@ -1,0 +1,105 @@
+"""What runs in the workers of an executor: samples through a graph, and the statistics of its tensors.
+
+A worker gets the graph once: a task without it, in a process that does not know the graph, asks for it. Tasks and
+results are plain data, so any `concurrent.futures.Executor` can carry them to another thread, process or
+machine, which needs numpy and tosaic.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+
+__all__ = ["Failure", "Job", "forget", "observe", "remember"]
+
+_MOST_KNOWN = 4
+_known: OrderedDict[str, tuple[_core.CalibrationProgram, _core.Statistics]] = OrderedDict()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A graph, the tensors to observe, and what to remember of them.
+
+    Attributes
+    ----------
+    graph : Graph
+    watches : tuple of (str, int)
+        Names of values, and the index of the statistic that each feeds.
+    statistics : tuple of tuple
+        The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("moving_range", weight)``.
+    override_nodes, override_ops : dict
+        Functions that run in place of operators.
+    """
+
+    graph: _core.Graph
+    watches: tuple[tuple[str, int], ...]
+    statistics: tuple[tuple[Any, ...], ...]
+    override_nodes: Mapping[str, Any]
+    override_ops: Mapping[str, Any]
+
+    def ready(self) -> tuple[_core.CalibrationProgram, _core.Statistics]:
+        """Prepares the graph to run on this machine, and makes empty statistics."""
+        program = _core.CalibrationProgram(
+            self.graph,
+            list(self.watches),
+            override_nodes=dict(self.override_nodes),
+            override_ops=dict(self.override_ops),
+        )
+        return program, _core.Statistics(list(self.statistics))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a sample: the position of the sample in the task, the kind of the error, and its parts."""
+
+    sample: int
+    kind: str
+    parts: dict[str, str]
+
+
+def remember(token: str, ready: tuple[_core.CalibrationProgram, _core.Statistics]) -> None:
+    """Keeps a prepared graph for the tasks of this process that name the token."""
+    with _lock:
+        _known[token] = ready
+        while len(_known) > _MOST_KNOWN:
+            _known.popitem(last=False)
+
+
+def forget(token: str) -> None:
+    """Frees the graph of a token."""
+    with _lock:
+        _known.pop(token, None)
+
+
+def observe(token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]]) -> bytes | Failure | None:
+    """Runs samples and returns the state of their statistics.
+
+    Returns
+    -------
+    bytes, Failure or None
+        None: this process does not know the token, and `pickled`, the bytes of its `Job`, is None.
+    """
+    with _lock:
+        ready = _known.get(token)
+    if ready is None:
+        if pickled is None:
+            return None
+        job: Job = pickle.loads(pickled)
+        ready = job.ready()
+        remember(token, ready)
+    program, like = ready
+    calibration = _core.Calibration(program, like)
+    for position, arrays in enumerate(samples):
+        try:
+            calibration.run(list(arrays))
+        except _core.Error as error:
+            parts: Any = error
+            return Failure(position, type(error).__name__, dict(parts.parts))
+    return calibration.to_bytes()

@@ -1,0 +1,45 @@
+"""Progress bars of long work, where tqdm is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+__all__ = ["with_progress"]
+
+_T = TypeVar("_T")
+
+
+def with_progress(
+    items: Iterable[_T], what: str, *, total: int | None = None, shown: bool = True
+) -> Iterator[_T]:
+    """Yields the items, with a progress bar on standard error.
+
+    There is no bar if tqdm is not installed, or if standard error is no terminal. In a notebook the bar is a
+    widget.
+
+    Parameters
+    ----------
+    items : iterable
+    what : str
+        What is done, as in ``calibrate``.
+    total : int, optional
+        The number of items. Default: the length of `items`, if it has one.
+    shown : bool
+        False: without a bar.
+    """
+    tqdm = _tqdm() if shown else None
+    if tqdm is None:
+        yield from items
+        return
+    if total is None:
+        total = len(items) if hasattr(items, "__len__") else None
+    yield from tqdm(items, desc=what, total=total, leave=False, disable=None, unit="sample")
+
+
+def _tqdm() -> Any:
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return None
+    return tqdm
