@@ -44,6 +44,8 @@ class PlannedProgram:
         By call of the plan's graph: the value that it computes, or -1.
     nodes : tuple of tuple of int
         By call: its nodes.
+    call_of_node : tuple of int
+        By node of the graph: its call.
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
     """
@@ -52,6 +54,7 @@ class PlannedProgram:
     plan: Plan
     values: tuple[int, ...]
     nodes: tuple[tuple[int, ...], ...]
+    call_of_node: tuple[int, ...]
     left_float: dict[str, str]
 
     def call(self, name: str) -> int:
@@ -134,7 +137,7 @@ def plan_program(
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
-    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), left_float)
+    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
     _require_specs(planned)
     return planned
 

@@ -118,7 +118,7 @@ class QuantizedProgram(Program):
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
             )
-        return to_exported(exported, self._calibrated, self._source)
+        return to_exported(exported, self._calibrated)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have no exported program of torch: `to_exported` needs it as an argument there."""
