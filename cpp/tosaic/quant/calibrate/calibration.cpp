@@ -74,6 +74,10 @@ void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
     const exec::Array array = is_user ? session_.imported(i, inputs[at]) : session_.state(input.path);
     observe(input.value, array.view());
   }
+  for (const auto& [value, statistics] : fed_)
+    if (const ConstantRef& constant = graph.values()[value].constant)
+      observe(ValueId(value),
+              exec::ArrayView::dense(constant->bytes().data(), constant->dtype, constant->shape));
 }
 
 // The view is dense.
