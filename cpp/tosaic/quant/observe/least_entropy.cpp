@@ -51,25 +51,30 @@ class Divergence {
     }
   }
 
-  // The divergence, times the number of samples. Infinite if no sample is inside.
+  // The divergence, times the number of samples. Infinite if no sample is inside: at most half a step beyond the
+  // last integer, where the error is that of rounding. Scales are rounded to f32, so this bound is not sharp.
   [[nodiscard]] double at(const QRange& to, Chosen chosen) const {
-    const double low = static_cast<double>(to.qmin - chosen.zero_point),
-                 high = static_cast<double>(to.qmax - chosen.zero_point);
-    const double inverse = 1 / chosen.scale;
-    const std::size_t first = first_from(low, inverse), end = first_from(high + 1, inverse);
+    const Rounding rounding{.scale = chosen.scale,
+                            .low = static_cast<double>(to.qmin - chosen.zero_point),
+                            .high = static_cast<double>(to.qmax - chosen.zero_point)};
+    const double beyond_last = (0.5 + 1e-6 * (rounding.high - rounding.low)) * chosen.scale;
+    const auto first = static_cast<std::size_t>(
+        std::ranges::lower_bound(means_, rounding.low * chosen.scale - beyond_last) - means_.begin());
+    const auto end = static_cast<std::size_t>(
+        std::ranges::upper_bound(means_, rounding.high * chosen.scale + beyond_last) - means_.begin());
     if (first >= end) return std::numeric_limits<double>::infinity();
     double sum = 0;
     Step of_first, of_last;
     for (std::size_t i = first; i < end;) {
-      const Step step = step_at(i, end, inverse);
+      const Step step = step_at(i, end, rounding);
       sum += divergence_of(step);
       if (i == first) of_first = step;
       of_last = step;
       i = step.end;
     }
-    const double before = sums_[first].count, beyond = sums_.back().count - sums_[end].count;
-    if (first + 1 == end) return sum + clipped(of_first, first, before + beyond);
-    return sum + clipped(of_first, first, before) + clipped(of_last, end - 1, beyond);
+    const double before = sums_[first].count, after = sums_.back().count - sums_[end].count;
+    if (first + 1 == end) return sum + clipped(of_first, first, before + after);
+    return sum + clipped(of_first, first, before) + clipped(of_last, end - 1, after);
   }
 
   // The magnitude at which half of the samples of a sign, or of both, are clipped.
@@ -99,16 +104,19 @@ class Divergence {
     std::size_t begin = 0, end = 0;
   };
 
-  // The first bin whose mean rounds to `integer` or above.
-  [[nodiscard]] std::size_t first_from(double integer, double inverse) const {
-    const auto is_below = [&](double mean) { return std::nearbyint(mean * inverse) < integer; };
-    return static_cast<std::size_t>(std::ranges::partition_point(means_, is_below) - means_.begin());
-  }
-  [[nodiscard]] Step step_at(std::size_t begin, std::size_t end, double inverse) const {
+  struct Rounding {
+    double scale, low, high;
+
+    [[nodiscard]] double operator()(double value) const {
+      return std::clamp(std::nearbyint(value / scale), low, high);
+    }
+  };
+
+  [[nodiscard]] Step step_at(std::size_t begin, std::size_t end, const Rounding& rounding) const {
     if (begin == zero_) return {begin, begin + 1};
-    const double integer = std::nearbyint(means_[begin] * inverse);
+    const double integer = rounding(means_[begin]);
     std::size_t i = begin + 1;
-    while (i < end && i != zero_ && std::nearbyint(means_[i] * inverse) == integer) ++i;
+    while (i < end && i != zero_ && rounding(means_[i]) == integer) ++i;
     return {begin, i};
   }
   [[nodiscard]] double divergence_of(const Step& step) const {
@@ -136,52 +144,61 @@ class Divergence {
   std::size_t zero_ = std::numeric_limits<std::size_t>::max();
 };
 
-constexpr double kCoarse = 0.957603280698573646909;  // 2^(-1/16), of a bound to the one before it
-constexpr int kFine = 8;                             // steps between two bounds of the coarse grid
-constexpr int kMostRounds = 4;
+constexpr double kSteps =
+    4;  // of a grid in an octave; each finer grid has as many in a step of the one before
+constexpr int kFinerGrids = 3;
 
-// Bounds from `bound` down to `least`, in equal ratios.
+// `bound`, and smaller bounds in equal ratios, down to `least`.
 std::vector<double> bounds_from(double bound, double least) {
-  std::vector<double> found{bound};
-  while (found.back() * kCoarse >= least && found.back() > 0) found.push_back(found.back() * kCoarse);
+  std::vector<double> found;
+  for (int i = 0; i == 0 || found.back() > least; ++i) found.push_back(bound * std::exp2(-i / kSteps));
   return found;
 }
 
-// The search among ranges [-below, above].
+// Bounds around `bound` in steps of a part of an octave, up to `most`.
+std::vector<double> bounds_around(double bound, double most, double step) {
+  if (bound == 0) return {0};
+  std::vector<double> found;
+  for (int i = -static_cast<int>(kSteps); i <= static_cast<int>(kSteps); ++i)
+    found.push_back(std::min(most, bound * std::exp2(i * step)));
+  return found;
+}
+
+// The search among ranges [-below, above]: a coarse grid of both bounds, then finer ones around the best range.
+// A bound alone may have a local minimum, as long as the other one is far from its best.
 class Search {
  public:
   Search(const Histogram& histogram, const QRange& to)
       : divergence_(histogram),
         to_(to),
-        below_(std::max(0.0, -static_cast<double>(histogram.range().least))),
-        above_(std::max(0.0, static_cast<double>(histogram.range().greatest))),
         chosen_(range_qparams(histogram.range(), to)),
-        least_(divergence_.at(to, chosen_)) {}
-
-  // Both bounds are `share` of the whole range.
-  void shrink() {
-    const double below = below_, above = above_, most = std::max(below, above);
-    for (const double bound : bounds_from(most, divergence_.median(true, true)))
-      offer(below * bound / most, above * bound / most);
-    refine([&](double ratio) { return std::pair(below_ * ratio, above_ * ratio); });
-  }
-  // Each bound alone, as long as one of them improves.
-  void shrink_each() {
-    const double below = below_, above = above_, of_below = divergence_.median(true, false),
-                 of_above = divergence_.median(false, true);
-    for (int round = 0; round < kMostRounds; ++round) {
-      const double before = least_;
-      for (const double bound : bounds_from(above, of_above)) offer(below_, bound);
-      refine([&](double ratio) { return std::pair(below_, std::min(above, above_ * ratio)); });
-      for (const double bound : bounds_from(below, of_below)) offer(bound, above_);
-      refine([&](double ratio) { return std::pair(std::min(below, below_ * ratio), above_); });
-      if (least_ >= before) return;
+        least_(divergence_.at(to, chosen_)) {
+    const double below = std::max(0.0, -static_cast<double>(histogram.range().least)),
+                 above = std::max(0.0, static_cast<double>(histogram.range().greatest));
+    if (to.symmetric) {  // the larger bound decides
+      most_above_ = std::max(below, above);
+      offer_all({0}, bounds_from(most_above_, divergence_.median(true, true)));
+    } else {
+      most_below_ = below, most_above_ = above;
+      offer_all(bounds_from(below, divergence_.median(true, false)),
+                bounds_from(above, divergence_.median(false, true)));
+    }
+    double step = 1 / kSteps;
+    for (int i = 0; i < kFinerGrids; ++i) {
+      step /= kSteps;
+      offer_all(bounds_around(below_, most_below_, step), bounds_around(above_, most_above_, step));
     }
   }
+
   [[nodiscard]] const Chosen& chosen() const { return chosen_; }
   [[nodiscard]] double least() const { return least_; }
 
  private:
+  void offer_all(const std::vector<double>& belows, const std::vector<double>& aboves) {
+    if (below_ < 0) below_ = belows.front(), above_ = aboves.front();
+    for (const double below : belows)
+      for (const double above : aboves) offer(below, above);
+  }
   void offer(double below, double above) {
     const Chosen chosen = range_qparams(
         {.least = static_cast<float>(-below), .greatest = static_cast<float>(above), .finite = 1}, to_);
@@ -189,17 +206,11 @@ class Search {
     if (found >= least_) return;
     least_ = found, chosen_ = chosen, below_ = below, above_ = above;
   }
-  // Offers the ranges of ratios between the neighbours of the best range in the coarse grid.
-  template <class RangeOf>
-  void refine(RangeOf&& range_of) {
-    std::vector<std::pair<double, double>> ranges;
-    for (int i = 1 - kFine; i < kFine; ++i) ranges.push_back(range_of(std::pow(kCoarse, 1.0 * i / kFine)));
-    for (const auto& [below, above] : ranges) offer(below, above);
-  }
 
   Divergence divergence_;
   QRange to_;
-  double below_, above_;  // of the best range
+  double most_below_ = 0, most_above_ = 0;  // of all samples
+  double below_ = -1, above_ = -1;          // of the best range; below zero before the first grid
   Chosen chosen_;
   double least_;
 };
@@ -209,9 +220,7 @@ class Search {
 LeastEntropy least_entropy_qparams(const Histogram& histogram, const QRange& to) {
   const Chosen whole = range_qparams(histogram.range(), to);
   if (histogram.range().finite == 0) return {whole, 0};
-  Search search(histogram, to);
-  search.shrink();
-  if (!to.symmetric) search.shrink_each();
+  const Search search(histogram, to);
   return {search.chosen(), search.least() / static_cast<double>(histogram.range().finite)};
 }
 
