@@ -8,15 +8,12 @@
 //
 // The divergence is the sum of p log(p / q) over the bins, divided by the number of samples. Steps that are too
 // large for the shape of the histogram make it grow, and so do samples that are clipped: p has them where q has
-// not. The sum of q is the number of samples inside, not that of all samples, so a range with few samples inside is
+// not. How far they are beyond does not matter. The sum of q is the number of samples inside, not that of all samples, so a range with few samples inside is
 // never a good one.
 //
 // - Bins have different widths. A step spreads its samples in proportion to the widths of those of its bins that
 //   have samples. A bin belongs to the step to which the mean of its samples rounds.
-// - Zero has a step of its own: quantization represents it exactly, however many samples are zero.
-// - Counts are random. If the density is even over a step of m bins, the divergence is (m - 1) / 2 in the mean,
-//   in samples, although it should be zero. This part is subtracted, as Miller and Madow do for entropies.
-//   Otherwise, few samples would prefer ranges with few bins.
+// - Zero is no part of its step: quantization represents it exactly, however many samples are zero.
 //
 // With prefix sums over the bins, a candidate costs two logarithms for each step with samples.
 #include <algorithm>
@@ -113,29 +110,33 @@ class Divergence {
   };
 
   [[nodiscard]] Step step_at(std::size_t begin, std::size_t end, const Rounding& rounding) const {
-    if (begin == zero_) return {begin, begin + 1};
     const double integer = rounding(means_[begin]);
     std::size_t i = begin + 1;
-    while (i < end && i != zero_ && rounding(means_[i]) == integer) ++i;
+    while (i < end && rounding(means_[i]) == integer) ++i;
     return {begin, i};
   }
-  [[nodiscard]] double divergence_of(const Step& step) const {
-    const std::size_t bins = step.end - step.begin;
-    if (bins == 1) return 0;
+  // The sums over the bins of a step, without zero.
+  [[nodiscard]] Sums sums_of(const Step& step) const {
     const Sums &from = sums_[step.begin], &to = sums_[step.end];
-    const double count = to.count - from.count;
-    return to.information - from.information - count * std::log(count / (to.width - from.width)) -
-           static_cast<double>(bins - 1) / 2;
+    const bool has_zero = step.begin <= zero_ && zero_ < step.end;
+    return {to.count - from.count - (has_zero ? count_of(zero_) : 0), to.width - from.width,
+            to.information - from.information};
+  }
+  [[nodiscard]] double count_of(std::size_t bin) const { return sums_[bin + 1].count - sums_[bin].count; }
+  [[nodiscard]] double divergence_of(const Step& step) const {
+    if (step.end - step.begin == 1) return 0;
+    const Sums sums = sums_of(step);
+    return sums.information - sums.count * std::log(sums.count / sums.width);
   }
   // What `more` clipped samples in a bin of a step add to the divergence.
   [[nodiscard]] double clipped(const Step& step, std::size_t bin, double more) const {
     if (more == 0) return 0;
-    const Sums &from = sums_[step.begin], &to = sums_[step.end];
-    const double inside = sums_[bin + 1].count - sums_[bin].count;
+    const double inside = count_of(bin);
     double quantized = inside;
-    if (step.end - step.begin > 1)
-      quantized =
-          (to.count - from.count) * (sums_[bin + 1].width - sums_[bin].width) / (to.width - from.width);
+    if (bin != zero_ && step.end - step.begin > 1) {
+      const Sums sums = sums_of(step);
+      quantized = sums.count * (sums_[bin + 1].width - sums_[bin].width) / sums.width;
+    }
     return (inside + more) * std::log((inside + more) / quantized) - inside * std::log(inside / quantized);
   }
 
@@ -221,7 +222,7 @@ LeastEntropy least_entropy_qparams(const Histogram& histogram, const QRange& to)
   const Chosen whole = range_qparams(histogram.range(), to);
   if (histogram.range().finite == 0) return {whole, 0};
   const Search search(histogram, to);
-  return {search.chosen(), search.least() / static_cast<double>(histogram.range().finite)};
+  return {search.chosen(), std::max(0.0, search.least()) / static_cast<double>(histogram.range().finite)};
 }
 
 }  // namespace tosaic::quant

@@ -145,7 +145,7 @@ struct LeastError {
 
 struct LeastEntropy {
   Chosen chosen;
-  double divergence = 0;  // in nats, of a sample; may be below zero, as an estimate from samples
+  double divergence = 0;  // in nats, of a sample
 };
 
 // The scale and zero point of least Kullback-Leibler divergence between the histogram of the samples and that of
