@@ -156,7 +156,7 @@ class Observed(Short):
             if self.dynamic:
                 raise _refusal(self, "the observer", "dynamic=False for an observer as data", observer)
         elif not callable(observer) or (isinstance(observer, type) and issubclass(observer, Observer)):
-            expected = "an observer such as MinMax(), or what makes one of torchao, such as its class"
+            expected = "what makes an observer of torchao, such as its class, or data such as MinMax()"
             raise _refusal(self, "the observer", expected, observer)
 
 

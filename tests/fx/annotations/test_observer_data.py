@@ -86,7 +86,10 @@ def test_observers_are_values(observer: Observer) -> None:
         (lambda: Percentile(100.5), "'percent' is wrong: expected a number above 0, and 100 at most"),
         (lambda: Percentile("99"), "'percent' is wrong"),
         (lambda: LeastErrorBehind(), "'reader' is wrong: expected the name of a node"),
-        (lambda: Observed(observer=MinMax), "the observer is wrong: expected an observer such as MinMax()"),
+        (
+            lambda: Observed(observer=MinMax),
+            "the observer is wrong: expected what makes an observer of torchao",
+        ),
         (lambda: Observed(observer=MinMax(), dynamic=True), "dynamic=False for an observer as data"),
         (
             lambda: Observed(scheme="per_channel_symmetric", axis=0, observer=Entropy()),
