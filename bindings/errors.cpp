@@ -1,9 +1,14 @@
 // Bindings of errors. Each C++ error becomes the Python exception of the same name, with its parts as a dict.
+#include <pybind11/stl.h>
+
 #include <array>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/base/near_names.h"
 
 namespace tosaic::python {
 namespace {
@@ -122,6 +127,14 @@ void bind_errors(py::module_& m) {
       py::arg("got") = "", py::arg("node") = "", py::arg("module_path") = "", py::arg("source") = "",
       py::arg("hint") = "",
       "An exception of class `type` with its parts and their text; the caller raises it.");
+  m.def(
+      "did_you_mean",
+      [](const py::str& name, const std::vector<std::string>& known) {
+        std::vector<KnownName> names;
+        for (const std::string& each : known) names.push_back({.name = each});
+        return did_you_mean(bytes_of(name), names);
+      },
+      py::arg("name"), py::arg("known"), "The names that a user may have meant, as a hint; else an empty text.");
 }
 
 }  // namespace tosaic::python

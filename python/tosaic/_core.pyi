@@ -37,6 +37,7 @@ def make_error(
     source: str = "",
     hint: str = "",
 ) -> _E: ...
+def did_you_mean(name: str, known: Sequence[str]) -> str: ...
 
 class OpInfo:
     @property
@@ -564,6 +565,23 @@ def range_qparams(
     symmetric_zero_point: int | None,
     least_scale: float,
 ) -> tuple[float, int]: ...
+def percentile_qparams(
+    histogram: Histogram,
+    fraction: float,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> tuple[float, int]: ...
+def least_entropy_qparams(
+    histogram: Histogram,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> tuple[float, int, float]: ...
 def least_error_qparams(
     histogram: Histogram,
     *,
