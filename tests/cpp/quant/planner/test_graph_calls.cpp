@@ -12,8 +12,11 @@ using exec::Builder;
 using exec::f32;
 
 OriginRef origin(const std::string& name, const std::string& module = "") {
-  return std::make_shared<const Origin>(
-      Origin{.fx_name = name, .target = "aten." + name, .module_path = module});
+  auto made = std::make_shared<Origin>();
+  made->fx_name = name;
+  made->target = "aten." + name;
+  made->module_path = module;
+  return made;
 }
 
 std::vector<std::string> names_of(const GraphCalls& calls) {
