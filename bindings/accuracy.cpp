@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -265,6 +266,70 @@ void bind_rounding(py::module_& m) {
       "The expected squared error and the power of a row of the result, and the errors of its channels.");
 }
 
+py::array_t<double> numbers(const std::vector<double>& values) {
+  return vector_of(std::span<const double>(values));
+}
+
+py::tuple equalize(const SharedGraph& graph) {
+  quant::Equalized equalized;
+  {
+    const py::gil_scoped_release release;
+    equalized = quant::equalize(*graph);
+  }
+  py::list rows;
+  for (const quant::EqualizedPair& pair : equalized.pairs) {
+    py::dict row;
+    row["first"] = pair.first;
+    row["readers"] = pair.readers;
+    row["between"] = pair.between;
+    row["scales"] = numbers(pair.scales);
+    row["first_before"] = numbers(pair.first_before);
+    row["first_after"] = numbers(pair.first_after);
+    row["reader_before"] = numbers(pair.reader_before);
+    row["reader_after"] = numbers(pair.reader_after);
+    rows.append(row);
+  }
+  return py::make_tuple(std::make_shared<Graph>(std::move(equalized.graph)), rows);
+}
+
+py::tuple smooth(const SharedGraph& graph, const std::map<std::string, ChannelAbsMax>& magnitudes,
+                 double alpha) {
+  quant::Smoothed smoothed;
+  {
+    const py::gil_scoped_release release;
+    smoothed = quant::smooth(*graph, magnitudes, alpha);
+  }
+  py::list rows;
+  for (const quant::SmoothedInput& input : smoothed.inputs) {
+    py::dict row;
+    row["source"] = input.source;
+    row["readers"] = input.readers;
+    row["scales"] = numbers(input.scales);
+    row["input_before"] = numbers(input.input_before);
+    row["input_after"] = numbers(input.input_after);
+    row["weight_before"] = numbers(input.weight_before);
+    row["weight_after"] = numbers(input.weight_after);
+    row["skipped"] = input.skipped;
+    rows.append(row);
+  }
+  return py::make_tuple(std::make_shared<Graph>(std::move(smoothed.graph)), rows);
+}
+
+void bind_rewrites(py::module_& m) {
+  m.def("equalize", &equalize, py::arg("graph"),
+        "Moves scales of channels between weights until their ranges match: the graph, and a row for each "
+        "pair.");
+  m.def("smooth", &smooth, py::arg("graph"), py::arg("magnitudes"), py::arg("alpha") = 0.5,
+        "Moves ranges of activations into weights: the graph, and a row for each source or skipped node.");
+  m.def(
+      "correct_bias",
+      [](const SharedGraph& graph, const std::string& node, const std::vector<double>& errors) {
+        return std::make_shared<Graph>(quant::correct_bias(*graph, node, errors));
+      },
+      py::arg("graph"), py::arg("node"), py::arg("errors"),
+      "The graph in which the result of a node is less by one number for each channel.");
+}
+
 }  // namespace
 
 void bind_accuracy(py::module_& m) {
@@ -272,6 +337,7 @@ void bind_accuracy(py::module_& m) {
   bind_second_moments(m);
   bind_channel_statistics(m);
   bind_rounding(m);
+  bind_rewrites(m);
 }
 
 }  // namespace tosaic::python

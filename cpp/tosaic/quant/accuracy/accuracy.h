@@ -12,7 +12,10 @@
 
 #include "tosaic/quant/accuracy/channel_statistics.h"
 #include "tosaic/quant/accuracy/contraction.h"
+#include "tosaic/quant/accuracy/correct_bias.h"
+#include "tosaic/quant/accuracy/equalize.h"
 #include "tosaic/quant/accuracy/gptq.h"
 #include "tosaic/quant/accuracy/group_scales.h"
 #include "tosaic/quant/accuracy/second_moments.h"
+#include "tosaic/quant/accuracy/smooth.h"
 #include "tosaic/quant/accuracy/weight_error.h"
