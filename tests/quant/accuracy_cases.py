@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import tosaic
 from function_module import FunctionModule
 from torch import nn
 from torch.nn import functional
-
-import tosaic
 from tosaic import _core
 
 Array = np.ndarray[Any, Any]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from quant.accuracy_cases import Array, Case, cases, correlated, exported
 from tosaic import QParams, _core
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
+
+from quant.accuracy_cases import Array, Case, cases, correlated, exported
 
 CASES = cases()
 
@@ -245,8 +245,8 @@ def test_wrong_options_are_refused() -> None:
     ):
         with pytest.raises(_core.QuantMismatch, match=message):
             _core.gptq(contraction, moments, weight, qparams, **options)  # type: ignore[arg-type]
+    empty = _core.SecondMoments.of_range(contraction, _core.ObservedRange())
     with pytest.raises(_core.QuantMismatch, match="those of at least one sample"):
-        empty = _core.SecondMoments.of_range(contraction, _core.ObservedRange())
         _core.gptq(contraction, empty, weight, qparams)
     with pytest.raises(_core.QuantMismatch, match="weights: expected finite numbers, got nan"):
         _core.gptq(contraction, moments, weight * np.nan, qparams)

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-
-from quant.accuracy_cases import Array, Case, cases
 from tosaic import _core
+
+from quant.accuracy_cases import Array, Case, cases, exported, function
 
 INT8 = {"scale": 0.037, "zero_point": 11, "qmin": -128, "qmax": 127}
 INT16 = {"scale": 1e-4, "zero_point": 0, "qmin": -32767, "qmax": 32767}
@@ -44,7 +44,7 @@ def test_moments_are_the_mean_products_of_the_columns_that_torch_reads(
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_columns_times_the_rows_of_the_weight_are_the_result(case: Case) -> None:
-    graph, _, contraction = case.open()
+    _, _, contraction = case.open()
     x = torch.from_numpy(np.random.default_rng(2).normal(size=case.shape).astype(np.float32))
     rows = contraction.rows_of(case.weight()).astype(np.float64)
     columns = case.columns(x.double()).detach().numpy()
@@ -111,7 +111,7 @@ def test_numbers_beyond_the_grid_are_clamped_and_nan_counts_as_zero() -> None:
 
 
 def test_wrong_inputs_grids_and_states_are_refused() -> None:
-    graph, node, contraction = CASES[0].open()
+    graph, _, contraction = CASES[0].open()
     moments = _core.SecondMoments(contraction, **INT8)  # type: ignore[arg-type]
     with pytest.raises(_core.LayoutMismatch, match=r"expected 12 input channels, got \[2, 7, 11\]"):
         moments.observe(contraction, np.zeros((2, 7, 11)))
@@ -123,13 +123,11 @@ def test_wrong_inputs_grids_and_states_are_refused() -> None:
         _core.SecondMoments(contraction, scale=0, zero_point=0, qmin=-128, qmax=127)
     with pytest.raises(_core.InvalidGraph, match="the state of second moments is damaged"):
         _core.SecondMoments.from_bytes(moments.to_bytes()[:-8])
-    with pytest.raises(_core.InvalidGraph, match="no node of this name, got absent"):
+    with pytest.raises(_core.InvalidGraph, match="no node of this name: got absent"):
         _core.Contraction(graph, "absent")
 
 
 def test_a_node_without_a_constant_weight_is_no_contraction() -> None:
-    from quant.accuracy_cases import exported, function
-
     graph = exported(function(lambda x, y: torch.relu(x @ y)), torch.zeros(3, 3), torch.zeros(3, 3))
     assert _core.contractions(graph) == []
     for node, op in (("matmul", "matmul"), ("relu", "relu")):
