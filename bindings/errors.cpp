@@ -1,9 +1,12 @@
 // Bindings of errors. Each C++ error becomes the Python exception of the same name, with its parts as a dict.
+#include <pybind11/stl.h>
+
 #include <array>
 #include <exception>
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/base/near_names.h"
 
 namespace tosaic::python {
 namespace {
@@ -110,6 +113,14 @@ void bind_errors(py::module_& m) {
   for (ErrorClass& row : classes()) row.type = new_class(m, row.name, row.doc, base, row.builtin);
   py::register_exception_translator(&translate);
 
+  m.def(
+      "did_you_mean",
+      [](const std::string& name, const std::vector<std::string>& known) {
+        std::vector<KnownName> names;
+        for (const std::string& each : known) names.push_back({each});
+        return did_you_mean(name, names);
+      },
+      py::arg("name"), py::arg("known"), "A hint with the known names that are nearest to `name`, or ''.");
   m.def(
       "make_error",
       [](const py::object& type, const py::str& where, const py::str& what, const py::str& expected,

@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.lowered import Lowered
+    from tosaic.model_keys import Nodes
+    from tosaic.models import GraphCall, NodeCall
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
+    from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.quantization import QParams
@@ -74,6 +77,10 @@ _HOME = {
     "Lowered": "lowered",
     "CheckResult": "problems",
     "Problem": "problems",
+    "Prepared": "prepared",
+    "Nodes": "model_keys",
+    "NodeCall": "models",
+    "GraphCall": "models",
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
@@ -136,6 +143,10 @@ __all__ = [
     "Rewriter",
     "Program",
     "Lowered",
+    "Prepared",
+    "Nodes",
+    "NodeCall",
+    "GraphCall",
     "CheckResult",
     "Problem",
     "FloatOperator",
