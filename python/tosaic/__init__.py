@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
     from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
     from tosaic.archive import load
-    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow
     from tosaic.explanation import (
         FloatOperator,
         QuantizationExplanation,
@@ -89,6 +89,7 @@ _HOME = {
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
+    "ModelRow": "comparison",
     "Report": "report",
     "ReadError": "reading",
     "MissingFileError": "reading",
@@ -159,6 +160,7 @@ __all__ = [
     "Quantizer",
     "Comparison",
     "CompareRow",
+    "ModelRow",
     "Metrics",
     "Report",
     "Graph",

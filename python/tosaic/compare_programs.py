@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.dtypes import type_text
 from tosaic.lowered import Lowered
-from tosaic.models import Models
+from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.program import Program
 from tosaic.sample_forms import (
@@ -105,6 +105,7 @@ def compare_programs(
         unmatched=results[0].unmatched,
         threshold_db=threshold_db,
         samples=len(results),
+        models=pair.model_rows,
     )
 
 
@@ -140,7 +141,9 @@ class _Pair:
     def __init__(self, a: _Side, b: _Side, threshold_db: float, local: bool, models: Models) -> None:
         self.a = a
         self.b = b
-        self._modelled = models.of(b.runnable.graph, b.runnable._overrides)
+        self._deviations = Deviations()
+        self._modelled = models.of(b.runnable.graph, b.runnable._overrides, self._deviations)
+        self.model_rows: tuple[ModelRow, ...] = ()  # of the layout that `compare` has chosen
         self._graph_b = self._modelled.graph
         self._threshold_db = threshold_db
         self._local = local
@@ -192,21 +195,25 @@ class _Pair:
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
         """Returns the result of each sample. All samples use the same layout of a file's inputs."""
         if self._file is None:
-            return [self._compare(sample, None) for sample in samples]
+            results = [self._compare(sample, None) for sample in samples]
+            self.model_rows = self._deviations.rows
+            return results
         first = self._logical(samples[0])
         best: list[_Result] = []
         for form in itertools.islice(self._file.forms(first), _MOST_FORMS):
+            self._deviations.clear()
             found: list[_Result] = []
             for sample in samples:
                 found.append(self._compare(sample, form))
                 if best and not found[-1].nearness[0]:
                     break
             right = len(found) == len(samples) and all(result.nearness[0] for result in found)
-            if right:
-                return found
-            if not best or found[0].nearness > best[0].nearness:
+            if right or not best or found[0].nearness > best[0].nearness:
                 found += [self._compare(sample, form) for sample in samples[len(found) :]]
                 best = found
+                self.model_rows = self._deviations.rows
+            if right:
+                break
         return best
 
     def _compare(self, sample: Sample, form: Any) -> _Result:

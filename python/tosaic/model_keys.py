@@ -189,7 +189,7 @@ class _Index:
     def _nothing(self, key: Any) -> Exception:
         wanted = key if isinstance(key, str) else next(iter(key.conditions.values()), "")
         known = sorted({name for values in self._by.values() for name in values})
-        hint = _core.did_you_mean(wanted, known)
+        hint = _core.did_you_mean(wanted, [(name, _without_dialect(name)) for name in known])
         if not hint:
             kinds = sorted({node.op for node in self.nodes})
             more = ", ..." if len(kinds) > _MOST_SHOWN else ""
@@ -227,6 +227,10 @@ def _and_outer(path: str) -> Iterable[str]:
     while path:
         yield path
         path = path.rpartition(".")[0]
+
+
+def _without_dialect(name: str) -> str:
+    return name.removeprefix("tosa.") if name.startswith("tosa.") else ""
 
 
 def _conflict(node: _core.Node, rivals: _Rivals) -> Exception:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import dtype_name
+from tosaic.comparison import Metrics, ModelRow, worst
 from tosaic.dtypes import BITS, ML_DTYPES, NUMPY, type_text
 from tosaic.foreign import TensorSpec
 from tosaic.model_keys import selected
@@ -19,7 +20,7 @@ from tosaic.options import shown
 from tosaic.overrides import Overrides, of_foreign_nodes, require_pickled, split_functions
 from tosaic.quantization import QParams
 
-__all__ = ["GraphCall", "Models", "ModelledGraph", "NodeCall"]
+__all__ = ["Deviations", "GraphCall", "Models", "ModelledGraph", "NodeCall"]
 
 _Array = np.ndarray[Any, Any]
 _WHOLE_GRAPH = "the whole graph"
@@ -39,16 +40,24 @@ class Models:
         """True if one model computes the whole graph."""
         return callable(self.given)
 
-    def of(self, graph: _core.Graph, overrides: Overrides) -> ModelledGraph:
-        """Returns the graph to run, and its nodes with their models."""
+    def of(
+        self, graph: _core.Graph, overrides: Overrides, deviations: Deviations | None = None
+    ) -> ModelledGraph:
+        """Returns the graph to run, and its nodes with their models.
+
+        Runs record in `deviations` how far the results are from those of tosaic's kernels.
+        """
         if callable(self.given):
-            call = _GraphModel(graph, self.given, overrides)
+            call = _GraphModel(graph, self.given, overrides, deviations)
             one = _core.as_one_node(graph)
             return ModelledGraph(one, [(one.nodes[0], call)], {one.nodes[0].name: _WHOLE_GRAPH})
         found = selected(graph, self.given or {})
         return ModelledGraph(
             graph,
-            [(node, _NodeModel(node, graph.stage, key, model, overrides)) for node, key, model in found],
+            [
+                (node, _NodeModel(node, graph.stage, key, model, overrides, deviations))
+                for node, key, model in found
+            ],
             {node.name: key for node, key, _ in found},
         )
 
@@ -91,6 +100,34 @@ class ModelledGraph:
         self.graph = graph
         self.functions = functions
         self.keys = keys
+
+
+class Deviations:
+    """How far the results of models are from those of tosaic's kernels on the same operands."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str, str, str, str], list[list[Metrics]]] = {}
+
+    def add(
+        self, place: tuple[str, str, str, str, str], expected: list[_Array] | None, results: Sequence[_Array]
+    ) -> None:
+        """Records one call. `place` has the fields of `ModelRow` before `calls`."""
+        pairs = [] if expected is None else zip(expected, results, strict=True)
+        found = [Metrics.of(_core.metrics(wanted, result)) for wanted, result in pairs]
+        self._calls.setdefault(place, []).append(found)
+
+    def clear(self) -> None:
+        """Forgets all calls."""
+        self._calls.clear()
+
+    @property
+    def rows(self) -> tuple[ModelRow, ...]:
+        """A row for each modelled node that ran, in the order of their first calls."""
+        rows = []
+        for place, calls in self._calls.items():
+            known = [metrics for call in calls for metrics in call]
+            rows.append(ModelRow(*place, len(calls), worst(known) if known else None))
+        return tuple(rows)
 
 
 class NodeCall:
@@ -282,9 +319,10 @@ class _NodeModel:
         key: str,
         model: Callable[[NodeCall], Any],
         overrides: Overrides,
+        deviations: Deviations | None,
     ) -> None:
         self.node, self.op, self.name, self.stage = node, node.op, node.name, stage
-        self._key, self._model, self._overrides = key, model, overrides
+        self.key, self._model, self._overrides, self._deviations = key, model, overrides, deviations
         self.result_types = tuple(TensorSpec(value.dtype, tuple(value.shape)) for value in node.results)
         self._sessions: dict[tuple[bool, ...], _core.Session] = {}
         self._lock = threading.Lock()
@@ -292,7 +330,14 @@ class _NodeModel:
     def __call__(self, *operands: _Array | None) -> list[_Array]:
         call = NodeCall(self, operands)
         where = {"node": self.name, "module_path": call.module_path, "source": call.source}
-        return _checked_results(self._model, call, self.result_types, f"key '{self._key}'", where)
+        expected = (
+            None if self._deviations is None else _if_supported(lambda: self.run_default(operands, operands))
+        )
+        results = _checked_results(self._model, call, self.result_types, f"key '{self.key}'", where)
+        if self._deviations is not None:
+            place = self.name, self.op, self.key, call.module_path, call.source
+            self._deviations.add(place, expected, results)
+        return results
 
     @cached_property
     def attrs(self) -> Mapping[str, Any]:
@@ -355,9 +400,15 @@ class _NodeModel:
 class _GraphModel:
     """The function of all inputs that calls the model of a whole graph."""
 
-    def __init__(self, graph: _core.Graph, model: Callable[[GraphCall], Any], overrides: Overrides) -> None:
+    def __init__(
+        self,
+        graph: _core.Graph,
+        model: Callable[[GraphCall], Any],
+        overrides: Overrides,
+        deviations: Deviations | None,
+    ) -> None:
         self.graph = graph
-        self._model, self._overrides = model, overrides
+        self._model, self._overrides, self._deviations = model, overrides, deviations
         self.result_types = tuple(
             TensorSpec(port.value.dtype, tuple(port.value.shape)) for port in graph.outputs
         )
@@ -366,7 +417,11 @@ class _GraphModel:
 
     def __call__(self, *inputs: _Array) -> list[_Array]:
         call = GraphCall(self, inputs)
-        return _checked_results(self._model, call, self.result_types, _WHOLE_GRAPH, {})
+        expected = None if self._deviations is None else _if_supported(lambda: self.run_default(inputs))
+        results = _checked_results(self._model, call, self.result_types, _WHOLE_GRAPH, {})
+        if self._deviations is not None:
+            self._deviations.add((self.graph.name, "graph", _WHOLE_GRAPH, "", ""), expected, results)
+        return results
 
     def run_default(self, inputs: Sequence[_Array]) -> list[_Array]:
         """Runs the graph on tosaic's kernels."""
@@ -379,6 +434,14 @@ class _GraphModel:
 _ROLES: dict[str, tuple[str, ...]] = {row.name: tuple(row.operands.split()) for row in _core.ops()}
 """The roles of operands by operator: ``name?`` may be absent, ``name*`` are any number."""
 _OP_NAMES = frozenset(_ROLES)
+
+
+def _if_supported(run: Callable[[], list[_Array]]) -> list[_Array] | None:
+    """Returns the results of tosaic's kernels; None if an operator has none, as a foreign operator."""
+    try:
+        return run()
+    except _core.UnsupportedOp:
+        return None
 
 
 def _session(graph: _core.Graph, overrides: Overrides) -> _core.Session:

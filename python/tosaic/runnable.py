@@ -137,9 +137,10 @@ class Runnable(Reportable):
             Models of operators by key, or a model of the whole graph.
 
             A key selects nodes at the stage of this program. It is a `tosaic.Nodes`, or a string with one
-            meaning. A string is an operator (``"conv"``, ``"tosa.conv2d"``), the name of a node or FX node, the path of
-            a module, a torch operator (``"aten.conv2d.default"``), or ``"*"`` for all. If several keys select
-            a node, the most specific one counts: name before FX name, module, torch operator and operator.
+            meaning. A string is an operator (``"conv"``, ``"tosa.conv2d"``), the name of a node or FX node,
+            the path of a module, a torch operator (``"aten.conv2d.default"``), or ``"*"`` for all. If several
+            keys select a node, the most specific one counts: name before FX name, module, torch operator and
+            operator.
 
             A model is called with a `tosaic.NodeCall` and returns an array, or a list of arrays if the node
             has several results. The dtypes and shapes are those of `NodeCall.result_types`. At stages
