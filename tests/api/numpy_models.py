@@ -1,7 +1,7 @@
 """Models of TOSA operators over integers, in numpy, written from the TOSA specification.
 
-Each function takes a `tosaic.NodeCall` and returns the result. They are peers of the kernels: none of them calls
-tosaic.
+Each function takes a `tosaic.NodeCall` and returns the result. They are peers of the kernels: none of them
+calls tosaic.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def rescale(call: tosaic.NodeCall) -> _Array:
     attrs = call.attrs
     assert attrs["scale32"]
     assert attrs["rounding_mode"] == "single_round"
-    assert not (attrs["input_unsigned"] or attrs["output_unsigned"])
+    assert not attrs["input_unsigned"]
+    assert not attrs["output_unsigned"]
     value = call.operand("input").astype(np.int64) - attrs["input_zp"]
     multiplier, shift = (np.array(attrs[name], np.int64) for name in ("multiplier", "shift"))
     made = (value * multiplier + (np.int64(1) << (shift - 1))) >> shift
