@@ -301,7 +301,16 @@ def test_two_keys_that_are_equally_specific_are_refused_unless_a_better_one_deci
         ({"threads": True}, "'threads'"),
         ({"write_back": 1}, "'write_back': expected True or False"),
     ],
-    ids=str,
+    ids=[
+        "no function",
+        "a number as key",
+        "text",
+        "vgf",
+        "a stage",
+        "no thread",
+        "a truth value",
+        "a number",
+    ],
 )
 def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
     program = simple(torch.relu, torch.ones(3))
