@@ -10,7 +10,6 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.options import checked
 from tosaic.overrides import Overrides, split_functions
 from tosaic.port_names import by_position
 from tosaic.ports import (
@@ -25,7 +24,6 @@ from tosaic.ports import (
 from tosaic.reportable import Reportable
 
 if TYPE_CHECKING:
-    from tosaic.prepared import Prepared
     from tosaic.signature import Signature
 
 
@@ -119,74 +117,6 @@ class Runnable(Reportable):
     def _prepared(self, graph: _core.Graph) -> _core.Session:
         nodes, operators = split_functions(self._overrides.functions_for(graph), graph)
         return _core.Session(graph, override_nodes=nodes, override_ops=operators)
-
-    @checked
-    def prepare(
-        self,
-        *,
-        models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
-        on: str = "tosaic",
-        threads: int = 1,
-        write_back: bool = False,
-    ) -> Prepared:
-        """Prepares the program to run in a chosen way, with models of operators for example.
-
-        Parameters
-        ----------
-        models : mapping or callable, optional
-            Models of operators by key, or a model of the whole graph.
-
-            A key selects nodes at the stage of this program. It is a `tosaic.Nodes`, or a string with one
-            meaning. A string is an operator (``"conv"``, ``"tosa.conv2d"``), the name of a node or FX node,
-            the path of a module, a torch operator (``"aten.conv2d.default"``), or ``"*"`` for all. If several
-            keys select a node, the most specific one counts: name before FX name, module, torch operator and
-            operator.
-
-            A model is called with a `tosaic.NodeCall` and returns an array, or a list of arrays if the node
-            has several results. The dtypes and shapes are those of `NodeCall.result_types`. At stages
-            ``integer`` and ``tosa``, operands are the exact integers of the program; at stage ``quantized``,
-            they are the integers of quantized values. Several threads may call a model at once.
-
-            The model of the whole graph is called with a `tosaic.GraphCall`.
-        on : {"tosaic", "reference"}
-            What computes the nodes. ``"reference"`` is the TOSA reference model, for programs at stage
-            ``tosa``; it takes no models.
-        threads : int
-            The greatest number of threads of one run, at least 1. Today's kernels use one thread for each
-            run, whatever `threads` is. The results do not depend on it.
-        write_back : bool
-            Write new values of inputs into the caller's arrays, as `run` does. If False, only
-            `Prepared.mutations` has them.
-
-        Returns
-        -------
-        Prepared
-            It has states of its own, which start from their initial values.
-
-        Raises
-        ------
-        InvalidGraph
-            A key selects no node or has several meanings, a model is not callable, an option has another
-            value, or the stage does not fit `on`.
-        UnsupportedOp
-            An operator has neither a kernel nor a model.
-        ImportError
-            The TOSA reference model is not installed.
-
-        Examples
-        --------
-        >>> program.prepare(models={"relu": lambda call: call.default()}).run(x)  # doctest: +SKIP
-        """
-        from tosaic.models import Models
-        from tosaic.prepared import Prepared
-
-        self._own_graph()
-        table = Models(models)
-        if on == "reference":
-            from tosaic.reference_model import model_of_graph
-
-            table = Models(model_of_graph(self, models))
-        return Prepared(self, table, on=on, threads=threads, write_back=write_back)
 
     def _own_graph(self) -> _core.Graph:
         """Makes the graph own all its constants, and returns it."""
