@@ -116,6 +116,15 @@ void bind_errors(py::module_& m) {
   py::register_exception_translator(&translate);
 
   m.def(
+      "did_you_mean",
+      [](const std::string& name, const std::vector<std::pair<std::string, std::string>>& known) {
+        std::vector<KnownName> names;
+        for (const auto& [full, short_form] : known) names.push_back({full, short_form});
+        return did_you_mean(name, names);
+      },
+      py::arg("name"), py::arg("known"),
+      "A hint with the known names, pairs of name and short form or '', that are nearest to `name`, or ''.");
+  m.def(
       "make_error",
       [](const py::object& type, const py::str& where, const py::str& what, const py::str& expected,
          const py::str& got, const py::str& node, const py::str& module_path, const py::str& source,
