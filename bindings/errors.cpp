@@ -117,13 +117,22 @@ void bind_errors(py::module_& m) {
 
   m.def(
       "did_you_mean",
-      [](const std::string& name, const std::vector<std::pair<std::string, std::string>>& known) {
+      [](const py::str& name, const py::sequence& known) {
         std::vector<KnownName> names;
-        for (const auto& [full, short_form] : known) names.push_back({full, short_form});
-        return did_you_mean(name, names);
+        for (const py::handle each : known) {
+          if (py::isinstance<py::str>(each)) {
+            names.push_back({each.cast<std::string>()});
+          } else {
+            const auto [full, short_form] = each.cast<std::pair<std::string, std::string>>();
+            names.push_back({full, short_form});
+          }
+        }
+        return did_you_mean(bytes_of(name), names);
       },
       py::arg("name"), py::arg("known"),
-      "A hint with the known names, pairs of name and short form or '', that are nearest to `name`, or ''.");
+      "A hint with the known names that are nearest to `name`, or ''. A known name is a text, or a pair of "
+      "name and "
+      "short form.");
   m.def(
       "make_error",
       [](const py::object& type, const py::str& where, const py::str& what, const py::str& expected,
@@ -136,14 +145,6 @@ void bind_errors(py::module_& m) {
       py::arg("got") = "", py::arg("node") = "", py::arg("module_path") = "", py::arg("source") = "",
       py::arg("hint") = "",
       "An exception of class `type` with its parts and their text; the caller raises it.");
-  m.def(
-      "did_you_mean",
-      [](const py::str& name, const std::vector<std::string>& known) {
-        std::vector<KnownName> names;
-        for (const std::string& each : known) names.push_back({.name = each});
-        return did_you_mean(bytes_of(name), names);
-      },
-      py::arg("name"), py::arg("known"), "The names that a user may have meant, as a hint; else an empty text.");
 }
 
 }  // namespace tosaic::python

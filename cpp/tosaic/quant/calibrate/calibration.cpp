@@ -94,7 +94,7 @@ void Calibration::observe(ValueId value, const exec::ArrayView& array) {
     values = converted_;
   }
   for (const std::uint32_t i : fed_.at(value.index())) {
-    const NotFinite found = quant::observe(statistics_[i], values);
+    const NotFinite found = quant::observe(statistics_[i], values, array.shape);
     if (found.any()) throw not_finite(session_.prepared().graph(), value, found, count);
   }
 }
