@@ -133,15 +133,35 @@ Range MovingRange::range() const {
 
 // ---- all kinds ----
 
-NotFinite observe(Statistic& statistic, std::span<const float> values) {
-  if (auto* const moving = std::get_if<MovingRange>(&statistic)) {
-    const Range batch = moving->observe(values);
-    return {batch.infinities, batch.nans};
+NotFinite Observing::observe(std::span<const float> values, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) {
+    const Range before = histogram->range();
+    histogram->observe(values, table_, times);
+    const Range& after = histogram->range();
+    return {(after.infinities - before.infinities) / times, (after.nans - before.nans) / times};
   }
-  const Range before = bounds_of(statistic);
-  std::visit([&](auto& each) { each.observe(values); }, statistic);
-  const Range after = bounds_of(statistic);
-  return {after.infinities - before.infinities, after.nans - before.nans};
+  Range batch;
+  if (auto* const moving = std::get_if<MovingRange>(&statistic_)) {
+    batch = moving->observe(values);
+  } else {
+    batch.observe(values);
+    Range repeated = batch;
+    repeated.finite *= times, repeated.infinities *= times, repeated.nans *= times;
+    std::get<Range>(statistic_).merge(repeated);
+  }
+  return {batch.infinities, batch.nans};
+}
+
+void Observing::observe(float value, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_))
+    histogram->observe(value, table_, times);
+  else
+    std::get<Range>(statistic_).observe(value, times);
+}
+
+const Statistic& Observing::take() {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
+  return statistic_;
 }
 
 void merge(Statistic& into, const Statistic& later) {

@@ -59,8 +59,23 @@ struct NotFinite {
   [[nodiscard]] bool any() const { return infinities != 0 || nans != 0; }
 };
 
-// Adds samples. Infinities and NaN are counted and left out.
-NotFinite observe(Statistic& statistic, std::span<const float> values);
+// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it.
+class Observing {
+ public:
+  explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
+
+  // Adds samples, each so many times. Infinities and NaN are counted and left out. A moving average moves once.
+  NotFinite observe(std::span<const float> values, std::uint64_t times);
+  // Adds a finite value, so many times. Not for moving averages.
+  void observe(float value, std::uint64_t times);
+  [[nodiscard]] const Statistic& take();
+  // The samples of a moving average depend on how they are divided into tensors.
+  [[nodiscard]] bool is_of_tensors() const { return std::holds_alternative<MovingRange>(statistic_); }
+
+ private:
+  Statistic statistic_;
+  Histogram::Table table_;
+};
 // Adds the samples of `later`. Throws InternalError if the two are not of one kind.
 void merge(Statistic& into, const Statistic& later);
 // The same kind of statistic, without samples. A worker fills it, and its state is merged into `statistic`.
