@@ -49,13 +49,15 @@ void places(const float* values, int64_t count, float unit, int32_t* places) {
 // As places(). The lanes beyond the last value are zeros.
 int64_t nonzero_places(const float* values, int64_t count, float unit, int32_t* places) {
   const __m512 units = _mm512_set1_ps(unit), first_linear = _mm512_set1_ps(kFirstLinear);
-  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff), negative = _mm512_set1_epi32(kBinsPerSign * kBin);
+  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff),
+                negative = _mm512_set1_epi32(kBinsPerSign * kBin);
   const __m512i linear_shift = _mm512_set1_epi32(kLinearShift), bits_shift = _mm512_set1_epi32(kBitsShift);
   int64_t found = 0;
   for (int64_t i = 0; i < count; i += 16) {
     const __mmask16 inside = count - i >= 16 ? 0xffff : static_cast<__mmask16>((1U << (count - i)) - 1);
     const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(inside, values + i));
-    const __m512 magnitude = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(bits, magnitude_bits)), units);
+    const __m512 magnitude =
+        _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(bits, magnitude_bits)), units);
     const __m512i linear = _mm512_add_epi32(_mm512_maskz_cvttps_epi32(0xffff, magnitude), linear_shift);
     const __m512i below = _mm512_add_epi32(_mm512_castps_si512(magnitude), bits_shift);
     const __mmask16 is_linear = _mm512_cmp_ps_mask(magnitude, first_linear, _CMP_GE_OQ);

@@ -30,7 +30,9 @@ InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& foun
 
 // True if the result has each element of operand 0 equally often and, for a pad, a constant besides.
 bool repeats_operand(const Graph& graph, const Node& node) {
-  const auto is_of = [&](std::initializer_list<Op> ops) { return std::ranges::find(ops, node.op) != ops.end(); };
+  const auto is_of = [&](std::initializer_list<Op> ops) {
+    return std::ranges::find(ops, node.op) != ops.end();
+  };
   if (is_of({Op::kReshape, Op::kClone, Op::kPermute, Op::kFlip, Op::kExpand, Op::kRepeat}))
     return num_elements(graph.type(graph.operands(node)[0]).shape) != 0 &&
            graph.type(graph.operands(node)[0]).dtype == graph.type(graph.result(node)).dtype;
@@ -87,7 +89,9 @@ void Calibration::fold_into_operand(const Node& node) {
   const ValueId from = graph.operands(node)[0], value = graph.result(node);
   const auto of_value = fed_.find(value.index()), of_operand = fed_.find(from.index());
   if (of_value == fed_.end() || of_operand == fed_.end()) return;
-  const auto elements = [&](ValueId id) { return static_cast<std::uint64_t>(num_elements(graph.type(id).shape)); };
+  const auto elements = [&](ValueId id) {
+    return static_cast<std::uint64_t>(num_elements(graph.type(id).shape));
+  };
   std::erase_if(of_value->second, [&](const auto& each) {
     const auto& [statistic, feed] = each;
     const auto into = of_operand->second.find(statistic);
