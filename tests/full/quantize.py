@@ -38,7 +38,7 @@ RESULTS = ROOT / "build" / "full" / "quantize"
 PAGE = ROOT / "docs" / "quantize_networks.md"
 CASES = (*NETWORKS, *MORE)
 CALIBRATION = 16
-_FIRST_UNSEEN, _SAMPLES = 100, 8
+_FIRST_UNSEEN, _SAMPLES = 100, 32
 _NEAR = 0.3
 """By how many dB a ratio may be below that of a peer."""
 _INT8, _INT16 = "TOSA-1.0+INT", "TOSA-1.0+INT+int16"
