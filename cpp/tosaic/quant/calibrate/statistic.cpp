@@ -158,30 +158,46 @@ NotFinite count_not_finite(std::span<const float> values) {
   return found;
 }
 
-// Of a statistic that has the range of its samples.
-template <class Ranged>
-NotFinite observe_ranged(Ranged& statistic, std::span<const float> values, const Range& bounds) {
-  const std::uint64_t infinities = bounds.infinities, nans = bounds.nans;
-  statistic.observe(values);
-  return {bounds.infinities - infinities, bounds.nans - nans};
-}
-
 }  // namespace
 
-NotFinite observe(Statistic& statistic, std::span<const float> values, const Shape& shape) {
-  return std::visit(
-      Overloaded{[&](Range& range) { return observe_ranged(range, values, range); },
-                 [&](Histogram& histogram) { return observe_ranged(histogram, values, histogram.range()); },
-                 [&](MovingRange& moving) {
-                   const Range batch = moving.observe(values);
-                   return NotFinite{batch.infinities, batch.nans};
-                 },
-                 [&](auto& of_tensor) {
-                   const NotFinite found = count_not_finite(values);
-                   if (!found.any()) of_tensor.observe(values, shape);
-                   return found;
-                 }},
-      statistic);
+NotFinite Observing::observe(std::span<const float> values, const Shape& shape, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) {
+    const Range before = histogram->range();
+    histogram->observe(values, table_, times);
+    const Range& after = histogram->range();
+    return {(after.infinities - before.infinities) / times, (after.nans - before.nans) / times};
+  }
+  if (auto* const range = std::get_if<Range>(&statistic_)) {
+    Range batch;
+    batch.observe(values);
+    Range repeated = batch;
+    repeated.finite *= times, repeated.infinities *= times, repeated.nans *= times;
+    range->merge(repeated);
+    return {batch.infinities, batch.nans};
+  }
+  return std::visit(Overloaded{[&](MovingRange& moving) {
+                                 const Range batch = moving.observe(values);
+                                 return NotFinite{batch.infinities, batch.nans};
+                               },
+                               [&](Range&) { return NotFinite(); }, [&](Histogram&) { return NotFinite(); },
+                               [&](auto& of_tensor) {
+                                 const NotFinite found = count_not_finite(values);
+                                 if (!found.any()) of_tensor.observe(values, shape);
+                                 return found;
+                               }},
+                    statistic_);
+}
+
+void Observing::observe(float value, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_))
+    histogram->observe(value, table_, times);
+  else
+    std::get<Range>(statistic_).observe(value, times);
+}
+
+const Statistic& Observing::take() {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
+  return statistic_;
 }
 
 void merge(Statistic& into, const Statistic& later) {

@@ -28,6 +28,7 @@ struct Range {
   std::uint64_t nans = 0;
 
   void observe(std::span<const float> values);
+  void observe(float value, std::uint64_t times);  // a finite value
   void merge(const Range& other);
   bool operator==(const Range&) const = default;
 };
@@ -65,7 +66,16 @@ class Histogram {
     bool operator==(const Bin&) const = default;
   };
 
+  // Counts of samples that are not in the bins yet. A table makes many calls of observe() cheap: only take()
+  // moves its counts into the bins.
+  class Table;
+
   void observe(std::span<const float> values);
+  // Counts each sample `times` times, at first in the table. Until take(), the bins, and all functions that read
+  // them, lack these samples, and this histogram has to observe with the same table.
+  void observe(std::span<const float> values, Table& table, std::uint64_t times);
+  void observe(float value, Table& table, std::uint64_t times);  // a finite value
+  void take(Table& table);
   // The histogram of the samples of both.
   void merge(const Histogram& other);
 
@@ -81,10 +91,7 @@ class Histogram {
  private:
   [[nodiscard]] static int exponent_of(const Range& range);
   void extend_to(int exponent);
-  struct Table;
-  void count(std::span<const float> block, Table& table);
   void count_few(std::span<const float> values);
-  void flush(Table& table);
   void add(std::span<const Bin> bins);
 
   Range range_;
@@ -92,6 +99,24 @@ class Histogram {
   std::vector<Bin> bins_;
 
   static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
+};
+
+// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory that it did
+// not take before.
+class Histogram::Table {
+ public:
+  [[nodiscard]] bool empty() const { return pending_ == 0; }
+
+ private:
+  friend class Histogram;
+  void count(std::span<const float> block, float unit);
+  [[nodiscard]] std::span<const Bin> drain();
+
+  std::vector<std::uint64_t> entries_;
+  std::uint64_t pending_ = 0;  // samples in the entries, without repetition
+  std::uint64_t times_ = 1;    // how many times each of them counts
+  bool has_zeros_ = false;     // the block before had many
+  std::vector<Bin> found_;     // memory of drain()
 };
 
 // As observe_channels() of ranges, with a histogram for each channel.
