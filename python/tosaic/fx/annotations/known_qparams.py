@@ -165,7 +165,9 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         model.recompile()
 
     @staticmethod
-    def _write_weight(model: GraphModule, at: tuple[Node, Node | None], array: Any, written: dict[str, Any]) -> None:
+    def _write_weight(
+        model: GraphModule, at: tuple[Node, Node | None], array: Any, written: dict[str, Any]
+    ) -> None:
         node, user = at
         tensor = _attribute(model, str(node.target))
         if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != array.shape:
