@@ -1,10 +1,10 @@
 """``tosaic demo``: one real network, from training to bytes that the TOSA reference model runs.
 
 It needs the extra ``demo`` (torch, scikit-learn, tosa-tools). The network is lowered as floats and, after
-quantization, as integers of 8 bits. The same test pictures run through it in torch, in float64 (the reference for all
-errors) and float32; as floats on tosaic's executor and on the TOSA reference model; and as integers at each
-stage: q/dq, integer arithmetic, and TOSA on tosaic's executor and on the reference model. The reference model
-reads the bytes of the files.
+quantization, as integers of 8 bits. The same test pictures run through it in torch, in float64 (the reference
+for all errors) and float32; as floats on tosaic's executor and on the TOSA reference model; and as integers:
+q/dq, integer arithmetic, and TOSA on tosaic's executor and on the reference model. The reference model reads
+the bytes of the files.
 """
 
 from __future__ import annotations

@@ -99,9 +99,8 @@ def train_digits(*, epochs: int = 8) -> TrainedDigits:
         exact = model.double()(example.double()).numpy()
     model.float()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return TrainedDigits(
-        model, exported, images[test], labels[test], logits, exact, parameters, images[~test]
-    )
+    pictures, training = images[test], images[~test]
+    return TrainedDigits(model, exported, pictures, labels[test], logits, exact, parameters, training)
 
 
 def _train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, epochs: int) -> nn.Module:
