@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tosaic.archive import load
     from tosaic.calibration.quantize_program import quantize
     from tosaic.calibration.quantized_program import QuantizedProgram
-    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.calibration.sensitivity import sensitivity
+    from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow
     from tosaic.explanation import (
         FloatOperator,
         QuantizationExplanation,
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
     from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.lowered import Lowered
+    from tosaic.model_keys import Nodes
+    from tosaic.models import GraphCall, NodeCall
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
+    from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
+    from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError
 
@@ -59,6 +64,10 @@ _HOME = {
     "open_program": "api",
     "quantize": "calibration.quantize_program",
     "QuantizedProgram": "calibration.quantized_program",
+    "sensitivity": "calibration.sensitivity",
+    "LayerSensitivity": "sensitivities",
+    "Mix": "sensitivities",
+    "Sensitivity": "sensitivities",
     "compose_quantizers": "fx",
     "wrap_quantizer": "fx",
     "load": "archive",
@@ -78,6 +87,10 @@ _HOME = {
     "Lowered": "lowered",
     "CheckResult": "problems",
     "Problem": "problems",
+    "Prepared": "prepared",
+    "Nodes": "model_keys",
+    "NodeCall": "models",
+    "GraphCall": "models",
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
@@ -86,6 +99,7 @@ _HOME = {
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
+    "ModelRow": "comparison",
     "Report": "report",
     "ReadError": "reading",
     "MissingFileError": "reading",
@@ -127,6 +141,7 @@ __all__ = [
     "compare",
     "explain_quantization",
     "quantize",
+    "sensitivity",
     "load",
     "load_tosa",
     "open_program",
@@ -141,6 +156,10 @@ __all__ = [
     "Rewriter",
     "Program",
     "Lowered",
+    "Prepared",
+    "Nodes",
+    "NodeCall",
+    "GraphCall",
     "CheckResult",
     "Problem",
     "FloatOperator",
@@ -151,9 +170,13 @@ __all__ = [
     "QuantizationExplanation",
     "QuantizedValue",
     "QuantizedProgram",
+    "Sensitivity",
+    "LayerSensitivity",
+    "Mix",
     "Quantizer",
     "Comparison",
     "CompareRow",
+    "ModelRow",
     "Metrics",
     "Report",
     "Graph",

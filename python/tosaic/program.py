@@ -10,7 +10,8 @@ from tosaic import _core
 from tosaic.foreign import ForeignOp, operators_by_target, require_own_names
 from tosaic.options import checked, file_name
 from tosaic.overrides import Overrides
-from tosaic.runnable import Runnable, signature_fault
+from tosaic.prepared import Preparable
+from tosaic.runnable import signature_fault
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Program"]
 
 
-class Program(Runnable):
+class Program(Preparable):
     """One method of a network: a graph and its signature.
 
     `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
@@ -63,9 +64,10 @@ class Program(Runnable):
 
     @property
     def module_types(self) -> dict[str, str]:
-        """The types of the modules that were exported, by path: ``{"conv1": "torch.nn.modules.conv.Conv2d"}``.
+        """The types of the modules that were exported, by path: ``{"c": "torch.nn.modules.conv.Conv2d"}``.
 
-        Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from torch.
+        Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from
+        torch.
         """
         return dict(self._module_types)
 
@@ -218,7 +220,7 @@ class Program(Runnable):
         return made
 
     def _copy(self) -> Program:
-        """Returns the same program, without functions of the caller and with the initial values of its states."""
+        """Returns the same program, without functions of the caller, in its initial states."""
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._module_types = self._module_types
         return made

@@ -1,4 +1,4 @@
-"""Writes the qparams of a plan into the graph: as quantize and dequantize nodes, then at stage quantized."""
+"""Writes the qparams of a plan into a graph, and brings the graph to stage ``quantized``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,38 @@ _LOG = logging.getLogger(__name__)
 _LAST_PASS = "fold-qdq"
 
 
-def with_quantization(planned: PlannedProgram, chosen: Mapping[Slot, QParams]) -> _core.Graph:
+def with_quantization(
+    planned: PlannedProgram,
+    chosen: Mapping[Slot, QParams],
+    elements: Mapping[Edge, _core.Constant] | None = None,
+) -> _core.Graph:
     """Returns the graph with quantize and dequantize nodes where the slots of the plan have qparams.
+
+    Parameters
+    ----------
+    planned : PlannedProgram
+    chosen : mapping of Slot to QParams
+    elements : mapping of Edge to Constant, optional
+        What calls read in the place of constants: weights and biases that accuracy tools have changed. Those of
+        slots without qparams stay floats.
+
+    Notes
+    -----
 
     Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
     integers. A warning is logged, other than for the range of least error, which clips by design.
     """
-    placements: list[tuple[int, QParams, list[int] | None, bool]] = []
-    for slot, qparams in chosen.items():
+    placements: list[tuple[int, QParams | None, list[int] | None, bool, _core.Constant | None]] = []
+    given = elements or {}
+    for slot in (*chosen, *(each for each in given if each not in chosen)):
         value = planned.value_of(slot)
         if value < 0:
             continue
         if isinstance(slot, Output):
-            placements.append((value, qparams, None, True))
+            placements.append((value, chosen[slot], None, True, None))
         else:
-            placements.append((value, qparams, *_readers(planned, slot, value)))
+            readers, is_output = _readers(planned, slot, value)
+            placements.append((value, chosen.get(slot), readers, is_output, given.get(slot)))
     graph, saturated = _core.insert_quantization(planned.graph, placements)
     clipped = set(_clipped_by_design(planned))
     for constant, beyond, nans in saturated:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
-from tosaic.annotation.config import Precision, QConfig
-from tosaic.annotation.observers import LeastError, MinMax
-from tosaic.annotation.plan import Plan
+from tosaic.annotation.choice import planner_fields
+from tosaic.annotation.config import QConfig
+from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import GRAPH_NAMES, Edge, Observed, Output, Slot
+from tosaic.annotation.specs import Output, Slot
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
-__all__ = ["DEFAULT_OBSERVER", "PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
+__all__ = ["PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
 
-# The object itself, not an equal one that a user chose: see `tosaic.calibration.observations`.
-DEFAULT_OBSERVER = LeastError()
 _FOLDED_FIRST = ("fold-constants", "dead-code", "fold-batch-norm")
-_FEW_INTEGERS = 64  # weights with fewer integers are rounded with the scale of least error
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
 
@@ -65,11 +63,14 @@ class PlannedProgram:
         """Returns the value that a slot is about, or -1 for a slot of several tensors."""
         return self.values[self.call(slot.node if isinstance(slot, Output) else slot.producer)]
 
-    def __post_init__(self) -> None:
-        names = self.plan.graph.names
-        object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.plan.graph.names)}
 
-    _positions: Mapping[str, int] = None  # type: ignore[assignment]
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The slots that have one scale, in the order of the plan."""
+        return self.plan.groups()
 
     @property
     def report(self) -> Resolution:
@@ -131,7 +132,10 @@ def plan_program(
     core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
     plan = Plan(CallGraph.of_core(core), author="quantize")
     chosen, precisions = config.resolve(plan)
-    fields = [_fields(each) for each in precisions]
+    _choose_items(plan, chosen)
+    fields = [
+        planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
+    ]
     left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
     plan = plan.apply(*rules)
     for node in graph.nodes:
@@ -140,6 +144,15 @@ def plan_program(
     planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
     _require_specs(planned)
     return planned
+
+
+def _choose_items(plan: Plan, chosen: list[int]) -> None:
+    """The results of a call that computes several have the precision of the call."""
+    at = {}
+    for position, call in enumerate(plan.graph):
+        at[call.name] = position
+        if call.target == "getitem":
+            chosen[position] = chosen[at[call.operands[0].producer]]
 
 
 def _require_specs(planned: PlannedProgram) -> None:
@@ -161,26 +174,3 @@ def _require_specs(planned: PlannedProgram) -> None:
         expected="a call with floats that the configuration selects",
         got="; ".join(reasons) if reasons else "no call that computes floats from the inputs",
     )
-
-
-def _fields(precision: Precision) -> tuple[Any, ...]:
-    """Returns what the planner reads."""
-    activation, weight = precision.activation, precision.weight
-    is_coarse = (
-        weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < _FEW_INTEGERS
-    )
-    of_weight = weight.observer or (LeastError() if is_coarse else MinMax())
-    grouped = None if weight.group_size is None else (weight.group_size, of_weight)
-    return (
-        _spec_fields(activation, activation.observer or DEFAULT_OBSERVER),
-        _spec_fields(weight, of_weight),
-        product_of_scales if precision.bias == "derived" else None,
-        precision.fixed_ranges,
-        precision.wide_sums,
-        precision.wide_functions,
-        grouped,
-    )
-
-
-def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
-    return GRAPH_NAMES.get(spec.dtype, spec.dtype), spec.qmin, spec.qmax, spec.scheme, observer

@@ -74,6 +74,10 @@ void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
     const exec::Array array = is_user ? session_.imported(i, inputs[at]) : session_.state(input.path);
     observe(input.value, array.view());
   }
+  for (const auto& [value, statistics] : fed_)
+    if (const ConstantRef& constant = graph.values()[value].constant)
+      observe(ValueId(value),
+              exec::ArrayView::dense(constant->bytes().data(), constant->dtype, constant->shape));
 }
 
 // The view is dense.
@@ -90,7 +94,7 @@ void Calibration::observe(ValueId value, const exec::ArrayView& array) {
     values = converted_;
   }
   for (const std::uint32_t i : fed_.at(value.index())) {
-    const NotFinite found = quant::observe(statistics_[i], values);
+    const NotFinite found = quant::observe(statistics_[i], values, array.shape);
     if (found.any()) throw not_finite(session_.prepared().graph(), value, found, count);
   }
 }

@@ -1,21 +1,22 @@
-"""Writes qparams that are known into an exported program of torch: torchao inserts them, and nothing is observed.
+"""Writes known qparams into an exported program of torch: torchao inserts them, and observes nothing.
 
 our plan     Edge("relu", "conv2d_1"): the operand 0 of the only node of call conv2d_1      QParams
 torch graph  conv2d_1 = aten.conv2d.default(dropout, w, b)      Edge("dropout", "conv2d_1")  the same QParams
 
-Both graphs are imported from the same calls, so that a place (call, node, operand) means the same tensor in both,
-whatever torch calls the tensor: it may pass through calls that do nothing, and constants have other names.
+Both graphs are imported from the same calls, so that a place (call, node, operand) means the same tensor in
+both, whatever torch calls the tensor: it may pass through calls that do nothing, and constants have other
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e.observer import AffineQuantizedObserverBase, ObserverBase
+from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationSpec
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
@@ -137,7 +138,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         """Accepts every graph."""
 
     def _in_torch(self, places: _Places, slot: Slot) -> tuple[Node, Node | None] | None:
-        """Returns the node that computes the tensor of a slot, and the node that reads it, in torch's graph."""
+        """Returns the node of torch that computes the tensor of a slot, and the node that reads it."""
         planned = self._planned
         value = planned.value_of(slot)
         if value < 0:
