@@ -133,6 +133,8 @@ def lower(
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
     source = program_of(program, bind=bind, operators=operators)
+    if pipeline is None:
+        _require_integers("lower", source.graph, target)
     source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
@@ -230,6 +232,11 @@ def check(
         source = program_of(program, bind=bind, operators=operators)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
+    try:
+        if pipeline is None:
+            _require_integers("check", source.graph, target)
+    except _core.UnsupportedOp as error:
+        return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
     return CheckResult(target, _problems(source.graph, passes), len(source.graph))
 
 
@@ -329,6 +336,18 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
             hint="Leave 'target' out, or make the pipeline with Pipeline.default(target)",
         )
     return pipeline
+
+
+def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
+    """Refuses a program at stage quantized, whose values are integers, for a target that has none."""
+    if graph.stage == "quantized" and "INT" not in target.split("+"):
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where=where,
+            what="the program is quantized, and the target has no integer arithmetic",
+            expected="a target with profile INT, such as TOSA-1.0+INT",
+            got=target,
+        )
 
 
 def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:

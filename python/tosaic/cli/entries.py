@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders", "refused_option"]
+__all__ = [
+    "binding",
+    "bindings",
+    "entries",
+    "io_entry",
+    "order_entry",
+    "orders",
+    "positive",
+    "refused_option",
+]
 
 
 def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
@@ -86,3 +95,10 @@ def binding(text: str) -> tuple[str, int, int]:
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
     return name, int(axis), int(size)
+
+
+def positive(text: str) -> int:
+    """Reads a whole number that is at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, 1 or more")
+    return int(text)

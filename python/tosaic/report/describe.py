@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.resolution import Resolution
+from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS
 from tosaic.explanation import QuantizationExplanation
@@ -22,6 +23,7 @@ from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable
 from tosaic.sensitivities import Sensitivity
@@ -600,6 +602,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Pipeline: describe_pipeline,
     Program: describe_program,
     QuantizationExplanation: describe_quantization,
+    QuantizedProgram: describe_quantized,
     Sensitivity: describe_sensitivity,
 }
 
