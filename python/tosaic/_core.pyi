@@ -314,6 +314,10 @@ def compare(
     override_ops_a: Mapping[str, Callable[..., Any]] | None = ...,
     traces: Mapping[Any, Any] | None = ...,
     outputs: Sequence[Mapping[str, Any]] = ...,
+    bounds: bool = ...,
+    canonical_a: Graph | None = ...,
+    canonical_b: Graph | None = ...,
+    quantized_b: Graph | None = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
     reference: Mapping[Any, Any],

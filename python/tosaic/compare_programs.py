@@ -19,10 +19,11 @@ import numpy as np
 from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
-from tosaic.dtypes import type_text
+from tosaic.dtypes import is_float, type_text
 from tosaic.lowered import Lowered
 from tosaic.overrides import all_nodes, of_foreign_nodes
 from tosaic.program import Program
+from tosaic.quantized_sides import canonical_graph, is_quantized
 from tosaic.sample_forms import (
     FileBoundary,
     Logical,
@@ -73,6 +74,14 @@ class _Side:
         # A TOSA graph that no lowering of tosaic returned is bare: its inputs and outputs have the shapes and
         # dtypes of the graph. Other programs also record the shapes and dtypes of the caller's arrays.
         self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+        self.quantized = is_quantized(self.runnable, self.source)
+        # Lowered values have the qparams of the graph that they were legalized from.
+        self.canonical = canonical_graph(self.runnable)
+
+    @property
+    def has_qparams(self) -> bool:
+        """True if it is known which numbers the integers of the program represent."""
+        return self.canonical is not None or self.runnable.stage in ("quantized", "integer")
 
 
 def compare_programs(
@@ -102,6 +111,7 @@ def compare_programs(
         unmatched=results[0].unmatched,
         threshold_db=threshold_db,
         samples=len(results),
+        against_floats=pair.against_floats,
     )
 
 
@@ -166,10 +176,17 @@ class _Pair:
         # judged by their local errors, not by their distance to the reference.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
         self._graph_a, self._traced = a.runnable.graph, True
+        # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
+        self.against_floats = b.quantized and not a.quantized
+        # Values that are no numbers, such as indices: quantization may make them otherwise.
+        self._decisions = {
+            value.name for value in a.runnable.graph.values if self.against_floats and not is_float(value.dtype)
+        }
+        whole = (a.runnable.stage, b.runnable.stage) == ("quantized", "quantized")
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
-        if self._rounds and not has_integers and a.runnable.stage != "exported":
+        if self._rounds and not has_integers and not whole and a.runnable.stage != "exported":
             self._local = False  # no qparams say which numbers the integers of a represent
-        if self._rounds and has_integers:
+        if self._rounds and (has_integers or b.runnable.stage == "quantized"):
             self._graph_a, self._traced = _core.before_integers(a.runnable.graph), False
 
     def _paired_outputs(self) -> list[_OutputPair]:
@@ -281,12 +298,18 @@ class _Pair:
             override_ops=functions_b.ops,
             override_nodes_a=functions_a.nodes,
             override_ops_a=functions_a.ops,
+            bounds=not self.against_floats,
+            canonical_a=self.a.canonical if self.b.has_qparams else None,
+            canonical_b=self.b.canonical,
+            quantized_b=_core.before_integers(self.b.source.graph) if self.against_floats else None,
         )
         rows = tuple(CompareRow.of(row) for row in found["rows"])
         unmatched = [Unmatched(**item) for item in found["unmatched"]]
         if eager is not None:
             unmatched += [Unmatched(name, reason) for name, reason in eager.skipped.items()]
-        diverges = any(not row.total.sqnr_db >= self._threshold_db for row in rows)
+        diverges = any(
+            not row.total.sqnr_db >= self._threshold_db for row in rows if row.value_a not in self._decisions
+        )
         outputs = tuple(
             self._output_row(pair, arrays, eager, unrounded, diverges)
             for pair, arrays in zip(self._outputs, found["outputs"], strict=True)
@@ -329,6 +352,8 @@ class _Pair:
     def _is_right(self, near: bool, share: float | None, is_float: bool, diverges: bool) -> bool:
         if share is None:
             return near
+        if self.against_floats:  # the output is a decision between numbers, which b may make otherwise
+            return near or (share <= 1 and not diverges)
         if self._rounds:
             return share <= 1
         if is_float:

@@ -208,6 +208,9 @@ class Comparison(Reportable):
         are judged by their local errors instead.
     samples : int
         Number of samples that were run.
+    against_floats : bool
+        True if b is quantized and a is not. Errors then show what quantization costs. Nodes have no bounds, and
+        outputs are judged by their SQNR alone.
     """
 
     name_a: str
@@ -217,6 +220,7 @@ class Comparison(Reportable):
     unmatched: tuple[Unmatched, ...]
     threshold_db: float
     samples: int
+    against_floats: bool = False
 
     @property
     def first_divergence(self) -> CompareRow | None:

@@ -1,6 +1,17 @@
 #include "tosaic/exec/compare/fx_nodes.h"
 
+#include <algorithm>
+
 namespace tosaic::exec {
+namespace {
+
+// True if the result has the numbers of the operands: rearranged, rounded or dequantized.
+bool carries(Op op) {
+  return info(op).has(kMovement) || info(op).has(kView) || op == Op::kClone || op == Op::kQuantize ||
+         op == Op::kDequantize;
+}
+
+}  // namespace
 
 FxId FxNodes::add(const std::string& name) {
   const auto [it, fresh] = ids_.try_emplace(name, FxId(static_cast<std::uint32_t>(names_.size())));
@@ -23,16 +34,39 @@ std::string FxNodes::label(const FxResult& result) const {
   return result.index == 0 ? node : node + "." + std::to_string(result.index);
 }
 
-NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx) : nodes_(fx.size()) {
+NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved)
+    : nodes_(fx.size()) {
   for (const Node& node : graph.nodes()) {
-    const FxId id = fx.latest(node.origin);
+    FxId id = fx.latest(node.origin);
     if (!id.valid()) continue;
+    if (const auto to = moved.find(id); to != moved.end()) id = to->second;
     std::vector<const Node*>& nodes = nodes_[id.index()];
     // One FX node may become a quantize and the dequantize that reads it. Only the quantize is listed then:
     // the dequantize has the same value.
     const Node* rounded =
         node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
+  }
+  drop_carried(graph);
+}
+
+void NodesOfFx::drop_carried(const Graph& graph) {
+  std::vector<const Node*> own;
+  std::vector<bool> computed(graph.values().size(), false);
+  for (std::vector<const Node*>& nodes : nodes_) {
+    own.clear();
+    for (const Node* node : nodes) {
+      const auto operands = graph.operands(*node);
+      const bool counts = !carries(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
+        return id.valid() && computed[id.index()];
+      });
+      if (!counts) continue;
+      own.push_back(node);
+      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = true;
+    }
+    for (const Node* node : own)
+      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = false;
+    if (!own.empty()) nodes = own;
   }
 }
 

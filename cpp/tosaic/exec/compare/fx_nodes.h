@@ -10,6 +10,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,13 +45,19 @@ class FxNodes {
   std::unordered_map<std::string, FxId> ids_;
 };
 
-// The nodes of a graph that belong to each FX node, in order.
+// The nodes of a graph that belong to each FX node, in order. Nodes of FX nodes in `moved` belong to the FX
+// nodes that `moved` has for them.
+//
+// A node that only carries values of other FX nodes into the FX node does not count: the reshape of an operand,
+// or the rounding of an input. It counts if the FX node has no other nodes.
 class NodesOfFx {
  public:
-  NodesOfFx(const Graph& graph, const FxNodes& fx);
+  NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved = {});
   [[nodiscard]] const std::vector<const Node*>& of(FxId id) const { return nodes_[id.index()]; }
 
  private:
+  void drop_carried(const Graph& graph);
+
   std::vector<std::vector<const Node*>> nodes_;
 };
 

@@ -48,7 +48,7 @@ std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes, 
       const ValueId value = a.graph().result(node, i);
       if (a[value].data == nullptr) continue;
       const bool rounded = node.op == Op::kQuantize;
-      out.push_back({{id, i}, a[value], rounded ? qparams_of(node) : a.graph().type(value).qparams, rounded});
+      out.push_back({{id, i}, a[value], rounded ? qparams_of(node) : a.qparams(value), rounded});
     }
   }
   return out;
@@ -59,6 +59,13 @@ std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes&
   for (const NamedArray& named : arrays)
     out.push_back({{fx.add(named.fx_name), named.result}, named.array, nullptr});
   return out;
+}
+
+void mark_several(std::vector<Reference>& references) {
+  std::set<FxId> several;
+  for (const Reference& each : references)
+    if (each.of.index != 0) several.insert(each.of.fx);
+  for (Reference& each : references) each.several = several.contains(each.of.fx);
 }
 
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes) {

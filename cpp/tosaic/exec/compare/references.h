@@ -16,6 +16,7 @@ struct Reference {
   ArrayView array;
   QParamsRef qparams;
   bool rounded = false;  // the integers of a quantize node, with these parameters
+  bool several = false;  // the FX node has more results
 };
 
 // FX nodes that have several values of equal type in the graph which other FX nodes or outputs read, such as
@@ -27,6 +28,8 @@ struct Reference {
                                                   const FxNodes& fx, const std::set<FxId>& left_out);
 // References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.
 [[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
+// Finds the references whose FX nodes have several results.
+void mark_several(std::vector<Reference>& references);
 // Adds the qparams of the quantize nodes of a's graph to the integers that they have computed.
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes);
 

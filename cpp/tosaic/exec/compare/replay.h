@@ -11,6 +11,7 @@
 // nodes of a run on that value.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -25,7 +26,7 @@ struct ReplayedResult {
   Match match;
   const Node* node = nullptr;                       // the node of a that computes the result
   std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
-  std::optional<double> share;                      // as CompareRow::local_share
+  std::optional<double> share;                      // as CompareRow::local_share; infinite for other qparams
 };
 
 // Sets a's inputs to the values that a's run used.
@@ -34,11 +35,18 @@ void set_inputs(LocalReference& local, const Graph& graph, const Session& sessio
 // The error of the graph's rescales in addition to one rounding to nearest, in units.
 [[nodiscard]] double rescale_error(const Graph& graph);
 
+// The errors that a comparison finds, and what it does with them.
+enum class Errors : std::uint8_t {
+  kTotal,     // total errors only
+  kMeasured,  // local and inherited errors, too
+  kJudged,    // these are also compared with their bounds
+};
+
 // Runs a's nodes in order. `local` has a's inputs. `references` are what total errors are measured against;
-// only the results of a that are among them are compared. `with_errors` is true if local errors are wanted.
+// only the results of a that are among them are compared.
 [[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                                         const FxNodes& fx, const Matcher& matcher,
                                                         const std::vector<Reference>& references,
-                                                        bool with_errors, LocalReference& local);
+                                                        Errors errors, LocalReference& local);
 
 }  // namespace tosaic::exec
