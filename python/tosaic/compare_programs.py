@@ -182,6 +182,9 @@ class _Pair:
         self._decisions = {
             value.name for value in a.runnable.graph.values if self.against_floats and not is_float(value.dtype)
         }
+        self._graph_b = b.runnable.graph
+        if self.against_floats:
+            self._graph_b = _core.before_integers(b.runnable.graph)  # values have qparams, not nodes
         whole = (a.runnable.stage, b.runnable.stage) == ("quantized", "quantized")
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
         if self._rounds and not has_integers and not whole and a.runnable.stage != "exported":
@@ -257,7 +260,7 @@ class _Pair:
         A function for a foreign operator serves both sides.
         """
         a, b = (side.runnable._overrides for side in (self.a, self.b))
-        graph_a, graph_b = self._graph_a, self.b.runnable.graph
+        graph_a, graph_b = self._graph_a, self._graph_b
         return (
             _Functions.of({**of_foreign_nodes(graph_a, b.functions), **a.functions_for(graph_a)}, graph_a),
             _Functions.of({**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}, graph_b),
@@ -285,7 +288,7 @@ class _Pair:
         expected = [None if eager is None else self._torchs(pair.a, eager, None) for pair in self._outputs]
         found = _core.compare(
             self._graph_a,
-            self.b.runnable.graph,
+            self._graph_b,
             arrays_a,
             inputs_b=arrays_b,
             threshold_db=self._threshold_db,

@@ -1,5 +1,6 @@
 #include "tosaic/exec/compare/replay.h"
 
+#include <cmath>
 #include <limits>
 
 #include "tosaic/exec/compare/numbers.h"
@@ -39,7 +40,8 @@ class Replay {
       if (chosen.match != nullptr) found.match = *chosen.match;
       found.share = chosen.share;
     }
-    if (!found.share) found.match = matcher_.nearest(reference, candidates);
+    // An infinite share does not say which alignment is least wrong.
+    if (!found.share || std::isinf(*found.share)) found.match = matcher_.nearest(reference, candidates);
     found.node = &node;
     const bool measured = found.share || (errors_ == Errors::kMeasured && ran);
     if (measured && errors_ != Errors::kTotal) measure(value, reference, found);
