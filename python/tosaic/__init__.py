@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tosaic.archive import load
     from tosaic.calibration.quantize_program import quantize
     from tosaic.calibration.quantized_program import QuantizedProgram
+    from tosaic.calibration.sensitivity import sensitivity
     from tosaic.comparison import CompareRow, Comparison, Metrics
     from tosaic.explanation import (
         FloatOperator,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
+    from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError
 
@@ -59,6 +61,10 @@ _HOME = {
     "open_program": "api",
     "quantize": "calibration.quantize_program",
     "QuantizedProgram": "calibration.quantized_program",
+    "sensitivity": "calibration.sensitivity",
+    "LayerSensitivity": "sensitivities",
+    "Mix": "sensitivities",
+    "Sensitivity": "sensitivities",
     "compose_quantizers": "fx",
     "wrap_quantizer": "fx",
     "load": "archive",
@@ -127,6 +133,7 @@ __all__ = [
     "compare",
     "explain_quantization",
     "quantize",
+    "sensitivity",
     "load",
     "load_tosa",
     "open_program",
@@ -151,6 +158,9 @@ __all__ = [
     "QuantizationExplanation",
     "QuantizedValue",
     "QuantizedProgram",
+    "Sensitivity",
+    "LayerSensitivity",
+    "Mix",
     "Quantizer",
     "Comparison",
     "CompareRow",

@@ -206,6 +206,13 @@ def _count(value: Any) -> int:
     return count
 
 
+def _positive(value: Any) -> int:
+    count = whole_number(value)
+    if count < 1:
+        raise ValueError("none, or less")
+    return count
+
+
 def _one_of(*choices: str) -> Option:
     def accept(value: Any) -> str:
         if not is_one_of(value, choices):
@@ -300,11 +307,14 @@ OPTIONS: dict[str, Option] = {
     "local": _FLAG,
     "locations": _FLAG,
     "max_abs": _or_none(_NUMBER),
+    "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
     "method": Option("a name", _text),
     "nodes": _FLAG,
     "out": _PATH,
     "path": _PATH,
+    "points": Option("a whole number, 0 or more", _count),
+    "progress": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "stage": Option("the name of a stage", _text),
@@ -312,6 +322,7 @@ OPTIONS: dict[str, Option] = {
     "threshold_db": _NUMBER,
     "unsupported": _one_of("error", "split"),
     "verify": _FLAG,
+    "wanted_db": _or_none(_NUMBER),
     "weights": _FLAG,
 }
 """The options of the public functions by name."""

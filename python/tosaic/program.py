@@ -63,9 +63,10 @@ class Program(Runnable):
 
     @property
     def module_types(self) -> dict[str, str]:
-        """The types of the modules that were exported, by path: ``{"conv1": "torch.nn.modules.conv.Conv2d"}``.
+        """The types of the modules that were exported, by path: ``{"c": "torch.nn.modules.conv.Conv2d"}``.
 
-        Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from torch.
+        Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from
+        torch.
         """
         return dict(self._module_types)
 
@@ -218,7 +219,7 @@ class Program(Runnable):
         return made
 
     def _copy(self) -> Program:
-        """Returns the same program, without functions of the caller and with the initial values of its states."""
+        """Returns the same program, without functions of the caller, in its initial states."""
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._module_types = self._module_types
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 __all__ = ["with_progress"]
@@ -32,8 +32,8 @@ def with_progress(
     if tqdm is None:
         yield from items
         return
-    if total is None:
-        total = len(items) if hasattr(items, "__len__") else None
+    if total is None and isinstance(items, Sized):
+        total = len(items)
     yield from tqdm(items, desc=what, total=total, leave=False, disable=None, unit="sample")
 
 

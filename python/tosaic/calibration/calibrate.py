@@ -1,9 +1,9 @@
 """Runs samples through a graph, in this thread or in the workers of an executor, and merges the statistics.
 
-Chunks of samples go to the workers, and their states are merged in the order of the samples. Ranges and histograms
-merge exactly, so that their results do not depend on the order of samples or on how they are divided. Moving
-averages depend on the order of samples alone: workers return the range of each sample, and the averages are
-formed where the states are merged.
+Chunks of samples go to the workers, and their states are merged in the order of the samples. Ranges and
+histograms merge exactly, so that their results do not depend on the order of samples or on how they are
+divided. Moving averages depend on the order of samples alone: workers return the range of each sample, and
+the averages are formed where the states are merged.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
     ----------
     job : Job
     samples : iterable of sequence of array
-        For each sample an array for each input of the graph that the caller passes. It is read as far as workers
-        need it.
+        For each sample an array for each input of the graph that the caller passes. It is read as far as
+        workers need it.
     executor : concurrent.futures.Executor, optional
 
     Raises
@@ -110,7 +110,8 @@ def _workers_of(executor: Any) -> int:
 
 def _error(first: int, failure: Failure) -> Exception:
     parts = {**failure.parts, "what": f"sample {first + failure.sample}: {failure.parts['what']}"}
-    return _core.make_error(getattr(_core, failure.kind), **parts)
+    kind: type[_core.Error] = getattr(_core, failure.kind)
+    return _core.make_error(kind, **parts)
 
 
 def _chunks(samples: Iterable[Arrays], size: int) -> Iterator[tuple[int, list[Arrays]]]:

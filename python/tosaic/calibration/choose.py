@@ -21,9 +21,22 @@ __all__ = ["chosen_qparams"]
 
 
 def chosen_qparams(
-    planned: PlannedProgram, observed: Observations, statistics: Sequence[Any]
+    planned: PlannedProgram,
+    observed: Observations,
+    statistics: Sequence[Any],
+    known: dict[Any, QParams] | None = None,
 ) -> dict[Slot, QParams]:
     """Returns the qparams of each slot of the plan.
+
+    Parameters
+    ----------
+    planned : PlannedProgram
+    observed : Observations
+    statistics : sequence of Histogram or ObservedRange
+        Those of all samples.
+    known : dict, optional
+        Qparams that were chosen for the same samples and weights, under another plan of the same graph. Those
+        of this plan are added.
 
     Raises
     ------
@@ -32,20 +45,21 @@ def chosen_qparams(
     """
     chosen: dict[Slot, QParams] = {}
     derived: list[Group] = []
-    for at, group in enumerate(planned.plan.groups()):
+    known = {} if known is None else known
+    for at, group in enumerate(planned.groups):
         if isinstance(group.spec, Derived):
             derived.append(group)
             continue
         if isinstance(group.spec, Fixed):
             found = _fixed(group.spec)
         else:
-            assert isinstance(group.spec, Observed)
-            statistic = observed.statistic_of.get(at)
-            observer = observed.observers[at]
-            if statistic is None:
-                found = _of_weight(planned, group, observer)
-            else:
-                found = _of_tensor(planned, group, observer, statistics[statistic])
+            choice = _Choice(planned, group, observed.observers[at])
+            if choice.key not in known:
+                statistic = observed.statistic_of.get(at)
+                known[choice.key] = (
+                    choice.of_weight() if statistic is None else choice.of_tensor(statistics[statistic])
+                )
+            found = known[choice.key]
         chosen |= dict.fromkeys(group.slots, found)
     for group in derived:
         chosen |= dict.fromkeys(group.slots, _product(group, chosen))
@@ -97,55 +111,70 @@ def _product(group: Group, chosen: Mapping[Slot, QParams]) -> QParams:
     )
 
 
-# ---- tensors ----
+# ---- groups of slots ----
 
 
-def _of_tensor(planned: PlannedProgram, group: Group, observer: Any, statistic: Any) -> QParams:
-    spec = group.spec
-    assert isinstance(spec, Observed)
-    dtype, qmin, qmax = _storage(spec)
-    options = _options(spec, observer)
-    if isinstance(observer, MinMax | MovingAverage):
-        scale, zero_point = _core.range_qparams(statistic, **options)
-    elif isinstance(observer, Percentile):
-        scale, zero_point = _core.percentile_qparams(statistic, observer.percentile / 100, **options)
-    elif isinstance(observer, Entropy):
-        scale, zero_point = _core.least_entropy_qparams(statistic, **options)
-    else:
-        scale, zero_point = _least_error(planned, group, observer, statistic, options)
-    return QParams(dtype, (float(scale),), (int(zero_point),), qmin, qmax)
+class _Choice:
+    """The choice of the qparams of a group of slots with an observed spec."""
 
+    def __init__(self, planned: PlannedProgram, group: Group, observer: Any) -> None:
+        assert isinstance(group.spec, Observed)
+        self._graph = planned.graph
+        self._observer = observer
+        self._spec = group.spec
+        self._storage = _storage(group.spec)
+        self._options = _options(group.spec, observer)
+        self._values = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
+        decided = group.decided_by
+        is_before_function = (
+            observer is DEFAULT_OBSERVER
+            and isinstance(decided, Output)
+            and planned.plan.author(decided) == _core.BEFORE_FUNCTION
+        )
+        self._before_function = (
+            planned.value_of(decided) if is_before_function and decided is not None else -1
+        )
 
-def _of_weight(planned: PlannedProgram, group: Group, observer: Any) -> QParams:
-    spec = group.spec
-    assert isinstance(spec, Observed)
-    dtype, qmin, qmax = _storage(spec)
-    constants = [
-        planned.graph.values[each].constant
-        for each in sorted({planned.value_of(slot) for slot in group.slots})
-    ]
-    arrays = [np.asarray(each.array, np.float32) for each in constants if each is not None]
-    scales, zero_points, groups = weight_qparams(
-        arrays, spec.axis, spec.group_size, observer, _options(spec, observer)
-    )
-    axis = None if spec.axis is None else spec.axis % arrays[0].ndim
-    return QParams(dtype, scales, zero_points, qmin, qmax, axis=axis, groups=groups)
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the choice depends on, for one graph and its samples."""
+        spec = self._spec
+        shape = (spec.axis, spec.group_size, self._storage, tuple(self._options.items()))
+        return (*shape, type(self._observer), self._observer, self._before_function, tuple(self._values))
 
+    def of_tensor(self, statistic: Any) -> QParams:
+        """Chooses from the samples of the tensors."""
+        observer, options = self._observer, self._options
+        if isinstance(observer, MinMax | MovingAverage):
+            scale, zero_point = _core.range_qparams(statistic, **options)
+        elif isinstance(observer, Percentile):
+            scale, zero_point = _core.percentile_qparams(statistic, observer.percentile / 100, **options)
+        elif isinstance(observer, Entropy):
+            scale, zero_point = _core.least_entropy_qparams(statistic, **options)
+        else:
+            scale, zero_point = self._least_error(statistic)
+        dtype, qmin, qmax = self._storage
+        return QParams(dtype, (float(scale),), (int(zero_point),), qmin, qmax)
 
-def _least_error(
-    planned: PlannedProgram, group: Group, observer: Any, histogram: Any, options: Mapping[str, Any]
-) -> tuple[float, int]:
-    results = None
-    decided = group.decided_by
-    if (
-        observer is DEFAULT_OBSERVER
-        and isinstance(decided, Output)
-        and planned.plan.author(decided) == _core.BEFORE_FUNCTION
-    ):
-        function = function_of_reader(planned.graph, planned.value_of(decided))
-        results = None if function is None else function(histogram.means)
-    if results is None:
-        scale, zero_point, _ = _core.least_error_qparams(histogram, **options)
-    else:
-        scale, zero_point, _ = _core.least_error_behind(histogram, results, **options)
-    return scale, zero_point
+    def _least_error(self, histogram: Any) -> tuple[float, int]:
+        results = None
+        if self._before_function >= 0:
+            function = function_of_reader(self._graph, self._before_function)
+            results = None if function is None else function(histogram.means)
+        if results is None:
+            scale, zero_point, _ = _core.least_error_qparams(histogram, **self._options)
+        else:
+            scale, zero_point, _ = _core.least_error_behind(histogram, results, **self._options)
+        return scale, zero_point
+
+    def of_weight(self) -> QParams:
+        """Chooses from the elements of the constants."""
+        spec = self._spec
+        dtype, qmin, qmax = self._storage
+        constants = [self._graph.values[each].constant for each in self._values]
+        arrays = [np.asarray(each.array, np.float32) for each in constants if each is not None]
+        scales, zero_points, groups = weight_qparams(
+            arrays, spec.axis, spec.group_size, self._observer, self._options
+        )
+        axis = None if spec.axis is None else spec.axis % arrays[0].ndim
+        return QParams(dtype, scales, zero_points, qmin, qmax, axis=axis, groups=groups)

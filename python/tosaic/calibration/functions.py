@@ -22,9 +22,9 @@ _NO_ORIGIN = ("", "", "", "", 0)
 def function_of_reader(graph: _core.Graph, value: int) -> Callable[[Sequence[float]], _Array | None] | None:
     """Returns the only reader of a value as a function of numbers.
 
-    The function computes with the kernels of the core in float32, and returns float64 results, or None if they
-    are not all finite. None instead of a function: there are several readers, or the reader has other tensors
-    or several results.
+    The function computes with the kernels of the core in float32, and returns float64 results, or None if
+    they are not all finite. None instead of a function: there are several readers, or the reader has other
+    tensors or several results.
     """
     found = graph.values[value]
     readers = found.users

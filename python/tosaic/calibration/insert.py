@@ -1,10 +1,9 @@
-"""Writes the qparams of a plan into the graph: a graph with quantize and dequantize nodes, then at stage quantized."""
+"""Writes the qparams of a plan into a graph, and brings the graph to stage ``quantized``."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Edge, Output, Slot

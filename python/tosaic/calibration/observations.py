@@ -42,7 +42,7 @@ def observations(planned: PlannedProgram) -> Observations:
     statistic_of: dict[int, int] = {}
     observers: dict[int, Any] = {}
     values = planned.graph.values
-    for at, group in enumerate(planned.plan.groups()):
+    for at, group in enumerate(planned.groups):
         if not isinstance(group.spec, Observed):
             continue
         observers[at] = _observer(planned, group)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.observers import LeastError, MinMax
-from tosaic.annotation.plan import Plan
+from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import GRAPH_NAMES, Edge, Observed, Output, Slot
+from tosaic.annotation.specs import GRAPH_NAMES, Observed, Output, Slot
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -44,6 +45,8 @@ class PlannedProgram:
         By call of the plan's graph: the value that it computes, or -1.
     nodes : tuple of tuple of int
         By call: its nodes.
+    call_of_node : tuple of int
+        By node of the graph: its call.
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
     """
@@ -52,6 +55,7 @@ class PlannedProgram:
     plan: Plan
     values: tuple[int, ...]
     nodes: tuple[tuple[int, ...], ...]
+    call_of_node: tuple[int, ...]
     left_float: dict[str, str]
 
     def call(self, name: str) -> int:
@@ -62,11 +66,14 @@ class PlannedProgram:
         """Returns the value that a slot is about, or -1 for a slot of several tensors."""
         return self.values[self.call(slot.node if isinstance(slot, Output) else slot.producer)]
 
-    def __post_init__(self) -> None:
-        names = self.plan.graph.names
-        object.__setattr__(self, "_positions", {name: i for i, name in enumerate(names)})
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.plan.graph.names)}
 
-    _positions: Mapping[str, int] = None  # type: ignore[assignment]
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The slots that have one scale, in the order of the plan."""
+        return self.plan.groups()
 
     @property
     def report(self) -> Resolution:
@@ -128,15 +135,25 @@ def plan_program(
     core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
     plan = Plan(CallGraph.of_core(core), author="quantize")
     chosen, precisions = config.resolve(plan)
+    _choose_items(plan, chosen)
     fields = [_fields(each) for each in precisions]
     left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
     plan = plan.apply(*rules)
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
-    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), left_float)
+    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
     _require_specs(planned)
     return planned
+
+
+def _choose_items(plan: Plan, chosen: list[int]) -> None:
+    """The results of a call that computes several have the precision of the call."""
+    at = {}
+    for position, call in enumerate(plan.graph):
+        at[call.name] = position
+        if call.target == "getitem":
+            chosen[position] = chosen[at[call.operands[0].producer]]
 
 
 def _require_specs(planned: PlannedProgram) -> None:

@@ -14,9 +14,8 @@ from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import plan_program, prepared_graph
 from tosaic.calibration.quantized_program import Calibrated, QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
-from tosaic.calibration.worker import Job
+from tosaic.calibration.table import job_of
 from tosaic.options import checked, refusal
-from tosaic.overrides import all_nodes
 from tosaic.progress import with_progress
 from tosaic.sources import is_exported_program, load_exported, program_of, require_use
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from tosaic.foreign import ForeignOp
     from tosaic.program import Program
 
-__all__ = ["quantize"]
+__all__ = ["Counted", "exported_of", "graph_arrays", "quantize"]
 
 
 @checked
@@ -43,8 +42,8 @@ def quantize(
 ) -> QuantizedProgram:
     """Quantizes a program of floats, with qparams that follow from samples. Needs no torch.
 
-    The program runs on tosaic's executor, and each tensor that gets a scale is observed while it is computed. What is
-    quantized, and with which integers, is what `tosaic.Quantizer` plans. Batch norms are folded into
+    The program runs on tosaic's executor, and each tensor that gets a scale is observed while it is computed.
+    What is quantized, and with which integers, is what `tosaic.Quantizer` plans. Batch norms are folded into
     convolutions first.
 
     Parameters
@@ -52,17 +51,17 @@ def quantize(
     program : Program, torch.export.ExportedProgram, Graph or path
         Floats, at stage ``exported``.
     samples : tuple, dict, array, path of an npz or npy file, or an iterable of them
-        Inputs, as `tosaic.compare` takes them. An iterable, such as a DataLoader, is read once, as a stream. A sample
-        may be a stack of samples: arrays with one more axis in front, or with a multiple of the program's extent
-        on the first axis. Each sample runs from the initial values of all states.
+        Inputs, as `tosaic.compare` takes them. An iterable, such as a DataLoader, is read once, as a stream.
+        A sample may be a stack of samples: arrays with one more axis in front, or with a multiple of the
+        program's extent on the first axis. Each sample runs from the initial values of all states.
     config : QConfig, optional
         Which calls are quantized, and how. Default: `QConfig.int8`.
     rules : sequence of rule or callable
         Rules of `tosaic.annotation`, which change the plan in this order.
     executor : concurrent.futures.Executor, optional
-        Runs samples in its threads, processes or machines: a ``ThreadPoolExecutor``, a ``ProcessPoolExecutor``,
-        or ``dask.distributed.Client().get_executor()``. The result does not depend on it. Workers need tosaic and
-        numpy, and no torch.
+        Runs samples in its threads, processes or machines: a ``ThreadPoolExecutor``, a
+        ``ProcessPoolExecutor``, or ``dask.distributed.Client().get_executor()``. The result does not depend
+        on it. Workers need tosaic and numpy, and no torch.
     progress : bool
         Show a progress bar, if tqdm is installed and standard error is a terminal or a notebook.
     bind : optional
@@ -78,9 +77,9 @@ def quantize(
     Raises
     ------
     InvalidGraph
-        The program is quantized already; a selection of `config` or a rule matches nothing; nothing is quantized;
-        there is no sample; or a sample does not fit, or makes infinities or NaN in a tensor that gets a scale.
-        Errors of a sample have its index, and the node.
+        The program is quantized already; a selection of `config` or a rule matches nothing; nothing is
+        quantized; there is no sample; or a sample does not fit, or makes infinities or NaN in a tensor that
+        gets a scale. Errors of a sample have its index, and the node.
     LayoutMismatch
         An array of a sample has another dtype or shape than its input.
     QuantMismatch
@@ -88,9 +87,9 @@ def quantize(
 
     Notes
     -----
-    The state of an observer has a fixed size, whatever the number of samples is. Minima, maxima and histograms are
-    exact, so the qparams do not depend on the order of samples, on how they are divided into stacks, or on the
-    executor. Only moving averages depend on the order of samples.
+    The state of an observer has a fixed size, whatever the number of samples is. Minima, maxima and
+    histograms are exact, so the qparams do not depend on the order of samples, on how they are divided into
+    stacks, or on the executor. Only moving averages depend on the order of samples.
 
     Examples
     --------
@@ -106,21 +105,21 @@ def quantize(
         raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise refusal("quantize", "executor", "a concurrent.futures.Executor, or None", executor)
-    exported = _exported_of(program)
+    exported = exported_of(program)
     source = program_of(program if exported is None else exported, bind=bind, operators=operators)
     config = QConfig.int8() if config is None else config
     graph = prepared_graph(source.snapshot().graph)
     planned = plan_program(graph, config, module_types=source.module_types, rules=rules)
     observed = observations(planned)
-    stream = _Counted(with_progress(_graph_arrays(samples, source), "calibrate", shown=progress))
-    statistics = calibrate(_job(source, graph, observed), stream, executor)
-    chosen = chosen_qparams(planned, observed, statistics)
+    stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
+    statistics = calibrate(job_of(source, graph, observed.watches, observed.kinds), stream, executor)
+    chosen = chosen_qparams(planned, observed, list(statistics))
     quantized = quantized_graph(with_quantization(planned, chosen))
     calibrated = Calibrated(config, planned, chosen, stream.count)
     return QuantizedProgram(quantized, source.signature, calibrated, source, exported)
 
 
-def _exported_of(program: Any) -> Any:
+def exported_of(program: Any) -> Any:
     """Returns the exported program of torch that `program` is or that its file holds, or None."""
     if is_exported_program(program):
         return program
@@ -129,31 +128,20 @@ def _exported_of(program: Any) -> Any:
     return None
 
 
-def _job(source: Program, graph: Any, observed: Any) -> Job:
-    nodes = {node.name for node in all_nodes(graph)}
-    functions = source._overrides.functions_for(graph)
-    return Job(
-        graph,
-        observed.watches,
-        observed.kinds,
-        {name: function for name, function in functions.items() if name in nodes},
-        {name: function for name, function in functions.items() if name not in nodes},
-    )
-
-
-def _graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
+def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:
+    """Yields, for each run, an array for each input of the graph that the caller passes."""
     for arrays in sample_arrays(samples, source):
         yield source.graph_arrays(arrays)
 
 
-class _Counted:
+class Counted:
     """An iterator that counts what it yields."""
 
     def __init__(self, items: Iterator[list[Any]]) -> None:
         self._items = items
         self.count = 0
 
-    def __iter__(self) -> _Counted:
+    def __iter__(self) -> Counted:
         return self
 
     def __next__(self) -> list[Any]:

@@ -87,8 +87,8 @@ class QuantizedProgram(Program):
     def to_exported(self, exported: Any = None) -> Any:
         """Returns the quantized program as an exported program of torch.
 
-        It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and computes
-        what this program does.
+        It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and
+        computes what this program does.
 
         Parameters
         ----------
@@ -118,10 +118,10 @@ class QuantizedProgram(Program):
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
             )
-        return to_exported(exported, self._calibrated, self._source)
+        return to_exported(exported, self._calibrated)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have no exported program of torch: `to_exported` needs it as an argument there."""
+        """Copies and pickles have no exported program of torch: there, `to_exported` needs it."""
         return {**super().__getstate__(), "_exported": None}
 
     def __repr__(self) -> str:

@@ -18,8 +18,8 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     """Yields the arrays of each run, in the order of the program's inputs.
 
     A sample may hold a stack of samples: arrays with one more axis in front, or with a multiple of the
-    program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An array
-    that fits as it is belongs to all of them.
+    program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An
+    array that fits as it is belongs to all of them.
 
     Raises
     ------
@@ -39,7 +39,8 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
 def at_sample(index: int, error: Any) -> Exception:
     """Returns an error of the same kind that names a sample."""
     parts = {**error.parts, "what": f"sample {index}: {error.parts['what']}"}
-    return _core.make_error(type(error), **parts)
+    kind: type[_core.Error] = type(error)
+    return _core.make_error(kind, **parts)
 
 
 def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:

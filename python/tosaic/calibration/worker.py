@@ -1,7 +1,7 @@
 """What runs in the workers of an executor: samples through a graph, and the statistics of its tensors.
 
-A worker gets the graph once: a task without it, in a process that does not know the graph, asks for it. Tasks and
-results are plain data, so any `concurrent.futures.Executor` can carry them to another thread, process or
+A worker gets the graph once: a task without it, in a process that does not know the graph, asks for it. Tasks
+and results are plain data, so any `concurrent.futures.Executor` can carry them to another thread, process or
 machine, which needs numpy and tosaic.
 """
 

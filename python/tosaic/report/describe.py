@@ -22,7 +22,9 @@ from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable
+from tosaic.sensitivities import Sensitivity
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
@@ -565,6 +567,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Pipeline: describe_pipeline,
     Program: describe_program,
     QuantizationExplanation: describe_quantization,
+    Sensitivity: describe_sensitivity,
 }
 
 

@@ -13,7 +13,7 @@ from tosaic.writing import write_text
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Report", "Section", "Table"]
+__all__ = ["Picture", "Report", "Section", "Table"]
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,31 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture, which reports as text leave out.
+
+    Attributes
+    ----------
+    svg : str
+    """
+
+    svg: str
+
+
+@dataclass(frozen=True)
 class Section:
-    """A table or text under a heading.
+    """A table, text or picture under a heading.
 
     Attributes
     ----------
     title : str
-    body : Table or str
+    body : Table, Picture or str
     folded : bool
         The section is a detail: a closed ``<details>`` in HTML, and not part of `Report.text`.
     """
 
     title: str
-    body: Table | str
+    body: Table | Picture | str
     folded: bool = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from tosaic.report.document import Report, Section, Table
+from tosaic.report.document import Picture, Report, Section, Table
 from tosaic.report.text import numeric_columns
 
 __all__ = ["fragment", "page"]
@@ -54,6 +54,8 @@ def _section(section: Section) -> str:
     title = escape(section.title)
     if isinstance(section.body, Table):
         body = f'<div class="wide">{_table(section.body)}</div>'
+    elif isinstance(section.body, Picture):
+        body = section.body.svg
     else:
         body = f"<pre>{escape(section.body)}</pre>"
     if section.folded:

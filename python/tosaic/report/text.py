@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tosaic.report.document import Report, Table
+from tosaic.report.document import Picture, Report, Table
 
 __all__ = ["numeric_columns", "render", "render_markdown_table", "render_table"]
 
@@ -28,7 +28,7 @@ def render(report: Report, *, folded: bool = False) -> str:
             f"  {head:<{width}}  {part}".rstrip() for head, part in zip_longest([name], parts, fillvalue="")
         ]
     for section in report.sections:
-        if section.folded and not folded:
+        if (section.folded and not folded) or isinstance(section.body, Picture):
             continue
         lines += ["", section.title] if section.title else [""]
         # Folded sections are for those who look for something: their cells stay whole.

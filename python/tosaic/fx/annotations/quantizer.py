@@ -35,7 +35,7 @@ from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ran
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
 
-__all__ = ["Quantizer"]
+__all__ = ["Quantizer", "pass_by_position"]
 
 # In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
 _PRECISION = "tosaic_precision"
@@ -173,10 +173,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         check_model(model, "Quantizer")
         if self.compatible_with is not None:
             model = self._decompose(model)
-        for node in model.graph.nodes:
-            if any(isinstance(value, Node) for value in node.kwargs.values()):
-                _pass_by_position(node)
-        model.recompile()
+        pass_by_position(model)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
@@ -357,6 +354,14 @@ def _float_calls(body: GraphModule) -> Iterator[str]:
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor) and value.is_floating_point():
             yield node.name
+
+
+def pass_by_position(model: GraphModule) -> None:
+    """Passes tensors by position that calls take by keyword."""
+    for node in model.graph.nodes:
+        if any(isinstance(value, Node) for value in node.kwargs.values()):
+            _pass_by_position(node)
+    model.recompile()
 
 
 def _pass_by_position(node: Node) -> None:

@@ -1,0 +1,98 @@
+"""Histograms of every float tensor of a graph, from which any plan of the graph gets its qparams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.calibration.calibrate import calibrate
+from tosaic.calibration.observations import Observations
+from tosaic.calibration.plan_program import PlannedProgram
+from tosaic.calibration.worker import Job
+from tosaic.dtypes import is_float
+from tosaic.overrides import all_nodes
+
+if TYPE_CHECKING:
+    from tosaic.program import Program
+
+__all__ = ["Table", "calibration_table", "job_of"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The samples of each tensor.
+
+    Attributes
+    ----------
+    histograms : dict of str to Histogram
+        By name of the value.
+    """
+
+    histograms: dict[str, Any]
+
+    def statistics(self, planned: PlannedProgram, observed: Observations) -> list[Any]:
+        """Returns the statistics of a plan of the same graph: tensors of one group are merged.
+
+        Raises
+        ------
+        UnsupportedOp
+            The plan has moving averages, which depend on the order of samples.
+        """
+        merged: list[Any] = [_core.Histogram() for _ in observed.kinds]
+        for name, at in observed.watches:
+            merged[at].merge(self._histogram(planned, name))
+        return [
+            each.range if self._wants_range(observed.kinds[at]) else each for at, each in enumerate(merged)
+        ]
+
+    def _histogram(self, planned: PlannedProgram, name: str) -> Any:
+        known = self.histograms.get(name)
+        if known is None:  # a constant, in a group with tensors
+            constant = planned.graph.value(name).constant
+            assert constant is not None
+            known = self.histograms[name] = _core.Histogram()
+            known.observe(constant.array)
+        return known
+
+    @staticmethod
+    def _wants_range(kind: tuple[Any, ...]) -> bool:
+        if kind[0] == "moving_range":
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="quantize",
+                what="moving averages depend on the order of samples: a table of samples has none",
+                expected="another observer",
+                got="MovingAverage",
+            )
+        return bool(kind[0] == "range")
+
+
+def calibration_table(
+    source: Program, graph: _core.Graph, samples: Iterable[Any], executor: Executor | None = None
+) -> Table:
+    """Runs samples and counts the elements of every tensor of floats."""
+    names = [value.name for value in graph.values if value.kind != "constant" and is_float(value.dtype)]
+    watches = tuple((name, at) for at, name in enumerate(names))
+    statistics = calibrate(job_of(source, graph, watches, (("histogram",),) * len(names)), samples, executor)
+    return Table({name: statistics[at] for at, name in enumerate(names)})
+
+
+def job_of(
+    source: Program,
+    graph: _core.Graph,
+    watches: tuple[tuple[str, int], ...],
+    kinds: tuple[tuple[Any, ...], ...],
+) -> Job:
+    """Returns what workers run: the graph, with the functions that the program runs in place of operators."""
+    nodes = {node.name for node in all_nodes(graph)}
+    functions = source._overrides.functions_for(graph)
+    return Job(
+        graph,
+        watches,
+        kinds,
+        {name: function for name, function in functions.items() if name in nodes},
+        {name: function for name, function in functions.items() if name not in nodes},
+    )

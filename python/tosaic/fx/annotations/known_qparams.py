@@ -1,0 +1,304 @@
+"""Writes known qparams into an exported program of torch: torchao inserts them, and observes nothing.
+
+our plan     Edge("relu", "conv2d_1"): the operand 0 of the only node of call conv2d_1      QParams
+torch graph  conv2d_1 = aten.conv2d.default(dropout, w, b)      Edge("dropout", "conv2d_1")  the same QParams
+
+Both graphs are imported from the same calls, so that a place (call, node, operand) means the same tensor in
+both, whatever torch calls the tensor: it may pass through calls that do nothing, and constants have other
+names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+from torchao.quantization.pt2e.observer import ObserverBase
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationSpec
+from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
+
+from tosaic import _core
+from tosaic.annotation.specs import Output, Slot
+from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
+from tosaic.dtypes import TORCH
+from tosaic.fx.annotations.module_graph import import_module
+from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
+from tosaic.fx.annotations.quantizer import pass_by_position
+from tosaic.fx.annotations.read import KEY
+from tosaic.quantization import QParams
+
+if TYPE_CHECKING:
+    from tosaic.calibration.quantized_program import Calibrated
+
+__all__ = ["to_exported"]
+
+_Place = tuple[str, int, int]  # call, its node, operand (or result)
+
+
+def to_exported(exported: Any, calibrated: Calibrated) -> torch.export.ExportedProgram:
+    """See `tosaic.QuantizedProgram.to_exported`."""
+    quantizer = _KnownQParams(calibrated.planned, calibrated.qparams)
+    with torch.no_grad():
+        prepared = prepare_pt2e(exported.module(), quantizer)
+        converted = convert_pt2e(prepared)
+    args, kwargs = exported.example_inputs or ((), {})
+    return torch.export.export(converted, args, kwargs)
+
+
+class KnownQParamsObserver(ObserverBase):  # type: ignore[misc]
+    """Observes nothing, and returns qparams that are known."""
+
+    def __init__(self, dtype: torch.dtype, qparams: QParams, **_: Any) -> None:
+        super().__init__(dtype=dtype, is_dynamic=False)
+        per_channel = qparams.axis is not None
+        self.qscheme = torch.per_channel_affine if per_channel else torch.per_tensor_affine
+        self.quant_min, self.quant_max = qparams.qmin, qparams.qmax
+        self.ch_axis = qparams.axis if per_channel else -1
+        self.eps = torch.tensor([torch.finfo(torch.float32).eps])
+        self._qparams = qparams
+
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns the tensor."""
+        return tensor
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 scales and int64 zero points."""
+        return _tensors(self._qparams)
+
+
+class KnownGroupObserver(TosaicPerChannelGroupObserver):
+    """Returns known scales of the groups of a weight."""
+
+    def __init__(self, qparams: QParams, **options: Any) -> None:
+        super().__init__(**options)
+        self._qparams = qparams
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 scales and int32 zero points."""
+        scales, zero_points = _tensors(self._qparams)
+        return scales, zero_points.to(torch.int32)
+
+
+def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = torch.tensor(qparams.scales, dtype=torch.float32)
+    return scales, torch.tensor(qparams.zero_points, dtype=torch.int64)
+
+
+class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
+    """Annotates a graph of torch with the qparams that a plan of the same program got."""
+
+    def __init__(self, planned: PlannedProgram, qparams: Mapping[Slot, QParams]) -> None:
+        super().__init__()
+        self._planned = planned
+        self._qparams = qparams
+
+    def transform_for_annotation(self, model: GraphModule) -> GraphModule:
+        """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
+        pass_by_position(model)
+        return model
+
+    def annotate(self, model: GraphModule) -> GraphModule:
+        """Writes the annotations, and the weights that the quantization changed."""
+        places = _Places(model)
+        annotations: dict[Node, QuantizationAnnotation] = {}
+        for slot, qparams in self._qparams.items():
+            found = self._in_torch(places, slot)
+            if found is None:
+                continue
+            producer, user = found
+            node = producer if user is None else user
+            annotation = annotations.setdefault(node, QuantizationAnnotation(_annotated=True))
+            if user is None:
+                annotation.output_qspec = _spec(qparams)
+            else:
+                annotation.input_qspec_map[producer] = _spec(qparams)
+        for node, annotation in annotations.items():
+            node.meta[KEY] = annotation
+        self._write_weights(model, places)
+        return model
+
+    def validate(self, model: GraphModule) -> None:
+        """Accepts every graph."""
+
+    def _in_torch(self, places: _Places, slot: Slot) -> tuple[Node, Node | None] | None:
+        """Returns the node of torch that computes the tensor of a slot, and the node that reads it."""
+        planned = self._planned
+        value = planned.value_of(slot)
+        if value < 0:
+            return None
+        if isinstance(slot, Output):
+            place = _place_of_result(planned, value)
+            return (places.producer(place), None) if place is not None else None
+        if planned.plan.graph[slot.user].kind == "output":
+            return places.read_by_output(planned, value)
+        name = planned.graph.values[value].name
+        place = next(_reads(planned, slot.user, name), None)
+        return None if place is None else places.read(place)
+
+    def _write_weights(self, model: GraphModule, places: _Places) -> None:
+        planned = self._planned
+        written: dict[str, Any] = {}
+        for name in planned.plan.graph.names:
+            for node_index, operand_index, value in _operands(planned, name):
+                if value.kind != "constant" or value.constant is None:
+                    continue
+                found = places.read((name, node_index, operand_index), required=False)
+                if found is None or found[0].op != "get_attr":
+                    continue
+                self._write_weight(model, found, np.asarray(value.constant.array), written)
+        model.recompile()
+
+    @staticmethod
+    def _write_weight(
+        model: GraphModule, at: tuple[Node, Node | None], array: Any, written: dict[str, Any]
+    ) -> None:
+        node, user = at
+        tensor = _attribute(model, str(node.target))
+        if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != array.shape:
+            return
+        wanted = torch.tensor(array, dtype=tensor.dtype)
+        if str(node.target) not in written and torch.equal(tensor.detach(), wanted):
+            return
+        known = written.get(str(node.target))
+        if known is None:
+            written[str(node.target)] = wanted
+            _set_attribute(model, str(node.target), wanted)
+        elif not torch.equal(known, wanted):
+            assert user is not None
+            name = f"_tosaic_weight_{len(written)}"
+            written[name] = wanted
+            model.register_buffer(name, wanted)
+            with model.graph.inserting_before(user):
+                made = model.graph.get_attr(name)
+            made.meta = dict(node.meta)
+            user.replace_input_with(node, made)
+            annotation = user.meta.get(KEY)
+            if annotation is not None and node in annotation.input_qspec_map:
+                annotation.input_qspec_map[made] = annotation.input_qspec_map.pop(node)
+
+
+class _Places:
+    """Finds the nodes of torch for places of calls."""
+
+    def __init__(self, model: GraphModule) -> None:
+        self._nodes = {node.name: node for node in model.graph.nodes}
+        graph, values = import_module(model)
+        self._by_value: dict[str, list[Node]] = {}
+        for node, value in zip(model.graph.nodes, values, strict=True):
+            if value >= 0:
+                self._by_value.setdefault(graph.values[value].name, []).append(node)
+        self._graph = prepared_graph(graph)
+        core, _, _, nodes = _core.graph_calls(self._graph, {})
+        self._calls = dict(zip(core.names, nodes, strict=True))
+        self._output = next(node for node in model.graph.nodes if node.op == "output")
+
+    def _value(self, place: _Place, results: bool) -> str | None:
+        call, node_index, index = place
+        nodes = self._calls.get(call, ())
+        if node_index >= len(nodes):
+            return None
+        node = self._graph.nodes[nodes[node_index]]
+        found = node.results if results else node.operands
+        value = found[index] if index < len(found) else None
+        return None if value is None else value.name
+
+    def read(self, place: _Place, *, required: bool = True) -> tuple[Node, Node] | None:
+        """Returns the node that a call of torch reads at a place, and the call."""
+        user, name = self._nodes.get(place[0]), self._value(place, results=False)
+        if user is not None and name is not None:
+            candidates = self._by_value.get(name, ())
+            for node in candidates:
+                if node in user.all_input_nodes:
+                    return node, user
+        if required:
+            raise _another(place)
+        return None
+
+    def producer(self, place: _Place) -> Node:
+        """Returns the node that computes the result at a place."""
+        name = self._value(place, results=True)
+        candidates = self._by_value.get(name or "", ())
+        if not candidates:
+            raise _another(place)
+        return candidates[0]
+
+    def read_by_output(self, planned: PlannedProgram, value: int) -> tuple[Node, Node]:
+        """Returns the node that the graph returns for a value, and the output node."""
+        place = _place_of_result(planned, value)
+        name = planned.graph.values[value].name if place is None else self._value(place, results=True)
+        for node in self._by_value.get(name or "", ()):
+            if node in self._output.all_input_nodes:
+                return node, self._output
+        raise _another(place or ("output", 0, 0))
+
+
+def _another(place: _Place) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="to_exported",
+        what=f"the exported program has no such call '{place[0]}'",
+        expected="the program that was quantized",
+        got="another program",
+    )
+
+
+def _operands(planned: PlannedProgram, call: str) -> Iterator[tuple[int, int, Any]]:
+    for node_index, node in enumerate(planned.nodes[planned.call(call)]):
+        for operand_index, value in enumerate(planned.graph.nodes[node].operands):
+            if value is not None:
+                yield node_index, operand_index, value
+
+
+def _reads(planned: PlannedProgram, call: str, name: str) -> Iterator[_Place]:
+    for node_index, operand_index, value in _operands(planned, call):
+        if value.name == name:
+            yield call, node_index, operand_index
+
+
+def _place_of_result(planned: PlannedProgram, value: int) -> _Place | None:
+    producer = planned.graph.values[value].producer
+    if producer is None:
+        return None
+    name = planned.graph.values[value].name
+    result = next(i for i, each in enumerate(producer.results) if each.name == name)
+    call = planned.call_of_node[producer.id]
+    nodes = planned.nodes[call]
+    return planned.plan.graph.names[call], nodes.index(producer.id), result
+
+
+def _spec(qparams: QParams) -> QuantizationSpec:
+    dtype = getattr(torch, TORCH[qparams.dtype])
+    if qparams.groups is not None:
+        maker = KnownGroupObserver.with_args(group_size=qparams.groups.size, search=False, qparams=qparams)
+    else:
+        maker = KnownQParamsObserver.with_args(qparams=qparams)
+    per_channel = qparams.axis is not None
+    return QuantizationSpec(
+        dtype=dtype,
+        observer_or_fake_quant_ctr=maker,
+        quant_min=qparams.qmin,
+        quant_max=qparams.qmax,
+        qscheme=torch.per_channel_symmetric if per_channel else torch.per_tensor_affine,
+        ch_axis=qparams.axis,
+    )
+
+
+def _attribute(model: Any, target: str) -> Any:
+    found = model
+    for name in target.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _set_attribute(model: Any, target: str, tensor: torch.Tensor) -> None:
+    """Replaces a parameter or buffer. The old tensor, which other modules may share, is not changed."""
+    path, _, name = target.rpartition(".")
+    owner = _attribute(model, path) if path else model
+    if name in owner._parameters:
+        owner._parameters[name] = torch.nn.Parameter(tensor, requires_grad=False)
+    else:
+        setattr(owner, name, tensor)

@@ -1,0 +1,89 @@
+"""The report of a sensitivity analysis: layers by what they lose, and the curve of measured mixes."""
+
+from __future__ import annotations
+
+from tosaic.report.curve import Line, curve_svg
+from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.numbers import decibels
+from tosaic.sensitivities import Mix, Sensitivity
+
+__all__ = ["curve_of", "describe_sensitivity"]
+
+_SHOWN_LAYERS = 12
+
+
+def describe_sensitivity(found: Sensitivity) -> Report:
+    """Makes a report of what each layer loses, and of the mixes."""
+    first, last = found.curve[0], found.curve[-1]
+    facts = [
+        ("levels", " < ".join(found.levels)),
+        ("layers", str(len(found.layers))),
+        ("samples", f"{found.samples} calibrated, {found.measured_on} measured"),
+        (f"all {found.levels[0]}", decibels(first.db) + " dB"),
+        (f"all {found.levels[-1]}", decibels(last.db) + " dB"),
+    ]
+    if found.wanted_db is not None:
+        good = [each for each in found.curve if each.db >= found.wanted_db]
+        text = "no mix reaches it" if not good else _mix_text(min(good, key=lambda each: each.cost))
+        facts.append((f"{found.wanted_db:g} dB wanted", text))
+    return Report(
+        title="sensitivity to precision",
+        facts=tuple(facts),
+        sections=tuple(_sections(found)),
+        data={
+            "levels": found.levels,
+            "wanted_db": found.wanted_db,
+            "samples": found.samples,
+            "measured_on": found.measured_on,
+            "layers": list(found.layers),
+            "curve": [
+                {"db": m.db, "cost": m.cost, "shares": dict(m.shares), "levels": dict(m.levels)}
+                for m in found.curve
+            ],
+        },
+    )
+
+
+def _mix_text(mix: Mix) -> str:
+    shares = ", ".join(f"{share:.1%} {level}" for level, share in mix.shares.items() if share > 0)
+    return f"{decibels(mix.db)} dB at cost {mix.cost:.2f}: {shares} of the MACs"
+
+
+def _sections(found: Sensitivity) -> list[Section]:
+    steps = list(zip(found.levels, found.levels[1:], strict=False))
+    columns = ("layer", "MACs", *(f"{low} loses dB" for low, _ in steps), "from", "module")
+    ranked = sorted(found.layers, key=lambda layer: -layer.lost_db[0])
+    rows = [
+        (
+            layer.name,
+            f"{layer.macs:,}",
+            *(f"{lost:.2f}" for lost in layer.lost_db),
+            layer.source,
+            layer.module_path,
+        )
+        for layer in ranked
+    ]
+    curve_columns = ("cost", *(f"% {level}" for level in found.levels), "SQNR dB")
+    curve_rows = [
+        (f"{m.cost:.2f}", *(f"{100 * m.shares[level]:.1f}" for level in found.levels), decibels(m.db))
+        for m in found.curve
+    ]
+    short = [row[:-1] for row in rows[:_SHOWN_LAYERS]]
+    sections = [
+        Section("layers by what they lose", table(columns[:-1], short)),
+        Section("all layers", table(columns, rows), folded=True),
+    ]
+    sections.append(Section("mixes, by share of the MACs", table(curve_columns, curve_rows)))
+    sections.append(Section("SQNR by cost", Picture(curve_of(found))))
+    return sections
+
+
+def curve_of(found: Sensitivity) -> str:
+    """Returns the curve of SQNR over cost as SVG."""
+    points = [(mix.cost, mix.db) for mix in found.curve]
+    lines = [Line("measured mixes", points)]
+    if found.wanted_db is not None:
+        lines.append(
+            Line("wanted", [(points[0][0], found.wanted_db), (points[-1][0], found.wanted_db)], dashed=True)
+        )
+    return curve_svg(lines, x_label=f"cost (1: all {found.levels[0]})", y_label="SQNR, dB")
