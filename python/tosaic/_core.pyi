@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -318,6 +319,7 @@ def compare(
     canonical_a: Graph | None = ...,
     canonical_b: Graph | None = ...,
     quantized_b: Graph | None = ...,
+    left_out: AbstractSet[str] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
     reference: Mapping[Any, Any],

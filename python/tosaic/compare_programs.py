@@ -23,7 +23,7 @@ from tosaic.dtypes import is_float, type_text
 from tosaic.lowered import Lowered
 from tosaic.overrides import all_nodes, of_foreign_nodes
 from tosaic.program import Program
-from tosaic.quantized_sides import canonical_graph, is_quantized
+from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
     FileBoundary,
     Logical,
@@ -112,6 +112,7 @@ def compare_programs(
         threshold_db=threshold_db,
         samples=len(results),
         against_floats=pair.against_floats,
+        other_qparams=any(result.other_qparams for result in results),
     )
 
 
@@ -120,6 +121,7 @@ class _Result:
     outputs: tuple[OutputRow, ...]
     rows: tuple[CompareRow, ...]
     unmatched: tuple[Unmatched, ...]
+    other_qparams: bool
 
     @property
     def nearness(self) -> tuple[bool, float]:
@@ -183,14 +185,21 @@ class _Pair:
             value.name for value in a.runnable.graph.values if self.against_floats and not is_float(value.dtype)
         }
         self._graph_b = b.runnable.graph
-        if self.against_floats:
+        if self.against_floats or (b.quantized and a.runnable.stage != "exported"):
             self._graph_b = _core.before_integers(b.runnable.graph)  # values have qparams, not nodes
-        whole = (a.runnable.stage, b.runnable.stage) == ("quantized", "quantized")
+        whole = a.runnable.stage == self._graph_b.stage == "quantized"
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
         if self._rounds and not has_integers and not whole and a.runnable.stage != "exported":
             self._local = False  # no qparams say which numbers the integers of a represent
         if self._rounds and (has_integers or b.runnable.stage == "quantized"):
             self._graph_a, self._traced = _core.before_integers(a.runnable.graph), False
+
+    def _left_out_nodes(self) -> set[str]:
+        """Returns the FX nodes that quantize or dequantize and that only one of the programs has."""
+        if not self.against_floats and self._graph_a.stage != "quantized":
+            return set()
+        a, b = self.a.source.graph, self.b.source.graph
+        return quantizers_of_one(a, self._graph_b) | quantizers_of_one(b, self._graph_a)
 
     def _paired_outputs(self) -> list[_OutputPair]:
         graph_a, graph_b = self.a.runnable.graph, self.b.runnable.graph
@@ -304,6 +313,7 @@ class _Pair:
             bounds=not self.against_floats,
             canonical_a=self.a.canonical if self.b.has_qparams else None,
             canonical_b=self.b.canonical,
+            left_out=self._left_out_nodes(),
             quantized_b=_core.before_integers(self.b.source.graph) if self.against_floats else None,
         )
         rows = tuple(CompareRow.of(row) for row in found["rows"])
@@ -317,7 +327,7 @@ class _Pair:
             self._output_row(pair, arrays, eager, unrounded, diverges)
             for pair, arrays in zip(self._outputs, found["outputs"], strict=True)
         )
-        return _Result(outputs, rows, tuple(unmatched))
+        return _Result(outputs, rows, tuple(unmatched), found["other_qparams"])
 
     def _output_row(
         self,

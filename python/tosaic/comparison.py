@@ -221,6 +221,7 @@ class Comparison(Reportable):
     threshold_db: float
     samples: int
     against_floats: bool = False
+    other_qparams: bool = False
 
     @property
     def first_divergence(self) -> CompareRow | None:

@@ -7,7 +7,7 @@ from tosaic.lowered import Lowered
 from tosaic.overrides import all_nodes
 from tosaic.program import Program
 
-__all__ = ["canonical_graph", "is_quantized"]
+__all__ = ["canonical_graph", "is_quantized", "quantizers_of_one"]
 
 _QUANTIZATION = frozenset({"quantize", "dequantize"})
 
@@ -34,3 +34,15 @@ def canonical_graph(program: Program | Lowered) -> _core.Graph | None:
 def _scales(rescale: _core.Node) -> bool:
     multiplier, shift = rescale.attrs["multiplier"], rescale.attrs["shift"]
     return any(m != 1 << s for m, s in zip(multiplier, shift, strict=True))
+
+
+def quantizers_of_one(a: _core.Graph, b: _core.Graph) -> set[str]:
+    """Returns the FX nodes of a that quantize or dequantize and of which b has no node.
+
+    What they make is then compared as the value that they quantize: the quantized result of ``conv2d`` as
+    ``conv2d``, not as ``quantize_per_tensor``.
+    """
+    found = {
+        origin.fx_name for node in a.nodes if node.op in _QUANTIZATION for origin in node.origins
+    }
+    return found - {origin.fx_name for node in b.nodes for origin in node.origins}

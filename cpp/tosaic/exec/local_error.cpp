@@ -282,17 +282,14 @@ LocalReference::LocalReference(const Graph& graph, const PrepareOptions& options
 
 void LocalReference::set_input(ValueId value, Held array) { accept(value, std::move(array)); }
 
-void LocalReference::accept(ValueId value, Held array, bool exact) {
+void LocalReference::accept(ValueId value, Held array) {
   Estimate& estimate = values_[value.index()];
   estimate = {};
   estimate.base = std::move(array);
   estimate.known = true;
-  estimate.exact = exact;
 }
 
 bool LocalReference::known(ValueId value) const { return values_[value.index()].known; }
-
-bool LocalReference::exact(ValueId value) const { return values_[value.index()].exact; }
 
 ArrayView LocalReference::made(ValueId value) const { return values_[value.index()].base.view; }
 
@@ -368,7 +365,7 @@ bool LocalReference::run(const Node& node) {
   std::vector<ArrayView> operands;
   kernels::Tolerance tolerance;
   int int16_units = 0, inner_units = 0;
-  bool functions = false, ties = false, has_errors = false, exact = true;
+  bool functions = false, ties = false, has_errors = false;
   DType dtype = DType::kF32;
   for (const ValueId operand : graph_.operands(node)) {
     if (!operand.valid()) {
@@ -384,7 +381,6 @@ bool LocalReference::run(const Node& node) {
     inner_units = std::max(inner_units, estimate.inner_units);
     functions = functions || estimate.functions;
     ties = ties || estimate.ties;
-    exact = exact && estimate.exact;
     has_errors = has_errors || !estimate.variants.empty();
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
@@ -424,7 +420,6 @@ bool LocalReference::run(const Node& node) {
     estimate.functions = functions || own.ulp >= 4;
     estimate.ties = ties;
     estimate.known = true;
-    estimate.exact = exact;
     if (node.op == Op::kQuantize) forget_equal(estimate);
   }
   return true;

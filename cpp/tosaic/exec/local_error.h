@@ -61,8 +61,6 @@ class LocalReference {
   // Nodes must be run in order.
   bool run(const Node& node);
   [[nodiscard]] bool known(ValueId value) const;
-  // False if the value depends on a value that was accepted as inexact; its bound is not known then.
-  [[nodiscard]] bool exact(ValueId value) const;
   // The value that was computed or accepted: dense, of the value's dtype. The value must be known.
   [[nodiscard]] ArrayView made(ValueId value) const;
   // The greatest error of `other` (in the value's axes) as a share of the bound; `other` is wrong if the
@@ -75,8 +73,8 @@ class LocalReference {
   // The error of the other run's rescales in addition to one rounding to nearest, in units. The default is 0.
   void set_rescale_error(double units) { rescale_error_ = units; }
   // Replaces the value by the other run's value, dense and of the value's dtype. Later nodes are computed
-  // from it. `exact` is false if the array represents other numbers than those of the other run.
-  void accept(ValueId value, Held array, bool exact = true);
+  // from it.
+  void accept(ValueId value, Held array);
 
  private:
   static constexpr std::size_t kVariants = 2;
@@ -89,7 +87,6 @@ class LocalReference {
     bool functions = false;        // some node is a function: the error of its expansion is relative to 1
     bool ties = false;             // the variants differ where integers near a tie may be rounded differently
     bool known = false;
-    bool exact = true;             // no value that it depends on was accepted as inexact
   };
 
   [[nodiscard]] std::optional<std::vector<Array>> compute(const Node& node,

@@ -22,9 +22,10 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   if (options.quantized_b == nullptr) return out;
   const Graph& graph = *options.quantized_b;
   const std::map<std::string, std::string> behind = quantized_behind(graph);
+  const NodesOfFx nodes(graph, fx);
   std::map<std::string, FxId> owners;
   for (const Node& node : graph.nodes())
-    if (node.result_count != 0) owners.emplace(graph.node_name(node), fx.latest(node.origin));
+    if (node.result_count != 0) owners.emplace(graph.node_name(node), nodes.owner(node));
   for (const auto& [from, to] : behind) {
     const FxId own = owners[from], last = owners[to];
     if (own.valid() && last.valid() && own != last) out.emplace(own, last);
@@ -47,14 +48,16 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   const RunValues values_b(*b, run_b.result.trace, options.canonical_b.get());
 
   FxNodes fx;
+  for (const std::string& name : options.left_out) fx.leave_out(name);
   std::vector<Reference> references = given_values(reference, fx);
   for (const Node& node : a->nodes())
-    for (const OriginRef& leaf : leaves(node.origin)) fx.add(leaf->fx_name);
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (!fx.is_left_out(leaf->fx_name)) fx.add(leaf->fx_name);
   const NodesOfFx nodes_a(*a, fx);
   std::set<FxId> several;
   if (reference.empty()) {
     several = with_several_values(*a, nodes_a, fx);
-    references = final_values(values_a, nodes_a, fx, several);
+    references = final_values(values_a, nodes_a, several);
   } else {
     add_qparams(references, nodes_a);
   }
@@ -65,16 +68,22 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   LocalReference local(*a, options.a);
   local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);
-  const std::map<FxResult, ReplayedResult> replayed =
-      replay(values_a, nodes_a, fx, matcher, references, errors_of(options), local);
+  std::map<FxResult, ReplayedResult> replayed =
+      replay(values_a, nodes_a, matcher, references, errors_of(options), local);
+  CompareOptions how = options;
+  if (options.local && is_quantized_otherwise(replayed)) {
+    drop_bounds(replayed);
+    how.bounds = false;
+  }
   RowWriter rows(a.get(), fx, matcher, options.threshold_db);
   for (const Reference& each : references) rows.add(each, replayed);
   for (const FxId id : by_name(several, fx)) rows.add_unmatched(id, "several values in a");
 
   ComparedRuns out;
+  out.other_qparams = options.bounds && !how.bounds;
   out.report = std::move(rows).finish();
   out.outputs = compare_outputs({run_a, values_a}, {run_b, values_b}, options.local ? &local : nullptr,
-                                inputs_a, options);
+                                inputs_a, how);
   return out;
 }
 

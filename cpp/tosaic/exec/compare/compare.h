@@ -36,6 +36,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@ struct CompareOptions {
   bool local = true;         // false: local and inherited errors are not reported
   // False: errors are measured, but not compared with bounds. For a reference of floats and a quantized b.
   bool bounds = true;
+  std::set<std::string> left_out;  // FX nodes that quantize or dequantize, and that one program lacks
   // The graph at stage quantized that b was lowered from, if the reference is of floats; or null.
   std::shared_ptr<const Graph> quantized_b;
   // The graphs at stage integer that a and b were legalized from, or null: they know the qparams of values.
@@ -81,6 +83,7 @@ struct ComparedOutput {
 };
 
 struct ComparedRuns {
+  bool other_qparams = false;  // b's values have other qparams than a's; then there are no bounds
   report::Comparison report;
   std::vector<ComparedOutput> outputs;
 };

@@ -36,10 +36,10 @@ std::string FxNodes::label(const FxResult& result) const {
 
 NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved)
     : nodes_(fx.size()) {
+  find_owners(graph, fx, moved);
   for (const Node& node : graph.nodes()) {
-    FxId id = fx.latest(node.origin);
+    const FxId id = owner(node);
     if (!id.valid()) continue;
-    if (const auto to = moved.find(id); to != moved.end()) id = to->second;
     std::vector<const Node*>& nodes = nodes_[id.index()];
     // One FX node may become a quantize and the dequantize that reads it. Only the quantize is listed then:
     // the dequantize has the same value.
@@ -48,6 +48,23 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId,
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
   }
   drop_carried(graph);
+}
+
+void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved) {
+  for (const Node& node : graph.nodes()) {
+    FxId id = fx.latest(node.origin);
+    const bool quantizes = !id.valid() && std::ranges::any_of(leaves(node.origin), [&](const OriginRef& leaf) {
+      return fx.is_left_out(leaf->fx_name);
+    });
+    for (const ValueId operand : graph.operands(node)) {
+      const Node* producer = operand.valid() && quantizes ? graph.producer(operand) : nullptr;
+      if (producer == nullptr) continue;
+      id = owner(*producer);
+      break;
+    }
+    if (const auto to = moved.find(id); id.valid() && to != moved.end()) id = to->second;
+    owners_.emplace(&node, id);
+  }
 }
 
 void NodesOfFx::drop_carried(const Graph& graph) {

@@ -1,6 +1,5 @@
 #include "tosaic/exec/compare/numbers.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -62,12 +61,17 @@ std::optional<double> unit_of(const QParamsRef& qparams) {
 bool is_same(const QParamsRef& a, const QParamsRef& b) { return a == b || (a && b && *a == *b); }
 
 bool is_near(const QParams& a, const QParams& b) {
-  constexpr double kScales = 1e-3;
+  constexpr double kOfRange = 1e-3;
   if (a.storage != b.storage || a.axis != b.axis || a.scales.size() != b.scales.size()) return false;
-  for (std::size_t i = 0; i < a.scales.size(); ++i)
-    if (std::fabs(a.scales[i] - b.scales[i]) > kScales * a.scales[i] ||
-        std::abs(a.zero_points[i] - b.zero_points[i]) > 1)
+  for (std::size_t i = 0; i < a.scales.size(); ++i) {
+    const auto number = [i](const QParams& qparams, std::int64_t whole) {
+      return static_cast<double>(whole - qparams.zero_points[i]) * qparams.scales[i];
+    };
+    const double most = a.scales[i] + kOfRange * (number(a, a.qmax) - number(a, a.qmin));
+    if (std::fabs(number(a, a.qmin) - number(b, b.qmin)) > most ||
+        std::fabs(number(a, a.qmax) - number(b, b.qmax)) > most)
       return false;
+  }
   return true;
 }
 

@@ -14,8 +14,8 @@ namespace tosaic::exec {
 // The scale, if there is one for the whole value.
 [[nodiscard]] std::optional<double> unit_of(const QParamsRef& qparams);
 [[nodiscard]] bool is_same(const QParamsRef& a, const QParamsRef& b);
-// True if two calibrations of one program may have found the qparams: their scales differ by at most 0.1 %,
-// and their zero points by at most 1.
+// True if two calibrations of one program may have found the qparams: the ends of their ranges of numbers
+// differ by at most one unit and 0.1 % of the range.
 [[nodiscard]] bool is_near(const QParams& a, const QParams& b);
 // The qparams of a quantize node.
 [[nodiscard]] QParamsRef qparams_of(const Node& quantize);

@@ -138,7 +138,7 @@ class OutputComparer {
   std::optional<double> share_of(std::uint32_t output, const ArrayView& found,
                                  const QParamsRef& qparams_a) const {
     const ValueId value = a_.graph().outputs()[output].value;
-    if (local_ == nullptr || !local_->known(value) || !local_->exact(value)) return std::nullopt;
+    if (local_ == nullptr || !local_->known(value)) return std::nullopt;
     if (!bounds_ && is_number(value)) return std::nullopt;
     const ArrayView turned = in_graph_axes(output, found);
     if (!(turned.shape == local_->made(value).shape)) return std::nullopt;

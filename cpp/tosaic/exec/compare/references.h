@@ -25,7 +25,7 @@ struct Reference {
                                                  const FxNodes& fx);
 // The last value of each FX node in a's run, except for the FX nodes `left_out`, in the order of a's nodes.
 [[nodiscard]] std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
-                                                  const FxNodes& fx, const std::set<FxId>& left_out);
+                                                  const std::set<FxId>& left_out);
 // References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.
 [[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
 // Finds the references whose FX nodes have several results.

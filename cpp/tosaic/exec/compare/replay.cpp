@@ -1,5 +1,6 @@
 #include "tosaic/exec/compare/replay.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -45,10 +46,10 @@ class Replay {
     found.node = &node;
     const bool measured = found.share || (errors_ == Errors::kMeasured && ran);
     if (measured && errors_ != Errors::kTotal) measure(value, reference, found);
-    if (is_quantized_otherwise(reference, found.match)) found.share = std::numeric_limits<double>::infinity();
+    found.quantization = quantization(reference, found.match);
     if (errors_ != Errors::kJudged) found.share.reset();
     if (std::optional<Held> operand = as_operand(value, found.match))
-      local_.accept(value, std::move(*operand), is_comparable(value, found.match));
+      local_.accept(value, std::move(*operand));
     return found;
   }
 
@@ -85,10 +86,10 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
-  // True if b's integers have other qparams than the reference, and no calibration explains the difference.
-  bool is_quantized_otherwise(const Reference& reference, const Match& match) const {
+  Quantization quantization(const Reference& reference, const Match& match) const {
     const QParamsRef own = permuted_qparams(b_.qparams(match.value), match.alignment);
-    return reference.qparams && own && !is_near(*reference.qparams, *own);
+    if (!reference.qparams || !own || is_same(reference.qparams, own)) return Quantization::kSame;
+    return is_near(*reference.qparams, *own) ? Quantization::kNear : Quantization::kOther;
   }
 
   // True if b's value can be compared with a's. Integers with other qparams cannot be compared: they
@@ -105,7 +106,7 @@ class Replay {
   }
 
   std::optional<double> share_of(ValueId value, const Match& match) const {
-    if (!is_comparable(value, match) || !local_.exact(value)) return std::nullopt;
+    if (!is_comparable(value, match)) return std::nullopt;
     const Held found = aligned(b_[match.value], a_.graph().type(value).shape, match.alignment);
     if (found.view.data == nullptr) return std::nullopt;
     const QParamsRef qparams = permuted_qparams(b_.qparams(match.value), match.alignment);
@@ -176,7 +177,19 @@ double rescale_error(const Graph& graph) {
   return 0;
 }
 
-std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a, const FxNodes& fx,
+bool is_quantized_otherwise(const std::map<FxResult, ReplayedResult>& replayed) {
+  return std::ranges::any_of(
+      replayed, [](const auto& each) { return each.second.quantization != Quantization::kSame; });
+}
+
+void drop_bounds(std::map<FxResult, ReplayedResult>& replayed) {
+  for (auto& [result, found] : replayed) {
+    found.share.reset();
+    if (found.quantization == Quantization::kOther) found.share = std::numeric_limits<double>::infinity();
+  }
+}
+
+std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                           const Matcher& matcher, const std::vector<Reference>& references,
                                           Errors errors, LocalReference& local) {
   std::map<FxResult, const Reference*> wanted;
@@ -185,7 +198,7 @@ std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& n
   std::map<FxResult, ReplayedResult> out;
   for (const Node& node : a.graph().nodes()) {
     const bool ran = local.run(node);
-    const FxId id = fx.latest(node.origin);
+    const FxId id = nodes_a.owner(node);
     if (!id.valid() || nodes_a.of(id).back() != &node) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const auto it = wanted.find({id, i});
