@@ -50,9 +50,7 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   FxNodes fx;
   for (const std::string& name : options.left_out) fx.leave_out(name);
   std::vector<Reference> references = given_values(reference, fx);
-  for (const Node& node : a->nodes())
-    for (const OriginRef& leaf : leaves(node.origin))
-      if (!fx.is_left_out(leaf->fx_name)) fx.add(leaf->fx_name);
+  fx.add_origins_of(*a, *b);
   const NodesOfFx nodes_a(*a, fx);
   std::set<FxId> several;
   if (reference.empty()) {

@@ -1,6 +1,7 @@
 #include "tosaic/exec/compare/fx_nodes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tosaic::exec {
 namespace {
@@ -19,11 +20,24 @@ FxId FxNodes::add(const std::string& name) {
   return it->second;
 }
 
+void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
+  for (const Node& node : a.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (!is_left_out(leaf->fx_name)) add(leaf->fx_name);
+  common_.assign(names_.size(), false);
+  for (const Node& node : b.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (const auto it = ids_.find(leaf->fx_name); it != ids_.end()) common_[it->second.index()] = true;
+}
+
 FxId FxNodes::latest(const OriginRef& origin) const {
   FxId best;
+  const auto rank = [this](FxId id) {
+    return std::pair(id.index() < common_.size() && common_[id.index()], id.index());
+  };
   for (const OriginRef& leaf : leaves(origin)) {
     const auto it = ids_.find(leaf->fx_name);
-    if (it == ids_.end() || (best.valid() && it->second.index() < best.index())) continue;
+    if (it == ids_.end() || (best.valid() && rank(it->second) < rank(best))) continue;
     best = it->second;
   }
   return best;
@@ -39,7 +53,7 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId,
   find_owners(graph, fx, moved);
   for (const Node& node : graph.nodes()) {
     const FxId id = owner(node);
-    if (!id.valid()) continue;
+    if (!id.valid() || unrounded_.contains(&node)) continue;
     std::vector<const Node*>& nodes = nodes_[id.index()];
     // One FX node may become a quantize and the dequantize that reads it. Only the quantize is listed then:
     // the dequantize has the same value.
@@ -64,6 +78,8 @@ void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::ma
     }
     if (const auto to = moved.find(id); id.valid() && to != moved.end()) id = to->second;
     owners_.emplace(&node, id);
+    const bool floats = node.result_count != 0 && is_float(graph.type(graph.result(node)).dtype);
+    if (quantizes && floats) unrounded_.insert(&node);
   }
 }
 

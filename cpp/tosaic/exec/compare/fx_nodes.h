@@ -36,7 +36,9 @@ class FxNodes {
   FxId add(const std::string& name);
   [[nodiscard]] const std::string& name(FxId id) const { return names_[id.index()]; }
   [[nodiscard]] std::size_t size() const { return names_.size(); }
-  // The latest FX node among the origins. The id is not valid if no origin is an FX node of the comparison.
+  // The FX nodes of both programs. Where one program has merged nodes, a node belongs to one that both have.
+  void add_origins_of(const Graph& a, const Graph& b);
+  // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
   // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. What other nodes
   // of a graph compute for it belongs to the FX node whose value they quantize.
@@ -49,6 +51,7 @@ class FxNodes {
   std::vector<std::string> names_;
   std::unordered_map<std::string, FxId> ids_;
   std::set<std::string> left_out_;
+  std::vector<bool> common_;  // by id: both programs have it; missing: not known
 };
 
 // The nodes of a graph that belong to each FX node, in order. Nodes of FX nodes in `moved` belong to the FX
@@ -68,6 +71,7 @@ class NodesOfFx {
   void drop_carried(const Graph& graph);
 
   std::unordered_map<const Node*, FxId> owners_;
+  std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding
   std::vector<std::vector<const Node*>> nodes_;
 };
 

@@ -77,7 +77,9 @@ const Match& Matcher::nearest(const Reference& reference, const std::vector<Matc
 // stage integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
 bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   const TensorType& type = b_.graph().type(value);
-  if (reference.rounded) return true;
+  if (reference.rounded)
+    return is_float(type.dtype) || b_.qparams(value) ||
+           byte_size(type.dtype) == byte_size(reference.qparams->storage);
   const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
   if (whole && is_float(type.dtype) && stage_a_ && *stage_a_ != Stage::kExported) return false;
   return is_float(type.dtype) || b_.qparams(value) || !(is_float(reference.array.dtype) || reference.qparams);

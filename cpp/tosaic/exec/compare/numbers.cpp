@@ -58,7 +58,15 @@ std::optional<double> unit_of(const QParamsRef& qparams) {
   return qparams->scales.front();
 }
 
-bool is_same(const QParamsRef& a, const QParamsRef& b) { return a == b || (a && b && *a == *b); }
+bool is_same(const QParamsRef& a, const QParamsRef& b) {
+  if (a == b) return true;
+  if (!a || !b || a->scales.size() != b->scales.size()) return false;
+  for (std::size_t i = 0; i < a->scales.size(); ++i)
+    if (std::fabs(a->scales[i] - b->scales[i]) > 0x1p-22 * a->scales[i]) return false;
+  QParams same = *b;
+  same.scales = a->scales;
+  return *a == same;
+}
 
 bool is_near(const QParams& a, const QParams& b) {
   constexpr double kOfRange = 1e-3;
