@@ -44,6 +44,7 @@ __all__ = ["compare_programs", "fit_to_ports"]
 _Array = np.ndarray[Any, Any]
 _MOST_FORMS = 24  # layouts of a file's inputs that are tried at most
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
+_UNKNOWN_NUMBERS = "the file does not say which numbers its values represent"
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
 
 
@@ -318,6 +319,9 @@ class _Pair:
         )
         rows = tuple(CompareRow.of(row) for row in found["rows"])
         unmatched = [Unmatched(**item) for item in found["unmatched"]]
+        if self.against_floats and self.b.bare:  # nothing tells numbers from integers in a float dtype
+            unmatched = [Unmatched(row.fx_name, _UNKNOWN_NUMBERS) for row in rows] + unmatched
+            rows = ()
         if eager is not None:
             unmatched += [Unmatched(name, reason) for name, reason in eager.skipped.items()]
         diverges = any(
