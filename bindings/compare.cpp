@@ -190,7 +190,8 @@ void bind_compare(py::module_& m) {
       "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "
       "in the place of an output, or ''; expected: a's array as computed elsewhere, or None}; their arrays "
       "come as real numbers in a's logical axes. `bounds`: False measures local errors without judging them. "
-      "`canonical_a`, `canonical_b`: the graphs at stage integer that a and b were legalized from, which know "
+      "`canonical_a`, `canonical_b`: the graphs at stage integer that a and b were legalized from, which "
+      "know "
       "the qparams of values. `quantized_b`: the graph at stage quantized that b was lowered from. "
       "`left_out`: FX nodes that quantize or dequantize, and that one program lacks.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),

@@ -42,7 +42,5 @@ def quantizers_of_one(a: _core.Graph, b: _core.Graph) -> set[str]:
     What they make is then compared as the value that they quantize: the quantized result of ``conv2d`` as
     ``conv2d``, not as ``quantize_per_tensor``.
     """
-    found = {
-        origin.fx_name for node in a.nodes if node.op in _QUANTIZATION for origin in node.origins
-    }
+    found = {origin.fx_name for node in a.nodes if node.op in _QUANTIZATION for origin in node.origins}
     return found - {origin.fx_name for node in b.nodes for origin in node.origins}

@@ -21,18 +21,18 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about it
 
 
 class Images(nn.Module):
-    """Convolutions with batch norms and bounds, a depthwise one, a split with a concatenation, and a residual."""
+    """Convolutions with batch norms and bounds, a depthwise one, a split, a concatenation, and a residual."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
         self.depthwise, self.norm_2 = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8)
-        self.half, self.mix, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
+        self.branch, self.mix, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.norm(self.first(x)))
         left, right = nn.functional.relu6(self.norm_2(self.depthwise(x))).split(4, 1)
-        z = self.mix(torch.cat([self.half(left), right], 1)) + x
+        z = self.mix(torch.cat([self.branch(left), right], 1)) + x
         return self.last(nn.functional.adaptive_avg_pool2d(nn.functional.max_pool2d(z, 2), 1).flatten(1))
 
 
@@ -48,9 +48,7 @@ class Tokens(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> Any:
         x = self.embed(ids)
-        q, k, v = (
-            part.view(1, -1, 2, 8).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1)
-        )
+        q, k, v = (part.view(1, -1, 2, 8).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
         seen = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5, -1) @ v
         x = x + self.project(seen.transpose(1, 2).reshape(x.shape))
         x = x + self.narrow(nn.functional.gelu(self.wide(self.norm_2(x))))
@@ -206,7 +204,7 @@ def test_weights_in_groups_are_compared_with_floats() -> None:
     samples = [(torch.randn(2, 32, generator=torch.Generator().manual_seed(i)),) for i in range(4)]
     exported = torch.export.export(net, samples[0])
     quantized = tosaic.quantize(
-        exported, samples, config=tosaic.QConfig.int8(weights=tosaic.TensorSpec.int4(group=8)), progress=False
+        exported, samples, config=tosaic.QConfig.int8(weight_bits=4, group_size=8), progress=False
     )
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
     for b in (quantized, lowered):
@@ -311,15 +309,13 @@ def first_that_lost(before: tosaic.Comparison, after: tosaic.Comparison) -> str 
     ("network", "weight", "node", "shown"),
     [
         ("images", "first.weight", "batch_norm", "relu"),
-        ("images", "half.weight", "conv2d_2", "conv2d_2"),
+        ("images", "branch.weight", "conv2d_2", "conv2d_2"),
         ("images", "last.weight", "linear", "linear"),
         ("tokens", "qkv.weight", "linear", "linear"),
         ("tokens", "wide.weight", "linear_2", "linear_2"),
     ],
 )
-def test_a_wrong_weight_is_found_by_both_references(
-    network: str, weight: str, node: str, shown: str
-) -> None:
+def test_a_wrong_weight_is_found_by_both_references(network: str, weight: str, node: str, shown: str) -> None:
     made = case(network)
     wrong = with_rolled_weight(made.quantized, weight)
     lowered = tosaic.lower(wrong, target="TOSA-1.0+INT")

@@ -318,8 +318,9 @@ The bound of floats is the tolerance of the operators since the last value that 
 integers is one unit in 8 bits, the column int16 of docs/operators.md in 16 bits, and half a unit in the mean.
 An output is right if it is so, and if its SQNR is at least the threshold. Where the reference quantizes on
 the way, the second does not count: equal arithmetic may round some values otherwise, and later nodes make
-more of it. If b is quantized and the reference is not, or b has other qparams, there are no bounds: an output is
-right if its SQNR is at least the threshold. "rounding dB" is the distance of the reference to the same network without rounding."""
+more of it. "rounding dB" is then the distance of the reference to the same network without rounding.
+If b is quantized and the reference is not, or if b has other qparams, nodes have no bounds. An output is then
+right if its SQNR is at least the threshold."""
 
 
 def _judgement(comparison: Comparison) -> list[tuple[str, str]]:

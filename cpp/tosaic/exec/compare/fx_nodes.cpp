@@ -67,9 +67,10 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId,
 void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved) {
   for (const Node& node : graph.nodes()) {
     FxId id = fx.latest(node.origin);
-    const bool quantizes = !id.valid() && std::ranges::any_of(leaves(node.origin), [&](const OriginRef& leaf) {
-      return fx.is_left_out(leaf->fx_name);
-    });
+    const bool quantizes =
+        !id.valid() && std::ranges::any_of(leaves(node.origin), [&](const OriginRef& leaf) {
+          return fx.is_left_out(leaf->fx_name);
+        });
     for (const ValueId operand : graph.operands(node)) {
       const Node* producer = operand.valid() && quantizes ? graph.producer(operand) : nullptr;
       if (producer == nullptr) continue;

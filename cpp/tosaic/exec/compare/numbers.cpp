@@ -44,8 +44,8 @@ Held as_integers(const ArrayView& numbers, const QParams& qparams) {
   const ScaleGrid grid(numbers.shape, qparams);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t channel = grid.of(static_cast<std::int64_t>(i));
-    const float whole = quantize_unbounded(static_cast<float>(values[i]),
-                                           inverse_scale(qparams.scales[channel]), qparams.zero_points[channel]);
+    const float whole = quantize_unbounded(
+        static_cast<float>(values[i]), inverse_scale(qparams.scales[channel]), qparams.zero_points[channel]);
     store_element(qparams.storage, to + i * byte_size(qparams.storage),
                   static_cast<double>(bound_quantized(whole, qparams.qmin, qparams.qmax)));
   }

@@ -74,8 +74,13 @@ QParamsRef output_qparams(const Graph& graph, std::uint32_t output, const QParam
 
 class OutputComparer {
  public:
-  OutputComparer(const RunValues& a, const LocalReference* local, Carried& carried, const CompareOptions& options)
-      : a_(a), local_(local), carried_(carried), threshold_db_(options.threshold_db), bounds_(options.bounds) {}
+  OutputComparer(const RunValues& a, const LocalReference* local, Carried& carried,
+                 const CompareOptions& options)
+      : a_(a),
+        local_(local),
+        carried_(carried),
+        threshold_db_(options.threshold_db),
+        bounds_(options.bounds) {}
 
   ComparedOutput compare(const CompareOptions::OutputPair& pair, const Held& a, const Held& b,
                          const Graph& graph_b) const {
