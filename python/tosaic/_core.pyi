@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -316,6 +317,11 @@ def compare(
     override_ops_a: Mapping[str, Callable[..., Any]] | None = ...,
     traces: Mapping[Any, Any] | None = ...,
     outputs: Sequence[Mapping[str, Any]] = ...,
+    bounds: bool = ...,
+    canonical_a: Graph | None = ...,
+    canonical_b: Graph | None = ...,
+    quantized_b: Graph | None = ...,
+    left_out: AbstractSet[str] = ...,
     models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(

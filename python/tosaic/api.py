@@ -268,7 +268,8 @@ def compare(
         worst of each figure is reported.
     threshold_db : float
         The least signal to noise ratio of an output of floats, in dB. If the reference has quantize or
-        rescale nodes, its outputs are judged by their local errors instead: see `Comparison.ok`.
+        rescale nodes, its outputs are judged by their local errors instead: see `Comparison.ok`. If b is
+        quantized and a is not, all outputs are judged by their ratios alone.
     local : bool
         Separate the error that a node makes itself (the local error) from the one that it inherits from
         earlier nodes, and judge nodes by their local errors. For this, each node of a runs again on the
@@ -303,6 +304,10 @@ def compare(
 
     Notes
     -----
+    A quantized program may be compared with the program of floats that it was made from. Values are compared
+    by the numbers that integers represent, and errors show what quantization costs: the local error of a node
+    is that of its own rounding and of its weights. See `Comparison.against_floats`.
+
     A ``.tosa`` file does not record the memory order of its inputs and outputs. The order of an input may be
     the one that a declares, the traced one, row-major or channels-last. Each order is first tried for all
     inputs together, then mixtures of orders are tried, at most 24 attempts in total. The first attempt that

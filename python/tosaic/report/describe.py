@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -261,6 +262,7 @@ def describe_comparison(comparison: Comparison) -> Report:
     facts = [
         ("samples", f"{comparison.samples:,}"),
         ("matched", f"{count(len(comparison.rows), 'node')}, {len(comparison.unmatched):,} unmatched"),
+        *_judgement(comparison),
         ("wrong", "none" if wrong is None else f"{count(number, 'node')}, first {_share_of(wrong)}"),
         (
             "first below " + decibels(comparison.threshold_db) + " dB",
@@ -303,6 +305,8 @@ def describe_comparison(comparison: Comparison) -> Report:
             "samples": comparison.samples,
             "threshold_db": comparison.threshold_db,
             "judged": judged,
+            "against_floats": comparison.against_floats,
+            "other_qparams": comparison.other_qparams,
             "first_wrong": None if wrong is None else wrong.fx_name,
             "first_divergence": None if first is None else first.fx_name,
             "outputs": list(comparison.outputs),
@@ -319,7 +323,17 @@ The bound of floats is the tolerance of the operators since the last value that 
 integers is one unit in 8 bits, the column int16 of docs/operators.md in 16 bits, and half a unit in the mean.
 An output is right if it is so, and if its SQNR is at least the threshold. Where the reference quantizes on
 the way, the second does not count: equal arithmetic may round some values otherwise, and later nodes make
-more of it. "rounding dB" is then the distance of the reference to the same network without rounding."""
+more of it. "rounding dB" is then the distance of the reference to the same network without rounding.
+If b is quantized and the reference is not, or if b has other qparams, nodes have no bounds. An output is then
+right if its SQNR is at least the threshold."""
+
+
+def _judgement(comparison: Comparison) -> list[tuple[str, str]]:
+    if comparison.against_floats:
+        return [("judged", "outputs by their SQNR: b is quantized and a is not")]
+    if comparison.other_qparams:
+        return [("judged", "outputs by their SQNR: b has other qparams than a")]
+    return []
 
 
 def _share(value: float | None) -> str:
@@ -331,6 +345,8 @@ def _rounding(value: float | None) -> str:
 
 
 def _share_of(row: CompareRow) -> str:
+    if row.local_share == math.inf and row.local is None:
+        return f"'{row.fx_name}' with other qparams{_origin(row)}"
     return f"'{row.fx_name}' with {_share(row.local_share)} of its bound{_origin(row)}"
 
 
