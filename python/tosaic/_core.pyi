@@ -432,6 +432,12 @@ _Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
 def plan_layout(
     graph: Graph, *, objective: _Objective = ..., grids: Sequence[bool] = ...
 ) -> dict[str, Any]: ...
+def io_quantization(
+    graph: Graph,
+) -> tuple[list[tuple[tuple[QParams, ...], str]], list[tuple[tuple[QParams, ...], str]]]: ...
+def extract_io(
+    graph: Graph, *, inputs: Sequence[bool | QParams], outputs: Sequence[bool | QParams]
+) -> Graph: ...
 def plan_calls(
     graph: Graph,
     *,
@@ -446,8 +452,8 @@ def lower(
     pipeline: Pipeline | str = ...,
     verify_each: bool = ...,
     on_change: Callable[[str, Graph], None] | None = ...,
-    inputs: str | None = ...,
-    outputs: str | None = ...,
+    inputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
+    outputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
     objective: _Objective = ...,
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,

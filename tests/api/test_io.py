@@ -252,6 +252,14 @@ def quantized_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             ["--io", "inputs=int8", "--io", "outputs=float32"],
             {"io": {"inputs": "int8", "outputs": "float32"}},
         ),
+        (
+            ["--io", "batch['x']=uint8", "--io", "outputs.0=int8", "--io", "inputs.1=float32"],
+            {"io": {"inputs": {0: "uint8", 1: "float32"}, "outputs": {0: "int8"}}},
+        ),
+        (
+            ["--io", "inputs=int8", "--io", "batch_x=float32"],
+            {"io": {"inputs": {"batch_x": "float32", "batch_y": "int8"}}},
+        ),
         (["--orders", "inputs=nhwc"], {"orders": {"inputs": "nhwc"}}),
         (
             ["--orders", "inputs.batch['x']=channels_last", "--orders", "inputs.1=nhwc"],
@@ -276,10 +284,19 @@ def test_the_command_lower_accepts_the_options_of_the_function(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--io", "inputs"], "'inputs' is not SIDE=DTYPE, such as inputs=int8"),
+        (["--io", "inputs"], "'inputs' is not SIDE=DTYPE or NAME=DTYPE, such as inputs=int8"),
         (["--io", "=int8"], "'=int8' is not SIDE=DTYPE"),
         (["--io", "inputs=int9"], "[lower] unknown value of 'io': expected entries 'inputs' and 'outputs'"),
-        (["--io", "input=int8"], "got {'input': 'int8'}"),
+        (
+            ["--io", "input=int8"],
+            "[--io] there is no single input or output 'input': expected inputs, outputs",
+        ),
+        (["--io", "batch_z=int8"], "Did you mean 'batch_x' or 'batch_y'"),
+        (
+            ["--io", "inputs.batch_x=float32"],
+            "'batch['x']' of the inputs cannot be float32: expected a target",
+        ),
+        (["--io", "batch_x=int8", "--io", "batch_x=int8"], "[--io] 'batch_x' is given twice"),
         (["--io", "inputs=int16"], "'batch['x']' of the inputs cannot be int16"),
         (["--io", "inputs=int8", "--io", "inputs=float32"], "[--io] 'inputs' is given twice"),
         (["--orders", "nhwc"], "'nhwc' is not SIDE=ORDER or SIDE.NAME=ORDER"),

@@ -79,12 +79,12 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
     _add_bind(command)
     command.add_argument(
         "--io",
-        metavar="SIDE=DTYPE",
+        metavar="NAME=DTYPE",
         type=io_entry,
         action="append",
         default=[],
-        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8 or "
-        "outputs=float32; may be repeated",
+        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8, "
+        "outputs.0=float32 or x=uint8; may be repeated",
     )
     command.add_argument(
         "--orders",

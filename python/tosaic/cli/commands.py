@@ -7,9 +7,9 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tosaic.cli.entries import bindings, entries, orders, refused_option
+from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
 from tosaic.cli.output import say
 
@@ -26,12 +26,16 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 def _lower(args: argparse.Namespace) -> int:
     import tosaic
 
+    bind = bindings(args.bind)
+    program: Any = args.file
+    if any(place not in ("inputs", "outputs") for place, _ in args.io):  # the names are those of the program
+        program, bind = tosaic.open_program(args.file, bind=bind), None
     lowered = tosaic.lower(
-        args.file,
+        program,
         target=args.target,
-        bind=bindings(args.bind),
+        bind=bind,
         dump=args.dump,
-        io=entries("--io", args.io),
+        io=io_sides(args.io, program),
         orders=orders(args.orders),
         objective=args.objective,
     )
