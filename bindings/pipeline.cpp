@@ -6,7 +6,6 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
-#include "tosaic/passes/qdq/extract_io.h"
 #include "tosaic/passes/qdq/qdq.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/pipeline/pipeline.h"

@@ -1,4 +1,4 @@
-"""Reads what a caller asks of single inputs and outputs: the options `io` of `lower`, and those of extraction.
+"""Reads what a caller asks of single inputs and outputs, in `lower` and `extract_io_quant`.
 
 A port is named by path, name or index (`tosaic.port_names`). It may be asked to be a dtype of numpy, such as
 ``"int8"``, or integers with given qparams, a `tosaic.QParams`.

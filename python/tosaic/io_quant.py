@@ -1,4 +1,4 @@
-"""The qparams of a program's inputs and outputs as data: `IoQuant`, which is written to JSON and read back."""
+"""The qparams of a program's inputs and outputs as data: `IoQuant`."""
 
 from __future__ import annotations
 

