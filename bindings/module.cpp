@@ -17,4 +17,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_planner(m);
   tosaic::python::bind_tosa(m);
   tosaic::python::bind_annotation(m);
+  tosaic::python::bind_boundary(m);
 }

@@ -40,6 +40,8 @@ __all__ = [
     "load",
     "plain_array",
     "save",
+    "signature_from_json",
+    "signature_to_json",
 ]
 
 FORMAT = "tosaic program"
@@ -69,7 +71,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "signature": _signature_to_json(program.signature),
+            "signature": signature_to_json(program.signature),
             "weights": weights,
         }
         archive.writestr(zipfile.ZipInfo(_GRAPH, _MOMENT), program.graph.text())
@@ -106,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Program:
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
-            signature = _signature_from_json(manifest["signature"])
+            signature = signature_from_json(manifest["signature"])
             fault = signature_fault(graph, signature)
             if fault:
                 raise _unreadable(name, f"a signature that is not the graph's: {fault}")
@@ -274,7 +276,8 @@ def _leaves_to_json(leaves: Any) -> list[Any]:
     ]
 
 
-def _signature_to_json(signature: Signature) -> dict[str, Any]:
+def signature_to_json(signature: Signature) -> dict[str, Any]:
+    """Returns a signature as dicts, lists, strings and numbers."""
     return {
         "inputs": _tree_to_json(signature.inputs),
         "outputs": _tree_to_json(signature.outputs),
@@ -284,7 +287,8 @@ def _signature_to_json(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _signature_from_json(data: Any) -> Signature:
+def signature_from_json(data: Any) -> Signature:
+    """Reads what `signature_to_json` returned. Damaged data may raise any exception."""
     from tosaic.signature import InputLeaf, OutputLeaf, Signature
 
     return Signature(

@@ -15,7 +15,7 @@ from tosaic.quantization import Groups, QParams
 __all__ = ["Fields", "qparams_from_json", "qparams_to_json", "read_json"]
 
 _MOST_AXES = 64
-_LIMIT = 1 << 62
+_LIMIT = 1 << 63
 
 
 def read_json(where: str, text: str | bytes) -> Fields:
@@ -93,7 +93,7 @@ class Fields:
         return found
 
     def whole(self, key: str) -> int:
-        """Returns an integer of at most 62 bits."""
+        """Returns an integer of at most 64 bits."""
         return self._whole(key, self.value(key))
 
     def count(self, key: str) -> int:
@@ -150,8 +150,8 @@ class Fields:
         return found
 
     def _whole(self, key: str, found: Any) -> int:
-        if type(found) is not int or abs(found) > _LIMIT:
-            raise self.error(key, "an integer of at most 62 bits", found)
+        if type(found) is not int or not -_LIMIT <= found < _LIMIT:
+            raise self.error(key, "an integer of at most 64 bits", found)
         return found
 
 

@@ -308,6 +308,7 @@ OPTIONS: dict[str, Option] = {
     "nodes": _FLAG,
     "out": _PATH,
     "path": _PATH,
+    "sidecar": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "stage": Option("the name of a stage", _text),

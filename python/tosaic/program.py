@@ -54,6 +54,7 @@ class Program(Runnable):
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
+        self._has_sidecar = False  # a graph at stage tosa that knows the caller's arrays, unlike a bare file
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -176,6 +177,7 @@ class Program(Runnable):
         """
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
+        made._has_sidecar = self._has_sidecar
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
@@ -204,6 +206,7 @@ class Program(Runnable):
         described = {**known, **given}.values()
         require_own_names("with_operators", described)
         made._overrides = Overrides(self._overrides.own, described)
+        made._has_sidecar = self._has_sidecar
         return made
 
     def __repr__(self) -> str:

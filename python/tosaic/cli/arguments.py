@@ -103,6 +103,11 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    command.add_argument(
+        "--sidecar",
+        action="store_true",
+        help="write OUT.json too: the signature, orders and qparams with which run takes the caller's arrays",
+    )
     command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
 
 

@@ -42,7 +42,7 @@ def _lower(args: argparse.Namespace) -> int:
     out = args.output or str(Path(args.file).with_suffix(".tosa"))
     if not args.output and Path(out) == Path(args.file):
         raise refused_option("--output", "the file to write is the one to read", "the name of another file")
-    lowered.save(out, locations=not args.no_locations)
+    lowered.save(out, locations=not args.no_locations, sidecar=args.sidecar)
     report = lowered.report()
     if args.report:
         report.save(args.report)

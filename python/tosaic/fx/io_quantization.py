@@ -47,7 +47,7 @@ _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
 _FILL = {"aten::constant_pad_nd": "value", "aten::pad": "value"}  # argument with the inserted number
 _ATEN_MOVES = (
     "clone contiguous reshape flatten flip roll repeat tile rot90 pixel_shuffle pixel_unshuffle "
-    "channel_shuffle constant_pad_nd pad _to_copy to lift_fresh_copy"
+    "channel_shuffle _unsafe_view constant_pad_nd pad _to_copy to lift_fresh_copy"
 )
 _MOVES = frozenset(f"aten::{name}" for name in _ATEN_MOVES.split()) | {
     "dim_order_ops::_clone_dim_order",
@@ -100,6 +100,7 @@ class _Chain:
 
     dequantize: Node
     moves: tuple[Node, ...]
+    copies: tuple[Node, ...]  # writes of the whole value over another one, which integers do not need
     qparams: QParams
 
 
@@ -180,10 +181,14 @@ class _Reading:
         for user in node.users:
             if user.op == "output":
                 raise _StaysFloatError("it is an output, too")
+            if _overwrites(user, node):
+                continue
             found = self._reader(node, user)
             all_found.quantizes += found.quantizes
             all_found.moves += found.moves
             all_found.qparams += [each for each in found.qparams if each not in all_found.qparams]
+        if not all_found.qparams:
+            raise _StaysFloatError("nothing reads it")
         return all_found
 
     def _reader(self, node: Node, user: Node) -> _Found:
@@ -194,7 +199,9 @@ class _Reading:
         behind = self._readers(user)
         before = [_axis_in_front(user, qparams) for qparams in behind.qparams]
         if _inserted(user) is not None and len(before) > 1:
-            raise _StaysFloatError(f"it is padded before it is quantized in several ways (node '{user.name}')")
+            raise _StaysFloatError(
+                f"it is padded before it is quantized in several ways (node '{user.name}')"
+            )
         zero_point = behind.qparams[0].zero_points[0]
         return _Found(behind.quantizes, [(user, zero_point), *behind.moves], before)
 
@@ -212,16 +219,21 @@ class _Reading:
     def chain(self, node: Node | None) -> _Chain:
         """Returns the dequantize node that makes a value, and the layout operators behind it."""
         moves: list[Node] = []
-        while node is not None and _is_move(node):
-            moves.insert(0, node)
-            node = node.all_input_nodes[0]
+        copies: list[Node] = []
+        while node is not None and (_is_move(node) or _is_whole_copy(node)):
+            if _is_move(node):
+                moves.insert(0, node)
+                node = node.all_input_nodes[0]
+            else:
+                copies.append(node)
+                node = node.args[1]
         if node is None or not _is_call(node, "dequantize"):
             made = "it is no result of a call" if node is None else f"{place_of(node)} makes it"
             raise _StaysFloatError(made)
         qparams = self.qparams(node)
         for move in moves:
             qparams = _axis_behind(move, qparams)
-        return _Chain(node, tuple(moves), qparams)
+        return _Chain(node, tuple(moves), tuple(copies), qparams)
 
     # ---- qparams ----
 
@@ -310,6 +322,7 @@ class _Rewrite:
         self._outputs = outputs
         self._method = method
         self._operators = operators
+        self._replaced: list[Node] = []  # nodes that only floats of outputs need
         self._quantized: dict[tuple[Node, QParams], Node] = {}
         self._moved: dict[Node, Node] = {}  # layout operator in front of an output -> the one over integers
 
@@ -407,6 +420,7 @@ class _Rewrite:
 
     def _integers(self, chain: _Chain) -> Node:
         """Returns the integers of an output: what its dequantize node reads, moved as the numbers are."""
+        self._replaced += [*chain.copies, *reversed(chain.moves), chain.dequantize]
         dequantize = self._new[chain.dequantize]
         integers: Node = dequantize.all_input_nodes[0]
         zero_point = self._reading.qparams(chain.dequantize).zero_points[0]
@@ -435,11 +449,10 @@ class _Rewrite:
 
     def _remove_unread(self) -> None:
         """Removes the dequantize nodes and layout operators that only outputs read before."""
-        for chain in (each for each in self._reading.chains if each is not None):
-            for old in (*reversed(chain.moves), chain.dequantize):
-                node = self._new[old]
-                if not node.users and not node._erased:
-                    self._graph.erase_node(node)
+        replaced = set(self._replaced)
+        for old in reversed(self._reading.nodes):
+            if old in replaced and not self._new[old].users:
+                self._graph.erase_node(self._new[old])
 
     # ---- the program ----
 
@@ -495,7 +508,7 @@ def _program_with(program: Any, graph: Any, signature: ExportGraphSignature, exa
         graph_signature=signature,
         state_dict=dict(program.state_dict),
         range_constraints=copy.deepcopy(program.range_constraints),
-        module_call_graph=copy.deepcopy(program.module_call_graph),
+        module_call_graph=list(map(copy.copy, program.module_call_graph)),
         example_inputs=examples,
         constants=dict(program.constants),
         verifiers=program.verifiers,
@@ -560,6 +573,20 @@ def _is_move(node: Node) -> bool:
     return (is_view or is_copied_view or schema.name in _MOVES) and schema.name != "aten::as_strided"
 
 
+def _is_whole_copy(node: Node) -> bool:
+    """True for a call of the functional ``copy`` whose result is its second operand."""
+    schema = _schema(node) if node.op == "call_function" else None
+    if schema is None or schema.name != "aten::copy" or not all(map(_is_tensor, node.args[:2])):
+        return False
+    result, source = node.meta["val"], node.args[1].meta["val"]  # type: ignore[union-attr]
+    return bool(result.dtype is source.dtype and result.shape == source.shape)
+
+
+def _overwrites(user: Node, node: Node) -> bool:
+    """True if the call only replaces the value of the node."""
+    return _is_whole_copy(user) and user.args[0] is node and user.args[1] is not node
+
+
 def _inserted(node: Node) -> str | None:
     return _FILL.get(_schema(node).name)
 
@@ -622,7 +649,9 @@ def _axis_in_front(node: Node, qparams: QParams) -> QParams:
         if found is not None and found[0] == qparams.axis and sorted(found[1]) == list(range(count)):
             place = [found[1].index(i) for i in range(count)]
             return _chosen(qparams, axis, place)
-    raise _StaysFloatError(f"its scales belong to an axis that it does not have in front of node '{node.name}'")
+    raise _StaysFloatError(
+        f"its scales belong to an axis that it does not have in front of node '{node.name}'"
+    )
 
 
 def _axis_behind(node: Node, qparams: QParams) -> QParams:
@@ -631,7 +660,9 @@ def _axis_behind(node: Node, qparams: QParams) -> QParams:
         return qparams
     found = _order_along(_indices_behind(node, qparams.axis)) if _inserted(node) is None else None
     if found is None:
-        raise _StaysFloatError(f"its scales belong to an axis that it does not have behind node '{node.name}'")
+        raise _StaysFloatError(
+            f"its scales belong to an axis that it does not have behind node '{node.name}'"
+        )
     return _chosen(qparams, *found)
 
 
