@@ -103,11 +103,11 @@ def extract_io_quant(
         from tosaic.fx.io_quantization import extract_from_exported
 
         _require_method(method, "forward")
-        return extract_from_exported(source, method, inputs, outputs, in_place)  # type: ignore[no-any-return]
+        return extract_from_exported(source, method, inputs, outputs, in_place)
     if callable(getattr(source, "exported_program", None)):
         from tosaic.executorch.edge_io import extract_from_edge
 
-        return extract_from_edge(source, method, inputs, outputs, in_place)  # type: ignore[no-any-return]
+        return extract_from_edge(source, method, inputs, outputs, in_place)
     raise refusal(
         _WHERE,
         "program",

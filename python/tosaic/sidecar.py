@@ -11,8 +11,8 @@ outputs of the file. It names the file by its size and its SHA-256, so that it i
                  "order": [0,2,3,1], "physical": false, "qparams": {...}, "initial": null}, ...],
      "outputs": [{..., "mutated_input": null}, ...]}
 
-``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have the same entries. Nothing that
-is read is trusted: a damaged sidecar is an InvalidGraph error.
+``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have the same entries. Nothing
+that is read is trusted: a damaged sidecar is an InvalidGraph error.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import base64
 import binascii
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -42,8 +43,6 @@ from tosaic.runnable import signature_fault
 from tosaic.writing import whole_file, write_bytes
 
 if TYPE_CHECKING:
-    import os
-
     from tosaic.diagnostics import Diagnostic
     from tosaic.lowered import Lowered
 
@@ -76,10 +75,12 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
 def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
     """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged."""
     text = sidecar_text(lowered, data).encode("utf-8")
-    with whole_file(sidecar_path(path)) as beside:
+    with whole_file(sidecar_path(path)) as beside, whole_file(path) as file:
         beside.write(text)
-        size = write_bytes(path, data)  # the sidecar gets its name only after this
-    return size
+        beside.flush()
+        os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
+        file.write(data)
+    return len(data)
 
 
 def save_without_sidecar(_: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
@@ -126,7 +127,7 @@ def sidecar_text(lowered: Lowered, data: bytes) -> str:
 
 
 def _signature_of(lowered: Lowered, graph: _core.Graph) -> Any:
-    """Returns the signature with indices into the graph of the file, which has no states that are variables."""
+    """Returns the signature with indices into the graph of the file, where states may be variables."""
     inputs = dict(zip(first_inputs(lowered.graph), first_inputs(graph), strict=True))
     kept = [i for i, port in enumerate(lowered.graph.outputs) if port.kind == "user"]
     outputs = dict(zip(kept, (i for i, port in enumerate(graph.outputs) if port.kind == "user"), strict=True))

@@ -226,7 +226,7 @@ class _Reading:
                 node = node.all_input_nodes[0]
             else:
                 copies.append(node)
-                node = node.args[1]
+                node = node.args[1]  # type: ignore[assignment]
         if node is None or not _is_call(node, "dequantize"):
             made = "it is no result of a call" if node is None else f"{place_of(node)} makes it"
             raise _StaysFloatError(made)
@@ -383,7 +383,7 @@ class _Rewrite:
     def _add(self, name: str, node: Node, qparams: QParams, called: str) -> Node:
         dtype = getattr(torch, TORCH[qparams.dtype])
         args = (node, qparams.scale, qparams.zero_point, qparams.qmin, qparams.qmax, dtype)
-        made = self._graph.create_node("call_function", self._operators(name), args, {}, called)
+        made: Node = self._graph.create_node("call_function", self._operators(name), args, {}, called)
         kept = ("stack_trace", "nn_module_stack")
         near = next(iter(node.users), node) if node.op == "placeholder" else node
         made.meta = {key: held for key, held in near.meta.items() if key in kept}
@@ -394,7 +394,7 @@ class _Rewrite:
     def _extracted_outputs(self) -> Iterator[PortQuant]:
         reading = self._reading
         output = self._new[reading.nodes[-1]]
-        results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+        results: list[Any] = list(output.args[0])
         for position, (port, chain, each) in enumerate(
             zip(reading.outputs, reading.chains, self._outputs, strict=True)
         ):
@@ -415,7 +415,7 @@ class _Rewrite:
                     if spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target == port.node.name
                 ]
                 results[at] = self._integers(reading.chain(written))
-        output.args = (type(output.args[0])(results),)  # type: ignore[call-arg, arg-type]
+        output.args = (type(output.args[0])(results),)
         self._remove_unread()
 
     def _integers(self, chain: _Chain) -> Node:
@@ -457,7 +457,7 @@ class _Rewrite:
     # ---- the program ----
 
     def _results(self) -> list[Any]:
-        return list(self._new[self._reading.nodes[-1]].args[0])  # type: ignore[arg-type]
+        return list(self._new[self._reading.nodes[-1]].args[0])
 
     def _signature(self) -> ExportGraphSignature:
         old = self._reading.program.graph_signature
@@ -611,7 +611,7 @@ def _retype(node: Node, qparams: QParams) -> None:
     with torch.no_grad():
         made = val.new_empty_strided(tuple(val.shape), tuple(val.stride()), dtype=dtype)
     set_value(node.meta, made)
-    recorded = node.meta.get("tensor_meta")
+    recorded: Any = node.meta.get("tensor_meta")
     if hasattr(recorded, "dtype") and hasattr(recorded, "_replace"):
         node.meta["tensor_meta"] = recorded._replace(dtype=dtype)
 
