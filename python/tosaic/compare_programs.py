@@ -73,7 +73,7 @@ class _Side:
         # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
         # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
         # the caller's arrays.
-        known = isinstance(self.runnable, Lowered) or self.runnable._has_sidecar
+        known = isinstance(self.runnable, Lowered) or self.runnable._qparams_of_sidecar is not None
         self.bare = self.runnable.stage == "tosa" and not known
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     import os
 
     from tosaic.diagnostics import Diagnostic
+    from tosaic.ports import Port
+    from tosaic.quantization import QParams
     from tosaic.signature import Signature
 
 
@@ -54,7 +58,8 @@ class Program(Runnable):
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
-        self._has_sidecar = False  # a graph at stage tosa that knows the caller's arrays, unlike a bare file
+        # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
+        self._qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -75,6 +80,20 @@ class Program(Runnable):
         program._verify = verify
         program._overrides = Overrides({}, operators)
         return program
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs that the caller passes, in order. States are not in the list."""
+        return self._with_qparams_of_sidecar(super().inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """The caller's outputs, in order: results, and new values of inputs that the program writes."""
+        return self._with_qparams_of_sidecar(super().outputs)
+
+    def _with_qparams_of_sidecar(self, ports: tuple[Port, ...]) -> tuple[Port, ...]:
+        known = self._qparams_of_sidecar or {}
+        return tuple(replace(port, quantized=port.quantized or known.get(port.path, ())) for port in ports)
 
     def verify_weights(self) -> None:
         """Checks that tensors whose elements the import has already read still have the same elements.
@@ -177,7 +196,7 @@ class Program(Runnable):
         """
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
-        made._has_sidecar = self._has_sidecar
+        made._qparams_of_sidecar = self._qparams_of_sidecar
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
@@ -206,7 +225,7 @@ class Program(Runnable):
         described = {**known, **given}.values()
         require_own_names("with_operators", described)
         made._overrides = Overrides(self._overrides.own, described)
-        made._has_sidecar = self._has_sidecar
+        made._qparams_of_sidecar = self._qparams_of_sidecar
         return made
 
     def __repr__(self) -> str:

@@ -8,11 +8,13 @@ outputs of the file. It names the file by its size and its SHA-256, so that it i
      "file": {"bytes": 712, "sha256": "..."}, "target": "TOSA-1.0+INT", "method": "forward",
      "signature": {...},
      "inputs": [{"name": "x", "dtype": "i8", "shape": [1,8,8,3], "path": "x", "source": "f32", "range": [0,0],
-                 "order": [0,2,3,1], "physical": false, "qparams": {...}, "initial": null}, ...],
+                 "order": [0,2,3,1], "physical": false, "qparams": {...}, "quantized": [{...}],
+                 "initial": null}, ...],
      "outputs": [{..., "mutated_input": null}, ...]}
 
-``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have the same entries. Nothing
-that is read is trusted: a damaged sidecar is an InvalidGraph error.
+``qparams`` are those by which a run converts the caller's arrays, ``quantized`` those that the program uses,
+also if the file has floats. ``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have
+the same entries. Nothing that is read is trusted: a damaged sidecar is an InvalidGraph error.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +47,7 @@ from tosaic.writing import whole_file, write_bytes
 if TYPE_CHECKING:
     from tosaic.diagnostics import Diagnostic
     from tosaic.lowered import Lowered
+    from tosaic.quantization import QParams
 
 __all__ = [
     "FORMAT",
@@ -105,6 +108,7 @@ def sidecar_text(lowered: Lowered, data: bytes) -> str:
     """Returns the sidecar of a lowered program whose file has these bytes."""
     graph = _core.file_graph(lowered.graph, target=lowered.target)
     formats = _core.boundary_formats(graph)
+    known = {port.path: port.quantized for port in (*lowered.inputs, *lowered.outputs)}
     entry = {
         "format": FORMAT,
         "version": VERSION,
@@ -114,15 +118,14 @@ def sidecar_text(lowered: Lowered, data: bytes) -> str:
         "method": lowered.graph.name,
         "signature": signature_to_json(_signature_of(lowered, graph)),
         "inputs": [
-            {**_port_to_json(port, fields), "initial": _initial_to_json(port.initial)}
+            {**_port_to_json(port, fields, known), "initial": _initial_to_json(port.initial)}
             for port, fields in zip(graph.inputs, formats[0], strict=True)
         ],
         "outputs": [
-            {**_port_to_json(port, fields), "mutated_input": port.mutated_input}
+            {**_port_to_json(port, fields, known), "mutated_input": port.mutated_input}
             for port, fields in zip(graph.outputs, formats[1], strict=True)
         ],
     }
-    _add_known_qparams(entry, lowered)
     return json.dumps(entry, indent=1, allow_nan=False) + "\n"
 
 
@@ -145,7 +148,9 @@ def _signature_of(lowered: Lowered, graph: _core.Graph) -> Any:
     )
 
 
-def _port_to_json(port: Any, fields: dict[str, Any]) -> dict[str, Any]:
+def _port_to_json(
+    port: Any, fields: dict[str, Any], known: Mapping[str, Sequence[QParams]]
+) -> dict[str, Any]:
     qparams = fields["qparams"]
     return {
         "name": port.value.name,
@@ -157,23 +162,8 @@ def _port_to_json(port: Any, fields: dict[str, Any]) -> dict[str, Any]:
         "order": list(fields["order"]),
         "physical": fields["physical"],
         "qparams": None if qparams is None else qparams_to_json(qparams),
+        "quantized": [qparams_to_json(each) for each in known.get(port.path, ())],
     }
-
-
-def _add_known_qparams(entry: dict[str, Any], lowered: Lowered) -> None:
-    """Adds qparams that only the source of the lowered program has: those of integers of its own."""
-    for side, ports in (("inputs", lowered.inputs), ("outputs", lowered.outputs)):
-        known = {port.path: port.qparams for port in ports}
-        for fields in entry[side]:
-            qparams = known.get(fields["path"])
-            holds = fields["source"] or fields["dtype"]
-            if (
-                fields["qparams"] is None
-                and qparams is not None
-                and qparams.axis is None
-                and qparams.dtype == holds
-            ):
-                fields["qparams"] = qparams_to_json(qparams)
 
 
 def _initial_to_json(initial: _core.Constant | None) -> dict[str, Any] | None:
@@ -262,7 +252,10 @@ def _applied(graph: _core.Graph, fields: Fields, diagnostics: Sequence[Diagnosti
     if fault:
         raise fields.error("signature", "the signature of the file", fault)
     program = Program(made, signature, diagnostics=list(diagnostics))
-    program._has_sidecar = True
+    entries = [*fields.each("inputs"), *fields.each("outputs")]
+    program._qparams_of_sidecar = {
+        entry.text("path"): tuple(map(qparams_from_json, entry.each("quantized"))) for entry in entries
+    }
     return program
 
 

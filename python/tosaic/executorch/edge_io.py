@@ -14,7 +14,6 @@ __all__ = ["edge_operator", "extract_from_edge"]
 
 def edge_operator(name: str) -> Any:
     """Returns an operator of ``quantized_decomposed`` in the edge dialect."""
-    import torch.ao.quantization.fx._decomposed  # noqa: F401 - registers the operators
     from executorch.exir.dialects._ops import ops
 
     return getattr(ops.edge.quantized_decomposed, name).default
