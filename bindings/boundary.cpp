@@ -57,10 +57,10 @@ SharedGraph with_boundaries(const SharedGraph& graph, const std::vector<py::dict
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = graph->value(graph->inputs()[i].value);
     const bool is_state = !inputs[i]["initial"].is_none();
-    made[graph->inputs()[i].value.index()] = out->add_input(
-        is_state ? InputKind::kState : InputKind::kUser, value.name, value.type,
-        inputs[i]["path"].cast<std::string>(), boundary_from(inputs[i]),
-        is_state ? inputs[i]["initial"].cast<std::shared_ptr<Constant>>() : nullptr);
+    made[graph->inputs()[i].value.index()] =
+        out->add_input(is_state ? InputKind::kState : InputKind::kUser, value.name, value.type,
+                       inputs[i]["path"].cast<std::string>(), boundary_from(inputs[i]),
+                       is_state ? inputs[i]["initial"].cast<std::shared_ptr<Constant>>() : nullptr);
   }
   const auto copied = [&](ValueId id) {
     if (!id.valid()) return id;

@@ -28,7 +28,7 @@ def read_json(where: str, text: str | bytes) -> Fields:
     """
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise _damaged(where, "its JSON cannot be read", got=f"{type(error).__name__}: {error}") from None
     return Fields(data, where)
 

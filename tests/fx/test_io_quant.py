@@ -527,12 +527,13 @@ def test_a_program_at_stage_quantized_is_extracted() -> None:
     [
         ("[]", "the file is damaged: expected an object"),
         ("{", "its JSON cannot be read"),
+        (3, "its JSON cannot be read"),
         ('{"format": "x"}', "format is damaged: expected 'tosaic io quantization'"),
         ('{"format": "tosaic io quantization", "version": 9}', "another version: expected 1, got 9"),
         ('{"format": "tosaic io quantization", "version": 1}', "inputs is damaged: expected an entry"),
     ],
 )
-def test_damaged_json_is_refused(text: str, message: str) -> None:
+def test_damaged_json_is_refused(text: Any, message: str) -> None:
     with pytest.raises(tosaic.InvalidGraph, match=message):
         IoQuant.from_json(text)
 
@@ -546,3 +547,6 @@ def test_parameters_that_are_not_there_are_refused() -> None:
         io.input(0)
     with pytest.raises(tosaic.QuantMismatch, match=r"got 'oot'. Did you mean 'out'"):
         io.output("oot")
+    for key in (None, -1, 1.5, "", b"y"):
+        with pytest.raises(tosaic.QuantMismatch, match="no such entry among the inputs"):
+            io.input(key)
