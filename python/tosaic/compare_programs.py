@@ -73,9 +73,11 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # A TOSA graph that no lowering of tosaic returned is bare: its inputs and outputs have the shapes and
-        # dtypes of the graph. Other programs also record the shapes and dtypes of the caller's arrays.
-        self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+        # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
+        # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
+        # the caller's arrays.
+        known = isinstance(self.runnable, Lowered) or self.runnable._qparams_of_sidecar is not None
+        self.bare = self.runnable.stage == "tosa" and not known
         self.quantized = is_quantized(self.runnable, self.source)
         # Lowered values have the qparams of the graph that they were legalized from.
         self.canonical = canonical_graph(self.runnable)

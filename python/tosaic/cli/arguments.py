@@ -129,12 +129,12 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
     _add_calibration(command)
     command.add_argument(
         "--io",
-        metavar="SIDE=DTYPE",
+        metavar="NAME=DTYPE",
         type=io_entry,
         action="append",
         default=[],
-        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8 or "
-        "outputs=float32; may be repeated",
+        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8, "
+        "outputs.0=float32 or x=uint8; may be repeated",
     )
     command.add_argument(
         "--orders",
@@ -153,6 +153,11 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    command.add_argument(
+        "--sidecar",
+        action="store_true",
+        help="write OUT.json too: the signature, orders and qparams with which run takes the caller's arrays",
+    )
     command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
 
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tosaic.cli.calibration import default_target, quantized_file, refuse_calibration_options
-from tosaic.cli.entries import bindings, entries, orders, refused_option
+from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
 from tosaic.cli.output import say
 
@@ -31,22 +31,25 @@ def _lower(args: argparse.Namespace) -> int:
     from tosaic.report.quantized import with_calibration
 
     out = _output(args, ".tosa")
-    program, bind, target = args.file, bindings(args.bind), args.target or TARGET
+    program: Any = args.file
+    bind, target = bindings(args.bind), args.target or TARGET
     if args.calibrate:
         program, seconds = quantized_file(args, args.calibrate)
         bind, target = None, args.target or default_target(args)
     else:
         refuse_calibration_options(args)
+        if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
+            program, bind = tosaic.open_program(args.file, bind=bind), None
     lowered = tosaic.lower(
         program,
         target=target,
         bind=bind,
         dump=args.dump,
-        io=entries("--io", args.io),
+        io=io_sides(args.io, program),
         orders=orders(args.orders),
         objective=args.objective,
     )
-    lowered.save(out, locations=not args.no_locations)
+    lowered.save(out, locations=not args.no_locations, sidecar=args.sidecar)
     report = lowered.report()
     if args.calibrate:
         report = with_calibration(report, program, seconds)
