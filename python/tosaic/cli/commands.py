@@ -27,19 +27,17 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 def _lower(args: argparse.Namespace) -> int:
     import tosaic
-    from tosaic.defaults import TARGET
     from tosaic.report.quantized import with_calibration
 
     out = _output(args, ".tosa")
-    program, bind, target = args.file, bindings(args.bind), args.target or TARGET
+    program, bind = args.file, bindings(args.bind)
     if args.calibrate:
-        program, seconds = quantized_file(args, args.calibrate)
-        bind, target = None, args.target or default_target(args)
+        (program, seconds), bind = quantized_file(args, args.calibrate), None
     else:
         refuse_calibration_options(args)
     lowered = tosaic.lower(
         program,
-        target=target,
+        target=default_target(args) if args.target is None else args.target,
         bind=bind,
         dump=args.dump,
         io=entries("--io", args.io),
@@ -83,12 +81,14 @@ def _output(args: argparse.Namespace, suffix: str) -> str:
     Raises
     ------
     InvalidGraph
-        The option is missing, and the default would replace the file to read.
+        The file to read is a folder; or the option is missing, and the default would replace that file.
     WriteError
         The folder is missing, or the file may not be written.
     """
+    from tosaic.options import file_path
     from tosaic.writing import check_place
 
+    file_path("open", args.file)  # a folder has no suffix to replace
     out = args.output or str(Path(args.file).with_suffix(suffix))
     if not args.output and Path(out) == Path(args.file):
         raise refused_option("--output", "the file to write is the one to read", "the name of another file")
