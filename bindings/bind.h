@@ -27,6 +27,7 @@ void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_observe(py::module_& m);
+void bind_accuracy(py::module_& m);
 void bind_rewriter(py::module_& m);
 void bind_planner(py::module_& m);
 void bind_tosa(py::module_& m);

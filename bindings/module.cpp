@@ -13,6 +13,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
   tosaic::python::bind_observe(m);
+  tosaic::python::bind_accuracy(m);
   tosaic::python::bind_rewriter(m);
   tosaic::python::bind_planner(m);
   tosaic::python::bind_tosa(m);

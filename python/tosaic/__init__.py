@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tosaic.calibration.quantize_program import quantize
     from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.calibration.sensitivity import sensitivity
-    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow
     from tosaic.explanation import (
         FloatOperator,
         QuantizationExplanation,
@@ -41,8 +41,11 @@ if TYPE_CHECKING:
     from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.lowered import Lowered
+    from tosaic.model_keys import Nodes
+    from tosaic.models import GraphCall, NodeCall
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
+    from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.quantization import QParams
@@ -84,6 +87,10 @@ _HOME = {
     "Lowered": "lowered",
     "CheckResult": "problems",
     "Problem": "problems",
+    "Prepared": "prepared",
+    "Nodes": "model_keys",
+    "NodeCall": "models",
+    "GraphCall": "models",
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
@@ -92,6 +99,7 @@ _HOME = {
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
+    "ModelRow": "comparison",
     "Report": "report",
     "ReadError": "reading",
     "MissingFileError": "reading",
@@ -148,6 +156,10 @@ __all__ = [
     "Rewriter",
     "Program",
     "Lowered",
+    "Prepared",
+    "Nodes",
+    "NodeCall",
+    "GraphCall",
     "CheckResult",
     "Problem",
     "FloatOperator",
@@ -164,6 +176,7 @@ __all__ = [
     "Quantizer",
     "Comparison",
     "CompareRow",
+    "ModelRow",
     "Metrics",
     "Report",
     "Graph",

@@ -243,6 +243,7 @@ def compare(
     local: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
 ) -> Comparison:
     """Runs two programs on the same inputs and compares them node by node.
 
@@ -272,6 +273,9 @@ def compare(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, for the sides that are exported programs or
         paths. Without `operators`, an exported program is compared with the descriptions of the other side.
+    models : mapping or callable, optional
+        Models of operators of b, as in `Program.prepare`. Only b runs them: the local error of a modelled
+        node is the deviation of its model from tosaic's kernels. a and b may be the same program.
 
     Returns
     -------
@@ -282,7 +286,10 @@ def compare(
     ------
     InvalidGraph
         The programs have different inputs or outputs, the samples do not fit them, or `bind` has sizes
-        although neither program has symbolic dimensions.
+        although neither program has symbolic dimensions. Or a key of `models` selects no node of b, or a
+        model raises an exception.
+    LayoutMismatch
+        A model returned another dtype or shape than its node has.
     QuantMismatch
         An input or output is an integer in a ``.tosa`` file and a float in the reference, and the reference
         does not say which floats the integers represent.
@@ -302,7 +309,7 @@ def compare(
 
     require_use("compare", bind, a, b, operators=operators)
     return compare_programs(
-        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators
+        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators, models=models
     )
 
 

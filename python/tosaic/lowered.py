@@ -15,8 +15,8 @@ from tosaic.ports import (
     first_inputs,
     with_known_qparams,
 )
+from tosaic.prepared import Preparable
 from tosaic.program import Program
-from tosaic.runnable import Runnable
 from tosaic.writing import write_bytes
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) ->
     return replace(signature, input_leaves=tuple(leaves))
 
 
-class Lowered(Runnable):
+class Lowered(Preparable):
     """A network as one TOSA graph, with the graphs of the stages before it.
 
     `tosaic.lower` makes it. The lowered graphs own their constants. Only the constants of `source`, the

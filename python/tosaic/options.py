@@ -280,6 +280,28 @@ def _functions(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def _models(value: Any) -> Any:
+    from tosaic.model_keys import Nodes
+
+    if value is None or callable(value):
+        return value
+    if not is_mapping(value):
+        raise TypeError("neither a mapping nor a function")
+    for key, model in value.items():
+        if not isinstance(key, Nodes):
+            _text(key)
+        if not callable(model):
+            raise TypeError("not a function")
+    return dict(value)
+
+
+def _threads(value: Any) -> int:
+    count = whole_number(value)
+    if count < 1:
+        raise ValueError("no thread")
+    return count
+
+
 IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 
@@ -310,7 +332,12 @@ OPTIONS: dict[str, Option] = {
     "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
     "method": Option("a name", _text),
+    "models": Option(
+        "functions by tosaic.Nodes or by the name of an operator, node or module; one function; or None",
+        _models,
+    ),
     "nodes": _FLAG,
+    "on": _one_of("tosaic", "reference"),
     "out": _PATH,
     "path": _PATH,
     "points": Option("a whole number, 0 or more", _count),
@@ -320,9 +347,11 @@ OPTIONS: dict[str, Option] = {
     "stage": Option("the name of a stage", _text),
     "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
     "threshold_db": _NUMBER,
+    "threads": Option("a whole number, 1 or more", _threads),
     "unsupported": _one_of("error", "split"),
     "verify": _FLAG,
     "wanted_db": _or_none(_NUMBER),
     "weights": _FLAG,
+    "write_back": _FLAG,
 }
 """The options of the public functions by name."""

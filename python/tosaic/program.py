@@ -10,7 +10,8 @@ from tosaic import _core
 from tosaic.foreign import ForeignOp, operators_by_target, require_own_names
 from tosaic.options import checked, file_name
 from tosaic.overrides import Overrides
-from tosaic.runnable import Runnable, signature_fault
+from tosaic.prepared import Preparable
+from tosaic.runnable import signature_fault
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Program"]
 
 
-class Program(Runnable):
+class Program(Preparable):
     """One method of a network: a graph and its signature.
 
     `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.

@@ -96,6 +96,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(program.save, {"path": folder / "again"}),
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),
         Public(program.with_operators, {"operators": ()}),
+        Public(program.prepare),
         Public(tosaic.Pipeline.default),
         Public(lowered.save, {"path": folder / "again.tosa"}),
         Public(lowered.to_bytes),
@@ -164,7 +165,9 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "max_ulp": lambda value: value is None or is_number(value),
     "method": lambda value: isinstance(value, str),
     "mode": lambda value: isinstance(value, str) and value in ("annotate", "convert"),
+    "models": lambda value: is_empty(value) or callable(value),
     "nodes": is_flag,
+    "on": lambda value: isinstance(value, str) and value in ("tosaic", "reference"),
     "objective": callable,
     "orders": lambda value: is_empty(value) or (isinstance(value, dict) and value == {"inputs": None}),
     "out": is_path,
@@ -178,9 +181,11 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "stage": lambda value: isinstance(value, str),
     "target": lambda value: value is None or isinstance(value, str),
     "threshold_db": is_number,
+    "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
     "unsupported": lambda value: isinstance(value, str) and value == "error",
     "verify": is_flag,
     "weights": is_flag,
+    "write_back": is_flag,
 }
 PROGRAMS = {"ep", "program", "a", "b", "source", "actual", "expected", "lowered"}
 
@@ -211,6 +216,9 @@ def public_functions() -> Iterator[str]:
 # Functions without options of their own: they accept results of this package, calls, or one structure.
 WITHOUT_OPTIONS = {
     "tosaic.runnable.Runnable",
+    "tosaic.models.NodeCall",  # these three: tests/api/test_models.py
+    "tosaic.models.GraphCall",
+    "tosaic.prepared.Prepared",
     "tosaic.layout.objective_of",  # returns its argument, which the core checks
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",

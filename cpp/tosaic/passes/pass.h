@@ -96,8 +96,10 @@ struct Pass {
 // Returns nothing if the graph has no such node.
 [[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);
 // Replaces each operator over values with qparams by its meaning: dequantize, the operator in f32, quantize;
-// stage quantized -> exported. Values retain their names and qparams.
-[[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
+// stage quantized -> exported. Values retain their names and qparams. Nodes of the outermost graph for which
+// `stays` returns true are not replaced.
+[[nodiscard]] std::optional<Graph> unfold_qdq(
+    const Graph& graph, const std::function<bool(const Graph&, const Node&)>& stays = {});
 // Turns float inputs that are quantized, and float outputs that are dequantized, into integer inputs and
 // outputs. Runs at stage integer, and at stage exported if the target has no floats.
 [[nodiscard]] std::optional<Graph> quantize_boundary(const Graph& graph, const PassOptions& options);

@@ -29,11 +29,22 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     LayoutMismatch
         An array has another dtype than its input.
     """
+    is_empty = True
     for index, sample in enumerate(iterate_samples(samples, program)):
         try:
-            yield from _entries(program.arrays(*sample.args, **sample.kwargs), program)
+            for arrays in _entries(program.arrays(*sample.args, **sample.kwargs), program):
+                is_empty = False
+                yield arrays
         except _core.Error as error:
             raise at_sample(index, error) from error
+    if is_empty:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="samples",
+            what="there is nothing to run on",
+            expected="a stack with at least one sample",
+            got="stacks without entries",
+        )
 
 
 def at_sample(index: int, error: Any) -> Exception:

@@ -28,7 +28,7 @@ from tosaic.sensitivities import Sensitivity
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
-    from tosaic.comparison import CompareRow, Metrics
+    from tosaic.comparison import CompareRow, Metrics, ModelRow
     from tosaic.explanation import QuantizedValue
     from tosaic.ports import Port
     from tosaic.quantization import QParams
@@ -285,6 +285,8 @@ def describe_comparison(comparison: Comparison) -> Report:
         Section("all nodes, in order", _compare_table(comparison.rows), folded=True),
         Section("how to read this", _READING, folded=True),
     ]
+    if comparison.models:
+        sections.insert(1, Section("models against tosaic's kernels", _model_table(comparison.models)))
     if unmatched:
         sections.append(Section("unmatched", table(("node", "reason"), unmatched), folded=True))
     return Report(
@@ -304,6 +306,7 @@ def describe_comparison(comparison: Comparison) -> Report:
             "outputs": list(comparison.outputs),
             "rows": list(comparison.rows),
             "unmatched": list(comparison.unmatched),
+            "models": list(comparison.models),
         },
     )
 
@@ -449,6 +452,36 @@ def _compare_table(rows: Sequence[CompareRow]) -> Table:
 
 def _place(row: CompareRow) -> str:
     return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB{_origin(row)}"
+
+
+def _model_table(rows: Sequence[ModelRow]) -> Table:
+    columns = (
+        "node",
+        "operator",
+        "model",
+        "calls",
+        "elements",
+        "differ",
+        "SQNR dB",
+        "max abs",
+        "max ulp",
+        "from",
+    )
+    cells = []
+    for row in rows:
+        found = row.metrics
+        figures = ("-",) * 5
+        if found is not None:
+            figures = (
+                f"{found.count:,}",
+                f"{found.mismatches:,}",
+                decibels(found.sqnr_db),
+                small(found.max_abs),
+                ulps(found.max_ulp),
+            )
+        place = " ".join(filter(None, (row.module_path, row.source)))
+        cells.append((row.node, row.op, row.key, f"{row.calls:,}", *figures, place))
+    return table(columns, cells)
 
 
 def _origin(row: CompareRow) -> str:

@@ -25,7 +25,8 @@
 
 namespace tosaic::quant {
 
-// A tensor by the name of its value: an input, a state or the result of a node.
+// A tensor by the name of its value: an input, a state, a constant or the result of a node. Constants are observed
+// once in each run.
 struct Watch {
   std::string value;
   std::uint32_t statistic = 0;

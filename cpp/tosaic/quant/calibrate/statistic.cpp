@@ -1,6 +1,7 @@
 #include "tosaic/quant/calibrate/statistic.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -133,23 +134,74 @@ Range MovingRange::range() const {
 
 // ---- all kinds ----
 
-NotFinite Observing::observe(std::span<const float> values, std::uint64_t times) {
+ChannelShape channel_shape(const Shape& shape, std::int64_t axis) {
+  if (axis < 0 || axis >= static_cast<std::int64_t>(shape.size()))
+    throw LayoutMismatch({.where = "observe",
+                          .what = "the axis of the channels",
+                          .expected = "an axis of " + to_string(shape),
+                          .got = std::to_string(axis)});
+  const auto at = static_cast<std::size_t>(axis);
+  ChannelShape found{.outer = 1, .channels = shape[at], .inner = 1};
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (i != at) (i < at ? found.outer : found.inner) *= shape[i];
+  return found;
+}
+
+namespace {
+
+NotFinite count_not_finite(std::span<const float> values) {
+  NotFinite found;
+  for (const float value : values) {
+    found.nans += std::isnan(value) ? 1U : 0U;
+    found.infinities += std::isinf(value) ? 1U : 0U;
+  }
+  return found;
+}
+
+// Of a statistic that has the range of its samples.
+template <class Ranged>
+NotFinite observe_ranged(Ranged& statistic, std::span<const float> values, const Range& bounds) {
+  const std::uint64_t infinities = bounds.infinities, nans = bounds.nans;
+  statistic.observe(values);
+  return {bounds.infinities - infinities, bounds.nans - nans};
+}
+
+}  // namespace
+
+NotFinite observe(Statistic& statistic, std::span<const float> values, const Shape& shape) {
+  return std::visit(
+      Overloaded{[&](Range& range) { return observe_ranged(range, values, range); },
+                 [&](Histogram& histogram) { return observe_ranged(histogram, values, histogram.range()); },
+                 [&](MovingRange& moving) {
+                   const Range batch = moving.observe(values);
+                   return NotFinite{batch.infinities, batch.nans};
+                 },
+                 [&](auto& of_tensor) {
+                   const NotFinite found = count_not_finite(values);
+                   if (!found.any()) of_tensor.observe(values, shape);
+                   return found;
+                 }},
+      statistic);
+}
+
+NotFinite Observing::observe(std::span<const float> values, const Shape& shape, std::uint64_t times) {
   if (auto* const histogram = std::get_if<Histogram>(&statistic_)) {
     const Range before = histogram->range();
     histogram->observe(values, table_, times);
     const Range& after = histogram->range();
     return {(after.infinities - before.infinities) / times, (after.nans - before.nans) / times};
   }
-  Range batch;
-  if (auto* const moving = std::get_if<MovingRange>(&statistic_)) {
-    batch = moving->observe(values);
-  } else {
-    batch.observe(values);
-    Range repeated = batch;
-    repeated.finite *= times, repeated.infinities *= times, repeated.nans *= times;
-    std::get<Range>(statistic_).merge(repeated);
+  auto* const range = std::get_if<Range>(&statistic_);
+  if (range == nullptr) {
+    for (std::uint64_t i = 1; i < times; ++i) quant::observe(statistic_, values, shape);
+    return quant::observe(statistic_, values, shape);
   }
-  return {batch.infinities, batch.nans};
+  Range batch;
+  batch.observe(values);
+  const NotFinite found{batch.infinities, batch.nans};
+  batch.finite *= times, batch.infinities *= times, batch.nans *= times;
+  range->merge(batch);
+  return found;
 }
 
 void Observing::observe(float value, std::uint64_t times) {
@@ -159,9 +211,17 @@ void Observing::observe(float value, std::uint64_t times) {
     std::get<Range>(statistic_).observe(value, times);
 }
 
-const Statistic& Observing::take() {
-  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
-  return statistic_;
+Statistic Observing::statistic() const {
+  Statistic found = statistic_;
+  if (auto* const histogram = std::get_if<Histogram>(&found)) {
+    Histogram::Table counts = table_;
+    histogram->take(counts);
+  }
+  return found;
+}
+
+bool Observing::counts_samples() const {
+  return std::holds_alternative<Range>(statistic_) || std::holds_alternative<Histogram>(statistic_);
 }
 
 void merge(Statistic& into, const Statistic& later) {
@@ -174,13 +234,29 @@ Statistic empty_like(const Statistic& statistic) {
   return std::visit(
       Overloaded{[](const Range&) -> Statistic { return Range(); },
                  [](const MovingRange& m) -> Statistic { return MovingRange(m.weight(), true); },
-                 [](const Histogram&) -> Statistic { return Histogram(); }},
+                 [](const Histogram&) -> Statistic { return Histogram(); },
+                 [](const ContractionMoments& m) -> Statistic {
+                   return ContractionMoments{m.contraction, SecondMoments(*m.contraction, m.moments.grid())};
+                 },
+                 [](const AxisAbsMax& m) -> Statistic {
+                   return AxisAbsMax{m.axis,
+                                     ChannelAbsMax(static_cast<std::int64_t>(m.channels.most().size()))};
+                 },
+                 [](const AxisSums& s) -> Statistic {
+                   return AxisSums{s.axis, ChannelSums(static_cast<std::int64_t>(s.channels.sums().size()),
+                                                       s.channels.exponent())};
+                 }},
       statistic);
 }
 
 Range bounds_of(const Statistic& statistic) {
   return std::visit(
-      Overloaded{[](const Range& range) { return range; }, [](const auto& each) { return each.range(); }},
+      Overloaded{[](const Range& range) { return range; },
+                 [](const MovingRange& moving) { return moving.range(); },
+                 [](const Histogram& histogram) { return histogram.range(); },
+                 [](const auto&) -> Range {
+                   throw InternalError({.where = "calibrate", .what = "a statistic has no range"});
+                 }},
       statistic);
 }
 
@@ -193,10 +269,38 @@ std::vector<std::byte> to_bytes(std::span<const Statistic> statistics) {
     out.put(static_cast<std::uint8_t>(each.index()));
     std::visit(Overloaded{[&](const Range& range) { out.put(range); },
                           [&](const MovingRange& moving) { StatisticReader::write(out, moving); },
-                          [&](const Histogram& histogram) { out.put(histogram.to_bytes()); }},
+                          [&](const Histogram& histogram) { out.put(histogram.to_bytes()); },
+                          [&](const ContractionMoments& m) { out.put(m.moments.to_bytes()); },
+                          [&](const auto& of_axis) {
+                            out.put(of_axis.axis);
+                            out.put(of_axis.channels.to_bytes());
+                          }},
                each);
   }
   return out.take();
+}
+
+static Statistic read_statistic(StatisticReader& in, std::uint8_t kind) {
+  switch (kind) {
+    case 0:
+      return in.range();
+    case 1:
+      return in.moving();
+    case 2:
+      return Histogram::from_bytes(in.block());
+    case 3:
+      return ContractionMoments{nullptr, SecondMoments::from_bytes(in.block())};
+    case 4: {
+      const auto axis = in.get<std::int64_t>();
+      return AxisAbsMax{axis, ChannelAbsMax::from_bytes(in.block())};
+    }
+    case 5: {
+      const auto axis = in.get<std::int64_t>();
+      return AxisSums{axis, ChannelSums::from_bytes(in.block())};
+    }
+    default:
+      throw StatisticReader::damaged();
+  }
 }
 
 std::vector<Statistic> statistics_from_bytes(std::span<const std::byte> bytes) {
@@ -205,15 +309,7 @@ std::vector<Statistic> statistics_from_bytes(std::span<const std::byte> bytes) {
   if (count > bytes.size()) throw StatisticReader::damaged();
   std::vector<Statistic> found;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto kind = in.get<std::uint8_t>();
-    if (kind == 0)
-      found.emplace_back(in.range());
-    else if (kind == 1)
-      found.emplace_back(in.moving());
-    else if (kind == 2)
-      found.emplace_back(Histogram::from_bytes(in.block()));
-    else
-      throw StatisticReader::damaged();
+    found.push_back(read_statistic(in, in.get<std::uint8_t>()));
   }
   if (!in.at_end()) throw StatisticReader::damaged();
   return found;

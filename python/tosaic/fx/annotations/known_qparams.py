@@ -74,13 +74,26 @@ class KnownGroupObserver(TosaicPerChannelGroupObserver):
     """Returns known scales of the groups of a weight."""
 
     def __init__(self, qparams: QParams, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**{**options, "ch_axis": qparams.axis})  # torchao passes no axis here
         self._qparams = qparams
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns float32 scales and int32 zero points."""
+        """Returns float32 scales and int32 zero points, in the order of the blocks."""
         scales, zero_points = _tensors(self._qparams)
+        if self._qparams.axis == 1:  # blocks are in the order of the axes, and qparams have the groups last
+            channels = self.block_counts[1]
+            scales, zero_points = (each.reshape(channels, -1).T.reshape(-1) for each in (scales, zero_points))
         return scales, zero_points.to(torch.int32)
+
+    def convert(self, model: GraphModule, observer_node: Node) -> None:
+        """Finds the blocks by the shape of the weight, because nothing has run that this could observe."""
+        weight = observer_node.all_input_nodes[0].meta["val"]
+        block = list(weight.shape)
+        block[self.ch_axis], block[1 - self.ch_axis] = 1, self.group_size
+        self.block_size = tuple(block)
+        self.block_counts = tuple(extent // size for extent, size in zip(weight.shape, block, strict=True))
+        self.original_dtype = weight.dtype
+        super().convert(model, observer_node)
 
 
 def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,10 +1,8 @@
-// Checks that tensors which repeat the elements of others count as if they were observed, and moving averages.
+// Checks which tensors a calibration observes, and that fused chains do not hide them.
 #include "tosaic/quant/calibrate/calibration.h"
 
 #include <catch2/catch.hpp>
-#include <cstring>
-#include <limits>
-#include <random>
+#include <cmath>
 
 #include "exec/chain.h"
 #include "tosaic/base/error.h"
@@ -16,116 +14,70 @@ using exec::Builder;
 using exec::f32;
 using exec::view;
 
-constexpr std::uint32_t kSamples = 3;
+Range range_of(const Calibration& calibration, std::size_t i) {
+  return bounds_of(calibration.statistics()[i]);
+}
 
-// A chain of tensors that repeat the elements of x: y = 2x is the last one.
-struct Chain {
+// y = relu(conv(x, w)), z = y + 1. The kernel of the convolution also computes the relu.
+struct Net {
   Builder b;
-  std::vector<std::string> names{"x"};
-
-  Chain() {
-    ValueId v = b.input("x", f32({2, 3, 4}));
-    const auto add = [&](Op op, const std::string& name, auto attrs) {
-      v = b.add(op, {v}, name, attrs);
-      names.push_back(name);
-    };
-    add(Op::kPermute, "permute", PermuteAttrs{{2, 0, 1}});
-    add(Op::kPad, "pad", PadAttrs{.before = {1, 0, 0}, .after = {0, 2, 0}, .value = -7.5});
-    add(Op::kReshape, "reshape", ShapeAttrs{{60, 1}});
-    add(Op::kExpand, "expand", ShapeAttrs{{60, 3}});
-    add(Op::kFlip, "flip", AxesAttrs{.axes = {0}});
-    add(Op::kPad, "crop", PadAttrs{.before = {-3, 0}, .after = {0, 1}, .value = 0.25});
-    b.output(v);
+  Net() {
+    const ValueId x = b.input("x", f32({1, 1, 2, 2}));
+    const ValueId w =
+        b.graph->add_constant(make_constant("w", DType::kF32, {1, 1, 1, 1}, std::vector<double>{-2}));
+    const ValueId c = b.add(Op::kConv, {x, w, ValueId()}, "conv", ConvAttrs{});
+    const ValueId y = b.add(Op::kRelu, {c}, "relu");
+    const ValueId one = b.graph->add_constant(make_constant("one", DType::kF32, {}, std::vector<double>{1}));
+    b.output(b.add(Op::kAdd, {y, one}, "sum"));
   }
 };
 
-std::vector<std::vector<float>> samples() {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<std::vector<float>> found(kSamples, std::vector<float>(24));
-  for (std::vector<float>& each : found)
-    for (float& value : each) value = normal(random);
-  return found;
-}
+const std::vector<float> kSample{1, -3, 0.5F, 2};
 
-// One statistic of the tensors of these names.
-Statistic observed(const Chain& chain, const std::vector<std::string>& names, const Statistic& empty,
-                   const exec::PrepareOptions& options = {}) {
-  std::vector<Watch> watches;
-  for (const std::string& name : names) watches.push_back({name, 0});
-  Calibration calibration(exec::prepare(chain.b.graph, options), watches, {empty});
-  for (const std::vector<float>& each : samples()) {
-    const std::vector<exec::ArrayView> inputs{view(each, {2, 3, 4})};
-    calibration.run(inputs);
-  }
-  return calibration.statistics().at(0);
-}
-
-// The same, each tensor observed on its own.
-Statistic merged(const Chain& chain, const Statistic& empty) {
-  Statistic sum = empty;
-  for (const std::string& name : chain.names) merge(sum, observed(chain, {name}, empty));
-  return sum;
+Calibration run(const std::vector<Watch>& watches, std::size_t count) {
+  Net net;
+  Calibration calibration(exec::prepare(net.b.graph), watches, std::vector<Statistic>(count, Range()));
+  const std::vector<exec::ArrayView> inputs{view(kSample, {1, 1, 2, 2})};
+  calibration.run(inputs);
+  return calibration;
 }
 
 }  // namespace
 
-TEST_CASE("tensors that repeat the elements of another one count as if they were observed", "[calibrate]") {
-  const Chain chain;
-  for (const Statistic& empty : {Statistic(Histogram()), Statistic(Range())}) {
-    const Statistic found = observed(chain, chain.names, empty);
-    CHECK(found == merged(chain, empty));
-    CHECK(bounds_of(found).finite == kSamples * (24 + 24 + 60 + 60 + 180 + 180 + 228));
-    CHECK(bounds_of(found).least == -7.5F);
-  }
+TEST_CASE("inputs, constants and results are observed, inside of a fused chain, too", "[quant]") {
+  const Calibration all = run({{"x", 0}, {"conv", 1}, {"relu", 2}, {"sum", 3}}, 4);
+  CHECK(range_of(all, 0) == Range{-3, 2, 4, 0, 0});
+  CHECK(range_of(all, 1) == Range{-4, 6, 4, 0, 0});
+  CHECK(range_of(all, 2) == Range{0, 6, 4, 0, 0});
+  CHECK(range_of(all, 3) == Range{1, 7, 4, 0, 0});
+  CHECK(range_of(run({{"relu", 0}}, 1), 0) == Range{0, 6, 4, 0, 0});
+  CHECK(range_of(run({{"conv", 0}}, 1), 0) == Range{-4, 6, 4, 0, 0});
 }
 
-TEST_CASE("a repetition is observed where its operand feeds another statistic", "[calibrate]") {
-  const Chain chain;
-  Calibration calibration(exec::prepare(chain.b.graph), {{"x", 0}, {"permute", 1}, {"pad", 0}},
-                          {Histogram(), Histogram()});
-  for (const std::vector<float>& each : samples()) {
-    const std::vector<exec::ArrayView> inputs{view(each, {2, 3, 4})};
-    calibration.run(inputs);
-  }
-  const std::vector<Statistic> found = calibration.statistics();
-  CHECK(bounds_of(found[0]).finite == kSamples * (24 + 60));
-  CHECK(bounds_of(found[1]).finite == kSamples * 24);
+TEST_CASE("several tensors feed one statistic, and one tensor several", "[quant]") {
+  const Calibration shared = run({{"x", 0}, {"relu", 0}, {"relu", 1}}, 2);
+  CHECK(range_of(shared, 0) == Range{-3, 6, 8, 0, 0});
+  CHECK(range_of(shared, 1) == Range{0, 6, 4, 0, 0});
 }
 
-TEST_CASE("an operator that the caller replaces is observed", "[calibrate]") {
-  const Chain chain;
-  exec::PrepareOptions options;
-  options.overrides.nodes["permute"] = [](const exec::NodeCall& call) {
-    const std::vector<float> tens(24, 10.0F);
-    std::memcpy(call.results[0].data, tens.data(), 24 * sizeof(float));
-  };
-  CHECK(bounds_of(observed(chain, {"x", "permute"}, Range(), options)).greatest == 10.0F);
+TEST_CASE("a constant is observed once in each run", "[quant]") {
+  const Calibration with = run({{"w", 0}, {"relu", 0}}, 1);
+  CHECK(range_of(with, 0) == Range{-2, 6, 5, 0, 0});
 }
 
-TEST_CASE("a moving average moves once for each tensor", "[calibrate]") {
-  const Chain chain;
-  const Statistic found = observed(chain, {"x", "permute", "pad"}, MovingRange(0.5F));
-  MovingRange expected(0.5F);
-  for (const std::vector<float>& each : samples()) {
-    expected.observe(each);
-    expected.observe(each);
-    std::vector<float> padded = each;
-    padded.push_back(-7.5F);
-    expected.observe(padded);
-  }
-  CHECK(bounds_of(found).least == expected.range().least);
-  CHECK(bounds_of(found).greatest == expected.range().greatest);
+TEST_CASE("a tensor with infinities or NaN is refused by name", "[quant]") {
+  Net net;
+  Calibration calibration(exec::prepare(net.b.graph), {{"relu", 0}}, {Range()});
+  const std::vector<float> sample{1, -INFINITY, 0.5F, NAN};
+  const std::vector<exec::ArrayView> inputs{view(sample, {1, 1, 2, 2})};
+  CHECK_THROWS_WITH(calibration.run(inputs),
+                    Catch::Contains("tensor 'relu'") && Catch::Contains("1 infinities"));
 }
 
-TEST_CASE("a number that is not finite is refused with its tensor", "[calibrate]") {
-  const Chain chain;
-  Calibration calibration(exec::prepare(chain.b.graph), {{"permute", 0}, {"pad", 0}}, {Histogram()});
-  std::vector<float> data(24, 1.0F);
-  data[5] = std::numeric_limits<float>::infinity();
-  const std::vector<exec::ArrayView> inputs{view(data, {2, 3, 4})};
-  CHECK_THROWS_WITH(calibration.run(inputs), Catch::Contains("tensor 'permute'") &&
-                                                 Catch::Contains("1 infinities and 0 NaN among 24"));
+TEST_CASE("a watch of a tensor that does not exist is refused", "[quant]") {
+  Net net;
+  CHECK_THROWS_AS(Calibration(exec::prepare(net.b.graph), {{"rleu", 0}}, {Range()}), InvalidGraph);
+  CHECK_THROWS_AS(Calibration(exec::prepare(net.b.graph), {{"relu", 1}}, {Range()}), InternalError);
 }
 
 }  // namespace tosaic::quant
