@@ -92,9 +92,10 @@ std::unique_ptr<CalibrationProgram> make_program(
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
   const py::gil_scoped_release release;
-  const auto executable = pipeline::executable(graph, options.overrides);
+  std::vector<quant::Watch> found = watches_from(watches);
+  const auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
   return std::make_unique<CalibrationProgram>(
-      CalibrationProgram{exec::prepare(executable, options), watches_from(watches)});
+      CalibrationProgram{exec::prepare(executable, options), std::move(found)});
 }
 
 void run_sample(Calibration& calibration, const py::sequence& arrays) {

@@ -777,5 +777,6 @@ def graph_calls(
     graph: Graph, module_types: Mapping[str, str]
 ) -> tuple[CallGraph, list[int], list[int], list[tuple[int, ...]]]: ...
 def insert_quantization(
-    graph: Graph, placements: Sequence[tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None]]
+    graph: Graph,
+    placements: Sequence[tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None]],
 ) -> tuple[Graph, list[tuple[str, int, int]]]: ...

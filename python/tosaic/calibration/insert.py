@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.observers import LeastError
@@ -36,7 +35,6 @@ def with_quantization(
 
     Notes
     -----
-
     Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
     integers. A warning is logged, other than for the range of least error, which clips by design.
     """

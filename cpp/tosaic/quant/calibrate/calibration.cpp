@@ -45,6 +45,25 @@ bool repeats_operand(const Graph& graph, const Node& node) {
 
 }  // namespace
 
+std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
+                                                  const std::vector<Watch>& watches) {
+  const auto by_name = values_by_name(*graph);
+  std::vector<ValueId> unread;
+  for (const Watch& watch : watches) {
+    const auto found = by_name.find(watch.value);
+    if (found == by_name.end()) continue;
+    const ValueId value(found->second);
+    if (graph->value(value).kind == ValueKind::kResult && graph->users(value).empty() &&
+        !graph->is_output(value) && std::ranges::find(unread, value) == unread.end())
+      unread.push_back(value);
+  }
+  if (unread.empty()) return graph;
+  auto made = std::make_shared<Graph>(*graph);
+  for (const ValueId value : unread)
+    made->add_output({value, OutputKind::kUser, "watched." + graph->value(value).name, 0, {}});
+  return made;
+}
+
 Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
                          std::vector<Statistic> statistics)
     : session_(prepared) {

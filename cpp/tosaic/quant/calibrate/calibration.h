@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,11 @@ struct Watch {
   std::string value;
   std::uint32_t statistic = 0;
 };
+
+// The graph in which watched values that nobody reads are outputs, so that no pass removes their nodes. Returns the
+// same graph if there is no such value.
+[[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
+                                                                const std::vector<Watch>& watches);
 
 class Calibration {
  public:

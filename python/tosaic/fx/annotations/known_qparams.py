@@ -10,7 +10,7 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantiza
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation.specs import Output, Slot
+from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.module_graph import import_module
@@ -32,16 +32,16 @@ from tosaic.fx.annotations.read import KEY
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
-    from tosaic.calibration.quantized_program import Calibrated
+    from tosaic.calibration.draft import Draft
 
 __all__ = ["to_exported"]
 
 _Place = tuple[str, int, int]  # call, its node, operand (or result)
 
 
-def to_exported(exported: Any, calibrated: Calibrated) -> torch.export.ExportedProgram:
+def to_exported(exported: Any, draft: Draft) -> torch.export.ExportedProgram:
     """See `tosaic.QuantizedProgram.to_exported`."""
-    quantizer = _KnownQParams(calibrated.planned, calibrated.qparams)
+    quantizer = _KnownQParams(draft)
     with torch.no_grad():
         prepared = prepare_pt2e(exported.module(), quantizer)
         converted = convert_pt2e(prepared)
@@ -104,15 +104,42 @@ def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:
 class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
     """Annotates a graph of torch with the qparams that a plan of the same program got."""
 
-    def __init__(self, planned: PlannedProgram, qparams: Mapping[Slot, QParams]) -> None:
+    def __init__(self, draft: Draft) -> None:
         super().__init__()
-        self._planned = planned
-        self._qparams = qparams
+        self._planned = draft.planned
+        self._qparams = draft.qparams
+        self._elements = draft.elements
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
+        """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one."""
         pass_by_position(model)
+        self._add_biases(model)
         return model
+
+    def _add_biases(self, model: GraphModule) -> None:
+        """Adds zeros where the plan's call has a bias that torch's call lacks; later they get its elements."""
+        planned = self._planned
+        for node in list(model.graph.nodes):
+            at = _bias_argument(node)
+            if at is None or node.name not in planned.plan.graph:
+                continue
+            bias = next(
+                (v for _, k, v in _operands(planned, node.name) if k == 2 and v.kind == "constant"), None
+            )
+            args = list(node.args)
+            if bias is None or (len(args) > at and args[at] is not None):
+                continue
+            name = f"_tosaic_bias_{node.name}"
+            model.register_buffer(name, torch.zeros(tuple(bias.shape)))
+            with model.graph.inserting_before(node):
+                made = model.graph.get_attr(name)
+            made.meta = {**node.meta, "val": None}
+            schema = node.target._schema.arguments
+            while len(args) <= at:
+                args.append(schema[len(args)].default_value)
+            args[at] = made
+            node.args = tuple(args)
+        model.recompile()
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Writes the annotations, and the weights that the quantization changed."""
@@ -162,7 +189,9 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
                 found = places.read((name, node_index, operand_index), required=False)
                 if found is None or found[0].op != "get_attr":
                     continue
-                self._write_weight(model, found, np.asarray(value.constant.array), written)
+                slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
+                constant = self._elements.get(slot, value.constant)
+                self._write_weight(model, found, np.asarray(constant.array), written)
         model.recompile()
 
     @staticmethod
@@ -247,6 +276,13 @@ class _Places:
             if node in self._output.all_input_nodes:
                 return node, self._output
         raise _another(place or ("output", 0, 0))
+
+
+def _bias_argument(node: Node) -> int | None:
+    """Returns the position of the bias of a convolution or linear call."""
+    schema = getattr(node.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema is not None else []
+    return 2 if names[:3] == ["input", "weight", "bias"] and not names[3:4] == ["running_mean"] else None
 
 
 def _another(place: _Place) -> Exception:
