@@ -193,7 +193,7 @@ void bind_calibrate(py::module_& m) {
       .def(py::init(&start), py::arg("program"), py::arg("like"))
       .def("run", &run_sample, py::arg("arrays"),
            "Runs one sample: an array for each input of the graph that the caller passes.")
-      .def("to_bytes", [](const Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
+      .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
   m.def("graph_calls", &calls_of, py::arg("graph"), py::arg("module_types"),
         "(CallGraph, value of each call or -1, call of each node, nodes of each call).");
   m.def(

@@ -116,6 +116,7 @@ py::dict to_dict(const exec::ComparedRuns& runs) {
         py::arg("local_share") = output.local_share, py::arg("carried_share") = output.carried_share));
   }
   out["outputs"] = outputs;
+  out["other_qparams"] = runs.other_qparams;
   return out;
 }
 
@@ -123,9 +124,16 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
                  const py::object& inputs_b, double threshold_db, bool local, bool reference,
                  const py::dict& override_nodes, const py::dict& override_ops,
                  const py::dict& override_nodes_a, const py::object& override_ops_a, const py::object& traces,
-                 const py::sequence& outputs, const py::sequence& models) {
+                 const py::sequence& outputs, bool bounds, const SharedGraph& canonical_a,
+                 const SharedGraph& canonical_b, const SharedGraph& quantized_b,
+                 const std::set<std::string>& left_out, const py::sequence& models) {
   exec::CompareOptions options = compare_options(threshold_db, override_nodes, override_ops);
   options.local = local;
+  options.bounds = bounds;
+  options.canonical_a = canonical_a;
+  options.canonical_b = canonical_b;
+  options.quantized_b = quantized_b;
+  options.left_out = left_out;
   std::vector<py::array> owners;
   options.outputs = output_pairs(outputs, owners);
   options.b.overrides.models = models_of(models);
@@ -173,7 +181,9 @@ void bind_compare(py::module_& m) {
       py::arg("reference") = false, py::arg("override_nodes") = py::dict(),
       py::arg("override_ops") = py::dict(), py::arg("override_nodes_a") = py::dict(),
       py::arg("override_ops_a") = py::none(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
-      py::arg("models") = py::list(),
+      py::arg("bounds") = true, py::arg("canonical_a") = SharedGraph(),
+      py::arg("canonical_b") = SharedGraph(), py::arg("quantized_b") = SharedGraph(),
+      py::arg("left_out") = std::set<std::string>(), py::arg("models") = py::list(),
       "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
       "origin. Overrides are b's; "
       "`models` are b's, as those of a Session; overrides of a are `override_nodes_a` and `override_ops_a`, "
@@ -181,7 +191,11 @@ void bind_compare(py::module_& m) {
       "compare_traces() takes them, stand for a's own values. `outputs`: pairs to compare, {a, b: indices; "
       "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "
       "in the place of an output, or ''; expected: a's array as computed elsewhere, or None}; their arrays "
-      "come as real numbers in a's logical axes.");
+      "come as real numbers in a's logical axes. `bounds`: False measures local errors without judging them. "
+      "`canonical_a`, `canonical_b`: the graphs at stage integer that a and b were legalized from, which "
+      "know "
+      "the qparams of values. `quantized_b`: the graph at stage quantized that b was lowered from. "
+      "`left_out`: FX nodes that quantize or dequantize, and that one program lacks.");
   m.def("compare_traces", &compare_traces, py::arg("reference").none(false), py::arg("graph").none(false),
         py::arg("inputs"), py::kw_only(), py::arg("threshold_db") = 30.0,
         py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),

@@ -19,4 +19,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_tosa(m);
   tosaic::python::bind_annotation(m);
   tosaic::python::bind_calibrate(m);
+  tosaic::python::bind_boundary(m);
 }

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
         QuantizedValue,
         explain_quantization,
     )
+    from tosaic.extract_io import extract_io_quant
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.io_quant import IoQuant, PortQuant
     from tosaic.lowered import Lowered
     from tosaic.model_keys import Nodes
     from tosaic.models import GraphCall, NodeCall
@@ -73,6 +75,9 @@ _HOME = {
     "load": "archive",
     "load_tosa": "tosa_file",
     "explain_quantization": "explanation",
+    "extract_io_quant": "extract_io",
+    "IoQuant": "io_quant",
+    "PortQuant": "io_quant",
     "FloatOperator": "explanation",
     "QuantizationExplanation": "explanation",
     "QuantizedValue": "explanation",
@@ -142,6 +147,7 @@ __all__ = [
     "explain_quantization",
     "quantize",
     "sensitivity",
+    "extract_io_quant",
     "load",
     "load_tosa",
     "open_program",
@@ -163,6 +169,8 @@ __all__ = [
     "CheckResult",
     "Problem",
     "FloatOperator",
+    "IoQuant",
+    "PortQuant",
     "Port",
     "PortTensor",
     "QConfig",

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -316,6 +317,11 @@ def compare(
     override_ops_a: Mapping[str, Callable[..., Any]] | None = ...,
     traces: Mapping[Any, Any] | None = ...,
     outputs: Sequence[Mapping[str, Any]] = ...,
+    bounds: bool = ...,
+    canonical_a: Graph | None = ...,
+    canonical_b: Graph | None = ...,
+    quantized_b: Graph | None = ...,
+    left_out: AbstractSet[str] = ...,
     models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
@@ -438,6 +444,17 @@ _Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
 def plan_layout(
     graph: Graph, *, objective: _Objective = ..., grids: Sequence[bool] = ...
 ) -> dict[str, Any]: ...
+def boundary_formats(graph: Graph) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]: ...
+def with_boundaries(
+    graph: Graph, *, inputs: Sequence[dict[str, Any]], outputs: Sequence[dict[str, Any]]
+) -> Graph: ...
+def file_graph(graph: Graph, *, target: str) -> Graph: ...
+def io_quantization(
+    graph: Graph,
+) -> tuple[list[tuple[tuple[QParams, ...], str]], list[tuple[tuple[QParams, ...], str]]]: ...
+def extract_io(
+    graph: Graph, *, inputs: Sequence[bool | QParams], outputs: Sequence[bool | QParams]
+) -> Graph: ...
 def plan_calls(
     graph: Graph,
     *,
@@ -452,8 +469,8 @@ def lower(
     pipeline: Pipeline | str = ...,
     verify_each: bool = ...,
     on_change: Callable[[str, Graph], None] | None = ...,
-    inputs: str | None = ...,
-    outputs: str | None = ...,
+    inputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
+    outputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
     objective: _Objective = ...,
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,

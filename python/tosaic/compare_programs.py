@@ -19,11 +19,12 @@ import numpy as np
 from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
-from tosaic.dtypes import type_text
+from tosaic.dtypes import is_float, type_text
 from tosaic.lowered import Lowered
 from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.program import Program
+from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
     FileBoundary,
     Logical,
@@ -44,6 +45,7 @@ __all__ = ["compare_programs", "fit_to_ports"]
 _Array = np.ndarray[Any, Any]
 _MOST_FORMS = 24  # layouts of a file's inputs that are tried at most
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
+_UNKNOWN_NUMBERS = "the file does not say which numbers its values represent"
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
 
 
@@ -71,9 +73,19 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # A TOSA graph that no lowering of tosaic returned is bare: its inputs and outputs have the shapes and
-        # dtypes of the graph. Other programs also record the shapes and dtypes of the caller's arrays.
-        self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+        # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
+        # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
+        # the caller's arrays.
+        known = isinstance(self.runnable, Lowered) or self.runnable._qparams_of_sidecar is not None
+        self.bare = self.runnable.stage == "tosa" and not known
+        self.quantized = is_quantized(self.runnable, self.source)
+        # Lowered values have the qparams of the graph that they were legalized from.
+        self.canonical = canonical_graph(self.runnable)
+
+    @property
+    def has_qparams(self) -> bool:
+        """True if it is known which numbers the integers of the program represent."""
+        return self.canonical is not None or self.runnable.stage in ("quantized", "integer")
 
 
 def compare_programs(
@@ -106,6 +118,8 @@ def compare_programs(
         threshold_db=threshold_db,
         samples=len(results),
         models=pair.model_rows,
+        against_floats=pair.against_floats,
+        other_qparams=any(result.other_qparams for result in results),
     )
 
 
@@ -114,6 +128,7 @@ class _Result:
     outputs: tuple[OutputRow, ...]
     rows: tuple[CompareRow, ...]
     unmatched: tuple[Unmatched, ...]
+    other_qparams: bool
 
     @property
     def nearness(self) -> tuple[bool, float]:
@@ -158,11 +173,27 @@ class _Pair:
         # judged by their local errors, not by their distance to the reference.
         self._rounds = any(node.op in _ROUNDING for node in a.runnable.graph.nodes)
         self._graph_a, self._traced = a.runnable.graph, True
+        # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
+        self.against_floats = b.quantized and not a.quantized
+        # Values that are no numbers, such as indices: quantization may make them otherwise.
+        values = a.runnable.graph.values if self.against_floats else []
+        self._decisions = {value.name for value in values if not is_float(value.dtype)}
+        is_whole = self._graph_b is not b.runnable.graph  # one model computes the whole graph
+        if not is_whole and (self.against_floats or (b.quantized and a.runnable.stage != "exported")):
+            self._graph_b = _core.before_integers(b.runnable.graph)  # values have qparams, not nodes
+        whole = a.runnable.stage == self._graph_b.stage == "quantized"
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
-        if self._rounds and not has_integers and a.runnable.stage != "exported":
+        if self._rounds and not has_integers and not whole and a.runnable.stage != "exported":
             self._local = False  # no qparams say which numbers the integers of a represent
-        if self._rounds and has_integers:
+        if self._rounds and (has_integers or b.runnable.stage == "quantized"):
             self._graph_a, self._traced = _core.before_integers(a.runnable.graph), False
+
+    def _left_out_nodes(self) -> set[str]:
+        """Returns the FX nodes that quantize or dequantize and that only one of the programs has."""
+        if not self.against_floats and self._graph_a.stage != "quantized":
+            return set()
+        a, b = self.a.source.graph, self.b.source.graph
+        return quantizers_of_one(a, self._graph_b) | quantizers_of_one(b, self._graph_a)
 
     def _paired_outputs(self) -> list[_OutputPair]:
         graph_a, graph_b = self.a.runnable.graph, self.b.runnable.graph
@@ -236,11 +267,11 @@ class _Pair:
         A function for a foreign operator serves both sides.
         """
         a, b = (side.runnable._overrides for side in (self.a, self.b))
-        graph_a, graph_b = self._graph_a, self.b.runnable.graph
+        graph_a, graph_b = self._graph_a, self._graph_b
         for_b = {**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}
         return (
             {**of_foreign_nodes(graph_a, b.functions), **a.functions_for(graph_a)},
-            for_b if self._graph_b is graph_b else {},
+            {} if self._modelled.graph is not self.b.runnable.graph else for_b,
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
@@ -281,17 +312,27 @@ class _Pair:
             override_nodes_a=nodes_a,
             override_ops_a=ops_a,
             models=self._modelled.functions,
+            bounds=not self.against_floats,
+            canonical_a=self.a.canonical if self.b.has_qparams else None,
+            canonical_b=self.b.canonical,
+            left_out=self._left_out_nodes(),
+            quantized_b=_core.before_integers(self.b.source.graph) if self.against_floats else None,
         )
         rows = tuple(CompareRow.of(row) for row in found["rows"])
         unmatched = [Unmatched(**item) for item in found["unmatched"]]
+        if self.against_floats and self.b.bare:  # nothing tells numbers from integers in a float dtype
+            unmatched = [Unmatched(row.fx_name, _UNKNOWN_NUMBERS) for row in rows] + unmatched
+            rows = ()
         if eager is not None:
             unmatched += [Unmatched(name, reason) for name, reason in eager.skipped.items()]
-        diverges = any(not row.total.sqnr_db >= self._threshold_db for row in rows)
+        diverges = any(
+            not row.total.sqnr_db >= self._threshold_db for row in rows if row.value_a not in self._decisions
+        )
         outputs = tuple(
             self._output_row(pair, arrays, eager, unrounded, diverges)
             for pair, arrays in zip(self._outputs, found["outputs"], strict=True)
         )
-        return _Result(outputs, rows, tuple(unmatched))
+        return _Result(outputs, rows, tuple(unmatched), found["other_qparams"])
 
     def _output_row(
         self,
@@ -329,6 +370,8 @@ class _Pair:
     def _is_right(self, near: bool, share: float | None, is_float: bool, diverges: bool) -> bool:
         if share is None:
             return near
+        if self.against_floats:  # the output is a decision between numbers, which b may make otherwise
+            return near or (share <= 1 and not diverges)
         if self._rounds:
             return share <= 1
         if is_float:

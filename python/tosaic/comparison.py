@@ -105,7 +105,8 @@ class CompareRow:
         not known.
     local_share : float or None
         The greatest local error of an element, as a share of the error bound that is derived for the
-        operators. The node is right if the share is at most 1. None if the local error is not known.
+        operators. The node is right if the share is at most 1. None if the local error or its bound is not
+        known. Infinite if b's integers have other qparams than a's, see `Comparison.other_qparams`.
     """
 
     fx_name: str
@@ -240,6 +241,13 @@ class Comparison(Reportable):
         Number of samples that were run.
     models : tuple of ModelRow
         A row for each modelled node of b that ran.
+    against_floats : bool
+        True if b is quantized and a is not. Errors then show what quantization costs. Nodes have no bounds,
+        and outputs are judged by their SQNR alone.
+    other_qparams : bool
+        True if values of b have other qparams than those of a, such as after another calibration. No bound
+        follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
+        numbers that its integers represent differs by more than a unit and 0.1 %.
     """
 
     name_a: str
@@ -250,6 +258,8 @@ class Comparison(Reportable):
     threshold_db: float
     samples: int
     models: tuple[ModelRow, ...] = ()
+    against_floats: bool = False
+    other_qparams: bool = False
 
     @property
     def first_divergence(self) -> CompareRow | None:
@@ -275,6 +285,11 @@ class Comparison(Reportable):
         - Its local error is within its bound, it is a float, and it is near.
         - Its local error is within its bound, it is an integer, and it is near or no value is below the
           threshold.
+
+        If b is quantized and a is not (`against_floats`), or if b has other qparams than a (`other_qparams`),
+        local errors are reported without bounds. An output is then right if its SQNR is at least
+        `threshold_db`. Against floats, an output that is a decision between numbers, such as argmax, is also
+        right if b makes it as a does from b's numbers, and no number is below the threshold.
         """
         return all(row.ok for row in self.outputs) and self.first_wrong is None
 

@@ -334,7 +334,7 @@ def _value_name(port: Any) -> str:
 
 def _with_integer_boundaries(graph: _core.Graph) -> _core.Graph:
     """Makes inputs and outputs integers, with the qparams of the first and last Q/DQ nodes."""
-    if graph.stage != "exported":
+    if graph.stage not in ("exported", "quantized"):
         return graph
     try:
         return _core.lower(

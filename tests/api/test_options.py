@@ -87,6 +87,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.lower, {"program": exported}),
         Public(tosaic.check, {"program": exported}),
         Public(tosaic.compare, {"a": exported, "b": lowered, **x}),
+        Public(tosaic.extract_io_quant, {"program": exported}),
         Public(tosaic.load, {"path": folder / "program"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
@@ -140,10 +141,18 @@ def is_size_or_example(value: Any) -> bool:
     return is_empty(value) or isinstance(value, torch.Tensor | np.ndarray)
 
 
+def is_no_port(value: Any) -> bool:
+    return is_empty(value) or (isinstance(value, list | tuple | set) and not value)
+
+
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "author": lambda value: isinstance(value, str),
     "conflict": lambda value: isinstance(value, str) and value in ("first", "last", "error"),
+    "in_place": is_flag,
     "inner": lambda value: False,
+    "inputs": is_no_port,
+    "outputs": is_no_port,
+    "sidecar": is_flag,
     "model": lambda value: False,
     "name": lambda value: value is None or (isinstance(value, str) and value != ""),
     "quantizers": lambda value: isinstance(value, list | tuple) and not value,
@@ -225,6 +234,7 @@ WITHOUT_OPTIONS = {
     "tosaic.report.annotation.describe_annotation",
     "tosaic.demo.run_demo",  # trains a network; tested below
     "tosaic.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
+    "tosaic.io_quant.IoQuant",  # tests/fx/test_io_quant.py
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
     "tosaic.pipeline.Rewriter",
@@ -256,7 +266,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
-    elsewhere = {"inner", "model", "name", "quantizers", "rules"}
+    elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
     elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():

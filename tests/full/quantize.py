@@ -180,9 +180,7 @@ def _on_reference_model(lowered: Any, samples: Sequence[Sample]) -> tuple[int, s
     return differing, status
 
 
-def _arm(
-    network: Network, results: Path, unseen: Sequence[Sample], floats: Sequence[Array]
-) -> float | None:
+def _arm(network: Network, results: Path, unseen: Sequence[Sample], floats: Sequence[Array]) -> float | None:
     try:
         program = convert(network, "arm", programs(results), calibration=CALIBRATION)
     except NotConverted:
@@ -270,9 +268,7 @@ def _table_int16(rows: Sequence[Measured]) -> str:
 
 def of_record(record: dict[str, Any]) -> Measured:
     """Returns a measurement that was stored."""
-    return Measured(
-        record["network"], Form(**record["int8"]), Form(**record["int16x8"]), record["arm"]
-    )
+    return Measured(record["network"], Form(**record["int8"]), Form(**record["int16x8"]), record["arm"])
 
 
 def main() -> int:

@@ -113,7 +113,7 @@ def test_numbers_beyond_the_grid_are_clamped_and_nan_counts_as_zero() -> None:
 def test_wrong_inputs_grids_and_states_are_refused() -> None:
     graph, _, contraction = CASES[0].open()
     moments = _core.SecondMoments(contraction, **INT8)  # type: ignore[arg-type]
-    with pytest.raises(_core.LayoutMismatch, match=r"expected 12 input channels, got \[2, 7, 11\]"):
+    with pytest.raises(_core.LayoutMismatch, match=r"expected 12 input channels, got \[2,7,11\]"):
         moments.observe(contraction, np.zeros((2, 7, 11)))
     with pytest.raises(_core.QuantMismatch, match="different inputs cannot be merged"):
         moments.merge(_core.SecondMoments(contraction, **INT16))  # type: ignore[arg-type]

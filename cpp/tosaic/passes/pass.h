@@ -32,10 +32,20 @@ enum class FloatIoForm : std::uint8_t {
   kInteger,    // integers, and the caller's arrays are integers too
 };
 
+// The forms of all inputs, or of all outputs: a default, and exceptions by index.
+struct FloatIoForms {
+  FloatIoForm by_default = FloatIoForm::kConverted;
+  std::vector<std::optional<FloatIoForm>> by_index = {};  // may be shorter than the list of inputs
+
+  [[nodiscard]] FloatIoForm at(std::size_t index) const {
+    return index < by_index.size() ? by_index[index].value_or(by_default) : by_default;
+  }
+};
+
 // What a pass may have to know about the lowering of which it is a part.
 struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
-  FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
+  FloatIoForms inputs = {}, outputs = {};                 // by index in the graph that the pass takes
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
   // The dim orders that the target's operators take. A claimant other than TOSA sets its own table.
   target::LayoutNeeds layout_needs = target::tosa_layout_needs();

@@ -13,6 +13,8 @@ exec::ComparedRuns compare_programs(const std::shared_ptr<const Graph>& a,
                                     std::span<const exec::ArrayView> inputs_b, exec::CompareOptions options,
                                     std::span<const exec::NamedArray> reference) {
   options.a.overrides = exec::with_quantizers(std::move(options.a.overrides));
+  if (b->stage == Stage::kQuantized)
+    options.b.overrides = exec::with_quantizers(std::move(options.b.overrides));
   return exec::compare_runs(executable(a, options.a.overrides), executable(b, options.b.overrides), inputs_a,
                             inputs_b, options, reference);
 }

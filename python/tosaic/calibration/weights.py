@@ -79,9 +79,7 @@ def _by_channel(
     return [_core.range_qparams(each, **options) for each in ranges]
 
 
-def _by_group(
-    array: _Array, axis: int, size: int, observer: Any, options: Mapping[str, Any]
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _by_group(array: _Array, axis: int, size: int, observer: Any, options: Mapping[str, Any]) -> _Array:
     """Returns the scales of symmetric groups, first by channel, then by group.
 
     With `MinMax`, all elements of a group just fit. With `LeastError`, the scale has the least squared error
@@ -92,7 +90,8 @@ def _by_group(
     rows = np.where(np.isfinite(rows), rows, np.float32(0))
     least = np.float32(options["least_scale"])
     fitting = np.abs(rows).max(1) / np.float32(min(-options["qmin"], options["qmax"]))
-    best = fitting = np.maximum(fitting, least)
+    best: _Array = np.maximum(fitting, least)
+    fitting = best
     if not isinstance(observer, LeastError):
         return best
     least_error = np.full_like(fitting, np.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.resolution import Resolution
+from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS
 from tosaic.explanation import QuantizationExplanation
@@ -22,6 +24,7 @@ from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable
 from tosaic.sensitivities import Sensitivity
@@ -259,6 +262,7 @@ def describe_comparison(comparison: Comparison) -> Report:
     facts = [
         ("samples", f"{comparison.samples:,}"),
         ("matched", f"{count(len(comparison.rows), 'node')}, {len(comparison.unmatched):,} unmatched"),
+        *_judgement(comparison),
         ("wrong", "none" if wrong is None else f"{count(number, 'node')}, first {_share_of(wrong)}"),
         (
             "first below " + decibels(comparison.threshold_db) + " dB",
@@ -301,6 +305,8 @@ def describe_comparison(comparison: Comparison) -> Report:
             "samples": comparison.samples,
             "threshold_db": comparison.threshold_db,
             "judged": judged,
+            "against_floats": comparison.against_floats,
+            "other_qparams": comparison.other_qparams,
             "first_wrong": None if wrong is None else wrong.fx_name,
             "first_divergence": None if first is None else first.fx_name,
             "outputs": list(comparison.outputs),
@@ -317,7 +323,17 @@ The bound of floats is the tolerance of the operators since the last value that 
 integers is one unit in 8 bits, the column int16 of docs/operators.md in 16 bits, and half a unit in the mean.
 An output is right if it is so, and if its SQNR is at least the threshold. Where the reference quantizes on
 the way, the second does not count: equal arithmetic may round some values otherwise, and later nodes make
-more of it. "rounding dB" is then the distance of the reference to the same network without rounding."""
+more of it. "rounding dB" is then the distance of the reference to the same network without rounding.
+If b is quantized and the reference is not, or if b has other qparams, nodes have no bounds. An output is then
+right if its SQNR is at least the threshold."""
+
+
+def _judgement(comparison: Comparison) -> list[tuple[str, str]]:
+    if comparison.against_floats:
+        return [("judged", "outputs by their SQNR: b is quantized and a is not")]
+    if comparison.other_qparams:
+        return [("judged", "outputs by their SQNR: b has other qparams than a")]
+    return []
 
 
 def _share(value: float | None) -> str:
@@ -329,6 +345,8 @@ def _rounding(value: float | None) -> str:
 
 
 def _share_of(row: CompareRow) -> str:
+    if row.local_share == math.inf and row.local is None:
+        return f"'{row.fx_name}' with other qparams{_origin(row)}"
     return f"'{row.fx_name}' with {_share(row.local_share)} of its bound{_origin(row)}"
 
 
@@ -600,6 +618,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Pipeline: describe_pipeline,
     Program: describe_program,
     QuantizationExplanation: describe_quantization,
+    QuantizedProgram: describe_quantized,
     Sensitivity: describe_sensitivity,
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tosaic/exec/compare/outputs.h"
+#include "tosaic/exec/compare/quantized_behind.h"
 #include "tosaic/exec/compare/replay.h"
 #include "tosaic/exec/compare/rows.h"
 
@@ -15,41 +16,72 @@ std::vector<FxId> by_name(const std::set<FxId>& ids, const FxNodes& fx) {
   return out;
 }
 
+// The FX nodes whose values b quantizes as the results of other FX nodes.
+std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& fx) {
+  std::map<FxId, FxId> out;
+  if (options.quantized_b == nullptr) return out;
+  const Graph& graph = *options.quantized_b;
+  const std::map<std::string, std::string> behind = quantized_behind(graph);
+  const NodesOfFx nodes(graph, fx);
+  std::map<std::string, FxId> owners;
+  for (const Node& node : graph.nodes())
+    if (node.result_count != 0) owners.emplace(graph.node_name(node), nodes.owner(node));
+  for (const auto& [from, to] : behind) {
+    const FxId own = owners[from], last = owners[to];
+    if (own.valid() && last.valid() && own != last) out.emplace(own, last);
+  }
+  return out;
+}
+
+Errors errors_of(const CompareOptions& options) {
+  if (!options.local) return Errors::kTotal;
+  return options.bounds ? Errors::kJudged : Errors::kMeasured;
+}
+
 }  // namespace
 
 ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shared_ptr<const Graph>& b,
                           std::span<const ArrayView> inputs_a, std::span<const ArrayView> inputs_b,
                           const CompareOptions& options, std::span<const NamedArray> reference) {
   const TracedRun run_a(a, inputs_a, options.a), run_b(b, inputs_b, options.b);
-  const RunValues values_a(*a, run_a.result.trace), values_b(*b, run_b.result.trace);
+  const RunValues values_a(*a, run_a.result.trace, options.canonical_a.get());
+  const RunValues values_b(*b, run_b.result.trace, options.canonical_b.get());
 
   FxNodes fx;
+  for (const std::string& name : options.left_out) fx.leave_out(name);
   std::vector<Reference> references = given_values(reference, fx);
-  for (const Node& node : a->nodes())
-    for (const OriginRef& leaf : leaves(node.origin)) fx.add(leaf->fx_name);
+  fx.add_origins_of(*a, *b);
   const NodesOfFx nodes_a(*a, fx);
   std::set<FxId> several;
   if (reference.empty()) {
     several = with_several_values(*a, nodes_a, fx);
-    references = final_values(values_a, nodes_a, fx, several);
+    references = final_values(values_a, nodes_a, several);
   } else {
     add_qparams(references, nodes_a);
   }
 
-  const Matcher matcher(values_b, fx, a->stage);
+  mark_several(references);
+
+  const Matcher matcher(values_b, fx, a->stage, moved_nodes(options, fx));
   LocalReference local(*a, options.a);
   local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);
-  const std::map<FxResult, ReplayedResult> replayed =
-      replay(values_a, nodes_a, fx, matcher, references, options.local, local);
+  std::map<FxResult, ReplayedResult> replayed =
+      replay(values_a, nodes_a, matcher, references, errors_of(options), local);
+  CompareOptions how = options;
+  if (options.local && is_quantized_otherwise(replayed)) {
+    drop_bounds(replayed);
+    how.bounds = false;
+  }
   RowWriter rows(a.get(), fx, matcher, options.threshold_db);
   for (const Reference& each : references) rows.add(each, replayed);
   for (const FxId id : by_name(several, fx)) rows.add_unmatched(id, "several values in a");
 
   ComparedRuns out;
+  out.other_qparams = options.bounds && !how.bounds;
   out.report = std::move(rows).finish();
-  out.outputs = compare_outputs({run_a, values_a}, {run_b, values_b}, options.local ? &local : nullptr,
-                                inputs_a, options);
+  out.outputs =
+      compare_outputs({run_a, values_a}, {run_b, values_b}, options.local ? &local : nullptr, inputs_a, how);
   return out;
 }
 
@@ -65,7 +97,8 @@ report::Comparison compare_traces(std::span<const NamedArray> reference,
   const TracedRun run_b(b, inputs_b, options.b);
   const RunValues values_b(*b, run_b.result.trace);
   FxNodes fx;
-  const std::vector<Reference> references = given_values(reference, fx);
+  std::vector<Reference> references = given_values(reference, fx);
+  mark_several(references);
   const Matcher matcher(values_b, fx, std::nullopt);
   RowWriter rows(nullptr, fx, matcher, options.threshold_db);
   for (const Reference& each : references) rows.add(each, {});

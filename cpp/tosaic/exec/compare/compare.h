@@ -26,6 +26,8 @@
 //   traced_run.h   runs both graphs and records every value
 //   fx_nodes.h     finds the nodes of a graph that belong to an FX node
 //   references.h   collects the arrays with which b's values are compared
+//   labels.h       finds the qparams of values
+//   quantized_behind.h   finds values that are quantized as the result of a later node
 //   matching.h     finds the values of b that may be the counterpart of a reference, and with alignment.h
 //                  the permutations of their axes
 //   replay.h       runs a's nodes on b's values, which decides the counterpart and measures local errors
@@ -34,6 +36,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +50,13 @@ struct CompareOptions {
   PrepareOptions a, b;
   double threshold_db = 30;  // a row with a lower SQNR is a divergence
   bool local = true;         // false: local and inherited errors are not reported
+  // False: errors are measured, but not compared with bounds. For a reference of floats and a quantized b.
+  bool bounds = true;
+  std::set<std::string> left_out;  // FX nodes that quantize or dequantize, and that one program lacks
+  // The graph at stage quantized that b was lowered from, if the reference is of floats; or null.
+  std::shared_ptr<const Graph> quantized_b;
+  // The graphs at stage integer that a and b were legalized from, or null: they know the qparams of values.
+  std::shared_ptr<const Graph> canonical_a, canonical_b;
   // Outputs to compare: indices into the outputs of a's graph and of b's graph.
   struct OutputPair {
     std::uint32_t a = 0, b = 0;
@@ -73,6 +83,7 @@ struct ComparedOutput {
 };
 
 struct ComparedRuns {
+  bool other_qparams = false;  // b's values have other qparams than a's; then there are no bounds
   report::Comparison report;
   std::vector<ComparedOutput> outputs;
 };

@@ -1,6 +1,18 @@
 #include "tosaic/exec/compare/fx_nodes.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace tosaic::exec {
+namespace {
+
+// True if the result has the numbers of the operands: rearranged, rounded or dequantized.
+bool carries(Op op) {
+  return info(op).has(kMovement) || info(op).has(kView) || op == Op::kClone || op == Op::kQuantize ||
+         op == Op::kDequantize;
+}
+
+}  // namespace
 
 FxId FxNodes::add(const std::string& name) {
   const auto [it, fresh] = ids_.try_emplace(name, FxId(static_cast<std::uint32_t>(names_.size())));
@@ -8,11 +20,24 @@ FxId FxNodes::add(const std::string& name) {
   return it->second;
 }
 
+void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
+  for (const Node& node : a.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (!is_left_out(leaf->fx_name)) add(leaf->fx_name);
+  common_.assign(names_.size(), false);
+  for (const Node& node : b.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (const auto it = ids_.find(leaf->fx_name); it != ids_.end()) common_[it->second.index()] = true;
+}
+
 FxId FxNodes::latest(const OriginRef& origin) const {
   FxId best;
+  const auto rank = [this](FxId id) {
+    return std::pair(id.index() < common_.size() && common_[id.index()], id.index());
+  };
   for (const OriginRef& leaf : leaves(origin)) {
     const auto it = ids_.find(leaf->fx_name);
-    if (it == ids_.end() || (best.valid() && it->second.index() < best.index())) continue;
+    if (it == ids_.end() || (best.valid() && rank(it->second) < rank(best))) continue;
     best = it->second;
   }
   return best;
@@ -23,16 +48,59 @@ std::string FxNodes::label(const FxResult& result) const {
   return result.index == 0 ? node : node + "." + std::to_string(result.index);
 }
 
-NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx) : nodes_(fx.size()) {
+NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved)
+    : nodes_(fx.size()) {
+  find_owners(graph, fx, moved);
   for (const Node& node : graph.nodes()) {
-    const FxId id = fx.latest(node.origin);
-    if (!id.valid()) continue;
+    const FxId id = owner(node);
+    if (!id.valid() || unrounded_.contains(&node)) continue;
     std::vector<const Node*>& nodes = nodes_[id.index()];
     // One FX node may become a quantize and the dequantize that reads it. Only the quantize is listed then:
     // the dequantize has the same value.
     const Node* rounded =
         node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
+  }
+  drop_carried(graph);
+}
+
+void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved) {
+  for (const Node& node : graph.nodes()) {
+    FxId id = fx.latest(node.origin);
+    const bool quantizes =
+        !id.valid() && std::ranges::any_of(leaves(node.origin), [&](const OriginRef& leaf) {
+          return fx.is_left_out(leaf->fx_name);
+        });
+    for (const ValueId operand : graph.operands(node)) {
+      const Node* producer = operand.valid() && quantizes ? graph.producer(operand) : nullptr;
+      if (producer == nullptr) continue;
+      id = owner(*producer);
+      break;
+    }
+    if (const auto to = moved.find(id); id.valid() && to != moved.end()) id = to->second;
+    owners_.emplace(&node, id);
+    const bool floats = node.result_count != 0 && is_float(graph.type(graph.result(node)).dtype);
+    if (quantizes && floats) unrounded_.insert(&node);
+  }
+}
+
+void NodesOfFx::drop_carried(const Graph& graph) {
+  std::vector<const Node*> own;
+  std::vector<bool> computed(graph.values().size(), false);
+  for (std::vector<const Node*>& nodes : nodes_) {
+    own.clear();
+    for (const Node* node : nodes) {
+      const auto operands = graph.operands(*node);
+      const bool counts = !carries(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
+        return id.valid() && computed[id.index()];
+      });
+      if (!counts) continue;
+      own.push_back(node);
+      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = true;
+    }
+    for (const Node* node : own)
+      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = false;
+    if (!own.empty()) nodes = own;
   }
 }
 

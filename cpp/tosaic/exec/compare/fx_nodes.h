@@ -10,6 +10,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,23 +36,42 @@ class FxNodes {
   FxId add(const std::string& name);
   [[nodiscard]] const std::string& name(FxId id) const { return names_[id.index()]; }
   [[nodiscard]] std::size_t size() const { return names_.size(); }
-  // The latest FX node among the origins. The id is not valid if no origin is an FX node of the comparison.
+  // The FX nodes of both programs. Where one program has merged nodes, a node belongs to one that both have.
+  void add_origins_of(const Graph& a, const Graph& b);
+  // The latest FX node among the origins, if possible one that both programs have. The id is not valid if no origin is an FX node of the comparison.
   [[nodiscard]] FxId latest(const OriginRef& origin) const;
+  // Leaves an FX node out that quantizes or dequantizes, if only one of the programs has it. What other nodes
+  // of a graph compute for it belongs to the FX node whose value they quantize.
+  void leave_out(const std::string& name) { left_out_.insert(name); }
+  [[nodiscard]] bool is_left_out(const std::string& name) const { return left_out_.contains(name); }
   // How reports show a result: "conv2d", "split.1".
   [[nodiscard]] std::string label(const FxResult& result) const;
 
  private:
   std::vector<std::string> names_;
   std::unordered_map<std::string, FxId> ids_;
+  std::set<std::string> left_out_;
+  std::vector<bool> common_;  // by id: both programs have it; missing: not known
 };
 
-// The nodes of a graph that belong to each FX node, in order.
+// The nodes of a graph that belong to each FX node, in order. Nodes of FX nodes in `moved` belong to the FX
+// nodes that `moved` has for them.
+//
+// A node that only carries values of other FX nodes into the FX node does not count: the reshape of an operand,
+// or the rounding of an input. It counts if the FX node has no other nodes.
 class NodesOfFx {
  public:
-  NodesOfFx(const Graph& graph, const FxNodes& fx);
+  NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved = {});
   [[nodiscard]] const std::vector<const Node*>& of(FxId id) const { return nodes_[id.index()]; }
+  // The FX node that the node belongs to; not valid if there is none.
+  [[nodiscard]] FxId owner(const Node& node) const { return owners_.at(&node); }
 
  private:
+  void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
+  void drop_carried(const Graph& graph);
+
+  std::unordered_map<const Node*, FxId> owners_;
+  std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding
   std::vector<std::vector<const Node*>> nodes_;
 };
 

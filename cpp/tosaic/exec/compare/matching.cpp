@@ -1,5 +1,6 @@
 #include "tosaic/exec/compare/matching.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "tosaic/exec/compare/numbers.h"
@@ -38,16 +39,32 @@ std::vector<Alignment> Matcher::alignments_of(ValueId value, const Reference& re
 
 std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t result_count) const {
   const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
-  std::vector<Match> out;
+  std::vector<Match> out, others;
   for (std::size_t i = nodes.size(); i-- > 0 && out.size() < kMostCandidates;) {
-    const Node& node = *nodes[i];
-    const bool same_results = result_count == 0 || result_count == node.result_count;
-    if (reference.of.index >= node.result_count || !same_results) continue;
-    const ValueId value = b_.graph().result(node, reference.of.index);
+    const std::optional<ValueId> found = value_of(*nodes[i], reference, result_count);
+    if (!found) continue;
+    const ValueId value = *found;
     if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
-    for (Alignment& each : alignments_of(value, reference)) out.push_back({value, std::move(each)});
+    if (is_before_rounding(value, reference.of.fx)) continue;
+    const QParamsRef& own = b_.qparams(value);
+    const bool other = reference.rounded && own && !is_same(own, reference.qparams);
+    for (Alignment& each : alignments_of(value, reference))
+      (other ? others : out).push_back({value, std::move(each)});
   }
-  return out;
+  return out.empty() ? others : out;
+}
+
+// The value of the node that may be the reference's result: see candidates().
+std::optional<ValueId> Matcher::value_of(const Node& node, const Reference& reference,
+                                         std::uint32_t result_count) const {
+  if (reference.several && node.result_count == 1) {
+    const ValueId only = b_.graph().result(node);
+    const bool named = b_.graph().value(only).name == fx_.label(reference.of);
+    return named ? std::optional(only) : std::nullopt;
+  }
+  const bool same_results = result_count == 0 || result_count == node.result_count;
+  if (reference.of.index >= node.result_count || !same_results) return std::nullopt;
+  return b_.graph().result(node, reference.of.index);
 }
 
 const Match& Matcher::nearest(const Reference& reference, const std::vector<Match>& candidates) const {
@@ -73,14 +90,26 @@ const Match& Matcher::nearest(const Reference& reference, const std::vector<Matc
 bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   const TensorType& type = b_.graph().type(value);
   if (reference.rounded)
-    return is_float(type.dtype) || !type.qparams || is_same(type.qparams, reference.qparams);
+    return is_float(type.dtype) || b_.qparams(value) ||
+           byte_size(type.dtype) == byte_size(reference.qparams->storage);
   const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
   if (whole && is_float(type.dtype) && stage_a_ && *stage_a_ != Stage::kExported) return false;
-  return is_float(type.dtype) || type.qparams || !(is_float(reference.array.dtype) || reference.qparams);
+  return is_float(type.dtype) || b_.qparams(value) || !(is_float(reference.array.dtype) || reference.qparams);
+}
+
+// True for the float that an operator at stage quantized computes and then rounds. The operator's value is the
+// rounded one.
+bool Matcher::is_before_rounding(ValueId value, FxId fx) const {
+  if (!is_float(b_.graph().type(value).dtype)) return false;
+  return std::ranges::any_of(nodes_.of(fx), [&](const Node* node) {
+    return node->op == Op::kQuantize && b_.graph().operands(*node)[0] == value;
+  });
 }
 
 std::string Matcher::mismatch_reason(const Reference& reference) const {
   const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
+  if (const auto to = moved_.find(reference.of.fx); to != moved_.end())
+    return "quantized as the result of '" + fx_.name(to->second) + "'";
   if (nodes.empty()) return "no node in b";
   for (std::size_t i = nodes.size(); i-- > 0;) {
     if (reference.of.index >= nodes[i]->result_count) continue;
@@ -98,7 +127,8 @@ std::string Matcher::mismatch_reason(const Reference& reference) const {
 
 Held Matcher::in_axes(const Match& match, const Reference& reference) const {
   const ArrayView& view = b_[match.value];
-  if (reference.rounded) {
+  const QParamsRef& own = b_.qparams(match.value);
+  if (reference.rounded && (!own || is_same(own, reference.qparams))) {
     Held whole = aligned(view, reference.array.shape, match.alignment);
     whole = as_dtype(std::move(whole), reference.array.dtype);
     return as_numbers(whole.view, reference.qparams);
@@ -106,14 +136,14 @@ Held Matcher::in_axes(const Match& match, const Reference& reference) const {
   const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
   // b may hold integers in a float dtype, if the target lacks the integer dtype.
   const DType dtype = is_float(view.dtype) ? view.dtype : reference.array.dtype;
-  Held numbers = whole ? as_dtype({view, {}}, dtype) : as_numbers(view, b_.graph().type(match.value).qparams);
+  Held numbers = whole ? as_dtype({view, {}}, dtype) : as_numbers(view, own);
   Held out = aligned(numbers.view, reference.array.shape, match.alignment);
   if (out.owner.storage.size() == 0) out.owner = std::move(numbers.owner);
   return out;
 }
 
 MetricsOptions Matcher::metrics_options(const Reference& reference, ValueId value) const {
-  const std::optional<double> unit = unit_of(b_.graph().type(value).qparams);
+  const std::optional<double> unit = unit_of(b_.qparams(value));
   return {unit ? unit : unit_of(reference.qparams)};
 }
 

@@ -27,8 +27,10 @@ struct Match {
 class Matcher {
  public:
   // `stage_a` is the stage of a's graph, or none if there is no such graph.
-  Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a)
-      : b_(b), nodes_(b.graph(), fx), stage_a_(stage_a) {}
+  // `moved` has the FX nodes whose values b quantizes as the results of other FX nodes (quantized_behind.h).
+  Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
+          std::map<FxId, FxId> moved = {})
+      : b_(b), fx_(fx), moved_(std::move(moved)), nodes_(b.graph(), fx, moved_), stage_a_(stage_a) {}
 
   [[nodiscard]] const RunValues& values() const { return b_; }
   // The nodes of b that belong to the FX node.
@@ -37,7 +39,9 @@ class Matcher {
   // The values of b that may be the counterpart of the reference. They belong to the FX node, and each is the
   // result of the reference's index, of a node with as many results. Their shapes align with that of the
   // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
-  // value comes first. If `result_count` is 0, the node may have any number of results.
+  // value comes first. Values with other qparams than those of a rounded reference are candidates only if there
+  // are no others. b may compute each result of a node with several results in a node of its own, which is known
+  // by its name. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
   // they are not known, the alignment in which the value is nearest to the reference.
@@ -55,8 +59,13 @@ class Matcher {
   [[nodiscard]] std::optional<Alignment> stored_alignment(ValueId value, const Reference& reference) const;
   [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Reference& reference) const;
   [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
+  [[nodiscard]] std::optional<ValueId> value_of(const Node& node, const Reference& reference,
+                                                std::uint32_t result_count) const;
+  [[nodiscard]] bool is_before_rounding(ValueId value, FxId fx) const;
 
   const RunValues& b_;
+  const FxNodes& fx_;
+  std::map<FxId, FxId> moved_;
   NodesOfFx nodes_;
   std::optional<Stage> stage_a_;
 };

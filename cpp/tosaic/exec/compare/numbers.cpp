@@ -1,5 +1,6 @@
 #include "tosaic/exec/compare/numbers.h"
 
+#include <cmath>
 #include <vector>
 
 #include "tosaic/ir/attributes.h"
@@ -34,12 +35,53 @@ Held as_numbers(const ArrayView& view, const QParamsRef& qparams) {
   return out;
 }
 
+Held as_integers(const ArrayView& numbers, const QParams& qparams) {
+  Held out;
+  out.owner = Array::allocate(qparams.storage, numbers.shape);
+  std::byte* to = out.owner.storage.writable();
+  std::vector<double> values(static_cast<std::size_t>(num_elements(numbers.shape)));
+  read_doubles(numbers, 0, values);
+  const ScaleGrid grid(numbers.shape, qparams);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t channel = grid.of(static_cast<std::int64_t>(i));
+    const float whole = quantize_unbounded(
+        static_cast<float>(values[i]), inverse_scale(qparams.scales[channel]), qparams.zero_points[channel]);
+    store_element(qparams.storage, to + i * byte_size(qparams.storage),
+                  static_cast<double>(bound_quantized(whole, qparams.qmin, qparams.qmax)));
+  }
+  out.view = out.owner.view();
+  return out;
+}
+
 std::optional<double> unit_of(const QParamsRef& qparams) {
   if (!qparams || qparams->axis) return std::nullopt;
   return qparams->scales.front();
 }
 
-bool is_same(const QParamsRef& a, const QParamsRef& b) { return a == b || (a && b && *a == *b); }
+bool is_same(const QParamsRef& a, const QParamsRef& b) {
+  if (a == b) return true;
+  if (!a || !b || a->scales.size() != b->scales.size()) return false;
+  for (std::size_t i = 0; i < a->scales.size(); ++i)
+    if (std::fabs(a->scales[i] - b->scales[i]) > 0x1p-22 * a->scales[i]) return false;
+  QParams same = *b;
+  same.scales = a->scales;
+  return *a == same;
+}
+
+bool is_near(const QParams& a, const QParams& b) {
+  constexpr double kOfRange = 1e-3;
+  if (a.storage != b.storage || a.axis != b.axis || a.scales.size() != b.scales.size()) return false;
+  for (std::size_t i = 0; i < a.scales.size(); ++i) {
+    const auto number = [i](const QParams& qparams, std::int64_t whole) {
+      return static_cast<double>(whole - qparams.zero_points[i]) * qparams.scales[i];
+    };
+    const double most = a.scales[i] + kOfRange * (number(a, a.qmax) - number(a, a.qmin));
+    if (std::fabs(number(a, a.qmin) - number(b, b.qmin)) > most ||
+        std::fabs(number(a, a.qmax) - number(b, b.qmax)) > most)
+      return false;
+  }
+  return true;
+}
 
 QParamsRef qparams_of(const Node& quantize) {
   const auto& attrs = Graph::attrs<QuantizeAttrs>(quantize);

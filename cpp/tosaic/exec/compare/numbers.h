@@ -9,9 +9,16 @@ namespace tosaic::exec {
 
 // The array, dequantized unless `qparams` is null.
 [[nodiscard]] Held as_numbers(const ArrayView& view, const QParamsRef& qparams);
+// The integers that represent the numbers of a float array.
+[[nodiscard]] Held as_integers(const ArrayView& numbers, const QParams& qparams);
 // The scale, if there is one for the whole value.
 [[nodiscard]] std::optional<double> unit_of(const QParamsRef& qparams);
+// True if both are null, or if integers represent the same numbers with both: the scales are equal except for
+// rounding to f32.
 [[nodiscard]] bool is_same(const QParamsRef& a, const QParamsRef& b);
+// True if two calibrations of one program may have found the qparams: the ends of their ranges of numbers
+// differ by at most one unit and 0.1 % of the range.
+[[nodiscard]] bool is_near(const QParams& a, const QParams& b);
 // The qparams of a quantize node.
 [[nodiscard]] QParamsRef qparams_of(const Node& quantize);
 

@@ -74,8 +74,13 @@ QParamsRef output_qparams(const Graph& graph, std::uint32_t output, const QParam
 
 class OutputComparer {
  public:
-  OutputComparer(const RunValues& a, const LocalReference* local, Carried& carried, double threshold_db)
-      : a_(a), local_(local), carried_(carried), threshold_db_(threshold_db) {}
+  OutputComparer(const RunValues& a, const LocalReference* local, Carried& carried,
+                 const CompareOptions& options)
+      : a_(a),
+        local_(local),
+        carried_(carried),
+        threshold_db_(options.threshold_db),
+        bounds_(options.bounds) {}
 
   ComparedOutput compare(const CompareOptions::OutputPair& pair, const Held& a, const Held& b,
                          const Graph& graph_b) const {
@@ -113,7 +118,7 @@ class OutputComparer {
                                       const ArrayView& found) const {
     const ArrayView& expected = pair.expected.data != nullptr ? pair.expected : a;
     const ValueId value = a_.graph().outputs()[pair.a].value;
-    if (local_ == nullptr || !is_float(a_.graph().type(value).dtype) || !is_float(found.dtype) ||
+    if (local_ == nullptr || !bounds_ || !is_float(a_.graph().type(value).dtype) || !is_float(found.dtype) ||
         !is_float(expected.dtype) || !(expected.shape == found.shape))
       return std::nullopt;
     if (compute_metrics(expected, found, {}).sqnr_db >= threshold_db_) return std::nullopt;
@@ -122,6 +127,11 @@ class OutputComparer {
     const ArrayView turned = in_graph_axes(pair.a, found);
     if (!(turned.shape == carried.made(value).shape)) return std::nullopt;
     return carried.share_between(value, in_graph_axes(pair.a, expected), turned);
+  }
+
+  // True for floats and for integers that represent numbers; false for indices, counts and truth values.
+  bool is_number(ValueId value) const {
+    return is_float(a_.graph().type(value).dtype) || a_.qparams(value) != nullptr;
   }
 
   ArrayView in_graph_axes(std::uint32_t output, const ArrayView& logical) const {
@@ -134,6 +144,7 @@ class OutputComparer {
                                  const QParamsRef& qparams_a) const {
     const ValueId value = a_.graph().outputs()[output].value;
     if (local_ == nullptr || !local_->known(value)) return std::nullopt;
+    if (!bounds_ && is_number(value)) return std::nullopt;
     const ArrayView turned = in_graph_axes(output, found);
     if (!(turned.shape == local_->made(value).shape)) return std::nullopt;
     if (!holds_integers(local_->made(value)) || holds_integers(turned))
@@ -146,6 +157,7 @@ class OutputComparer {
   const LocalReference* local_;
   Carried& carried_;
   double threshold_db_;
+  bool bounds_;
 };
 
 Held output_of(const CompareOptions::OutputPair& pair, const TracedRun& run, const RunValues& values) {
@@ -162,7 +174,7 @@ std::vector<ComparedOutput> compare_outputs(const ComparedSide& a, const Compare
                                             const LocalReference* local, std::span<const ArrayView> inputs_a,
                                             const CompareOptions& options) {
   Carried carried(a.values.graph(), a.run, inputs_a, options.a);
-  const OutputComparer comparer(a.values, local, carried, options.threshold_db);
+  const OutputComparer comparer(a.values, local, carried, options);
   std::vector<ComparedOutput> out;
   for (const CompareOptions::OutputPair& pair : options.outputs)
     out.push_back(comparer.compare(pair, logical_output(a.run, a.values, pair.a),

@@ -6,14 +6,14 @@ namespace tosaic::exec {
 namespace {
 
 // By value: true if a node of another FX node, or an output, reads it.
-std::vector<bool> read_outside(const Graph& graph, const FxNodes& fx) {
+std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   std::vector<bool> read(graph.values().size(), false);
   for (const Output& output : graph.outputs()) read[output.value.index()] = true;
   for (const Node& node : graph.nodes()) {
-    const FxId own = fx.latest(node.origin);
+    const FxId own = nodes.owner(node);
     for (const ValueId operand : graph.operands(node)) {
       const Node* producer = operand.valid() ? graph.producer(operand) : nullptr;
-      if (producer != nullptr && fx.latest(producer->origin) != own) read[operand.index()] = true;
+      if (producer != nullptr && nodes.owner(*producer) != own) read[operand.index()] = true;
     }
   }
   return read;
@@ -22,7 +22,7 @@ std::vector<bool> read_outside(const Graph& graph, const FxNodes& fx) {
 }  // namespace
 
 std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, const FxNodes& fx) {
-  const std::vector<bool> read = read_outside(graph, fx);
+  const std::vector<bool> read = read_outside(graph, nodes);
   std::set<FxId> out;
   for (std::uint32_t k = 0; k < fx.size(); ++k) {
     const std::vector<const Node*>& group = nodes.of(FxId(k));
@@ -38,11 +38,11 @@ std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, c
   return out;
 }
 
-std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes, const FxNodes& fx,
+std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
                                     const std::set<FxId>& left_out) {
   std::vector<Reference> out;
   for (const Node& node : a.graph().nodes()) {
-    const FxId id = fx.latest(node.origin);
+    const FxId id = nodes.owner(node);
     if (!id.valid() || nodes.of(id).back() != &node || left_out.contains(id)) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const ValueId value = a.graph().result(node, i);
@@ -50,8 +50,9 @@ std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes, 
       const bool rounded = node.op == Op::kQuantize;
       out.push_back({{id, i},
                      a[value],
-                     rounded ? qparams_of(node) : a.graph().type(value).qparams,
+                     rounded ? qparams_of(node) : a.qparams(value),
                      rounded,
+                     false,
                      a.graph().value(value).canonical_order});
     }
   }
@@ -63,6 +64,13 @@ std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes&
   for (const NamedArray& named : arrays)
     out.push_back({{fx.add(named.fx_name), named.result}, named.array, nullptr});
   return out;
+}
+
+void mark_several(std::vector<Reference>& references) {
+  std::set<FxId> several;
+  for (const Reference& each : references)
+    if (each.of.index != 0) several.insert(each.of.fx);
+  for (Reference& each : references) each.several = several.contains(each.of.fx);
 }
 
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes) {

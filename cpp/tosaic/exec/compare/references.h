@@ -17,6 +17,7 @@ struct Reference {
   ArrayView array;
   QParamsRef qparams;
   bool rounded = false;                // the integers of a quantize node, with these parameters
+  bool several = false;                // the FX node has more results
   std::optional<DimOrder> order = {};  // at stage tosa: canonical_order of a's value, if a knows it
 };
 
@@ -26,9 +27,11 @@ struct Reference {
                                                  const FxNodes& fx);
 // The last value of each FX node in a's run, except for the FX nodes `left_out`, in the order of a's nodes.
 [[nodiscard]] std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
-                                                  const FxNodes& fx, const std::set<FxId>& left_out);
+                                                  const std::set<FxId>& left_out);
 // References from arrays that were computed elsewhere. Their FX nodes are added to `fx`.
 [[nodiscard]] std::vector<Reference> given_values(std::span<const NamedArray> arrays, FxNodes& fx);
+// Finds the references whose FX nodes have several results.
+void mark_several(std::vector<Reference>& references);
 // Adds the qparams of the quantize nodes of a's graph to the integers that they have computed.
 void add_qparams(std::vector<Reference>& references, const NodesOfFx& nodes);
 

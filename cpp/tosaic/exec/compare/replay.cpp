@@ -1,5 +1,9 @@
 #include "tosaic/exec/compare/replay.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "tosaic/exec/compare/numbers.h"
 #include "tosaic/ir/attributes.h"
 
@@ -21,8 +25,8 @@ QParamsRef permuted_qparams(const QParamsRef& qparams, const Alignment& alignmen
 
 class Replay {
  public:
-  Replay(const RunValues& a, const Matcher& matcher, bool with_errors, LocalReference& local)
-      : a_(a), b_(matcher.values()), matcher_(matcher), with_errors_(with_errors), local_(local) {}
+  Replay(const RunValues& a, const Matcher& matcher, Errors errors, LocalReference& local)
+      : a_(a), b_(matcher.values()), matcher_(matcher), errors_(errors), local_(local) {}
 
   // Chooses b's value for a result of a's node: the first candidate that is right or, if none is, the least
   // wrong one. Later nodes run on that value. `ran` is true if the node could be run on b's values.
@@ -32,16 +36,18 @@ class Replay {
     const std::vector<Match> candidates = matcher_.candidates(reference, node.result_count);
     if (candidates.empty()) return std::nullopt;
     ReplayedResult found;
-    if (ran) {
+    if (ran && errors_ != Errors::kMeasured) {
       const Chosen chosen = least_wrong(value, candidates);
       if (chosen.match != nullptr) found.match = *chosen.match;
       found.share = chosen.share;
     }
-    const bool judged = found.share.has_value();
-    if (!judged) found.match = matcher_.nearest(reference, candidates);
+    // An infinite share does not say which alignment is least wrong.
+    if (!found.share || std::isinf(*found.share)) found.match = matcher_.nearest(reference, candidates);
     found.node = &node;
-    if (judged && with_errors_) measure(value, reference, found);
-    if (!with_errors_) found.share.reset();
+    const bool measured = found.share || (errors_ == Errors::kMeasured && ran);
+    if (measured && errors_ != Errors::kTotal) measure(value, reference, found);
+    found.quantization = quantization(reference, found.match);
+    if (errors_ != Errors::kJudged) found.share.reset();
     if (std::optional<Held> operand = as_operand(value, found.match))
       local_.accept(value, std::move(*operand));
     return found;
@@ -80,28 +86,35 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
+  Quantization quantization(const Reference& reference, const Match& match) const {
+    const QParamsRef own = permuted_qparams(b_.qparams(match.value), match.alignment);
+    if (!reference.qparams || !own || is_same(reference.qparams, own)) return Quantization::kSame;
+    return is_near(*reference.qparams, *own) ? Quantization::kNear : Quantization::kOther;
+  }
+
   // True if b's value can be compared with a's. Integers with other qparams cannot be compared: they
   // represent other numbers.
   bool is_comparable(ValueId value, const Match& match) const {
     const TensorType& a = a_.graph().type(value);
-    const TensorType& b = b_.graph().type(match.value);
-    if (is_float(a.dtype)) return is_float(b.dtype) || b.qparams != nullptr;
+    const bool is_float_b = is_float(b_.graph().type(match.value).dtype);
+    const QParamsRef &qparams_a = a_.qparams(value), &qparams_b = b_.qparams(match.value);
+    if (is_float(a.dtype)) return is_float_b || qparams_b;
     const Node* producer = a_.graph().producer(value);
     const bool rounded = producer != nullptr && producer->op == Op::kQuantize;
-    if (!a.qparams || (rounded && is_float(b.dtype))) return true;
-    return !is_float(b.dtype) && (!b.qparams || is_same(a.qparams, b.qparams));
+    if (!qparams_a || (rounded && is_float_b)) return true;
+    return !is_float_b && (!qparams_b || is_same(qparams_a, qparams_b));
   }
 
   std::optional<double> share_of(ValueId value, const Match& match) const {
     if (!is_comparable(value, match)) return std::nullopt;
     const Held found = aligned(b_[match.value], a_.graph().type(value).shape, match.alignment);
     if (found.view.data == nullptr) return std::nullopt;
-    const QParamsRef qparams = permuted_qparams(b_.graph().type(match.value).qparams, match.alignment);
+    const QParamsRef qparams = permuted_qparams(b_.qparams(match.value), match.alignment);
     return local_.share(value, found.view, qparams);
   }
 
   void measure(ValueId value, const Reference& reference, ReplayedResult& result) const {
-    const QParamsRef& qparams = reference.rounded ? reference.qparams : a_.graph().type(value).qparams;
+    const QParamsRef& qparams = reference.rounded ? reference.qparams : a_.qparams(value);
     const Held made = as_numbers(local_.made(value), qparams);
     const Held found = matcher_.in_axes(result.match, reference);
     const Held expected = as_numbers(reference.array, reference.qparams);
@@ -111,22 +124,26 @@ class Replay {
       result.inherited = compute_metrics(expected.view, made.view, metrics);
   }
 
-  // b's value as an operand of a's nodes: dense, in the shape and dtype of a's value.
+  // b's value as an operand of a's nodes: dense, in the shape and dtype of a's value. Integers with other
+  // qparams are converted: a's integers for the numbers that they represent.
   std::optional<Held> as_operand(ValueId value, const Match& match) const {
-    if (!is_comparable(value, match)) return std::nullopt;
     const TensorType& type = a_.graph().type(value);
-    const QParamsRef& qparams = b_.graph().type(match.value).qparams;
-    Held found = is_float(type.dtype) ? as_numbers(b_[match.value], qparams) : Held{b_[match.value], {}};
+    const QParamsRef &own = a_.qparams(value), &qparams = b_.qparams(match.value);
+    const bool comparable = is_comparable(value, match);
+    if (!comparable && !(own && qparams)) return std::nullopt;
+    const bool numbers = is_float(type.dtype) || !comparable;
+    Held found = numbers ? as_numbers(b_[match.value], qparams) : Held{b_[match.value], {}};
     Held turned = aligned(found.view, type.shape, match.alignment);
     if (turned.view.data == nullptr) return std::nullopt;
     if (turned.owner.storage.size() == 0) turned.owner = std::move(found.owner);
+    if (!comparable) return as_dtype(as_integers(turned.view, *own), type.dtype);
     return as_dtype(std::move(turned), type.dtype);
   }
 
   const RunValues& a_;
   const RunValues& b_;
   const Matcher& matcher_;
-  bool with_errors_;
+  Errors errors_;
   LocalReference& local_;
 };
 
@@ -160,16 +177,28 @@ double rescale_error(const Graph& graph) {
   return 0;
 }
 
-std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a, const FxNodes& fx,
+bool is_quantized_otherwise(const std::map<FxResult, ReplayedResult>& replayed) {
+  return std::ranges::any_of(
+      replayed, [](const auto& each) { return each.second.quantization != Quantization::kSame; });
+}
+
+void drop_bounds(std::map<FxResult, ReplayedResult>& replayed) {
+  for (auto& [result, found] : replayed) {
+    found.share.reset();
+    if (found.quantization == Quantization::kOther) found.share = std::numeric_limits<double>::infinity();
+  }
+}
+
+std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
                                           const Matcher& matcher, const std::vector<Reference>& references,
-                                          bool with_errors, LocalReference& local) {
+                                          Errors errors, LocalReference& local) {
   std::map<FxResult, const Reference*> wanted;
   for (const Reference& each : references) wanted.emplace(each.of, &each);
-  const Replay run(a, matcher, with_errors, local);
+  const Replay run(a, matcher, errors, local);
   std::map<FxResult, ReplayedResult> out;
   for (const Node& node : a.graph().nodes()) {
     const bool ran = local.run(node);
-    const FxId id = fx.latest(node.origin);
+    const FxId id = nodes_a.owner(node);
     if (!id.valid() || nodes_a.of(id).back() != &node) continue;
     for (std::uint32_t i = 0; i < node.result_count; ++i) {
       const auto it = wanted.find({id, i});

@@ -11,6 +11,7 @@
 // nodes of a run on that value.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
@@ -20,12 +21,20 @@
 
 namespace tosaic::exec {
 
+// How the qparams of b's value differ from those of the reference.
+enum class Quantization : std::uint8_t {
+  kSame,   // they do not, or one side has none
+  kNear,   // as those of two calibrations
+  kOther,  // by more
+};
+
 // What a result of a was compared with.
 struct ReplayedResult {
   Match match;
   const Node* node = nullptr;                       // the node of a that computes the result
   std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
   std::optional<double> share;                      // as CompareRow::local_share
+  Quantization quantization = Quantization::kSame;
 };
 
 // Sets a's inputs to the values that a's run used.
@@ -34,11 +43,23 @@ void set_inputs(LocalReference& local, const Graph& graph, const Session& sessio
 // The error of the graph's rescales in addition to one rounding to nearest, in units.
 [[nodiscard]] double rescale_error(const Graph& graph);
 
+// The errors that a comparison finds, and what it does with them.
+enum class Errors : std::uint8_t {
+  kTotal,     // total errors only
+  kMeasured,  // local and inherited errors, too
+  kJudged,    // these are also compared with their bounds
+};
+
 // Runs a's nodes in order. `local` has a's inputs. `references` are what total errors are measured against;
-// only the results of a that are among them are compared. `with_errors` is true if local errors are wanted.
+// only the results of a that are among them are compared.
 [[nodiscard]] std::map<FxResult, ReplayedResult> replay(const RunValues& a, const NodesOfFx& nodes_a,
-                                                        const FxNodes& fx, const Matcher& matcher,
+                                                        const Matcher& matcher,
                                                         const std::vector<Reference>& references,
-                                                        bool with_errors, LocalReference& local);
+                                                        Errors errors, LocalReference& local);
+// True if b has values with other qparams than a.
+[[nodiscard]] bool is_quantized_otherwise(const std::map<FxResult, ReplayedResult>& replayed);
+// Removes the shares: if b is quantized otherwise, its integers differ from a's, and no bound follows from a.
+// Values whose qparams differ by more than those of two calibrations get an infinite share: they are wrong.
+void drop_bounds(std::map<FxResult, ReplayedResult>& replayed);
 
 }  // namespace tosaic::exec

@@ -1,5 +1,6 @@
 #include "tosaic/exec/compare/traced_run.h"
 
+#include "tosaic/exec/compare/labels.h"
 #include "tosaic/ir/attributes.h"
 
 namespace tosaic::exec {
@@ -20,8 +21,8 @@ TracedRun::TracedRun(const std::shared_ptr<const Graph>& graph, std::span<const 
   result = session.run(inputs, run_options);
 }
 
-RunValues::RunValues(const Graph& graph, const std::vector<TracedValue>& trace)
-    : graph_(graph), views_(graph.values().size()) {
+RunValues::RunValues(const Graph& graph, const std::vector<TracedValue>& trace, const Graph* canonical)
+    : graph_(graph), views_(graph.values().size()), qparams_(labels(graph, canonical)) {
   for (std::uint32_t i = 0; i < views_.size(); ++i)
     if (const ConstantRef& constant = graph.values()[i].constant; constant && constant->storage.bound())
       views_[i] = ArrayView::dense(constant->storage.bytes().data(), constant->dtype, constant->shape);

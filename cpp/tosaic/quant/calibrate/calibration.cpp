@@ -78,17 +78,16 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
           {.where = "calibrate", .what = "the graph has no tensor of floats " + quoted(watch.value)});
     if (watch.statistic >= observing_.size())
       throw InternalError({.where = "calibrate", .what = "a watch has no statistic"});
-    ++fed_[found->second][watch.statistic].times;
+    fed_[found->second][watch.statistic] = {};
   }
   fold_repetitions();
   for (const auto& [value, feeds] : fed_) watched_[value] = true;
 }
 
-std::vector<Statistic> Calibration::statistics() const {
-  std::vector<Statistic> found;
-  found.reserve(observing_.size());
-  for (const Observing& each : observing_) found.push_back(each.statistic());
-  return found;
+std::vector<Statistic> Calibration::statistics() {
+  std::vector<Statistic> taken;
+  for (Observing& each : observing_) taken.push_back(each.take());
+  return taken;
 }
 
 // ---- repetitions ----
@@ -115,7 +114,7 @@ void Calibration::fold_into_operand(const Node& node) {
   std::erase_if(of_value->second, [&](const auto& each) {
     const auto& [statistic, feed] = each;
     const auto into = of_operand->second.find(statistic);
-    if (into == of_operand->second.end() || !observing_[statistic].counts_samples()) return false;
+    if (into == of_operand->second.end() || observing_[statistic].is_of_tensors()) return false;
     Feed& sum = into->second;
     for (const auto& [constant, times] : feed.constants) sum.constants[constant] += times;
     if (node.op == Op::kPad) {
@@ -159,7 +158,7 @@ void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
     const exec::Array array = is_user ? session_.imported(i, inputs[at]) : session_.state(input.path);
     observe(input.value, array.view());
   }
-  for (const auto& [value, feeds] : fed_)
+  for (const auto& [value, statistics] : fed_)
     if (const ConstantRef& constant = graph.values()[value].constant)
       observe(ValueId(value),
               exec::ArrayView::dense(constant->bytes().data(), constant->dtype, constant->shape));

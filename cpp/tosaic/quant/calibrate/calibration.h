@@ -51,12 +51,12 @@ class Calibration {
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
   [[nodiscard]] const exec::Session& session() const { return session_; }
-  [[nodiscard]] std::vector<Statistic> statistics() const;
+  [[nodiscard]] std::vector<Statistic> statistics();
 
  private:
   // What a value adds to a statistic: each of its elements so many times, and constants.
   struct Feed {
-    std::uint64_t times = 0;
+    std::uint64_t times = 1;
     std::map<float, std::uint64_t> constants;
   };
   void fold_repetitions();

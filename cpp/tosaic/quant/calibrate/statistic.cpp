@@ -158,31 +158,7 @@ NotFinite count_not_finite(std::span<const float> values) {
   return found;
 }
 
-// Of a statistic that has the range of its samples.
-template <class Ranged>
-NotFinite observe_ranged(Ranged& statistic, std::span<const float> values, const Range& bounds) {
-  const std::uint64_t infinities = bounds.infinities, nans = bounds.nans;
-  statistic.observe(values);
-  return {bounds.infinities - infinities, bounds.nans - nans};
-}
-
 }  // namespace
-
-NotFinite observe(Statistic& statistic, std::span<const float> values, const Shape& shape) {
-  return std::visit(
-      Overloaded{[&](Range& range) { return observe_ranged(range, values, range); },
-                 [&](Histogram& histogram) { return observe_ranged(histogram, values, histogram.range()); },
-                 [&](MovingRange& moving) {
-                   const Range batch = moving.observe(values);
-                   return NotFinite{batch.infinities, batch.nans};
-                 },
-                 [&](auto& of_tensor) {
-                   const NotFinite found = count_not_finite(values);
-                   if (!found.any()) of_tensor.observe(values, shape);
-                   return found;
-                 }},
-      statistic);
-}
 
 NotFinite Observing::observe(std::span<const float> values, const Shape& shape, std::uint64_t times) {
   if (auto* const histogram = std::get_if<Histogram>(&statistic_)) {
@@ -191,17 +167,25 @@ NotFinite Observing::observe(std::span<const float> values, const Shape& shape, 
     const Range& after = histogram->range();
     return {(after.infinities - before.infinities) / times, (after.nans - before.nans) / times};
   }
-  auto* const range = std::get_if<Range>(&statistic_);
-  if (range == nullptr) {
-    for (std::uint64_t i = 1; i < times; ++i) quant::observe(statistic_, values, shape);
-    return quant::observe(statistic_, values, shape);
+  if (auto* const range = std::get_if<Range>(&statistic_)) {
+    Range batch;
+    batch.observe(values);
+    Range repeated = batch;
+    repeated.finite *= times, repeated.infinities *= times, repeated.nans *= times;
+    range->merge(repeated);
+    return {batch.infinities, batch.nans};
   }
-  Range batch;
-  batch.observe(values);
-  const NotFinite found{batch.infinities, batch.nans};
-  batch.finite *= times, batch.infinities *= times, batch.nans *= times;
-  range->merge(batch);
-  return found;
+  return std::visit(Overloaded{[&](MovingRange& moving) {
+                                 const Range batch = moving.observe(values);
+                                 return NotFinite{batch.infinities, batch.nans};
+                               },
+                               [&](Range&) { return NotFinite(); }, [&](Histogram&) { return NotFinite(); },
+                               [&](auto& of_tensor) {
+                                 const NotFinite found = count_not_finite(values);
+                                 if (!found.any()) of_tensor.observe(values, shape);
+                                 return found;
+                               }},
+                    statistic_);
 }
 
 void Observing::observe(float value, std::uint64_t times) {
@@ -211,17 +195,9 @@ void Observing::observe(float value, std::uint64_t times) {
     std::get<Range>(statistic_).observe(value, times);
 }
 
-Statistic Observing::statistic() const {
-  Statistic found = statistic_;
-  if (auto* const histogram = std::get_if<Histogram>(&found)) {
-    Histogram::Table counts = table_;
-    histogram->take(counts);
-  }
-  return found;
-}
-
-bool Observing::counts_samples() const {
-  return std::holds_alternative<Range>(statistic_) || std::holds_alternative<Histogram>(statistic_);
+const Statistic& Observing::take() {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
+  return statistic_;
 }
 
 void merge(Statistic& into, const Statistic& later) {

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -96,28 +95,26 @@ struct NotFinite {
   [[nodiscard]] bool any() const { return infinities != 0 || nans != 0; }
 };
 
-// Adds the samples of a row-major tensor. Infinities and NaN are counted and left out.
-NotFinite observe(Statistic& statistic, std::span<const float> values, const Shape& shape);
-// A statistic while it observes. A histogram counts in a table first.
+// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it.
 class Observing {
  public:
   explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
 
-  // As observe() of the statistic, with each sample so many times.
+  // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out. A
+  // statistic for which is_of_tensors() is true takes them once.
   NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
-  // Adds a finite value, so many times.
+  // Adds a finite value, so many times. Only for ranges and histograms.
   void observe(float value, std::uint64_t times);
-  // The statistic of all samples.
-  [[nodiscard]] Statistic statistic() const;
-  // True for ranges and histograms: only these take single values. Other statistics depend on how samples are
-  // divided into tensors.
-  [[nodiscard]] bool counts_samples() const;
+  [[nodiscard]] const Statistic& take();
+  // False for ranges and histograms, whose samples may come in any order and shape.
+  [[nodiscard]] bool is_of_tensors() const {
+    return !std::holds_alternative<Range>(statistic_) && !std::holds_alternative<Histogram>(statistic_);
+  }
 
  private:
   Statistic statistic_;
   Histogram::Table table_;
 };
-
 // Adds the samples of `later`. Throws InternalError if the two are not of one kind.
 void merge(Statistic& into, const Statistic& later);
 // The same kind of statistic, without samples. A worker fills it, and its state is merged into `statistic`.

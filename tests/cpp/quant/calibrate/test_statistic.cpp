@@ -19,6 +19,13 @@ std::vector<std::vector<float>> draw(std::size_t batches, unsigned seed) {
   return out;
 }
 
+NotFinite observe(Statistic& statistic, const std::vector<float>& values) {
+  Observing observing(std::move(statistic));
+  const NotFinite found = observing.observe(values, {static_cast<std::int64_t>(values.size())}, 1);
+  statistic = observing.take();
+  return found;
+}
+
 std::vector<Statistic> all_kinds() { return {Range(), MovingRange(0.1F), Histogram()}; }
 
 // The statistic of the batches, observed in chunks of `size` batches whose states are merged in order.
@@ -26,8 +33,7 @@ Statistic in_chunks(const Statistic& kind, const std::vector<std::vector<float>>
   Statistic total = kind;
   for (std::size_t begin = 0; begin < batches.size(); begin += size) {
     Statistic chunk = empty_like(kind);
-    for (std::size_t i = begin; i < std::min(batches.size(), begin + size); ++i)
-      observe(chunk, batches[i], {});
+    for (std::size_t i = begin; i < std::min(batches.size(), begin + size); ++i) observe(chunk, batches[i]);
     const std::vector<std::byte> bytes = to_bytes(std::span(&chunk, 1));
     merge(total, statistics_from_bytes(bytes).at(0));
   }
@@ -40,7 +46,7 @@ TEST_CASE("merged states of chunks are equal to the state of all samples", "[qua
   const auto batches = draw(13, 5);
   for (const Statistic& kind : all_kinds()) {
     Statistic alone = kind;
-    for (const auto& batch : batches) observe(alone, batch, {});
+    for (const auto& batch : batches) observe(alone, batch);
     for (const std::size_t size : {1, 2, 5, 13}) CHECK(in_chunks(kind, batches, size) == alone);
   }
 }
@@ -56,8 +62,8 @@ TEST_CASE("ranges and histograms do not depend on the order of samples", "[quant
 
 TEST_CASE("a moving average follows the recurrence of its weight", "[quant]") {
   Statistic moving = MovingRange(0.25F);
-  observe(moving, std::vector<float>{-4.0F, 8.0F}, {});
-  observe(moving, std::vector<float>{0.0F, 4.0F}, {});
+  observe(moving, std::vector<float>{-4.0F, 8.0F});
+  observe(moving, std::vector<float>{0.0F, 4.0F});
   CHECK(bounds_of(moving).least == -3.0F);
   CHECK(bounds_of(moving).greatest == 7.0F);
   CHECK_THROWS_AS(MovingRange(0.0F), QuantMismatch);
@@ -67,7 +73,7 @@ TEST_CASE("a moving average follows the recurrence of its weight", "[quant]") {
 TEST_CASE("numbers that are not finite are counted and left out", "[quant]") {
   const std::vector<float> values{1.0F, INFINITY, -2.0F, NAN, -INFINITY};
   for (Statistic statistic : all_kinds()) {
-    const NotFinite found = observe(statistic, values, {});
+    const NotFinite found = observe(statistic, values);
     CHECK(found.infinities == 2);
     CHECK(found.nans == 1);
     CHECK(bounds_of(statistic).least == -2.0F);
@@ -77,7 +83,7 @@ TEST_CASE("numbers that are not finite are counted and left out", "[quant]") {
 
 TEST_CASE("damaged bytes are refused", "[quant]") {
   std::vector<Statistic> statistics = all_kinds();
-  for (Statistic& each : statistics) observe(each, std::vector<float>{1.0F, -3.5F, 2.0F}, {});
+  for (Statistic& each : statistics) observe(each, std::vector<float>{1.0F, -3.5F, 2.0F});
   const std::vector<std::byte> bytes = to_bytes(statistics);
   CHECK(statistics_from_bytes(bytes) == statistics);
   for (std::size_t size = 0; size < bytes.size(); ++size)

@@ -1,0 +1,77 @@
+#include "tosaic/exec/compare/labels.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+
+#include "tosaic/exec/compare/numbers.h"
+
+namespace tosaic::exec {
+namespace {
+
+std::int64_t place_of(std::int64_t axis, const Dims& order) {
+  return std::find(order.begin(), order.end(), axis) - order.begin();
+}
+
+// The qparams of a canonical value, with their axes as the legalized value stores them.
+QParamsRef stored(const TensorType& canonical) {
+  const QParamsRef& qparams = canonical.qparams;
+  if (!qparams->axis || canonical.order.is_identity()) return qparams;
+  const Dims order = canonical.order.axes(canonical.rank());
+  auto out = std::make_shared<QParams>(*qparams);
+  out->axis = place_of(*qparams->axis, order);
+  if (out->groups) out->groups->axis = place_of(qparams->groups->axis, order);
+  return out;
+}
+
+bool is_same_value(const TensorType& type, const TensorType& canonical) {
+  return !is_float(type.dtype) && byte_size(type.dtype) == byte_size(canonical.dtype) &&
+         type.shape == permuted(canonical.shape, canonical.order.axes(canonical.rank()));
+}
+
+void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QParamsRef>& out) {
+  std::unordered_map<std::string_view, const TensorType*> known;
+  for (const Value& value : canonical.values())
+    if (value.type.qparams) known.emplace(value.name, &value.type);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Value& value = graph.values()[i];
+    const auto found = known.find(value.name);
+    if (out[i] || found == known.end() || !is_same_value(value.type, *found->second)) continue;
+    out[i] = stored(*found->second);
+  }
+}
+
+// The qparams that all operands of the results' dtype have, if a node moves their elements. Null if they
+// differ, or if there is a scale for each index of an axis, which the node may move.
+QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParamsRef>& known) {
+  if (!info(node.op).has(kMovement) && !info(node.op).has(kView)) return nullptr;
+  const DType dtype = graph.type(graph.result(node)).dtype;
+  QParamsRef common;
+  for (const ValueId operand : graph.operands(node)) {
+    if (!operand.valid() || graph.type(operand).dtype != dtype) continue;
+    const QParamsRef& own = known[operand.index()];
+    if (!own || own->axis || (common && !is_same(common, own))) return nullptr;
+    common = own;
+  }
+  return common;
+}
+
+}  // namespace
+
+std::vector<QParamsRef> labels(const Graph& graph, const Graph* canonical) {
+  std::vector<QParamsRef> out;
+  for (const Value& value : graph.values()) out.push_back(value.type.qparams);
+  if (canonical != nullptr) add_canonical(graph, *canonical, out);
+  for (const Node& node : graph.nodes()) {
+    if (node.result_count == 0) continue;
+    const QParamsRef common = moved(graph, node, out);
+    for (std::uint32_t r = 0; common && r < node.result_count; ++r) {
+      const ValueId result = graph.result(node, r);
+      if (!out[result.index()] && graph.type(result).dtype == graph.type(graph.result(node)).dtype)
+        out[result.index()] = common;
+    }
+  }
+  return out;
+}
+
+}  // namespace tosaic::exec

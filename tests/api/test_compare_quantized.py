@@ -1,0 +1,396 @@
+"""Comparisons of quantized programs, with the floats that they were made from and with each other."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from models.tampering import KINDS, tampered
+from torch import nn
+from tosaic import _core
+from tosaic.archive import InTextOrder, constants_in_text_order
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch.export warns about its own code
+
+
+class Images(nn.Module):
+    """Convolutions with batch norms and bounds, a depthwise one, a split, a concatenation, and a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.depthwise, self.norm_2 = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8)
+        self.branch, self.mix, self.last = nn.Conv2d(4, 4, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        left, right = nn.functional.relu6(self.norm_2(self.depthwise(x))).split(4, 1)
+        z = self.mix(torch.cat([self.branch(left), right], 1)) + x
+        return self.last(nn.functional.adaptive_avg_pool2d(nn.functional.max_pool2d(z, 2), 1).flatten(1))
+
+
+class Tokens(nn.Module):
+    """Token ids through an embedding and a transformer block: two outputs of floats, and an argmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.norm, self.norm_2 = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.qkv, self.project = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.wide, self.narrow, self.logits = nn.Linear(16, 64), nn.Linear(64, 16), nn.Linear(16, 20)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x = self.embed(ids)
+        q, k, v = (part.view(1, -1, 2, 8).transpose(1, 2) for part in self.qkv(self.norm(x)).chunk(3, -1))
+        seen = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5, -1) @ v
+        x = x + self.project(seen.transpose(1, 2).reshape(x.shape))
+        x = x + self.narrow(nn.functional.gelu(self.wide(self.norm_2(x))))
+        return self.logits(x), x.mean(1), self.logits(x).argmax(-1)
+
+
+class Cache(nn.Module):
+    """Attention over a cache of keys and values, which each call writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("keys", torch.zeros(1, 6, 8))
+        self.register_buffer("values", torch.zeros(1, 6, 8))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        self.keys.index_copy_(1, at, self.k(x))
+        self.values.index_copy_(1, at, self.v(x))
+        return torch.softmax(self.q(x) @ self.keys.transpose(1, 2) / 8**0.5, -1) @ self.values
+
+
+class Case(NamedTuple):
+    exported: Any
+    samples: list[tuple[torch.Tensor, ...]]
+    quantized: Any
+    lowered: tosaic.Lowered
+
+
+NETWORKS = ("images", "tokens", "cache")
+CONFIGS = {
+    "int8": (tosaic.QConfig.int8(), ""),
+    "int16x8": (tosaic.QConfig.int16x8(), "+int16"),
+}
+_MADE: dict[tuple[str, str], Case] = {}
+
+
+def case(network: str, config: str = "int8") -> Case:
+    """Returns a network, its samples, and the network quantized and lowered. Each is made once."""
+    if (network, config) not in _MADE:
+        torch.manual_seed(0)
+        draw = torch.Generator().manual_seed(3)
+        module, samples = {
+            "images": lambda: (Images(), [(torch.randn(1, 3, 8, 8, generator=draw),) for _ in range(4)]),
+            "tokens": lambda: (Tokens(), [(torch.randint(0, 20, (1, 6), generator=draw),) for _ in range(4)]),
+            "cache": lambda: (
+                Cache(),
+                [(torch.randn(1, 1, 8, generator=draw), torch.tensor([i])) for i in range(4)],
+            ),
+        }[network]()
+        with torch.no_grad():
+            for norm in (part for part in module.modules() if isinstance(part, nn.BatchNorm2d)):
+                norm.running_mean.normal_()
+                norm.running_var.uniform_(0.5, 2)
+        exported = torch.export.export(module.eval(), samples[0], strict=False)
+        wanted, extension = CONFIGS[config]
+        quantized = tosaic.quantize(exported, samples, config=wanted, progress=False)
+        lowered = tosaic.lower(quantized, target=target(network, extension))
+        _MADE[network, config] = Case(exported, samples, quantized, lowered)
+    return _MADE[network, config]
+
+
+def target(network: str, extension: str = "") -> str:
+    """Returns the target for a network: the cache stays float outside, so it needs floats."""
+    return ("TOSA-1.0+INT+FP" if network == "cache" else "TOSA-1.0+INT") + extension
+
+
+every_case = pytest.mark.parametrize(
+    ("network", "config"), [(network, config) for network in NETWORKS for config in CONFIGS]
+)
+
+
+# ---- right programs ----
+
+
+@every_case
+@pytest.mark.parametrize("side", ["quantized", "lowered"])
+@pytest.mark.parametrize("reference", ["torch", "program"])
+def test_a_quantized_program_is_judged_by_its_distance_to_the_floats(
+    network: str, config: str, side: str, reference: str
+) -> None:
+    made = case(network, config)
+    floats = made.exported if reference == "torch" else tosaic.from_exported(made.exported)
+    comparison = tosaic.compare(floats, getattr(made, side), made.samples)
+    assert comparison, str(comparison)
+    assert comparison.against_floats
+    assert comparison.first_wrong is None
+    assert "b is quantized and a is not" in str(comparison)
+    assert len(comparison) >= 8
+    assert all(row.local_share is None and row.local is not None for row in comparison)
+    numbers = [row for row in comparison if row.fx_name != "argmax"]
+    assert min(row.local.sqnr_db for row in numbers if row.local) > 25  # no value has other numbers
+    assert not tosaic.compare(floats, getattr(made, side), made.samples, threshold_db=80)
+
+
+@pytest.mark.parametrize("side", ["quantized", "lowered"])
+def test_a_value_that_is_quantized_behind_a_bound_is_compared_behind_it(side: str) -> None:
+    made = case("images")
+    comparison = tosaic.compare(made.exported, getattr(made, side), made.samples)
+    assert {"relu", "relu6", "split", "split.1", "conv2d_2", "cat", "linear"} <= {
+        row.fx_name for row in comparison
+    }
+    reasons = {item.fx_name: item.reason for item in comparison.unmatched}
+    assert reasons["batch_norm"] == "quantized as the result of 'relu'"
+    assert comparison.first_divergence is None
+
+
+@every_case
+def test_a_quantized_program_and_its_lowered_program_are_equal(network: str, config: str) -> None:
+    made = case(network, config)
+    comparison = tosaic.compare(made.quantized, made.lowered, made.samples)
+    assert comparison, str(comparison)
+    assert not comparison.against_floats
+    assert not comparison.other_qparams
+    assert all(row.local_share is not None for row in comparison)
+    assert comparison.output.sqnr_db > (80 if config == "int16x8" else 120)
+    assert tosaic.compare(made.lowered, made.quantized, made.samples)
+    same = tosaic.compare(made.quantized, made.quantized, made.samples)
+    assert same
+    assert all(row.total.mismatches == 0 for row in same)
+
+
+@every_case
+def test_programs_that_torchao_converted_agree_with_ours(network: str, config: str) -> None:
+    made = case(network, config)
+    converted = made.quantized.to_exported()
+    theirs = tosaic.lower(converted, target=target(network, CONFIGS[config][1]))
+    pairs = [
+        (converted, made.quantized),
+        (converted, made.lowered),
+        (converted, theirs),
+        (made.quantized, theirs),
+        (made.lowered, theirs),
+        (made.quantized, converted),
+    ]
+    for a, b in pairs:
+        comparison = tosaic.compare(a, b, made.samples)
+        assert comparison, str(comparison)
+        assert not comparison.other_qparams
+        assert comparison.output.sqnr_db > (80 if config == "int16x8" else 120)
+    assert tosaic.compare(made.exported, theirs, made.samples).against_floats
+
+
+def test_values_at_stage_quantized_are_compared_by_the_numbers_that_they_represent() -> None:
+    made = case("images")
+    comparison = tosaic.compare(made.quantized.to_exported(), made.quantized, made.samples)
+    assert len(comparison) >= 10
+    assert min(row.total.sqnr_db for row in comparison) > 60
+
+
+def test_weights_in_groups_are_compared_with_floats() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
+    samples = [(torch.randn(2, 32, generator=torch.Generator().manual_seed(i)),) for i in range(4)]
+    exported = torch.export.export(net, samples[0])
+    quantized = tosaic.quantize(
+        exported, samples, config=tosaic.QConfig.int8(weight_bits=4, group_size=8), progress=False
+    )
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for b in (quantized, lowered):
+        comparison = tosaic.compare(exported, b, samples, threshold_db=15)
+        assert comparison, str(comparison)
+        assert comparison.against_floats
+    assert tosaic.compare(quantized, lowered, samples)
+
+
+def test_another_calibration_is_judged_by_the_threshold_and_another_range_is_wrong() -> None:
+    made = case("images")
+    for factor, right in ((1.0001, True), (1.5, False)):
+        samples = [(x * factor,) for (x,) in made.samples]
+        other = tosaic.quantize(made.exported, samples, progress=False)
+        comparison = tosaic.compare(made.quantized, other, made.samples)
+        assert comparison.ok is right, str(comparison)
+        assert comparison.other_qparams
+        assert ("with other qparams" in str(comparison)) is not right
+
+
+def test_a_file_is_compared_with_the_quantized_program_but_has_no_numbers_for_floats(tmp_path: Path) -> None:
+    made = case("images")
+    made.lowered.save(tmp_path / "images.tosa")
+    assert tosaic.compare(made.quantized, tmp_path / "images.tosa", made.samples)
+    with pytest.raises(tosaic.QuantMismatch, match="nothing that says what the integers stand for"):
+        tosaic.compare(made.exported, tmp_path / "images.tosa", made.samples)
+    cache = case("cache")
+    cache.lowered.save(tmp_path / "cache.tosa")
+    comparison = tosaic.compare(cache.exported, tmp_path / "cache.tosa", cache.samples)
+    assert comparison, str(comparison)
+    assert comparison.against_floats
+    assert len(comparison) == 0
+    assert any("does not say which numbers" in item.reason for item in comparison.unmatched)
+
+
+# ---- wrong programs ----
+
+
+def parsed(text: str, graph: _core.Graph, wrong: dict[int, _core.Constant] | None = None) -> _core.Graph:
+    """Parses a text with the constants of a graph; `wrong` replaces some, by the address of their data."""
+    constants = dict(constants_in_text_order(graph))
+
+    def find(key: Any, _: _core.Constant) -> _core.Constant:
+        return (wrong or {}).get(constants[key].array.ctypes.data, constants[key])
+
+    return _core.Graph.parse(text, InTextOrder(find))
+
+
+def with_rolled_weight(program: Any, name: str) -> tosaic.Program:
+    """Returns the quantized program with the rows of one weight in another order."""
+    graph = program.graph
+    constant, text = graph.constants[name], graph.text()
+    array = np.ascontiguousarray(np.roll(constant.array, 1, 0))
+    line = next(line for line in text.splitlines() if line.lstrip().startswith(f"const %{name}:"))
+    if "ref(" not in line:
+        values = json.dumps([value.item() for value in array.ravel()])
+        return tosaic.Program(
+            parsed(text.replace(line, line[: line.rindex("[")] + values), graph), program.signature
+        )
+    wrong = _core.Constant(
+        constant.name, constant.kind, constant.dtype, array.shape, array.ctypes.data, array.nbytes, array
+    )
+    return tosaic.Program(parsed(text, graph, {constant.array.ctypes.data: wrong}), program.signature)
+
+
+def with_qparams(program: Any, name: str, *, factor: float = 1, shift: int = 0) -> tosaic.Program:
+    """Returns the quantized program with another scale and zero point of one value."""
+    text = program.graph.text()
+    line = next(line for line in text.splitlines() if line.lstrip().startswith(f"%{name}:"))
+    found = re.search(r"scale (\S+) zp (-?\d+)\)", line)
+    assert found
+    label = f"scale {float(found[1]) * factor!r} zp {int(found[2]) + shift})"
+    return tosaic.Program(
+        parsed(text.replace(line, line.replace(found[0], label, 1)), program.graph), program.signature
+    )
+
+
+def with_scaled_multiplier(lowered: tosaic.Lowered, name: str) -> tosaic.Lowered:
+    """Returns the lowered program with 0.8 times the multipliers of one rescale."""
+    text = lowered.graph.text()
+    found = re.search(rf"%{re.escape(name)}: \S+ = tosa.rescale\(.*?multiplier=\[([\d,]+)\]", text)
+    assert found
+    smaller = ",".join(str(int(int(each) * 0.8)) for each in found[1].split(","))
+    wrong = copy.copy(tampered(lowered, "zero point", 0))  # a copy without what depends on the graph
+    assert wrong is not None
+    wrong._graph = parsed(text[: found.start(1)] + smaller + text[found.end(1) :], lowered.graph)
+    wrong._stages = {**lowered._stages, "tosa": wrong._graph}
+    return wrong
+
+
+def first_that_lost(before: tosaic.Comparison, after: tosaic.Comparison) -> str | None:
+    """Returns the first node whose local error has become larger by 3 dB."""
+    known = {row.fx_name: row.local for row in before}
+    for row in after:
+        local = known.get(row.fx_name)
+        if local is not None and row.local is not None and row.local.sqnr_db < local.sqnr_db - 3:
+            return row.fx_name
+    return None
+
+
+@pytest.mark.parametrize(
+    ("network", "weight", "node", "shown"),
+    [
+        ("images", "first.weight", "batch_norm", "relu"),
+        ("images", "branch.weight", "conv2d_2", "conv2d_2"),
+        ("images", "last.weight", "linear", "linear"),
+        ("tokens", "qkv.weight", "linear", "linear"),
+        ("tokens", "wide.weight", "linear_2", "linear_2"),
+    ],
+)
+def test_a_wrong_weight_is_found_by_both_references(network: str, weight: str, node: str, shown: str) -> None:
+    made = case(network)
+    wrong = with_rolled_weight(made.quantized, weight)
+    lowered = tosaic.lower(wrong, target="TOSA-1.0+INT")
+    for b, right in ((wrong, made.quantized), (lowered, made.lowered)):
+        comparison = tosaic.compare(made.quantized, b, made.samples)
+        assert not comparison
+        assert comparison.first_wrong is not None
+        assert comparison.first_wrong.fx_name == node
+        before = tosaic.compare(made.exported, right, made.samples)
+        after = tosaic.compare(made.exported, b, made.samples)
+        assert first_that_lost(before, after) == shown
+        assert after.worst_rows(1)[0].fx_name == shown
+
+
+@pytest.mark.parametrize(
+    ("network", "value", "change"),
+    [
+        ("images", "conv2d_2", {"factor": 0.5}),
+        ("images", "linear", {"factor": 0.5}),
+        ("images", "linear", {"shift": -60}),
+        ("tokens", "linear_2", {"factor": 0.5}),
+        ("tokens", "matmul", {"shift": 70}),
+    ],
+)
+def test_a_wrong_scale_or_zero_point_of_a_quantized_value_is_found_by_both_references(
+    network: str, value: str, change: dict[str, Any]
+) -> None:
+    made = case(network)
+    wrong = with_qparams(made.quantized, value, **change)
+    comparison = tosaic.compare(made.quantized, wrong, made.samples)
+    assert not comparison
+    assert comparison.other_qparams
+    assert comparison.first_wrong is not None
+    assert comparison.first_wrong.fx_name == value
+    before = tosaic.compare(made.exported, made.quantized, made.samples)
+    assert first_that_lost(before, tosaic.compare(made.exported, wrong, made.samples)) == value
+
+
+@pytest.mark.parametrize(
+    ("network", "rescale", "node"),
+    [
+        ("images", "batch_norm", "relu"),
+        ("images", "conv2d_2", "conv2d_2"),
+        ("images", "linear.rescale", "linear"),
+        ("tokens", "linear.rescale", "linear"),
+        ("tokens", "matmul.rescale", "matmul"),
+    ],
+)
+def test_a_wrong_multiplier_of_a_lowered_program_is_found_by_both_references(
+    network: str, rescale: str, node: str
+) -> None:
+    made = case(network)
+    wrong = with_scaled_multiplier(made.lowered, rescale)
+    for reference in (made.quantized, made.lowered):
+        assert not tosaic.compare(reference, wrong, made.samples)
+    before = tosaic.compare(made.exported, made.lowered, made.samples)
+    assert first_that_lost(before, tosaic.compare(made.exported, wrong, made.samples)) == node
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("network", ["images", "tokens"])
+def test_a_lowered_program_with_a_mistake_is_wrong_or_computes_the_same(network: str, kind: str) -> None:
+    made = case(network)
+    for seed in range(4):
+        wrong = tampered(made.lowered, kind, seed)
+        if wrong is None:
+            continue
+        same = all(
+            np.array_equal(x, y)
+            for sample in made.samples
+            for x, y in zip(_outputs(made.lowered, sample), _outputs(wrong, sample), strict=True)
+        )
+        assert same or not tosaic.compare(made.quantized, wrong, made.samples), f"{kind} {seed}"
+
+
+def _outputs(program: tosaic.Lowered, sample: tuple[torch.Tensor, ...]) -> list[Any]:
+    found = program.run(*sample)
+    return list(found) if isinstance(found, tuple) else [found]
