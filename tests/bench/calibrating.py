@@ -1,13 +1,14 @@
-"""The time of calibration against plain runs, and of `tosaic.quantize` against torchao with the TOSAQuantizer.
+"""The time of calibration against plain runs, and of `tosaic.quantize` against torchao's flow.
 
     python tests/bench/calibrating.py [--rounds N] [--results FOLDER] [NETWORK ...]
 
-Calibration: each sample runs through the prepared program without observers, with ranges of all samples (min/max) and
-with histograms, one after the other. Times are those of the CPU, on one thread.
+Calibration: each sample runs through the prepared program without observers, with ranges of all samples
+(min/max) and with histograms, one after the other. Times are those of the CPU, on one thread.
 
-Quantizing: in each round, both quantize the same exported program on the same samples, one after the other, and the
-outputs of both are compared with those of the float network. The TOSAQuantizer takes minutes for a network, so each
-round is stored in the folder, and an interrupted run continues.
+Quantizing: in each round, `tosaic.quantize` and torchao with ExecuTorch's TOSAQuantizer quantize the same
+exported program on the same samples, one after the other, and the outputs of both are compared with those of
+the float network. The TOSAQuantizer takes minutes for a network. So each round is stored in the folder, and
+an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -227,7 +229,7 @@ def _theirs(exported: Any, samples: Sequence[Any]) -> tuple[Any, float, float, f
     times.append(time.perf_counter())
     converted = convert_pt2e(prepared)
     times.append(time.perf_counter())
-    prepare, calibrate, convert = (after - before for before, after in zip(times, times[1:], strict=False))
+    prepare, calibrate, convert = (after - before for before, after in pairwise(times))
     return converted, prepare, calibrate, convert
 
 
@@ -271,15 +273,16 @@ def section(result: Result) -> Section:
         if each.ratios[statistic] > most
     ]
     text = (
-        f"Calibration of all tensors that int8 rounds, against plain runs of the same program, sample by sample in\n"
-        f"turns: CPU time of {_CALIBRATION * result.rounds} samples, with the merge of the states after every "
-        f"{_CALIBRATION}. Required: {limits}.\n"
+        f"Calibration of all tensors that int8 rounds, against plain runs of the same program, sample by\n"
+        f"sample in turns: CPU time of {_CALIBRATION * result.rounds} samples, with the merge of the states\n"
+        f"after every {_CALIBRATION}. Required: {limits}.\n"
         + (f"Not met: {'; '.join(missed)}.\n" if missed else "")
         + f"\n{calibrations}\n\n"
-        "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's TOSAQuantizer, from\n"
-        f"the same exported program and on the same {_CALIBRATION} samples, one after the other in each round; medians "
-        f"of {result.rounds}\nrounds. *dB* is the signal-to-noise ratio of the quantized program against the float "
-        f"network, on {_SAMPLES} inputs that\nno quantizer has seen; ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
+        "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's\n"
+        f"TOSAQuantizer, from the same exported program and on the same {_CALIBRATION} samples, one after\n"
+        f"the other in each round; medians of {result.rounds} rounds. *dB* is the signal-to-noise ratio of the\n"
+        f"quantized program against the float network, on {_SAMPLES} inputs that no quantizer has seen;\n"
+        f"ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
     )
     return Section("calibrating", "Calibrating", text, ok=result.ok)
 
