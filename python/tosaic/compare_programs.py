@@ -182,8 +182,11 @@ class _Pair:
         # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
         self.against_floats = b.quantized and not a.quantized
         # Values that are no numbers, such as indices: quantization may make them otherwise.
-        values = a.runnable.graph.values if self.against_floats else []
-        self._decisions = {value.name for value in values if not is_float(value.dtype)}
+        self._decisions = (
+            {value.name for value in a.runnable.graph.values if not is_float(value.dtype)}
+            if self.against_floats
+            else set()
+        )
         self._graph_b = b.runnable.graph
         if self.against_floats or (b.quantized and a.runnable.stage != "exported"):
             self._graph_b = _core.before_integers(b.runnable.graph)  # values have qparams, not nodes
