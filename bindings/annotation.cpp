@@ -19,7 +19,7 @@ using Names = std::unordered_map<std::string, std::string>;
 
 // The classes of tosaic.annotation.specs, and its names of dtypes.
 struct SpecModule {
-  py::object edge, output, observed, fixed, shared, derived, foreign, float_type, float_value;
+  py::object edge, output, observed, fixed, shared, derived, foreign, float_type, float_value, observer;
   Names torch_names, graph_names;
 };
 
@@ -37,6 +37,7 @@ const SpecModule& specs() {
                           m.attr("Foreign"),
                           m.attr("Float"),
                           m.attr("FLOAT"),
+                          m.attr("Observer"),
                           m.attr("TORCH_NAMES").cast<Names>(),
                           m.attr("GRAPH_NAMES").cast<Names>()};
       })
@@ -584,8 +585,10 @@ void bind_plan(py::module_& m) {
 
 quant::ObjectId PlanObject::intern(const py::object& object) {
   if (object.is_none()) return {};
-  const auto [found, added] = ids.emplace(object.ptr(), static_cast<std::uint32_t>(objects.size()));
-  if (added) objects.push_back(object);
+  py::object known = object;
+  if (py::isinstance(object, specs().observer)) known = observers.attr("setdefault")(object, object);
+  const auto [found, added] = ids.emplace(known.ptr(), static_cast<std::uint32_t>(objects.size()));
+  if (added) objects.push_back(known);
   return quant::ObjectId(found->second);
 }
 

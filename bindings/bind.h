@@ -27,11 +27,13 @@ void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_observe(py::module_& m);
+void bind_accuracy(py::module_& m);
 void bind_rewriter(py::module_& m);
 void bind_planner(py::module_& m);
 void bind_tosa(py::module_& m);
 void bind_annotation(py::module_& m);
 void bind_calibrate(py::module_& m);
+void bind_boundary(py::module_& m);
 
 // A Python object that any thread may release: its deleter acquires the GIL.
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);

@@ -9,6 +9,7 @@
 #include "callables.h"
 #include "signals.h"
 #include "tosaic/pipeline/executable.h"
+#include "tosaic/quant/accuracy/accuracy.h"
 #include "tosaic/quant/calibrate/insert.h"
 #include "tosaic/quant/planner/graph_calls.h"
 
@@ -19,8 +20,23 @@ using SharedGraph = std::shared_ptr<Graph>;
 using quant::Calibration;
 using quant::Statistic;
 
-quant::Statistic statistic_from(const py::tuple& kind) {
+// From ("range",), ("histogram",), ("moving_range", weight), ("second_moments", name of a contraction, scale, zero
+// point, qmin, qmax), ("channel_abs_max", axis, channels) or ("channel_sums", axis, channels, exponent).
+quant::Statistic statistic_from(const Graph& graph, const py::tuple& kind) {
   const auto name = kind[0].cast<std::string>();
+  if (name == "second_moments") {
+    const auto contraction = std::make_shared<const quant::Contraction>(
+        quant::contraction_named(graph, kind[1].cast<std::string>()));
+    const quant::InputGrid grid{kind[2].cast<double>(), kind[3].cast<std::int64_t>(),
+                                kind[4].cast<std::int64_t>(), kind[5].cast<std::int64_t>()};
+    return quant::ContractionMoments{contraction, quant::SecondMoments(*contraction, grid)};
+  }
+  if (name == "channel_abs_max")
+    return quant::AxisAbsMax{kind[1].cast<std::int64_t>(),
+                             quant::ChannelAbsMax(kind[2].cast<std::int64_t>())};
+  if (name == "channel_sums")
+    return quant::AxisSums{kind[1].cast<std::int64_t>(),
+                           quant::ChannelSums(kind[2].cast<std::int64_t>(), kind[3].cast<int>())};
   if (name == "range") return quant::Range();
   if (name == "histogram") return quant::Histogram();
   if (name == "moving_range") return quant::MovingRange(kind[1].cast<float>());
@@ -29,13 +45,16 @@ quant::Statistic statistic_from(const py::tuple& kind) {
 
 py::object statistic_to_python(const Statistic& statistic) {
   if (const auto* histogram = std::get_if<quant::Histogram>(&statistic)) return py::cast(*histogram);
+  if (const auto* of = std::get_if<quant::ContractionMoments>(&statistic)) return py::cast(of->moments);
+  if (const auto* of = std::get_if<quant::AxisAbsMax>(&statistic)) return py::cast(of->channels);
+  if (const auto* of = std::get_if<quant::AxisSums>(&statistic)) return py::cast(of->channels);
   return py::cast(quant::bounds_of(statistic));
 }
 
-std::vector<Statistic> statistics_from(const py::sequence& kinds) {
+std::vector<Statistic> statistics_from(const Graph& graph, const py::sequence& kinds) {
   std::vector<Statistic> statistics;
   for (const py::handle each : kinds)
-    statistics.push_back(statistic_from(py::reinterpret_borrow<py::tuple>(each)));
+    statistics.push_back(statistic_from(graph, py::reinterpret_borrow<py::tuple>(each)));
   return statistics;
 }
 
@@ -73,9 +92,10 @@ std::unique_ptr<CalibrationProgram> make_program(
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
   const py::gil_scoped_release release;
-  const auto executable = pipeline::executable(graph, options.overrides);
+  std::vector<quant::Watch> found = watches_from(watches);
+  const auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
   return std::make_unique<CalibrationProgram>(
-      CalibrationProgram{exec::prepare(executable, options), watches_from(watches)});
+      CalibrationProgram{exec::prepare(executable, options), std::move(found)});
 }
 
 void run_sample(Calibration& calibration, const py::sequence& arrays) {
@@ -94,8 +114,15 @@ std::unique_ptr<Calibration> start(const CalibrationProgram& program, const Stat
 
 void bind_statistics(py::module_& m) {
   py::class_<Statistics>(m, "Statistics", "What is remembered of samples, one for each group of tensors.")
-      .def(py::init([](const py::sequence& kinds) { return Statistics{statistics_from(kinds)}; }),
-           py::arg("kinds"), "`kinds`: ('range',), ('histogram',) or ('moving_range', weight) for each.")
+      .def(py::init([](const Graph& graph, const py::sequence& kinds) {
+             return Statistics{statistics_from(graph, kinds)};
+           }),
+           py::arg("graph"), py::arg("kinds"),
+           "`kinds`: for each ('range',), ('histogram',), ('moving_range', weight), ('second_moments', "
+           "contraction, "
+           "scale, zero_point, qmin, qmax), ('channel_abs_max', axis, channels) or ('channel_sums', axis, "
+           "channels, "
+           "exponent).")
       .def("__len__", [](const Statistics& self) { return self.each.size(); })
       .def(
           "__getitem__",
@@ -103,7 +130,7 @@ void bind_statistics(py::module_& m) {
             if (i >= self.each.size()) throw py::index_error();
             return statistic_to_python(self.each[i]);
           },
-          py::arg("index"), "A Histogram, or an ObservedRange.")
+          py::arg("index"), "A Histogram, ObservedRange, SecondMoments, ChannelAbsMax or ChannelSums.")
       .def(
           "merge",
           [](Statistics& self, const py::bytes& state) {
@@ -129,13 +156,14 @@ py::tuple calls_of(const Graph& graph, const std::map<std::string, std::string>&
   return py::make_tuple(found.calls, values, of_node, nodes);
 }
 
-// Placements as (value, qparams, nodes or None for all readers, for outputs too).
+// Placements as (value, qparams, nodes or None for all readers, for outputs too, constant with other elements).
 py::tuple insert(const Graph& graph, const py::sequence& placements) {
   std::vector<quant::Placement> made;
   for (const py::handle each : placements) {
     const auto fields = py::reinterpret_borrow<py::tuple>(each);
     quant::Placement placement{.value = ValueId(fields[0].cast<std::uint32_t>()),
                                .qparams = qparams_from(fields[1]),
+                               .elements = fields[4].cast<std::shared_ptr<Constant>>(),
                                .for_outputs = fields[3].cast<bool>(),
                                .for_all = fields[2].is_none()};
     if (!placement.for_all)
@@ -165,7 +193,7 @@ void bind_calibrate(py::module_& m) {
       .def(py::init(&start), py::arg("program"), py::arg("like"))
       .def("run", &run_sample, py::arg("arrays"),
            "Runs one sample: an array for each input of the graph that the caller passes.")
-      .def("to_bytes", [](const Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
+      .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
   m.def("graph_calls", &calls_of, py::arg("graph"), py::arg("module_types"),
         "(CallGraph, value of each call or -1, call of each node, nodes of each call).");
   m.def(

@@ -2,6 +2,7 @@
 
 #include "arrays.h"
 #include "tosaic/exec/override.h"
+#include "views.h"
 
 namespace tosaic::python {
 namespace {
@@ -24,8 +25,9 @@ exec::NodeFunction override_of(py::object callable) {
       } else {
         made = (*held)(*py::tuple(operands));
       }
-    } catch (const py::error_already_set& error) {  // add_note: from Python 3.11 on
-      if (py::hasattr(error.value(), "add_note"))
+    } catch (const py::error_already_set& error) {
+      // add_note: from Python 3.11 on. Errors of tosaic have `parts`, and name the node themselves.
+      if (py::hasattr(error.value(), "add_note") && !py::hasattr(error.value(), "parts"))
         error.value().attr("add_note")("in the function that computes node '" + call.name + "'");
       throw;
     }
@@ -55,6 +57,15 @@ std::map<std::string, exec::NodeFunction> overrides_of(const py::dict& table) {
   std::map<std::string, exec::NodeFunction> out;
   for (const auto& [name, callable] : table)
     out[name.cast<std::string>()] = override_of(py::reinterpret_borrow<py::object>(callable));
+  return out;
+}
+
+std::map<exec::NodeIdentity, exec::NodeFunction> models_of(const py::sequence& pairs) {
+  std::map<exec::NodeIdentity, exec::NodeFunction> out;
+  for (const py::handle pair : pairs) {
+    const auto& view = pair[py::int_(0)].cast<const NodeView&>();
+    out[exec::identity_of(*view.graph, view.node())] = override_of(pair[py::int_(1)]);
+  }
   return out;
 }
 

@@ -126,7 +126,7 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
                  const py::dict& override_nodes_a, const py::object& override_ops_a, const py::object& traces,
                  const py::sequence& outputs, bool bounds, const SharedGraph& canonical_a,
                  const SharedGraph& canonical_b, const SharedGraph& quantized_b,
-                 const std::set<std::string>& left_out) {
+                 const std::set<std::string>& left_out, const py::sequence& models) {
   exec::CompareOptions options = compare_options(threshold_db, override_nodes, override_ops);
   options.local = local;
   options.bounds = bounds;
@@ -136,6 +136,7 @@ py::dict compare(const SharedGraph& a, const SharedGraph& b, const py::sequence&
   options.left_out = left_out;
   std::vector<py::array> owners;
   options.outputs = output_pairs(outputs, owners);
+  options.b.overrides.models = models_of(models);
   options.a.kernels.reference = reference;
   options.a.overrides.nodes = overrides_of(override_nodes_a);
   options.a.overrides.ops =
@@ -182,10 +183,11 @@ void bind_compare(py::module_& m) {
       py::arg("override_ops_a") = py::none(), py::arg("traces") = py::none(), py::arg("outputs") = py::list(),
       py::arg("bounds") = true, py::arg("canonical_a") = SharedGraph(),
       py::arg("canonical_b") = SharedGraph(), py::arg("quantized_b") = SharedGraph(),
-      py::arg("left_out") = std::set<std::string>(),
+      py::arg("left_out") = std::set<std::string>(), py::arg("models") = py::list(),
       "Runs the reference `a` and `b`, from the initial values of their states, and compares values by "
       "origin. Overrides are b's; "
-      "those of a are `override_nodes_a` and `override_ops_a`, None: of operators as b's. `traces`, as "
+      "`models` are b's, as those of a Session; overrides of a are `override_nodes_a` and `override_ops_a`, "
+      "None: of operators as b's. `traces`, as "
       "compare_traces() takes them, stand for a's own values. `outputs`: pairs to compare, {a, b: indices; "
       "qparams: of b's integers or None; orders: how b's axes may lie, [] where it is known; variable: of b, "
       "in the place of an output, or ''; expected: a's array as computed elsewhere, or None}; their arrays "

@@ -1,9 +1,14 @@
 // Bindings of errors. Each C++ error becomes the Python exception of the same name, with its parts as a dict.
+#include <pybind11/stl.h>
+
 #include <array>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "bind.h"
 #include "tosaic/base/error.h"
+#include "tosaic/base/near_names.h"
 
 namespace tosaic::python {
 namespace {
@@ -110,6 +115,24 @@ void bind_errors(py::module_& m) {
   for (ErrorClass& row : classes()) row.type = new_class(m, row.name, row.doc, base, row.builtin);
   py::register_exception_translator(&translate);
 
+  m.def(
+      "did_you_mean",
+      [](const py::str& name, const py::sequence& known) {
+        std::vector<KnownName> names;
+        for (const py::handle each : known) {
+          if (py::isinstance<py::str>(each)) {
+            names.push_back({each.cast<std::string>()});
+          } else {
+            const auto [full, short_form] = each.cast<std::pair<std::string, std::string>>();
+            names.push_back({full, short_form});
+          }
+        }
+        return did_you_mean(bytes_of(name), names);
+      },
+      py::arg("name"), py::arg("known"),
+      "A hint with the known names that are nearest to `name`, or ''. A known name is a text, or a pair of "
+      "name and "
+      "short form.");
   m.def(
       "make_error",
       [](const py::object& type, const py::str& where, const py::str& what, const py::str& expected,

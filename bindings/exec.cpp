@@ -8,8 +8,10 @@
 #include "callables.h"
 #include "signals.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/pipeline/executable.h"
+#include "views.h"
 
 namespace tosaic::python {
 namespace {
@@ -17,13 +19,15 @@ namespace {
 using SharedGraph = std::shared_ptr<Graph>;
 
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
-                                     const py::dict& override_nodes, const py::dict& override_ops) {
+                                     const py::dict& override_nodes, const py::dict& override_ops,
+                                     const py::sequence& models) {
   exec::PrepareOptions options;
   options.kernels.reference = reference;
   if (isa) options.kernels.isa = kernels::parse_isa(*isa);
   options.memory.share = share_memory;
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
+  options.overrides.models = models_of(models);
   return options;
 }
 
@@ -59,11 +63,19 @@ py::list steps_to_list(const exec::Prepared& prepared) {
 
 std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool reference,
                                             const std::optional<std::string>& isa, bool share_memory,
-                                            const py::dict& override_nodes, const py::dict& override_ops) {
+                                            const py::dict& override_nodes, const py::dict& override_ops,
+                                            const py::sequence& models) {
   const exec::PrepareOptions options =
-      prepare_options(reference, isa, share_memory, override_nodes, override_ops);
+      prepare_options(reference, isa, share_memory, override_nodes, override_ops, models);
   const py::gil_scoped_release release;
   return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
+}
+
+// A run holds the lock of the state while its functions in Python wait for the GIL, so a thread that waits for
+// the lock must not hold the GIL.
+exec::Array state_released(const exec::Session& session, const std::string& path) {
+  const py::gil_scoped_release release;
+  return session.state(path);
 }
 
 exec::RunResult run_released(exec::Session& session, const py::sequence& objects, exec::RunOptions options) {
@@ -102,25 +114,29 @@ void bind_exec(py::module_& m) {
       .def(py::init(&make_session), py::arg("graph").none(false), py::kw_only(), py::arg("reference") = false,
            py::arg("isa") = py::none(), py::arg("share_memory") = true,
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
+           py::arg("models") = py::list(),
            "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
            "name, foreign "
-           "ones by target.")
+           "ones by target. `models`: [(node, callable)], called with the integers of quantized values.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),
            py::arg("observer") = py::none(), py::arg("profile") = false,
            "{outputs, values: {name: array}, nanoseconds: per step}. `nodes`: names to keep, all by default. "
            "`observer(name, results)` is called after each node.")
       .def(
-          "state", [](const exec::Session& s, const std::string& path) { return to_numpy(s.state(path)); },
+          "state",
+          [](const exec::Session& s, const std::string& path) { return to_numpy(state_released(s, path)); },
           py::arg("path"))
       .def(
           "set_state",
           [](exec::Session& s, const std::string& path, const py::object& value) {
             const py::array array = to_array(value);
-            s.set_state(path, exec::as_declared(view_of(array), s.state(path).dtype));
+            const exec::ArrayView view = exec::as_declared(view_of(array), state_released(s, path).dtype);
+            const py::gil_scoped_release release;
+            s.set_state(path, view);
           },
           py::arg("path"), py::arg("value"))
-      .def("reset_state", &exec::Session::reset_state)
+      .def("reset_state", &exec::Session::reset_state, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("input_names", &exec::Session::input_names)
       .def_property_readonly("output_names", &exec::Session::output_names)
       .def_property_readonly(
@@ -130,6 +146,25 @@ void bind_exec(py::module_& m) {
           "memory",
           [](const exec::Session& s) { return plan_to_dict(s.prepared().graph(), s.prepared().memory()); },
           "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values.");
+  m.def(
+      "node_alone",
+      [](const NodeView& node, const std::vector<bool>& as_input) {
+        if (as_input.size() != node.node().operand_count)
+          throw InvalidGraph({.where = "node_alone", .what = "as_input has not one entry for each operand"});
+        return std::make_shared<Graph>(exec::node_alone(*node.graph, node.node(), as_input));
+      },
+      py::arg("node"), py::arg("as_input"),
+      "A graph of this node alone. Its operands are inputs, but for constants where `as_input` is False.");
+  m.def(
+      "as_one_node",
+      [](const SharedGraph& graph) { return std::make_shared<Graph>(exec::as_one_node(*graph)); },
+      py::arg("graph").none(false),
+      "A graph with the same inputs and outputs, and one foreign node between them, for a model to compute.");
+  m.def(
+      "with_plain_boundary",
+      [](const SharedGraph& graph) { return std::make_shared<Graph>(exec::with_plain_boundary(*graph)); },
+      py::arg("graph").none(false),
+      "The same nodes; inputs and outputs are the values themselves, states among them.");
   m.def("usable_isas", [] {
     std::vector<std::string> out;
     for (const kernels::Isa isa : kernels::usable_isas()) out.emplace_back(kernels::to_string(isa));

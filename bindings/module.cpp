@@ -13,9 +13,11 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
   tosaic::python::bind_observe(m);
+  tosaic::python::bind_accuracy(m);
   tosaic::python::bind_rewriter(m);
   tosaic::python::bind_planner(m);
   tosaic::python::bind_tosa(m);
   tosaic::python::bind_annotation(m);
   tosaic::python::bind_calibrate(m);
+  tosaic::python::bind_boundary(m);
 }

@@ -178,6 +178,28 @@ void bind_observe(py::module_& m) {
       py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
       py::arg("least_scale"), "Scale and zero point for which the range just fits.");
   m.def(
+      "percentile_qparams",
+      [](const Histogram& histogram, double fraction, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::Chosen chosen =
+            quant::percentile_qparams(histogram, fraction, range_of(qmin, qmax, zero_point, least_scale));
+        return std::pair(chosen.scale, chosen.zero_point);
+      },
+      py::arg("histogram"), py::arg("fraction"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
+      py::arg("symmetric_zero_point"), py::arg("least_scale"),
+      "Scale and zero point for which the range that contains a share of the samples just fits.");
+  m.def(
+      "least_entropy_qparams",
+      [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::LeastEntropy found =
+            quant::least_entropy_qparams(histogram, range_of(qmin, qmax, zero_point, least_scale));
+        return std::tuple(found.chosen.scale, found.chosen.zero_point, found.divergence);
+      },
+      py::arg("histogram"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
+      py::arg("least_scale"),
+      "Scale and zero point of least divergence between samples and quantized samples, and this divergence.");
+  m.def(
       "least_error_qparams",
       [](const Histogram& histogram, std::int64_t qmin, std::int64_t qmax,
          const std::optional<std::int64_t>& zero_point, float least_scale) {

@@ -29,7 +29,7 @@ py::dict to_dict(const pipeline::PassTiming& timing) {
                   py::arg("nodes_after") = timing.nodes_after, py::arg("visits") = timing.visits);
 }
 
-std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
+std::optional<passes::FloatIoForm> boundary_of(const py::handle& form) {
   if (form.is_none()) return std::nullopt;
   const auto text = form.cast<std::string>();
   if (text == "float") return passes::FloatIoForm::kFloat;
@@ -39,6 +39,16 @@ std::optional<passes::FloatIoForm> boundary_of(const py::object& form) {
                       .what = "unknown form of a boundary",
                       .expected = "'float', 'converted' or 'integer'",
                       .got = quoted(text)});
+}
+
+// The forms of inputs or outputs: None, one form for all, or a pair (form or None for all, list by index with
+// entries None or a form).
+pipeline::IoForms forms_of(const py::object& forms) {
+  if (!py::isinstance<py::tuple>(forms)) return {boundary_of(forms), {}};
+  const auto pair = py::reinterpret_borrow<py::tuple>(forms);
+  pipeline::IoForms out{boundary_of(pair[0]), {}};
+  for (const py::handle each : pair[1]) out.by_index.push_back(boundary_of(each));
+  return out;
 }
 
 // The declared orders of inputs or outputs: None, or a list by index with entries None or (axes, physical).
@@ -52,6 +62,28 @@ std::vector<std::optional<pipeline::BoundaryOrder>> orders_of(const py::object& 
     }
     const auto pair = py::reinterpret_borrow<py::tuple>(each);
     out.push_back(pipeline::BoundaryOrder{DimOrder(to_dims(pair[0])), pair[1].cast<bool>()});
+  }
+  return out;
+}
+
+py::list to_list(const std::vector<passes::PortQuantization>& ports) {
+  py::list out;
+  for (const passes::PortQuantization& port : ports) {
+    py::list found;
+    for (const QParamsRef& each : port.found) found.append(qparams_to_python(each));
+    out.append(py::make_tuple(py::tuple(found), port.obstacle));
+  }
+  return out;
+}
+
+// Entries by index: False (unchanged), True (extracted) or a tosaic.QParams.
+std::vector<passes::PortRequest> requests_of(const py::iterable& ports) {
+  std::vector<passes::PortRequest> out;
+  for (const py::handle each : ports) {
+    if (py::isinstance<py::bool_>(each))
+      out.push_back({.extract = each.cast<bool>()});
+    else
+      out.push_back({.requantize = qparams_from(each)});
   }
   return out;
 }
@@ -85,8 +117,8 @@ pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change,
   pipeline::LowerOptions options;
   options.orders = orders_of(input_orders, output_orders);
   options.objective = objective_of(objective);
-  options.inputs = boundary_of(inputs);
-  options.outputs = boundary_of(outputs);
+  options.inputs = forms_of(inputs);
+  options.outputs = forms_of(outputs);
   options.verify_each = verify_each;
   if (!on_change.is_none())
     options.on_change = [on_change](const pipeline::Step& step, const Graph& graph) {
@@ -294,6 +326,25 @@ void bind_pipeline(py::module_& m) {
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the "
       "boundary "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
+  m.def(
+      "io_quantization",
+      [](const SharedGraph& graph) {
+        const passes::IoQuantization found = passes::io_quantization(*graph);
+        return py::make_tuple(to_list(found.inputs), to_list(found.outputs));
+      },
+      py::arg("graph").none(false),
+      "The parameters with which inputs are quantized and outputs are dequantized: for either side a list by "
+      "index of pairs (parameters, why it has to stay a float).");
+  m.def(
+      "extract_io",
+      [](const SharedGraph& graph, const py::iterable& inputs, const py::iterable& outputs) {
+        const std::vector<passes::PortRequest> of_inputs = requests_of(inputs),
+                                               of_outputs = requests_of(outputs);
+        const py::gil_scoped_release release;
+        return std::make_shared<Graph>(passes::extract_io(*graph, of_inputs, of_outputs));
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("inputs"), py::arg("outputs"),
+      "The graph with integers at inputs and outputs. Entries by index: False, True or QParams.");
   m.def(
       "plan_calls",
       [](const SharedGraph& graph, const py::object& objective, const py::object& input_orders,

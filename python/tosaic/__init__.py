@@ -30,19 +30,24 @@ if TYPE_CHECKING:
     from tosaic.calibration.quantize_program import quantize
     from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.calibration.sensitivity import sensitivity
-    from tosaic.comparison import CompareRow, Comparison, Metrics
+    from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow
     from tosaic.explanation import (
         FloatOperator,
         QuantizationExplanation,
         QuantizedValue,
         explain_quantization,
     )
+    from tosaic.extract_io import extract_io_quant
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx import compose_quantizers, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.io_quant import IoQuant, PortQuant
     from tosaic.lowered import Lowered
+    from tosaic.model_keys import Nodes
+    from tosaic.models import GraphCall, NodeCall
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
+    from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.quantization import QParams
@@ -70,6 +75,9 @@ _HOME = {
     "load": "archive",
     "load_tosa": "tosa_file",
     "explain_quantization": "explanation",
+    "extract_io_quant": "extract_io",
+    "IoQuant": "io_quant",
+    "PortQuant": "io_quant",
     "FloatOperator": "explanation",
     "QuantizationExplanation": "explanation",
     "QuantizedValue": "explanation",
@@ -84,6 +92,10 @@ _HOME = {
     "Lowered": "lowered",
     "CheckResult": "problems",
     "Problem": "problems",
+    "Prepared": "prepared",
+    "Nodes": "model_keys",
+    "NodeCall": "models",
+    "GraphCall": "models",
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
@@ -92,6 +104,7 @@ _HOME = {
     "Comparison": "comparison",
     "CompareRow": "comparison",
     "Metrics": "comparison",
+    "ModelRow": "comparison",
     "Report": "report",
     "ReadError": "reading",
     "MissingFileError": "reading",
@@ -134,6 +147,7 @@ __all__ = [
     "explain_quantization",
     "quantize",
     "sensitivity",
+    "extract_io_quant",
     "load",
     "load_tosa",
     "open_program",
@@ -148,9 +162,15 @@ __all__ = [
     "Rewriter",
     "Program",
     "Lowered",
+    "Prepared",
+    "Nodes",
+    "NodeCall",
+    "GraphCall",
     "CheckResult",
     "Problem",
     "FloatOperator",
+    "IoQuant",
+    "PortQuant",
     "Port",
     "PortTensor",
     "QConfig",
@@ -164,6 +184,7 @@ __all__ = [
     "Quantizer",
     "Comparison",
     "CompareRow",
+    "ModelRow",
     "Metrics",
     "Report",
     "Graph",

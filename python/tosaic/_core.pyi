@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ def make_error(
     source: str = "",
     hint: str = "",
 ) -> _E: ...
+def did_you_mean(name: str, known: Sequence[str | tuple[str, str]]) -> str: ...
 
 class OpInfo:
     @property
@@ -277,6 +278,7 @@ class Session:
         share_memory: bool = ...,
         override_nodes: Mapping[str, Callable[..., Any]] = ...,
         override_ops: Mapping[str, Callable[..., Any]] = ...,
+        models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
     ) -> None: ...
     def run(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]]: ...
     def trace(
@@ -320,6 +322,7 @@ def compare(
     canonical_b: Graph | None = ...,
     quantized_b: Graph | None = ...,
     left_out: AbstractSet[str] = ...,
+    models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
 ) -> dict[str, Any]: ...
 def compare_traces(
     reference: Mapping[Any, Any],
@@ -330,6 +333,9 @@ def compare_traces(
     override_nodes: Mapping[str, Callable[..., Any]] = ...,
     override_ops: Mapping[str, Callable[..., Any]] = ...,
 ) -> dict[str, Any]: ...
+def node_alone(node: Node, as_input: Sequence[bool]) -> Graph: ...
+def as_one_node(graph: Graph) -> Graph: ...
+def with_plain_boundary(graph: Graph) -> Graph: ...
 def usable_isas() -> list[str]: ...
 def tolerance(op: str, dtype: int | str) -> tuple[float, float]: ...
 def lowered_tolerance(ulp: float, relative: float) -> tuple[float, float, float]: ...
@@ -438,6 +444,17 @@ _Objective: TypeAlias = str | Callable[[str, tuple[int, ...], str, int], int]
 def plan_layout(
     graph: Graph, *, objective: _Objective = ..., grids: Sequence[bool] = ...
 ) -> dict[str, Any]: ...
+def boundary_formats(graph: Graph) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]: ...
+def with_boundaries(
+    graph: Graph, *, inputs: Sequence[dict[str, Any]], outputs: Sequence[dict[str, Any]]
+) -> Graph: ...
+def file_graph(graph: Graph, *, target: str) -> Graph: ...
+def io_quantization(
+    graph: Graph,
+) -> tuple[list[tuple[tuple[QParams, ...], str]], list[tuple[tuple[QParams, ...], str]]]: ...
+def extract_io(
+    graph: Graph, *, inputs: Sequence[bool | QParams], outputs: Sequence[bool | QParams]
+) -> Graph: ...
 def plan_calls(
     graph: Graph,
     *,
@@ -452,8 +469,8 @@ def lower(
     pipeline: Pipeline | str = ...,
     verify_each: bool = ...,
     on_change: Callable[[str, Graph], None] | None = ...,
-    inputs: str | None = ...,
-    outputs: str | None = ...,
+    inputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
+    outputs: str | tuple[str | None, Sequence[str | None]] | None = ...,
     objective: _Objective = ...,
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
@@ -570,6 +587,23 @@ def range_qparams(
     symmetric_zero_point: int | None,
     least_scale: float,
 ) -> tuple[float, int]: ...
+def percentile_qparams(
+    histogram: Histogram,
+    fraction: float,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> tuple[float, int]: ...
+def least_entropy_qparams(
+    histogram: Histogram,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> tuple[float, int, float]: ...
 def least_error_qparams(
     histogram: Histogram,
     *,
@@ -589,6 +623,136 @@ def least_error_behind(
 ) -> tuple[float, int, float]: ...
 def expected_error(histogram: Histogram, *, scale: float, zero_point: int, qmin: int, qmax: int) -> float: ...
 
+# ---- accuracy ----
+
+class Contraction:
+    def __init__(self, graph: Graph, node: str) -> None: ...
+    @property
+    def input(self) -> int: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def bias(self) -> int | None: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    def rows_of(self, weight: npt.ArrayLike) -> npt.NDArray[np.float32]: ...
+
+def contractions(graph: Graph) -> list[str]: ...
+
+class SecondMoments:
+    def __init__(
+        self, contraction: Contraction, *, scale: float, zero_point: int, qmin: int, qmax: int
+    ) -> None: ...
+    @staticmethod
+    def of_range(contraction: Contraction, range: ObservedRange) -> SecondMoments: ...  # noqa: A002
+    def observe(self, contraction: Contraction, samples: npt.ArrayLike) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def scale(self) -> float: ...
+    def means(self) -> npt.NDArray[np.float64]: ...
+    def merge(self, other: SecondMoments) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(state: bytes) -> SecondMoments: ...
+    def __eq__(self, other: object) -> bool: ...
+    __hash__ = None  # type: ignore[assignment]
+
+class ChannelAbsMax:
+    def __init__(self, channels: int) -> None: ...
+    @property
+    def most(self) -> npt.NDArray[np.float32]: ...
+    def observe(self, samples: npt.ArrayLike, axis: int) -> None: ...
+    def merge(self, other: ChannelAbsMax) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(state: bytes) -> ChannelAbsMax: ...
+    def __eq__(self, other: object) -> bool: ...
+    __hash__ = None  # type: ignore[assignment]
+
+class ChannelSums:
+    def __init__(self, channels: int, exponent: int) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def exponent(self) -> int: ...
+    def means(self) -> npt.NDArray[np.float64]: ...
+    def observe(self, samples: npt.ArrayLike, axis: int) -> None: ...
+    def merge(self, other: ChannelSums) -> None: ...
+    def to_bytes(self) -> bytes: ...
+    @staticmethod
+    def from_bytes(state: bytes) -> ChannelSums: ...
+    def __eq__(self, other: object) -> bool: ...
+    __hash__ = None  # type: ignore[assignment]
+
+def sums_exponent(range: ObservedRange, differences: bool = ...) -> int: ...  # noqa: A002
+
+class _Gptq(TypedDict):
+    weights: npt.NDArray[np.float32]
+    qparams: QParams
+    error_before: float
+    error_after: float
+    damping: float
+    dead_columns: int
+    nearest_channels: int
+
+def gptq(
+    contraction: Contraction,
+    moments: SecondMoments,
+    weights: npt.ArrayLike,
+    qparams: QParams | Mapping[str, Any],
+    *,
+    damping: float = ...,
+    block: int = ...,
+    activation_order: bool = ...,
+    fit_groups: bool = ...,
+    search: bool = ...,
+) -> _Gptq: ...
+def group_scales(
+    weights: npt.ArrayLike,
+    axis: int,
+    group_axis: int,
+    group_size: int,
+    *,
+    qmin: int,
+    qmax: int,
+    search: bool = ...,
+    least_scale: float = ...,
+) -> npt.NDArray[np.float32]: ...
+def weight_error(
+    contraction: Contraction, moments: SecondMoments, weights: npt.ArrayLike, rounded: npt.ArrayLike
+) -> tuple[float, float, npt.NDArray[np.float64]]: ...
+
+class _EqualizedPair(TypedDict):
+    first: str
+    readers: list[str]
+    between: list[str]
+    scales: npt.NDArray[np.float64]
+    first_before: npt.NDArray[np.float64]
+    first_after: npt.NDArray[np.float64]
+    reader_before: npt.NDArray[np.float64]
+    reader_after: npt.NDArray[np.float64]
+
+class _SmoothedInput(TypedDict):
+    source: str
+    readers: list[str]
+    scales: npt.NDArray[np.float64]
+    input_before: npt.NDArray[np.float64]
+    input_after: npt.NDArray[np.float64]
+    weight_before: npt.NDArray[np.float64]
+    weight_after: npt.NDArray[np.float64]
+    skipped: str
+
+def equalize(graph: Graph) -> tuple[Graph, list[_EqualizedPair]]: ...
+def smooth(
+    graph: Graph, magnitudes: Mapping[str, ChannelAbsMax], alpha: float = ...
+) -> tuple[Graph, list[_SmoothedInput]]: ...
+def correct_bias(graph: Graph, node: str, errors: Sequence[float] | npt.NDArray[np.float64]) -> Graph: ...
+
 BEFORE_FUNCTION: str
 UNGROUPED_WEIGHT: str
 
@@ -605,9 +769,9 @@ def plan_specs(
 # ---- calibration ----
 
 class Statistics:
-    def __init__(self, kinds: Sequence[tuple[Any, ...]]) -> None: ...
+    def __init__(self, graph: Graph, kinds: Sequence[tuple[Any, ...]]) -> None: ...
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Histogram | ObservedRange: ...
+    def __getitem__(self, index: int) -> Any: ...
     def merge(self, state: bytes) -> None: ...
     def to_bytes(self) -> bytes: ...
 
@@ -630,5 +794,6 @@ def graph_calls(
     graph: Graph, module_types: Mapping[str, str]
 ) -> tuple[CallGraph, list[int], list[int], list[tuple[int, ...]]]: ...
 def insert_quantization(
-    graph: Graph, placements: Sequence[tuple[int, QParams, Sequence[int] | None, bool]]
+    graph: Graph,
+    placements: Sequence[tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None]],
 ) -> tuple[Graph, list[tuple[str, int, int]]]: ...

@@ -12,8 +12,9 @@ from tosaic import _core
 from tosaic.boundary_orders import Form, boundary_orders
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.layout import objective_of
+from tosaic.lower_io import io_forms
 from tosaic.lowered import Lowered
-from tosaic.options import IO_DTYPES, checked, refusal
+from tosaic.options import checked, refusal
 from tosaic.pipeline import Pipeline
 from tosaic.problems import CheckResult, Problem
 from tosaic.sources import from_exported, from_graph, open_program, program_of, require_use
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tosaic.comparison import Comparison
     from tosaic.foreign import ForeignOp
     from tosaic.layout import Objective
+    from tosaic.quantization import QParams
 
 __all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program"]
 
@@ -41,7 +43,7 @@ def lower(
     bind: Any = None,
     dump: str | os.PathLike[str] | None = None,
     verify: bool = True,
-    io: Mapping[str, str] | None = None,
+    io: Mapping[str, str | Mapping[str | int, str | QParams]] | None = None,
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
     objective: Objective = "bytes",
     operators: Sequence[ForeignOp] = (),
@@ -72,11 +74,13 @@ def lower(
         Verify the graph before the first pass and after each pass that changed it.
     io : mapping, optional
         What the float inputs and outputs of a quantized program become, such as ``{"inputs": "int8",
-        "outputs": "float32"}``. With ``"float32"`` they are floats, and the graph quantizes and dequantizes
-        them itself. With ``"int8"``, ``"int16"`` or ``"int32"`` they are integers, and the caller's arrays
-        hold these integers. A side without an entry has floats if the target has profile FP. For other
-        targets its graph inputs or outputs are integers, but the caller's arrays are floats: `Lowered.run`
-        converts them with the qparams that `Lowered.io` shows.
+        "outputs": "float32"}``, or by path, name or index: ``{"inputs": {"image": "float32", "grid":
+        "int16"}, "outputs": {0: "int8"}}``. With ``"float32"`` they are floats, and the graph quantizes and
+        dequantizes them itself. With ``"int8"``, ``"uint8"``, ``"int16"`` or ``"int32"`` they are integers,
+        and the caller's arrays hold these integers. A `QParams` means integers with these qparams. An input
+        or output without an entry has floats if the target has profile FP. For other targets it is integers
+        in the graph, but the caller's arrays are floats: `Lowered.run` converts them with the qparams that
+        `Lowered.io` shows. The notes say more about ``"uint8"`` and qparams.
     orders : mapping, optional
         Memory orders of the arrays at inputs and outputs, such as ``{"inputs": "nhwc"}`` or ``{"inputs":
         {"x": "channels_last", 1: "nhwc"}, "outputs": "contiguous"}``. The value for a side is one order for
@@ -95,10 +99,11 @@ def lower(
     Raises
     ------
     InvalidGraph
-        An option has a value that is not accepted, `objective` returns something that is not a cost, the
-        order of the pipeline has a fault, or one of its passes returns a broken graph.
+        An option has a value that is not accepted, `io` or `orders` name an input or output that does not
+        exist, `objective` returns something that is not a cost, the order of the pipeline has a fault, or one
+        of its passes returns a broken graph.
     QuantMismatch
-        `io` asks for a dtype that an input or output is not quantized to.
+        `io` asks for a dtype that an input or output is not quantized to. The message names it.
     UnsupportedOp
         Operators have no lowering. ``problems`` of the exception lists all of them with their reasons.
     SpecViolation
@@ -119,6 +124,13 @@ def lower(
     traced, with one exception: an output is row-major if its traced order is that of a view and not that of a
     memory format. The new value of an input that the program writes always has the order of that input.
     `Lowered.run` refuses arrays that have another memory order than the declared one.
+
+    In `io`, ``"uint8"`` of an input or output that is quantized to int8 means the same scale and a zero point
+    that is greater by 128. TOSA has no dtype uint8: the file has int8 tensors, whose bits a RESCALE with
+    `input_unsigned` reads, or one with `output_unsigned` writes. A program that is quantized to uint8
+    computes with int8 in TOSA, so ``"int8"`` of such a port means a zero point that is less by 128. An input
+    with qparams of the caller's is converted to each of the qparams with which the program quantizes it, and
+    an output from those with which the program dequantizes it, by integer rescales.
     """
     if unsupported == "split":
         raise _core.make_error(
@@ -133,29 +145,32 @@ def lower(
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
     source = program_of(program, bind=bind, operators=operators)
+    if pipeline is None:
+        _require_integers("lower", source.graph, target)
     source._overrides.warn_of_loss("the lowered program")
     start = time.perf_counter()
     source.verify_weights()
     on_change = None if dump is None else _dump_to(dump)
     declared = boundary_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
+    forms = io_forms(source.graph, io, has_floats="FP" in target.split("+"))
     try:
         lowered = _core.lower(
-            source.graph,
+            forms.graph,
             pipeline=passes._core,
             verify_each=verify,
             on_change=on_change,
             objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
-            **_boundary_forms(io),
+            **forms.forms,
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.
         problems = tuple(Problem.from_parts(parts) for parts in error.each)
         setattr(error, "problems", problems)  # noqa: B010
         raise
-    _require_io(lowered.tosa, io)
+    forms.require(lowered.tosa)
     if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
         _LOG.warning(
             "this program is quantized, and %s computes it in floats, as torch does: "
@@ -164,31 +179,6 @@ def lower(
         )
     seconds = time.perf_counter() - start
     return Lowered(lowered, source, target=target, seconds=seconds, objective=asked)
-
-
-def _boundary_forms(io: Mapping[str, str] | None) -> dict[str, str]:
-    """Translates `io` for the core: ``"float"`` or ``"integer"`` for each side that has an entry."""
-    return {side: "float" if dtype == "float32" else "integer" for side, dtype in (io or {}).items()}
-
-
-def _require_io(graph: _core.Graph, io: Mapping[str, str] | None) -> None:
-    """Raises QuantMismatch if a user input or output does not have the dtype that `io` asks for.
-
-    Integers without qparams, such as indices, are not checked.
-    """
-    for side, ports in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-        wanted = IO_DTYPES.get((io or {}).get(side, ""))
-        for port in ports if wanted else ():
-            found = port.value.dtype
-            if port.kind == "user" and found != wanted and (found == "f32" or port.qparams is not None):
-                raise _core.make_error(
-                    _core.QuantMismatch,
-                    where="lower",
-                    what=f"'{port.path}' of the {side} cannot be {(io or {})[side]}",
-                    expected=f"a boundary that is quantized once, to {wanted}",
-                    got=found,
-                    node=port.value.name,
-                )
 
 
 @checked
@@ -230,6 +220,11 @@ def check(
         source = program_of(program, bind=bind, operators=operators)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
+    try:
+        if pipeline is None:
+            _require_integers("check", source.graph, target)
+    except _core.UnsupportedOp as error:
+        return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
     return CheckResult(target, _problems(source.graph, passes), len(source.graph))
 
 
@@ -243,6 +238,7 @@ def compare(
     local: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
 ) -> Comparison:
     """Runs two programs on the same inputs and compares them node by node.
 
@@ -273,6 +269,9 @@ def compare(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, for the sides that are exported programs or
         paths. Without `operators`, an exported program is compared with the descriptions of the other side.
+    models : mapping or callable, optional
+        Models of operators of b, as in `Program.prepare`. Only b runs them: the local error of a modelled
+        node is the deviation of its model from tosaic's kernels. a and b may be the same program.
 
     Returns
     -------
@@ -283,7 +282,10 @@ def compare(
     ------
     InvalidGraph
         The programs have different inputs or outputs, the samples do not fit them, or `bind` has sizes
-        although neither program has symbolic dimensions.
+        although neither program has symbolic dimensions. Or a key of `models` selects no node of b, or a
+        model raises an exception.
+    LayoutMismatch
+        A model returned another dtype or shape than its node has.
     QuantMismatch
         An input or output is an integer in a ``.tosa`` file and a float in the reference, and the reference
         does not say which floats the integers represent.
@@ -307,7 +309,7 @@ def compare(
 
     require_use("compare", bind, a, b, operators=operators)
     return compare_programs(
-        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators
+        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators, models=models
     )
 
 
@@ -327,6 +329,18 @@ def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:
             hint="Leave 'target' out, or make the pipeline with Pipeline.default(target)",
         )
     return pipeline
+
+
+def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
+    """Refuses a program at stage quantized, whose values are integers, for a target that has none."""
+    if graph.stage == "quantized" and "INT" not in target.split("+"):
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where=where,
+            what="the program is quantized, and the target has no integer arithmetic",
+            expected="a target with profile INT, such as TOSA-1.0+INT",
+            got=target,
+        )
 
 
 def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:

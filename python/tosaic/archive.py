@@ -40,6 +40,8 @@ __all__ = [
     "load",
     "plain_array",
     "save",
+    "signature_from_json",
+    "signature_to_json",
 ]
 
 FORMAT = "tosaic program"
@@ -69,7 +71,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "signature": _signature_to_json(program.signature),
+            "signature": signature_to_json(program.signature),
             "weights": weights,
         }
         if program.module_types:
@@ -108,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> Program:
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))
-            signature = _signature_from_json(manifest["signature"])
+            signature = signature_from_json(manifest["signature"])
             module_types = {str(path): str(kind) for path, kind in manifest.get("module_types", {}).items()}
             fault = signature_fault(graph, signature)
             if fault:
@@ -279,7 +281,8 @@ def _leaves_to_json(leaves: Any) -> list[Any]:
     ]
 
 
-def _signature_to_json(signature: Signature) -> dict[str, Any]:
+def signature_to_json(signature: Signature) -> dict[str, Any]:
+    """Returns a signature as dicts, lists, strings and numbers."""
     return {
         "inputs": _tree_to_json(signature.inputs),
         "outputs": _tree_to_json(signature.outputs),
@@ -289,7 +292,8 @@ def _signature_to_json(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _signature_from_json(data: Any) -> Signature:
+def signature_from_json(data: Any) -> Signature:
+    """Reads what `signature_to_json` returned. Damaged data may raise any exception."""
     from tosaic.signature import InputLeaf, OutputLeaf, Signature
 
     return Signature(

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from tosaic import _core
 from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
 from tosaic.options import is_mapping, shown, whole_number
-from tosaic.port_names import known_names, position_of
+from tosaic.port_names import known_names, near_names, position_of
 
 __all__ = ["FORMS", "Form", "boundary_orders", "index_of", "require_sides"]
 
@@ -176,7 +176,7 @@ def index_of(side: str, ports: Sequence[Any], key: str | int) -> int:
     named = [(ports[i].path, ports[i].value.name) for i in user]
     position = position_of(key, named)
     if position is None:
-        raise _refusal(f"no such entry of {side}", known_names(named), shown(key))
+        raise _refusal(f"no such entry of {side}", known_names(named), shown(key), near_names(key, named))
     return user[position]
 
 
@@ -205,5 +205,7 @@ def _unknown(form: Any, who: str) -> Exception:
     return _refusal(f"unknown order of {who}", f"one of {', '.join(FORMS)}, or a dim order", shown(form))
 
 
-def _refusal(what: str, expected: str, got: str) -> Exception:
-    return _core.make_error(_core.InvalidGraph, where="lower", what=what, expected=expected, got=got)
+def _refusal(what: str, expected: str, got: str, hint: str = "") -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph, where="lower", what=what, expected=expected, got=got, hint=hint
+    )

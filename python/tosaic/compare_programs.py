@@ -9,7 +9,7 @@ use the sessions of the caller's programs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.comparison import CompareRow, Comparison, Metrics, OutputRow, Unmatched
+from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.dtypes import is_float, type_text
 from tosaic.lowered import Lowered
-from tosaic.overrides import all_nodes, of_foreign_nodes
+from tosaic.models import Deviations, Models
+from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.program import Program
 from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
@@ -72,9 +73,11 @@ class _Side:
         if isinstance(self.runnable, Program):
             self.runnable.snapshot()
         self.source = self.runnable if isinstance(self.runnable, Program) else self.runnable.source
-        # A TOSA graph that no lowering of tosaic returned is bare: its inputs and outputs have the shapes and
-        # dtypes of the graph. Other programs also record the shapes and dtypes of the caller's arrays.
-        self.bare = self.runnable.stage == "tosa" and not isinstance(source, Lowered)
+        # A TOSA graph that no lowering of tosaic returned, and that has no sidecar, is bare: its inputs and
+        # outputs have the shapes and dtypes of the graph. Other programs also record the shapes and dtypes of
+        # the caller's arrays.
+        known = isinstance(self.runnable, Lowered) or self.runnable._qparams_of_sidecar is not None
+        self.bare = self.runnable.stage == "tosa" and not known
         self.quantized = is_quantized(self.runnable, self.source)
         # Lowered values have the qparams of the graph that they were legalized from.
         self.canonical = canonical_graph(self.runnable)
@@ -94,6 +97,7 @@ def compare_programs(
     local: bool,
     bind: Any,
     operators: Sequence[ForeignOp] = (),
+    models: Any = None,
 ) -> Comparison:
     """See `tosaic.compare`."""
     pair = _Pair(
@@ -101,6 +105,7 @@ def compare_programs(
         _Side(b, bind, operators, _described(a)),
         threshold_db,
         local,
+        Models(models),
     )
     results = pair.compare(list(read_samples(samples, pair.a.source)))
     outputs = [result.outputs for result in results]
@@ -112,6 +117,7 @@ def compare_programs(
         unmatched=results[0].unmatched,
         threshold_db=threshold_db,
         samples=len(results),
+        models=pair.model_rows,
         against_floats=pair.against_floats,
         other_qparams=any(result.other_qparams for result in results),
     )
@@ -146,26 +152,14 @@ class _OutputPair:
     variable: str = ""
 
 
-@dataclass(frozen=True)
-class _Functions:
-    """Override functions by name, split into those of nodes and those of operators."""
-
-    nodes: dict[str, Any]
-    ops: dict[str, Any]
-
-    @classmethod
-    def of(cls, functions: Mapping[str, Any], graph: _core.Graph) -> _Functions:
-        names = {node.name for node in all_nodes(graph)}
-        return cls(
-            {name: function for name, function in functions.items() if name in names},
-            {name: function for name, function in functions.items() if name not in names},
-        )
-
-
 class _Pair:
-    def __init__(self, a: _Side, b: _Side, threshold_db: float, local: bool) -> None:
+    def __init__(self, a: _Side, b: _Side, threshold_db: float, local: bool, models: Models) -> None:
         self.a = a
         self.b = b
+        self._deviations = Deviations()
+        self._modelled = models.of(b.runnable.graph, b.runnable._overrides, self._deviations)
+        self.model_rows: tuple[ModelRow, ...] = ()  # of the layout that `compare` has chosen
+        self._graph_b = self._modelled.graph
         self._threshold_db = threshold_db
         self._local = local
         self._file: FileBoundary | None = None
@@ -187,8 +181,8 @@ class _Pair:
             if self.against_floats
             else set()
         )
-        self._graph_b = b.runnable.graph
-        if self.against_floats or (b.quantized and a.runnable.stage != "exported"):
+        is_whole = self._graph_b is not b.runnable.graph  # one model computes the whole graph
+        if not is_whole and (self.against_floats or (b.quantized and a.runnable.stage != "exported")):
             self._graph_b = _core.before_integers(b.runnable.graph)  # values have qparams, not nodes
         whole = a.runnable.stage == self._graph_b.stage == "quantized"
         has_integers = any(node.op in _INTEGER for node in b.runnable.graph.nodes)
@@ -235,21 +229,25 @@ class _Pair:
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
         """Returns the result of each sample. All samples use the same layout of a file's inputs."""
         if self._file is None:
-            return [self._compare(sample, None) for sample in samples]
+            results = [self._compare(sample, None) for sample in samples]
+            self.model_rows = self._deviations.rows
+            return results
         first = self._logical(samples[0])
         best: list[_Result] = []
         for form in itertools.islice(self._file.forms(first), _MOST_FORMS):
+            self._deviations.clear()
             found: list[_Result] = []
             for sample in samples:
                 found.append(self._compare(sample, form))
                 if best and not found[-1].nearness[0]:
                     break
             right = len(found) == len(samples) and all(result.nearness[0] for result in found)
-            if right:
-                return found
-            if not best or found[0].nearness > best[0].nearness:
+            if right or not best or found[0].nearness > best[0].nearness:
                 found += [self._compare(sample, form) for sample in samples[len(found) :]]
                 best = found
+                self.model_rows = self._deviations.rows
+            if right:
+                break
         return best
 
     def _compare(self, sample: Sample, form: Any) -> _Result:
@@ -266,16 +264,17 @@ class _Pair:
     def _logical(self, sample: Sample) -> Logical:
         return logical_arrays(sample, self.a.runnable, self.a.source)
 
-    def _overrides(self) -> tuple[_Functions, _Functions]:
+    def _overrides(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the override functions of a and of b.
 
         A function for a foreign operator serves both sides.
         """
         a, b = (side.runnable._overrides for side in (self.a, self.b))
         graph_a, graph_b = self._graph_a, self._graph_b
+        for_b = {**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}
         return (
-            _Functions.of({**of_foreign_nodes(graph_a, b.functions), **a.functions_for(graph_a)}, graph_a),
-            _Functions.of({**of_foreign_nodes(graph_b, a.functions), **b.functions_for(graph_b)}, graph_b),
+            {**of_foreign_nodes(graph_a, b.functions), **a.functions_for(graph_a)},
+            {} if self._modelled.graph is not self.b.runnable.graph else for_b,
         )
 
     def _eager(self, arrays: Sequence[_Array]) -> tuple[EagerRun | None, EagerRun | None]:
@@ -297,6 +296,8 @@ class _Pair:
         unrounded: EagerRun | None,
     ) -> _Result:
         functions_a, functions_b = self._overrides()
+        nodes_a, ops_a = split_functions(functions_a, self._graph_a)
+        nodes_b, ops_b = split_functions(functions_b, self._graph_b)
         expected = [None if eager is None else self._torchs(pair.a, eager, None) for pair in self._outputs]
         found = _core.compare(
             self._graph_a,
@@ -309,10 +310,11 @@ class _Pair:
             outputs=[
                 {**vars(pair), "expected": array} for pair, array in zip(self._outputs, expected, strict=True)
             ],
-            override_nodes=functions_b.nodes,
-            override_ops=functions_b.ops,
-            override_nodes_a=functions_a.nodes,
-            override_ops_a=functions_a.ops,
+            override_nodes=nodes_b,
+            override_ops=ops_b,
+            override_nodes_a=nodes_a,
+            override_ops_a=ops_a,
+            models=self._modelled.functions,
             bounds=not self.against_floats,
             canonical_a=self.a.canonical if self.b.has_qparams else None,
             canonical_b=self.b.canonical,

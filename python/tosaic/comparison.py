@@ -10,7 +10,7 @@ from typing import Any
 from tosaic.options import checked
 from tosaic.reportable import Reportable
 
-__all__ = ["CompareRow", "Comparison", "Metrics", "OutputRow", "Unmatched", "worst"]
+__all__ = ["CompareRow", "Comparison", "Metrics", "ModelRow", "OutputRow", "Unmatched", "worst"]
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,36 @@ class Unmatched:
 
 
 @dataclass(frozen=True)
+class ModelRow:
+    """How far a model's results are from those of tosaic's kernels on the same operands, element by element.
+
+    Attributes
+    ----------
+    node, op : str
+        Name of the modelled node in b, and its operator. For the model of a whole graph, the name of the
+        graph and ``graph``.
+    key : str
+        The key of the model.
+    module_path, source : str
+        Origin of the node, such as ``layer1.0.conv1`` and ``model.py:41``.
+    calls : int
+        Number of calls over all samples.
+    metrics : Metrics or None
+        The model's results against the kernels' results, the worst of each figure over all calls. Of
+        integers, `Metrics.mismatches` is the number of elements that differ and `Metrics.max_ulp` the
+        greatest difference. None if tosaic has no kernel for the node.
+    """
+
+    node: str
+    op: str
+    key: str
+    module_path: str
+    source: str
+    calls: int
+    metrics: Metrics | None
+
+
+@dataclass(frozen=True)
 class Comparison(Reportable):
     """The result of running two programs on the same inputs and comparing them node by node.
 
@@ -209,6 +239,8 @@ class Comparison(Reportable):
         are judged by their local errors instead.
     samples : int
         Number of samples that were run.
+    models : tuple of ModelRow
+        A row for each modelled node of b that ran.
     against_floats : bool
         True if b is quantized and a is not. Errors then show what quantization costs. Nodes have no bounds,
         and outputs are judged by their SQNR alone.
@@ -225,6 +257,7 @@ class Comparison(Reportable):
     unmatched: tuple[Unmatched, ...]
     threshold_db: float
     samples: int
+    models: tuple[ModelRow, ...] = ()
     against_floats: bool = False
     other_qparams: bool = False
 

@@ -5,10 +5,13 @@ The module imports nothing, so ``tosaic --help`` can show the defaults without l
 
 from __future__ import annotations
 
-__all__ = ["TARGET", "THRESHOLD_DB"]
+__all__ = ["INTEGER_TARGET", "TARGET", "THRESHOLD_DB"]
 
 TARGET = "TOSA-1.0+FP"
 """The target of `lower`, `check` and `Pipeline.default`."""
+
+INTEGER_TARGET = "TOSA-1.0+INT"
+"""The target of `explain_quantization`, and of the command ``lower --calibrate``."""
 
 THRESHOLD_DB = 30.0
 """`threshold_db` of `compare`: the least signal to noise ratio of outputs, in dB."""

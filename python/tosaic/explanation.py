@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
+from tosaic.defaults import INTEGER_TARGET
 from tosaic.dtypes import is_float
 from tosaic.foreign import ForeignOp
 from tosaic.options import checked
@@ -102,7 +103,7 @@ class QuantizationExplanation(Reportable):
 
 @checked
 def explain_quantization(
-    program: Any, *, target: str = "TOSA-1.0+INT", bind: Any = None, operators: Sequence[ForeignOp] = ()
+    program: Any, *, target: str = INTEGER_TARGET, bind: Any = None, operators: Sequence[ForeignOp] = ()
 ) -> QuantizationExplanation:
     """Says which values of a quantized program are integers, and why operators compute with floats.
 

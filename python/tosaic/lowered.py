@@ -15,9 +15,8 @@ from tosaic.ports import (
     first_inputs,
     with_known_qparams,
 )
+from tosaic.prepared import Preparable
 from tosaic.program import Program
-from tosaic.runnable import Runnable
-from tosaic.writing import write_bytes
 
 if TYPE_CHECKING:
     import os
@@ -71,7 +70,7 @@ def _called_as(signature: Signature, source: _core.Graph, graph: _core.Graph) ->
     return replace(signature, input_leaves=tuple(leaves))
 
 
-class Lowered(Runnable):
+class Lowered(Preparable):
     """A network as one TOSA graph, with the graphs of the stages before it.
 
     `tosaic.lower` makes it. The lowered graphs own their constants. Only the constants of `source`, the
@@ -210,15 +209,32 @@ class Lowered(Runnable):
         return _core.serialized_size(self._graph, locations=locations, target=self._target)
 
     @checked
-    def save(self, path: str | os.PathLike[str], *, locations: bool = True) -> int:
+    def save(self, path: str | os.PathLike[str], *, locations: bool = True, sidecar: bool = False) -> int:
         """Writes the ``.tosa`` file; returns its size in bytes.
+
+        Parameters
+        ----------
+        path : path
+        locations : bool
+            As in `to_bytes`.
+        sidecar : bool
+            Write a second file beside it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
+            dim orders, dtypes and qparams of its inputs and outputs, and the digest of the ``.tosa`` file.
+            `tosaic.load_tosa` reads both, and the program that it returns then takes the caller's arrays, as
+            `run` does. Without it, an older sidecar is removed, which would belong to another file.
 
         Raises
         ------
         WriteError
-            The file cannot be written.
+            A file cannot be written. Older files are then unchanged, both of them.
+        UnsupportedOp
+            The sidecar cannot hold a constant of the signature.
         """
-        return write_bytes(path, self.to_bytes(locations=locations))
+        from tosaic.sidecar import save_with_sidecar, save_without_sidecar
+
+        data = self.to_bytes(locations=locations)
+        save = save_with_sidecar if sidecar else save_without_sidecar
+        return save(self, path, data)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)

@@ -232,12 +232,14 @@ def _or_none(option: Option) -> Option:
     )
 
 
-def _io(value: Any) -> dict[str, str]:
+def _io(value: Any) -> dict[str, Any]:
     if not is_mapping(value):
         raise TypeError("no mapping")
     entries: dict[Any, Any] = dict(value)
-    for side, dtype in entries.items():
-        if not is_one_of(side, ("inputs", "outputs")) or not is_one_of(dtype, tuple(IO_DTYPES)):
+    for side, wanted in entries.items():
+        if not is_one_of(side, ("inputs", "outputs")):
+            raise ValueError("no such entry")
+        if not is_mapping(wanted) and not is_one_of(wanted, tuple(IO_DTYPES)):
             raise ValueError("no such entry")
     return entries
 
@@ -280,7 +282,29 @@ def _functions(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-IO_DTYPES = {"float32": "f32", "int8": "i8", "int16": "i16", "int32": "i32"}
+def _models(value: Any) -> Any:
+    from tosaic.model_keys import Nodes
+
+    if value is None or callable(value):
+        return value
+    if not is_mapping(value):
+        raise TypeError("neither a mapping nor a function")
+    for key, model in value.items():
+        if not isinstance(key, Nodes):
+            _text(key)
+        if not callable(model):
+            raise TypeError("not a function")
+    return dict(value)
+
+
+def _threads(value: Any) -> int:
+    count = whole_number(value)
+    if count < 1:
+        raise ValueError("no thread")
+    return count
+
+
+IO_DTYPES = {"float32": "f32", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 
 _FLAG = Option("True or False", _flag)
@@ -296,10 +320,11 @@ OPTIONS: dict[str, Option] = {
     "functions": Option("functions by the name of a node or operator", _functions),
     "graph": Option("a tosaic.Graph", _graph),
     "grids": Option("a sequence of True and False", _flags),
+    "in_place": _FLAG,
     "io": _or_none(
         Option(
             "entries 'inputs' and 'outputs', each one of " + _listed(tuple(IO_DTYPES)) + ", as in "
-            "{'inputs': 'int8'}",
+            "{'inputs': 'int8'}, or a mapping by path, name or index, as in {'inputs': {'x': 'int8'}}",
             _io,
         )
     ),
@@ -310,19 +335,27 @@ OPTIONS: dict[str, Option] = {
     "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
     "method": Option("a name", _text),
+    "models": Option(
+        "functions by tosaic.Nodes or by the name of an operator, node or module; one function; or None",
+        _models,
+    ),
     "nodes": _FLAG,
+    "on": _one_of("tosaic", "reference"),
     "out": _PATH,
     "path": _PATH,
     "points": Option("a whole number, 0 or more", _count),
     "progress": _FLAG,
+    "sidecar": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
     "stage": Option("the name of a stage", _text),
     "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
     "threshold_db": _NUMBER,
+    "threads": Option("a whole number, 1 or more", _threads),
     "unsupported": _one_of("error", "split"),
     "verify": _FLAG,
     "wanted_db": _or_none(_NUMBER),
     "weights": _FLAG,
+    "write_back": _FLAG,
 }
 """The options of the public functions by name."""

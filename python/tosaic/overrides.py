@@ -11,7 +11,7 @@ from tosaic import _core
 from tosaic.foreign import ForeignOp, functions_of
 from tosaic.options import shown
 
-__all__ = ["Overrides", "all_nodes", "of_foreign_nodes"]
+__all__ = ["Overrides", "all_nodes", "of_foreign_nodes", "require_pickled", "split_functions"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,11 +56,11 @@ class Overrides:
             A function cannot be pickled; the message names its override.
         """
         for name, function in self.own.items():
-            _require_pickled(f"the override of '{name}'", function, "with_overrides")
+            require_pickled(f"the override of '{name}'", function, "with_overrides")
         for operator in self.foreign:
             for part in ("kernel", "quantized", "types"):
                 what = f"the function '{part}' of the description of '{operator.target}'"
-                _require_pickled(what, getattr(operator, part), "with_operators")
+                require_pickled(what, getattr(operator, part), "with_operators")
         return {"own": self.own, "foreign": self.foreign}
 
     def warn_of_loss(self, what: str) -> None:
@@ -93,7 +93,19 @@ def all_nodes(graph: _core.Graph) -> Iterator[_core.Node]:
             yield from all_nodes(region)
 
 
-def _require_pickled(what: str, function: Any, method: str) -> None:
+def split_functions(
+    functions: Mapping[str, Callable[..., Any]], graph: _core.Graph
+) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
+    """Returns override functions of nodes of the graph, and those of operators."""
+    names = {node.name for node in all_nodes(graph)}
+    return (
+        {name: function for name, function in functions.items() if name in names},
+        {name: function for name, function in functions.items() if name not in names},
+    )
+
+
+def require_pickled(what: str, function: Any, method: str) -> None:
+    """Raises InvalidGraph if a function that a program has cannot be pickled."""
     try:
         pickle.dumps(function)
     except Exception as error:  # an object may raise anything

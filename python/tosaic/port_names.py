@@ -8,11 +8,12 @@ index among the user's inputs (outputs). The path is the expression with which a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from tosaic.options import whole_number
 
-__all__ = ["Named", "by_position", "known_names", "position_of"]
+__all__ = ["Named", "by_position", "known_names", "near_names", "position_of"]
 
 Named: TypeAlias = tuple[str, str]
 """Path and name of one input or output."""
@@ -51,3 +52,12 @@ def known_names(named: Iterable[Named]) -> str:
     """Returns the accepted keys, as a text for an error message."""
     paths = [path or name for path, name in named]
     return f"one of {', '.join(map(repr, paths))}, or an index below {len(paths)}"
+
+
+def near_names(key: Any, named: Iterable[Named]) -> str:
+    """Returns a hint with the names that a caller may have meant by an unknown one; else an empty text."""
+    if not isinstance(key, str):
+        return ""
+    names = dict.fromkeys(name for pair in named for name in pair if name)
+    near = get_close_matches(key, names, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(map(repr, near))}" if near else ""

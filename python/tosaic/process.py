@@ -11,10 +11,13 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
-__all__ = ["collection_paused", "output_captured"]
+__all__ = ["collection_paused", "output_captured", "setting_changed"]
+
+_T = TypeVar("_T")
 
 _lock = threading.Lock()
 _pauses = 0  # how many blocks of `collection_paused` run now, in all threads
@@ -41,6 +44,17 @@ def collection_paused() -> Iterator[None]:
             _pauses -= 1
             if _pauses == 0 and _was_enabled:
                 gc.enable()
+
+
+@contextmanager
+def setting_changed(read: Callable[[], _T], write: Callable[[_T], Any], value: _T) -> Iterator[None]:
+    """Changes a setting of another library for a block: `read` returns the setting, and `write` sets it."""
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +12,22 @@ from tosaic import _core
 from tosaic.foreign import ForeignOp, operators_by_target, require_own_names
 from tosaic.options import checked, file_name
 from tosaic.overrides import Overrides
-from tosaic.runnable import Runnable, signature_fault
+from tosaic.prepared import Preparable
+from tosaic.runnable import signature_fault
 
 if TYPE_CHECKING:
     import os
 
     from tosaic.diagnostics import Diagnostic
+    from tosaic.ports import Port
+    from tosaic.quantization import QParams
     from tosaic.signature import Signature
 
 
 __all__ = ["Program"]
 
 
-class Program(Runnable):
+class Program(Preparable):
     """One method of a network: a graph and its signature.
 
     `tosaic.from_exported`, `tosaic.from_graph`, `tosaic.load` and `tosaic.load_tosa` make programs.
@@ -55,6 +60,8 @@ class Program(Runnable):
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
         self._module_types: dict[str, str] = {}
+        # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
+        self._qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -86,6 +93,20 @@ class Program(Runnable):
         program._module_types = dict(module_types or {})
         program._overrides = Overrides({}, operators)
         return program
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs that the caller passes, in order. States are not in the list."""
+        return self._with_qparams_of_sidecar(super().inputs)
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """The caller's outputs, in order: results, and new values of inputs that the program writes."""
+        return self._with_qparams_of_sidecar(super().outputs)
+
+    def _with_qparams_of_sidecar(self, ports: tuple[Port, ...]) -> tuple[Port, ...]:
+        known = self._qparams_of_sidecar or {}
+        return tuple(replace(port, quantized=port.quantized or known.get(port.path, ())) for port in ports)
 
     def verify_weights(self) -> None:
         """Checks that tensors whose elements the import has already read still have the same elements.
@@ -188,6 +209,7 @@ class Program(Runnable):
         """
         made = self._copy()
         made._overrides = Overrides({**self._overrides.own, **functions}, self._overrides.foreign)
+        made._qparams_of_sidecar = self._qparams_of_sidecar
         made.session  # noqa: B018 - preparing the session refuses unknown names
         return made
 
@@ -216,6 +238,7 @@ class Program(Runnable):
         described = {**known, **given}.values()
         require_own_names("with_operators", described)
         made._overrides = Overrides(self._overrides.own, described)
+        made._qparams_of_sidecar = self._qparams_of_sidecar
         return made
 
     def _copy(self) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
@@ -39,7 +40,9 @@ def with_progress(
 
 def _tqdm() -> Any:
     try:
-        from tqdm.auto import tqdm
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a notebook without ipywidgets tqdm warns, and does without
+            from tqdm.auto import tqdm
     except ImportError:
         return None
     return tqdm

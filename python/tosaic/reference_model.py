@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import BITS, ML_DTYPES, NUMPY
+from tosaic.dtypes import BITS, ML_DTYPES
 from tosaic.options import checked, refusal
-from tosaic.overrides import all_nodes
 from tosaic.process import output_captured
+from tosaic.reference_graph import ONE_AT_A_TIME, dtype_of, refuse_custom, the_model
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -74,19 +74,16 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
     UnsupportedOp
         The program has a ``tosa.custom``, a described operator, which the model does not compute.
     """
-    try:
-        import tosa_reference_model
-    except ImportError as error:
-        raise ImportError("the TOSA reference model is not installed: pip install 'tosaic[tosa]'") from error
+    tosa_reference_model = the_model()
     if not callable(getattr(lowered, "to_bytes", None)) or not hasattr(lowered, "signature"):
         raise refusal("run_reference_model", "lowered", "what tosaic.lower returns", lowered)
-    _refuse_custom(lowered.graph)
+    refuse_custom(lowered.graph, "run_reference_model")
     given = iter(lowered.graph_arrays(lowered.arrays(*args, **kwargs)))
     inputs = [
         to_file(next(given) if port.initial is None else port.initial.array, port)
         for port in lowered.graph.inputs
     ]
-    with output_captured() as log:
+    with ONE_AT_A_TIME, output_captured() as log:
         raw, status = tosa_reference_model.run(_core.serialize(lowered.graph), inputs, tosa_level=level)
     name = status.name.removeprefix("TOSA_")
     if len(raw) != len(lowered.graph.outputs):
@@ -101,31 +98,9 @@ def run_reference_model(lowered: Lowered, *args: Any, level: str = "EIGHTK", **k
     return ReferenceRun(name, lowered.signature.unflatten(outputs), log[0], mutations)
 
 
-def _refuse_custom(graph: _core.Graph) -> None:
-    for node in all_nodes(graph):
-        if node.op == "tosa.custom":
-            raise _core.make_error(
-                _core.UnsupportedOp,
-                where="run_reference_model",
-                what="the reference model has no kernels for CUSTOM operators",
-                expected="operators of the TOSA specification",
-                got=f"'{node.attrs['domain_name']}.{node.attrs['operator_name']}'",
-                node=node.name,
-                hint="tosaic.compare(program, lowered, samples) compares them with their kernels",
-            )
-
-
 def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
     rank = len(port.value.shape)
     return tuple(range(rank)) if port.physical else tuple(port.dim_order)
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    if name not in ML_DTYPES:
-        return NUMPY[name]
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, ML_DTYPES[name]))
 
 
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
@@ -136,13 +111,13 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
     name = port.value.dtype
     if port.qparams is not None and array.dtype == np.float32:
         array = port.qparams.quantize(array)
-    found = np.asarray(array.transpose(_order(port)), dtype=_dtype(name), order="C")
+    found = np.asarray(array.transpose(_order(port)), dtype=dtype_of(name), order="C")
     return found.view(f"u{BITS[name] // 8}") if name in ML_DTYPES else found
 
 
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
     """Converts a tensor of the file to the caller's axes and dtype, the reverse of `to_file`."""
-    array = np.ascontiguousarray(data).view(_dtype(port.value.dtype)).reshape(port.value.shape)
+    array = np.ascontiguousarray(data).view(dtype_of(port.value.dtype)).reshape(port.value.shape)
     if port.qparams is not None and port.dtype == "f32":
         array = port.qparams.dequantize(array)
-    return np.asarray(array.transpose(np.argsort(_order(port))), dtype=_dtype(port.dtype), order="C")
+    return np.asarray(array.transpose(np.argsort(_order(port))), dtype=dtype_of(port.dtype), order="C")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.overrides import Overrides, all_nodes
+from tosaic.overrides import Overrides, split_functions
 from tosaic.port_names import by_position
 from tosaic.ports import (
     Port,
@@ -115,13 +115,8 @@ class Runnable(Reportable):
         return session
 
     def _prepared(self, graph: _core.Graph) -> _core.Session:
-        nodes = {node.name for node in all_nodes(graph)}
-        functions = self._overrides.functions_for(graph)
-        return _core.Session(
-            graph,
-            override_nodes={name: function for name, function in functions.items() if name in nodes},
-            override_ops={name: function for name, function in functions.items() if name not in nodes},
-        )
+        nodes, operators = split_functions(self._overrides.functions_for(graph), graph)
+        return _core.Session(graph, override_nodes=nodes, override_ops=operators)
 
     def _own_graph(self) -> _core.Graph:
         """Makes the graph own all its constants, and returns it."""

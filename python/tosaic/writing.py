@@ -23,7 +23,15 @@ import numpy as np
 from tosaic import _core
 from tosaic.options import file_name
 
-__all__ = ["WriteError", "make_folder", "whole_file", "write_arrays", "write_bytes", "write_text"]
+__all__ = [
+    "WriteError",
+    "check_place",
+    "make_folder",
+    "whole_file",
+    "write_arrays",
+    "write_bytes",
+    "write_text",
+]
 
 
 class WriteError(_core.Error, OSError):
@@ -63,6 +71,19 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with suppress(OSError):
                 part.unlink()
             raise
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Checks that a file can be written to `path`, before work whose result goes there. Writes nothing.
+
+    Raises
+    ------
+    WriteError
+        The folder is missing, `path` is a folder, or the existing file is read-only.
+    """
+    name = file_name(path)
+    with _naming(name):
+        _check_place(Path(os.path.realpath(path)), name)
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes | memoryview) -> int:

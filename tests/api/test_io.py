@@ -209,6 +209,131 @@ def test_run_quantizes_by_the_parameters_of_the_port(kind: Any) -> None:
     )
 
 
+# ---- io by port ----
+
+
+class Sampled(nn.Module):
+    """A float image, an int16 grid and a uint8 mask; two outputs."""
+
+    def forward(self, image: torch.Tensor, grid: torch.Tensor, mask: torch.Tensor) -> Any:
+        a = rounded(image.permute(0, 2, 3, 1), 0.02, 3, INT8)
+        b = rounded(grid, 1 / 32767, 0, INT16)
+        c = rounded(mask, 0.02, 128, UINT8)
+        total = rounded(a + c.permute(0, 2, 3, 1), 0.05, 0, INT8)
+        return total, rounded(b * 2, 1 / 16384, 0, INT16)
+
+
+SAMPLED = (
+    torch.linspace(-1.5, 1.5, 48).reshape(1, 3, 4, 4),
+    torch.linspace(-0.5, 0.5, 4),
+    torch.rand(1, 3, 4, 4),
+)
+WIDE = QParams("i8", (0.04,), (1,), -127, 127)
+
+
+@pytest.fixture(scope="module")
+def sampled() -> Any:
+    return torch.export.export(Sampled(), SAMPLED)
+
+
+@pytest.mark.parametrize("target", [f"{INT}+int16", f"{BOTH}+int16"])
+@pytest.mark.parametrize(
+    ("io", "dtypes"),
+    [
+        ({"inputs": {"grid": "int16"}, "outputs": {0: "int8"}}, "f32 i16 f32 i8 f32"),
+        (
+            {"inputs": {"image": "uint8", "mask": "int8"}, "outputs": {0: "uint8", 1: "int16"}},
+            "u8 f32 i8 u8 i16",
+        ),
+        ({"inputs": {2: "uint8"}, "outputs": {"out[1]": "int16"}}, "f32 f32 u8 f32 i16"),
+        ({"inputs": {0: "int8", 1: "int16", 2: "uint8"}, "outputs": {}}, "i8 i16 u8 f32 f32"),
+    ],
+)
+def test_io_of_single_ports_computes_the_same(sampled: Any, target: str, io: Any, dtypes: str) -> None:
+    expected = tosaic.lower(sampled, target=target).run(*SAMPLED)
+    lowered = tosaic.lower(sampled, target=target, io=io)
+    ports = (*lowered.inputs, *lowered.outputs)
+    assert [port.dtype for port in ports] == dtypes.split()
+    own = {"u8": "i8"}  # TOSA has no unsigned dtypes
+    for port in ports:
+        if port.dtype != "f32":
+            assert port.tensors[0].dtype == own.get(port.dtype, port.dtype)
+            assert port.qparams.dtype == port.dtype
+    given = [
+        x if port.dtype == "f32" else port.qparams.quantize(x)
+        for port, x in zip(lowered.inputs, SAMPLED, strict=True)
+    ]
+    found = [
+        y if port.dtype == "f32" else port.qparams.dequantize(y)
+        for port, y in zip(lowered.outputs, lowered.run(*given), strict=True)
+    ]
+    for a, b in zip(found, expected, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_floats_and_integers_may_be_side_by_side_if_the_target_has_floats(sampled: Any) -> None:
+    io = {"inputs": {"image": "float32", "grid": "int16"}, "outputs": {0: "int8", 1: "float32"}}
+    lowered = tosaic.lower(sampled, target=f"{BOTH}+int16", io=io)
+    assert [p.tensors[0].dtype for p in lowered.inputs] == ["f32", "i16", "f32"]
+    assert [p.tensors[0].dtype for p in lowered.outputs] == ["i8", "f32"]
+
+
+def test_uint8_of_a_port_is_one_rescale_that_reads_unsigned_bits(sampled: Any) -> None:
+    lowered = tosaic.lower(sampled, target=f"{INT}+int16", io={"inputs": {"image": "uint8"}})
+    assert lowered.inputs[0].qparams == QParams("u8", (0.02,), (131,), 0, 255)
+    rescales = [node.attrs for node in lowered.graph.nodes if node.op == "tosa.rescale"]
+    assert [attrs["input_unsigned"] for attrs in rescales].count(True) == 1
+
+
+def test_given_parameters_are_those_of_the_port(sampled: Any) -> None:
+    lowered = tosaic.lower(
+        sampled, target=f"{INT}+int16", io={"inputs": {"image": WIDE}, "outputs": {0: WIDE}}
+    )
+    assert lowered.inputs[0].qparams == WIDE
+    assert lowered.outputs[0].qparams == WIDE
+    given = WIDE.quantize(SAMPLED[0])
+    floats = torch.from_numpy(WIDE.dequantize(given))
+    expected = WIDE.quantize(tosaic.from_exported(sampled).run(floats, *SAMPLED[1:])[0])
+    found = lowered.run(given, *SAMPLED[1:])[0]
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert found.min() >= -127
+
+
+@pytest.mark.parametrize(
+    ("io", "error", "message"),
+    [
+        ({"inputs": {"imag": "int8"}}, tosaic.InvalidGraph, r"no such entry of inputs.*Did you mean 'image'"),
+        ({"outputs": {2: "int8"}}, tosaic.InvalidGraph, r"no such entry of outputs.*an index below 2, got 2"),
+        ({"inputs": {"image": "int8", 0: "int8"}}, tosaic.InvalidGraph, r"named twice.*'image' and 0"),
+        (
+            {"inputs": {"image": "int4"}},
+            tosaic.InvalidGraph,
+            r"input 'image' cannot be this: expected one of",
+        ),
+        (
+            {"inputs": {"image": "int16"}},
+            tosaic.QuantMismatch,
+            r"'image' of the inputs cannot be int16.*got i8",
+        ),
+        (
+            {"inputs": {"grid": "uint8"}},
+            tosaic.QuantMismatch,
+            r"'grid' of the inputs cannot be uint8.*got i16",
+        ),
+        (
+            {"inputs": {"grid": "float32"}},
+            tosaic.QuantMismatch,
+            r"'grid' of the inputs cannot be float32.*FP",
+        ),
+        ({"outputs": "float32"}, tosaic.QuantMismatch, r"'out\[0\]' of the outputs cannot be float32"),
+        ({"inputs": "uint8"}, tosaic.QuantMismatch, r"'grid' of the inputs cannot be uint8"),
+    ],
+)
+def test_a_port_that_cannot_be_what_io_asks_is_named(sampled: Any, io: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        tosaic.lower(sampled, target=f"{INT}+int16", io=io)
+
+
 def test_reports_show_the_parameters_as_text_html_and_json(tmp_path: Path) -> None:
     lowered = tosaic.lower(exported(), target=INT)
     for report in (lowered.io.report(), lowered.report()):
@@ -252,6 +377,14 @@ def quantized_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             ["--io", "inputs=int8", "--io", "outputs=float32"],
             {"io": {"inputs": "int8", "outputs": "float32"}},
         ),
+        (
+            ["--io", "batch['x']=uint8", "--io", "outputs.0=int8", "--io", "inputs.1=float32"],
+            {"io": {"inputs": {0: "uint8", 1: "float32"}, "outputs": {0: "int8"}}},
+        ),
+        (
+            ["--io", "inputs=int8", "--io", "batch_x=float32"],
+            {"io": {"inputs": {"batch_x": "float32", "batch_y": "int8"}}},
+        ),
         (["--orders", "inputs=nhwc"], {"orders": {"inputs": "nhwc"}}),
         (
             ["--orders", "inputs.batch['x']=channels_last", "--orders", "inputs.1=nhwc"],
@@ -276,10 +409,19 @@ def test_the_command_lower_accepts_the_options_of_the_function(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--io", "inputs"], "'inputs' is not SIDE=DTYPE, such as inputs=int8"),
+        (["--io", "inputs"], "'inputs' is not SIDE=DTYPE or NAME=DTYPE, such as inputs=int8"),
         (["--io", "=int8"], "'=int8' is not SIDE=DTYPE"),
         (["--io", "inputs=int9"], "[lower] unknown value of 'io': expected entries 'inputs' and 'outputs'"),
-        (["--io", "input=int8"], "got {'input': 'int8'}"),
+        (
+            ["--io", "input=int8"],
+            "[--io] there is no single input or output 'input': expected inputs, outputs",
+        ),
+        (["--io", "batch_z=int8"], "Did you mean 'batch_"),
+        (
+            ["--io", "inputs.batch_x=float32"],
+            "'batch['x']' of the inputs cannot be float32: expected a target",
+        ),
+        (["--io", "batch_x=int8", "--io", "batch_x=int8"], "[--io] 'batch_x' is given twice"),
         (["--io", "inputs=int16"], "'batch['x']' of the inputs cannot be int16"),
         (["--io", "inputs=int8", "--io", "inputs=float32"], "[--io] 'inputs' is given twice"),
         (["--orders", "nhwc"], "'nhwc' is not SIDE=ORDER or SIDE.NAME=ORDER"),

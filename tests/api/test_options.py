@@ -87,6 +87,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.lower, {"program": exported}),
         Public(tosaic.check, {"program": exported}),
         Public(tosaic.compare, {"a": exported, "b": lowered, **x}),
+        Public(tosaic.extract_io_quant, {"program": exported}),
         Public(tosaic.load, {"path": folder / "program"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
@@ -96,6 +97,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(program.save, {"path": folder / "again"}),
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),
         Public(program.with_operators, {"operators": ()}),
+        Public(program.prepare),
         Public(tosaic.Pipeline.default),
         Public(lowered.save, {"path": folder / "again.tosa"}),
         Public(lowered.to_bytes),
@@ -139,10 +141,18 @@ def is_size_or_example(value: Any) -> bool:
     return is_empty(value) or isinstance(value, torch.Tensor | np.ndarray)
 
 
+def is_no_port(value: Any) -> bool:
+    return is_empty(value) or (isinstance(value, list | tuple | set) and not value)
+
+
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "author": lambda value: isinstance(value, str),
     "conflict": lambda value: isinstance(value, str) and value in ("first", "last", "error"),
+    "in_place": is_flag,
     "inner": lambda value: False,
+    "inputs": is_no_port,
+    "outputs": is_no_port,
+    "sidecar": is_flag,
     "model": lambda value: False,
     "name": lambda value: value is None or (isinstance(value, str) and value != ""),
     "quantizers": lambda value: isinstance(value, list | tuple) and not value,
@@ -164,7 +174,9 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "max_ulp": lambda value: value is None or is_number(value),
     "method": lambda value: isinstance(value, str),
     "mode": lambda value: isinstance(value, str) and value in ("annotate", "convert"),
+    "models": lambda value: is_empty(value) or callable(value),
     "nodes": is_flag,
+    "on": lambda value: isinstance(value, str) and value in ("tosaic", "reference"),
     "objective": callable,
     "orders": lambda value: is_empty(value) or (isinstance(value, dict) and value == {"inputs": None}),
     "out": is_path,
@@ -178,9 +190,11 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "stage": lambda value: isinstance(value, str),
     "target": lambda value: value is None or isinstance(value, str),
     "threshold_db": is_number,
+    "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
     "unsupported": lambda value: isinstance(value, str) and value == "error",
     "verify": is_flag,
     "weights": is_flag,
+    "write_back": is_flag,
 }
 PROGRAMS = {"ep", "program", "a", "b", "source", "actual", "expected", "lowered"}
 
@@ -211,12 +225,16 @@ def public_functions() -> Iterator[str]:
 # Functions without options of their own: they accept results of this package, calls, or one structure.
 WITHOUT_OPTIONS = {
     "tosaic.runnable.Runnable",
+    "tosaic.models.NodeCall",  # these three: tests/api/test_models.py
+    "tosaic.models.GraphCall",
+    "tosaic.prepared.Prepared",
     "tosaic.layout.objective_of",  # returns its argument, which the core checks
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",
     "tosaic.report.annotation.describe_annotation",
     "tosaic.demo.run_demo",  # trains a network; tested below
     "tosaic.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
+    "tosaic.io_quant.IoQuant",  # tests/fx/test_io_quant.py
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
     "tosaic.pipeline.Rewriter",
@@ -248,7 +266,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
-    elsewhere = {"inner", "model", "name", "quantizers", "rules"}
+    elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
     elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import tosaic
-from tosaic.process import collection_paused, output_captured
+from tosaic.process import collection_paused, output_captured, setting_changed
 
 
 @pytest.fixture(autouse=True)
@@ -81,3 +81,13 @@ def test_reading_a_damaged_program_leaves_no_filter_on_the_logger_of_torch(tmp_p
     with pytest.raises(tosaic.InvalidGraph):
         tosaic.open_program(file)
     assert log.filters == before
+
+
+def test_a_setting_of_another_library_is_restored_after_an_error() -> None:
+    settings = [3]
+    with (
+        pytest.raises(ZeroDivisionError),
+        setting_changed(lambda: settings[0], lambda value: settings.__setitem__(0, value), 1),
+    ):
+        fail(settings == [1])
+    assert settings == [3]

@@ -26,6 +26,7 @@ ORDER = (
     "integer_executor",
     "observers",
     "quantizing",
+    "calibrating",
     "import_time",
     "build_time",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bench import (
     build_time,
+    calibrating,
     executor,
     import_time,
     integer_executor,
@@ -51,6 +52,11 @@ def test_observers_are_five_times_as_fast_as_torchaos_and_no_less_exact() -> Non
 def test_quantizing_takes_a_tenth_of_the_time_of_arms_quantizer() -> None:
     result = quantizing.run()
     assert quantizing.section(result).publish() == 0, result
+
+
+def test_calibration_takes_little_more_than_plain_runs_and_quantize_a_tenth_of_the_time_of_torchao() -> None:
+    result = calibrating.run()
+    assert calibrating.section(result).publish() == 0, result
 
 
 def test_import_is_cheap() -> None:

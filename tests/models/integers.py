@@ -145,19 +145,24 @@ class NotConverted(Exception):
     """There is no converted program. The message is the reason."""
 
 
-def convert(network: Network, quantizer: str, folder: Path | None = None) -> torch.export.ExportedProgram:
-    """Returns the converted program. With a `folder`, it is stored there and loaded the next time.
+def convert(
+    network: Network, quantizer: str, folder: Path | None = None, *, calibration: int = _CALIBRATION
+) -> torch.export.ExportedProgram:
+    """Returns the program that is converted after so many samples of calibration.
+
+    With a `folder`, it is stored there and loaded the next time.
 
     Raises
     ------
     NotConverted
         The quantizer makes no graph of this network that torch itself can run.
     """
-    path = None if folder is None else folder / f"{network.name}.{quantizer}.pt2"
+    samples = [network.sample(i) for i in range(calibration)]
+    stem = network.name if calibration == _CALIBRATION else f"{network.name}.{calibration}"
+    path = None if folder is None else folder / f"{stem}.{quantizer}.pt2"
     if path is not None and path.exists():
         quantize.QUANTIZERS[quantizer]()  # registers its operators with torch, which load() needs
         return torch.export.load(path)
-    samples = [network.sample(i) for i in range(_CALIBRATION)]
     try:
         with one_thread(), quiet(), torch.no_grad():
             program = converted(network.module, samples, quantizer)

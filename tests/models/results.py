@@ -1,7 +1,7 @@
 """Stores results of long measurements on disk, so that an interrupted run can be continued.
 
 There is one JSON file per item. It has a fingerprint of everything that the result depends on: the compiled
-core, the importer, the quantizer, the networks, and the versions of torch and transformers. A result with
+core, the importer, the quantizers, the networks, and the versions of torch and transformers. A result with
 another fingerprint is measured again.
 """
 
@@ -35,7 +35,8 @@ def fingerprint(folder: Path) -> str:
     """
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
     package = Path(tosaic.__file__).parent
-    sources = [*package.glob("fx/**/*.py"), *package.glob("annotation/*.py"), *folder.glob("*.py")]
+    folders = ("fx/**", "annotation", "calibration")
+    sources = [path for each in folders for path in package.glob(f"{each}/*.py")] + [*folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

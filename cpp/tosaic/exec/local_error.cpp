@@ -6,6 +6,7 @@
 
 #include "tosaic/exec/node.h"
 #include "tosaic/exec/session.h"
+#include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
@@ -114,27 +115,11 @@ std::int64_t offset_of(DType from, DType to) {
 
 std::vector<Array> run_whole(const Graph& graph, const Node& node, std::span<const ArrayView> operands,
                              const PrepareOptions& options) {
-  auto one = std::make_shared<Graph>();
-  one->stage = graph.stage;
-  std::vector<ValueId> inputs;
+  const std::vector<bool> all(operands.size(), true);
+  const auto one = std::make_shared<const Graph>(node_alone(graph, node, all));
   std::vector<ArrayView> given;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const ValueId operand = graph.operands(node)[i];
-    if (!operand.valid()) {
-      inputs.emplace_back();
-      continue;
-    }
-    TensorType type = graph.type(operand);
-    type.order = {};
-    inputs.push_back(one->add_input(InputKind::kUser, "x" + std::to_string(i), type, ""));
-    given.push_back(operands[i]);
-  }
-  const NodeId made = one->add_copy(graph, node, inputs);
-  for (std::uint32_t r = 0; r < node.result_count; ++r) {
-    Output output;
-    output.value = one->result(one->node(made), r);
-    one->add_output(std::move(output));
-  }
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (graph.operands(node)[i].valid()) given.push_back(operands[i]);
   PrepareOptions plain = options;
   plain.overrides.nodes.clear();
   plain.overrides = overrides_for(*one, std::move(plain.overrides));

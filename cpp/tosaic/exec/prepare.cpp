@@ -435,7 +435,16 @@ Overrides overrides_for(const Graph& graph, Overrides overrides) {
   return overrides;
 }
 
+NodeIdentity identity_of(const Graph& graph, const Node& node) {
+  return {graph.node_name(node), node.op, node.attrs.get(), node.origin.get()};
+}
+
+bool has_model(const Graph& graph, const Node& node, const Overrides& overrides) {
+  return !overrides.models.empty() && overrides.models.contains(identity_of(graph, node));
+}
+
 const NodeFunction* find_override(const Graph& graph, const Node& node, const Overrides& overrides) {
+  if (has_model(graph, node, overrides)) return &overrides.models.at(identity_of(graph, node));
   if (overrides.nodes.empty() && overrides.ops.empty()) return nullptr;
   if (const NodeFunction* own = find(overrides.nodes, graph.node_name(node))) return own;
   if (is_foreign(node.op)) {

@@ -41,9 +41,23 @@ struct NodeCall {
 };
 using NodeFunction = std::function<void(const NodeCall&)>;
 
-// Callables that run in place of kernels, also inside regions. An override for a node takes precedence over
-// one for its operator. Several threads may call the same callable at once.
+// What passes preserve when they copy a node to another graph. Two nodes of a graph and its regions with one
+// identity have the same name, operator, attributes and origin.
+struct NodeIdentity {
+  std::string name;
+  Op op = Op::kOpaque;
+  const Attrs* attrs = nullptr;
+  const Origin* origin = nullptr;
+  auto operator<=>(const NodeIdentity&) const = default;
+};
+[[nodiscard]] NodeIdentity identity_of(const Graph& graph, const Node& node);
+
+// Callables that run in place of kernels, also inside regions. A model takes precedence over an override, and
+// an override for a node over one for its operator. Several threads may call the same callable at once.
 struct Overrides {
+  // Models of nodes. At stage quantized, a model gets and returns the integers of quantized values, while an
+  // override gets and returns the numbers that they represent.
+  std::map<NodeIdentity, NodeFunction> models;
   std::map<std::string, NodeFunction> nodes;  // by node name
   // By operator name ("add"). A foreign operator has two keys: its target ("my_library.swish"), which only an
   // opaque node has, and "domain.name", by which the opaque node and the tosa.custom are found. The target

@@ -83,7 +83,10 @@ void with_node_location(const Node& node, const std::string& name, const std::fu
 // foreign operators.
 [[nodiscard]] Overrides overrides_for(const Graph& graph, Overrides overrides);
 
-// The override for the node. Returns null if there is none.
+// True if the node has a model.
+[[nodiscard]] bool has_model(const Graph& graph, const Node& node, const Overrides& overrides);
+
+// The model or override for the node. Returns null if there is none.
 [[nodiscard]] const NodeFunction* find_override(const Graph& graph, const Node& node,
                                                 const Overrides& overrides);
 

@@ -248,8 +248,11 @@ void Checker::boundary_qparams(const BoundaryFormat& boundary, const TensorType&
   if (!boundary.qparams) return;
   TensorType labelled = type;
   labelled.qparams = boundary.qparams;
+  // TOSA carries u8 as i8, and the caller's arrays are u8.
+  const DType storage = boundary.qparams->storage;
+  if (boundary.source_dtype == storage && without_sign(storage) == type.dtype) labelled.dtype = storage;
   qparams(labelled, name);
-  if (boundary.qparams->storage != type.dtype || boundary.qparams->axis)
+  if (storage != labelled.dtype || boundary.qparams->axis)
     invalid({.what = "the quantization at the boundary does not fit its value",
              .expected = std::string(to_string(type.dtype)) + " with one scale",
              .got = to_string(*boundary.qparams),

@@ -30,6 +30,7 @@ inline constexpr std::int32_t kBinsPerSign = kFirstLinearBin + kMagnitudes - kBi
 inline constexpr std::int32_t kFirstZeroBin = 2 * kBinsPerSign;
 inline constexpr std::int32_t kZeroBins = 16;
 inline constexpr std::int32_t kTableBins = kFirstZeroBin + kZeroBins;
+inline constexpr std::int32_t kSlack = 16;
 
 // Keys are ordered as the values are; the keys of NaN are beyond those of the infinities. The same function
 // makes the bits of a value of its key.
@@ -51,6 +52,10 @@ struct HistogramKernels {
   KeyBounds (*bounds)(const float* values, std::int64_t count) = nullptr;
   // The place of each value. `unit` is a power of two, and each |value| * unit is below 2048 * 2^17.
   void (*places)(const float* values, std::int64_t count, float unit, std::int32_t* places) = nullptr;
+  // The places of the values that are in no bin of zero, and how many there are. `places` has room for
+  // kSlack places more than values. Null for instruction sets for which places() is faster.
+  std::int64_t (*nonzero_places)(const float* values, std::int64_t count, float unit,
+                                 std::int32_t* places) = nullptr;
 };
 
 // The loops that were compiled for an instruction set.

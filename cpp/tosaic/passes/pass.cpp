@@ -91,7 +91,7 @@ std::vector<Pass> make_passes() {
        "Writes operators over quantized values as what they mean: dequantize, f32, quantize.",
        {kQuantized},
        kExported,
-       outermost<unfold_qdq>},
+       [](const Graph& graph, const PassOptions&) { return unfold_qdq(graph); }},
       {"lower-to-integer",
        "Makes operators over quantized values compute with their integers.",
        {kQuantized},

@@ -32,10 +32,20 @@ enum class FloatIoForm : std::uint8_t {
   kInteger,    // integers, and the caller's arrays are integers too
 };
 
+// The forms of all inputs, or of all outputs: a default, and exceptions by index.
+struct FloatIoForms {
+  FloatIoForm by_default = FloatIoForm::kConverted;
+  std::vector<std::optional<FloatIoForm>> by_index = {};  // may be shorter than the list of inputs
+
+  [[nodiscard]] FloatIoForm at(std::size_t index) const {
+    return index < by_index.size() ? by_index[index].value_or(by_default) : by_default;
+  }
+};
+
 // What a pass may have to know about the lowering of which it is a part.
 struct PassOptions {
   target::TargetSpec target = target::parse_target("TOSA-1.0+FP+INT+int16+variable");
-  FloatIoForm inputs = FloatIoForm::kConverted, outputs = FloatIoForm::kConverted;
+  FloatIoForms inputs = {}, outputs = {};                 // by index in the graph that the pass takes
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
   // The dim orders that the target's operators take. A claimant other than TOSA sets its own table.
   target::LayoutNeeds layout_needs = target::tosa_layout_needs();
@@ -96,8 +106,10 @@ struct Pass {
 // Returns nothing if the graph has no such node.
 [[nodiscard]] std::optional<Graph> fold_qdq(const Graph& graph);
 // Replaces each operator over values with qparams by its meaning: dequantize, the operator in f32, quantize;
-// stage quantized -> exported. Values retain their names and qparams.
-[[nodiscard]] std::optional<Graph> unfold_qdq(const Graph& graph);
+// stage quantized -> exported. Values retain their names and qparams. Nodes of the outermost graph for which
+// `stays` returns true are not replaced.
+[[nodiscard]] std::optional<Graph> unfold_qdq(
+    const Graph& graph, const std::function<bool(const Graph&, const Node&)>& stays = {});
 // Turns float inputs that are quantized, and float outputs that are dequantized, into integer inputs and
 // outputs. Runs at stage integer, and at stage exported if the target has no floats.
 [[nodiscard]] std::optional<Graph> quantize_boundary(const Graph& graph, const PassOptions& options);

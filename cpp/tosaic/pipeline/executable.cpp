@@ -10,7 +10,9 @@ std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                         const exec::Overrides& overrides) {
   graph = own_constants(graph);
   if (graph->stage == Stage::kQuantized) {
-    std::optional<Graph> numbers = passes::unfold_qdq(*graph);
+    std::optional<Graph> numbers = passes::unfold_qdq(
+        *graph,
+        [&overrides](const Graph& in, const Node& node) { return exec::has_model(in, node, overrides); });
     if (numbers) graph = std::make_shared<const Graph>(std::move(*numbers));
   }
   std::optional<Graph> expanded =

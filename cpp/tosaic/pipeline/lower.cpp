@@ -31,8 +31,8 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
   const passes::FloatIoForm by_default =
       target.has(target::Profile::kFp) ? passes::FloatIoForm::kFloat : passes::FloatIoForm::kConverted;
   return {.target = target,
-          .inputs = options.inputs.value_or(by_default),
-          .outputs = options.outputs.value_or(by_default),
+          .inputs = {options.inputs.by_default.value_or(by_default), options.inputs.by_index},
+          .outputs = {options.outputs.by_default.value_or(by_default), options.outputs.by_index},
           .objective = options.objective};
 }
 

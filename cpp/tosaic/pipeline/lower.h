@@ -15,10 +15,15 @@
 
 namespace tosaic::pipeline {
 
+// The forms of quantized float inputs or outputs (passes/pass.h). Without a default, it is kFloat if the
+// target has profile FP, and kConverted if the target lacks it.
+struct IoForms {
+  std::optional<passes::FloatIoForm> by_default = {};
+  std::vector<std::optional<passes::FloatIoForm>> by_index = {};  // exceptions; may be shorter than the list
+};
+
 struct LowerOptions {
-  // The form of quantized float inputs and outputs (passes/pass.h). Without a value, it is kFloat if the
-  // target has profile FP, and kConverted if the target lacks it.
-  std::optional<passes::FloatIoForm> inputs = {}, outputs = {};
+  IoForms inputs = {}, outputs = {};
   BoundaryOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
   bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed
@@ -49,7 +54,6 @@ struct Lowered {
 // InvalidGraph. Throws UnsupportedOp with every node that has no lowering, and SpecViolation with every rule
 // of the target that the lowered graph breaks. A graph at stage tosa is only checked. The lowered graphs own
 // their constants: later changes of the source's memory do not affect them.
-// checked. The lowered graphs own their constants: later changes of the source's memory do not affect them.
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                             const LowerOptions& options = {});
 

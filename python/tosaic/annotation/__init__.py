@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from tosaic.annotation.call_graph import Call, CallGraph, GraphPort, Operand
+from tosaic.annotation.choice import choose_observers, planner_fields
+from tosaic.annotation.observers import (
+    ByUse,
+    Entropy,
+    LeastError,
+    LeastErrorBehind,
+    MinMax,
+    MovingAverage,
+    Observer,
+    Percentile,
+)
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.resolution import FloatTensor, Requantized, Resolution, ResolvedSlot, resolve
 from tosaic.annotation.rules import (
@@ -73,4 +84,14 @@ __all__ = [
     "Slot",
     "Spec",
     "q_format",
+    "ByUse",
+    "Entropy",
+    "LeastError",
+    "LeastErrorBehind",
+    "MinMax",
+    "MovingAverage",
+    "Observer",
+    "Percentile",
+    "choose_observers",
+    "planner_fields",
 ]

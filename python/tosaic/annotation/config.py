@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from tosaic import _core
+from tosaic.annotation.observers import (
+    ACTIVATION_OBSERVERS,
+    WEIGHT_OBSERVERS,
+    LeastErrorBehind,
+    Observer,
+    observer_of,
+)
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import Observed, range_of
 from tosaic.options import shown, whole_number
 
 __all__ = ["Precision", "QConfig"]
+
+ObserverName: TypeAlias = Literal["minmax", "moving_average", "percentile", "mse", "entropy"]
+WeightObserverName: TypeAlias = Literal["minmax", "mse"]
 
 _INT8 = Observed("int8", -128, 127)
 _UINT8 = Observed("uint8", 0, 255)
@@ -34,13 +44,15 @@ class Precision:
     Attributes
     ----------
     activation : Observed
-        Spec of tensors that calls compute. An `observer` replaces the default ones: for inputs of the
-        program, the range of all samples; for other tensors, an exact histogram with a search for the range
-        of least error, and where only an elementwise function reads a tensor, of least error behind it.
+        Spec of tensors that calls compute. An `observer` replaces the default ones (`ByUse`): for inputs of
+        the program, the range of all samples; for other tensors, an exact histogram with a search for the
+        range of least error, and where only an elementwise function reads a tensor, of least error behind it.
     weight : Observed
         Spec of constant operands of contractions. With a scheme per channel, the axis is that of the result's
         channels; contractions without such an axis have one scale. With a group size, each group of input
         channels has a scale too; a weight whose input channels it does not divide has a scale per channel.
+        An `observer` that is data is `MinMax` or `LeastError`. By default, it is `LeastError` for fewer than
+        65 integers and for groups, else `MinMax`.
     bias : {"derived", "float"}
         ``derived``: int32, with the product of the scales of data and weight. ``float``: without a spec;
         lowering rounds the bias to the unit of the sums. Biases beside weights with groups are always float.
@@ -76,6 +88,7 @@ class Precision:
         if self.activation.dtype not in _ACTIVATIONS or per_channel:
             expected = f"a scheme per tensor, and {', '.join(_ACTIVATIONS[:-1])} or {_ACTIVATIONS[-1]}"
             raise _refusal("the spec 'activation'", expected, self.activation)
+        _check_observers(self)
         for flag in ("fixed_ranges", "wide_sums"):
             _check_flag(flag, getattr(self, flag))
         if self.wide_functions is not None:
@@ -95,6 +108,14 @@ class Precision:
 
 def _refusal(what: str, expected: str, got: object) -> _core.InvalidGraph:
     return _core.make_error(_core.InvalidGraph, where="QConfig", what=what, expected=expected, got=shown(got))
+
+
+def _check_observers(precision: Precision) -> None:
+    weight, activation = precision.weight.observer, precision.activation.observer
+    if isinstance(weight, Observer) and type(weight) not in WEIGHT_OBSERVERS.values():
+        raise _refusal("the observer of weights", "MinMax() or LeastError()", weight)
+    if isinstance(activation, LeastErrorBehind):
+        raise _refusal("the observer of activations", "ByUse(), which chooses the reader", activation)
 
 
 def _check_flag(name: str, value: object) -> None:
@@ -143,6 +164,8 @@ class QConfig:
         weight_bits: int = 8,
         group_size: int | None = None,
         bias: Literal["derived", "float"] = "derived",
+        observer: ObserverName | Observer | None = None,
+        weight_observer: WeightObserverName | Observer | None = None,
     ) -> QConfig:
         """Activations int8, affine; weights int8, symmetric, in -127..127.
 
@@ -158,13 +181,27 @@ class QConfig:
             divide has a scale for each channel.
         bias : {"derived", "float"}
             See `Precision`.
+        observer : {"minmax", "moving_average", "percentile", "mse", "entropy"} or Observer, optional
+            From what the range of each activation follows, those of inputs included. An object of
+            `tosaic.annotation` has options, such as ``Percentile(99.9)``. None: `tosaic.annotation.ByUse`.
+        weight_observer : {"minmax", "mse"} or Observer, optional
+            The same for weights. None: see `Precision`.
 
         Raises
         ------
         InvalidGraph
-            The number of bits is not 2 to 8, or the group size is not positive or without `per_channel`.
+            The number of bits is not 2 to 8, the group size is not positive or without `per_channel`, or an
+            observer has another name.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> config = tosaic.QConfig.int8(observer="percentile", weight_observer="mse")
+        >>> config.precision.activation.observer
+        Percentile()
         """
-        return QConfig._of(Precision(_INT8, _checked_weight(weight_bits, group_size, per_channel), bias))
+        weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
+        return QConfig._of(Precision(_observed(_INT8, observer), weight, bias))
 
     @staticmethod
     def uint8(
@@ -173,17 +210,28 @@ class QConfig:
         weight_bits: int = 8,
         group_size: int | None = None,
         bias: Literal["derived", "float"] = "derived",
+        observer: ObserverName | Observer | None = None,
+        weight_observer: WeightObserverName | Observer | None = None,
     ) -> QConfig:
         """Activations uint8, affine; weights as those of `int8`, whose parameters this has."""
-        return QConfig._of(Precision(_UINT8, _checked_weight(weight_bits, group_size, per_channel), bias))
+        weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
+        return QConfig._of(Precision(_observed(_UINT8, observer), weight, bias))
 
     @staticmethod
-    def int16x8(*, per_channel: bool = True, weight_bits: int = 8, group_size: int | None = None) -> QConfig:
-        """Activations int16, symmetric; weights as those of `int8`.
+    def int16x8(
+        *,
+        per_channel: bool = True,
+        weight_bits: int = 8,
+        group_size: int | None = None,
+        observer: ObserverName | Observer | None = None,
+        weight_observer: WeightObserverName | Observer | None = None,
+    ) -> QConfig:
+        """Activations int16, symmetric; weights and observers as those of `int8`.
 
         Biases stay float, since those of TOSA have 48 bits.
         """
-        return QConfig._of(Precision(_INT16, _checked_weight(weight_bits, group_size, per_channel), "float"))
+        weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
+        return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"))
 
     @staticmethod
     def _of(precision: Precision) -> QConfig:
@@ -254,7 +302,11 @@ class QConfig:
         return chosen, precisions
 
 
-def _checked_weight(bits: int, group_size: int | None, per_channel: bool) -> Observed:
+def _observed(spec: Observed, observer: Any) -> Observed:
+    return replace(spec, observer=observer_of(observer, "QConfig", "observer", ACTIVATION_OBSERVERS))
+
+
+def _checked_weight(bits: int, group_size: int | None, per_channel: bool, observer: Any) -> Observed:
     _check_flag("per_channel", per_channel)
     try:
         bits = whole_number(bits)
@@ -264,4 +316,5 @@ def _checked_weight(bits: int, group_size: int | None, per_channel: bool) -> Obs
         raise _refusal("the bits of weights", "2 to 8", bits)
     if group_size is not None and not per_channel:
         raise _refusal("groups without a scale per channel", "per_channel=True", per_channel)
-    return _weight(bits, group_size, per_channel=per_channel)
+    found = observer_of(observer, "QConfig", "weight_observer", WEIGHT_OBSERVERS)
+    return replace(_weight(bits, group_size, per_channel=per_channel), observer=found)

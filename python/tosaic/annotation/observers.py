@@ -1,35 +1,319 @@
-"""Temporary."""
+"""Observers as data: from which statistics of a tensor its scale and zero point follow. Without torch.
 
+Whoever runs the calibration maps them to code: `tosaic.Quantizer` to observers of torchao. They are values:
+they compare by their fields, and their `repr` is valid code.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tosaic import _core
+from tosaic.options import shown
+
+__all__ = [
+    "ByUse",
+    "Entropy",
+    "LeastError",
+    "LeastErrorBehind",
+    "MinMax",
+    "MovingAverage",
+    "Observer",
+    "Percentile",
+    "observer_of",
+]
+
+_EPS = 2.0**-23
+_F32_MOST = 3.4028234663852886e38
+_F32_LEAST = 2.0**-149
 
 
-class _B:
-    def __call__(self):
-        raise TypeError
+class Observer:
+    """What all observers that are data have in common. Its subclasses are those of this module.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+    """
+
+    per_channel: ClassVar[bool] = False
+    """The observer has a version with a scale for each channel."""
+
+    eps: float
+
+    def __init_subclass__(cls) -> None:
+        """Only this module has subclasses, so that whoever maps observers to code knows all of them."""
+        if cls.__module__ != __name__:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="Observer",
+                what="no other observers can be defined",
+                expected="the observers of tosaic.annotation",
+                got=cls.__name__,
+                hint="A constructor of torchao's observers is accepted as an observer, too.",
+            )
+
+    def __post_init__(self) -> None:
+        """Checks the numbers and converts them to float."""
+        self._set_number("eps", _F32_LEAST, _F32_MOST, "a positive number that a float32 can hold")
+
+    def _set_number(self, name: str, least: float, most: float, expected: str) -> None:
+        value = getattr(self, name)
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not least <= value <= most:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=type(self).__name__,
+                what=f"'{name}' is wrong",
+                expected=expected,
+                got=shown(value),
+            )
+        object.__setattr__(self, name, float(value))
+
+    def __repr__(self) -> str:
+        fields = type(self).__dict__["__dataclass_fields__"].values()
+        given = [(f, getattr(self, f.name)) for f in fields]
+        parts = [f"{f.name}={value!r}" for f, value in given if value != f.default]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
-@dataclass(frozen=True)
-class MinMax(_B):
-    eps: float = 2**-23
+@dataclass(frozen=True, repr=False)
+class MinMax(Observer):
+    """The least and the greatest of all samples just fit.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+
+    Examples
+    --------
+    >>> MinMax(eps=2**-12)
+    MinMax(eps=0.000244140625)
+    """
+
+    per_channel: ClassVar[bool] = True
+    eps: float = _EPS
 
 
-@dataclass(frozen=True)
-class MovingAverage(_B):
+@dataclass(frozen=True, repr=False)
+class MovingAverage(Observer):
+    """Moving averages of the least and the greatest sample of each batch just fit.
+
+    The result depends on the order of the batches and on how samples are split into them, other than that of
+    all other observers.
+
+    Attributes
+    ----------
+    weight : float
+        The part of the way to the bounds of a batch by which the averages move.
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `weight` is not above 0 and at most 1, or `eps` is not positive.
+    """
+
     weight: float = 0.01
-    eps: float = 2**-23
+    eps: float = _EPS
+
+    def __post_init__(self) -> None:
+        """Checks the numbers and converts them to float."""
+        super().__post_init__()
+        self._set_number("weight", _F32_LEAST, 1, "a number above 0, and 1 at most")
 
 
-@dataclass(frozen=True)
-class Percentile(_B):
-    percentile: float = 99.99
-    eps: float = 2**-23
+@dataclass(frozen=True, repr=False)
+class Percentile(Observer):
+    """The range that contains a share of all samples just fits.
+
+    An affine range has the same number of samples below and above it. A symmetric range contains the share of
+    the magnitudes. `numpy.quantile` finds the same bounds, up to the width of a bin of the histogram.
+
+    Attributes
+    ----------
+    percent : float
+        The share of the samples, above 0 and at most 100.
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `percent` is not above 0 and at most 100, or `eps` is not positive.
+    """
+
+    percent: float = 99.99
+    eps: float = _EPS
+
+    def __post_init__(self) -> None:
+        """Checks the numbers and converts them to float."""
+        super().__post_init__()
+        self._set_number("percent", _F32_LEAST, 100, "a number above 0, and 100 at most")
+
+    @property
+    def fraction(self) -> float:
+        """The share of the samples as a fraction of 1."""
+        return self.percent / 100
 
 
-@dataclass(frozen=True)
-class LeastError(_B):
-    eps: float = 2**-23
+@dataclass(frozen=True, repr=False)
+class LeastError(Observer):
+    """The expected squared error of a sample is least, that of clipping included.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+    """
+
+    per_channel: ClassVar[bool] = True
+    eps: float = _EPS
 
 
-@dataclass(frozen=True)
-class Entropy(_B):
-    eps: float = 2**-23
+@dataclass(frozen=True, repr=False)
+class LeastErrorBehind(Observer):
+    """The expected squared error of the result of the call that alone reads the tensor is least.
+
+    `choose_observers` chooses it. It is about one graph, so that configurations cannot have it.
+
+    Attributes
+    ----------
+    reader : str
+        Name of the node that reads the tensor: a call of an elementwise function.
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `reader` is no name, or `eps` is not positive.
+    """
+
+    reader: str = ""
+    eps: float = _EPS
+
+    def __post_init__(self) -> None:
+        """Checks the name of the reader, and the least scale."""
+        super().__post_init__()
+        reader: Any = self.reader
+        if not isinstance(reader, str) or not reader:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="LeastErrorBehind",
+                what="'reader' is wrong",
+                expected="the name of a node",
+                got=shown(self.reader),
+            )
+
+
+@dataclass(frozen=True, repr=False)
+class Entropy(Observer):
+    """The Kullback-Leibler divergence between samples and quantized samples is least.
+
+    The divergence is that of two histograms of samples: clipped to the range, and quantized, where a step
+    spreads its samples evenly and clipped samples are missing.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+    """
+
+    eps: float = _EPS
+
+
+@dataclass(frozen=True, repr=False)
+class ByUse(Observer):
+    """The observer follows from what the tensor is used for: the default for activations.
+
+    Inputs of the program get `MinMax`. Results that only an elementwise function reads get
+    `LeastErrorBehind`, and other tensors `LeastError`. `choose_observers` chooses among them.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+    """
+
+    eps: float = _EPS
+
+
+ACTIVATION_OBSERVERS: Mapping[str, type[Observer]] = {
+    "minmax": MinMax,
+    "moving_average": MovingAverage,
+    "percentile": Percentile,
+    "mse": LeastError,
+    "entropy": Entropy,
+}
+"""The observers of activations by the names that configurations accept."""
+
+WEIGHT_OBSERVERS: Mapping[str, type[Observer]] = {"minmax": MinMax, "mse": LeastError}
+"""The observers of weights by the names that configurations accept."""
+
+
+def observer_of(value: Any, where: str, option: str, known: Mapping[str, type[Observer]]) -> Observer | None:
+    """Returns the observer that an option names or is; None for None.
+
+    Parameters
+    ----------
+    value : str, Observer or None
+    where, option : str
+        The function and the option, for the message.
+    known : mapping of str to type
+        The names that the option accepts.
+
+    Raises
+    ------
+    InvalidGraph
+        The value is another name, or something else. The message has near names.
+
+    Examples
+    --------
+    >>> observer_of("percentile", "an example", "observer", ACTIVATION_OBSERVERS)
+    Percentile()
+    """
+    if value is None or (isinstance(value, Observer) and type(value) in known.values()):
+        return value
+    if isinstance(value, str) and value in known:
+        return known[value]()
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where=where,
+        what=f"unknown value of '{option}'",
+        expected=f"{_listed([repr(name) for name in known])}, or an observer such as "
+        f"{list(known.values())[-1].__name__}()",
+        got=shown(value),
+        hint=_core.did_you_mean(value, list(known)) if isinstance(value, str) else "",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tosaic import _core
+from tosaic.annotation.observers import Observer
 from tosaic.dtypes import BITS, TORCH
 from tosaic.options import shown, whole_number
 
@@ -109,8 +110,10 @@ class Observed(Short):
         The channels of a scheme per channel.
     dynamic : bool
         The qparams are computed in each run.
-    observer : object, optional
-        What makes the observer or fake-quant module. None: the default of whoever writes the plan.
+    observer : Observer or callable, optional
+        An observer as data, such as ``MinMax()``, or what makes an observer or fake-quant module of torchao.
+        None: the default of whoever writes the plan. Observers of data with a scale per channel are `MinMax`
+        and `LeastError`.
     group_size : int, optional
         Groups of so many positions have a scale each, for each channel. The `axis` is 0 or 1, and the groups
         are along the other one of these two axes: those of a weight's input channels.
@@ -127,12 +130,11 @@ class Observed(Short):
 
     def __post_init__(self) -> None:
         _check(self)
-        if self.observer is not None and not callable(self.observer):
-            raise _refusal(self, "the observer", "what makes an observer, such as its class", self.observer)
+        per_channel = self.scheme is not None and self.scheme.startswith("per_channel")
+        self._check_observer(per_channel)
         if self.group_size is None:
             return
         _set_whole(self, "group_size", "the group size", None)
-        per_channel = self.scheme is not None and self.scheme.startswith("per_channel")
         if self.group_size < 1 or not per_channel:
             raise _core.make_error(
                 _core.InvalidGraph,
@@ -141,6 +143,21 @@ class Observed(Short):
                 expected="group_size=32 and scheme='per_channel_symmetric'",
                 got=f"group_size={self.group_size!r} and scheme={self.scheme!r}",
             )
+
+    def _check_observer(self, per_channel: bool) -> None:
+        observer = self.observer
+        if observer is None:
+            return
+        if isinstance(observer, Observer):
+            if per_channel and not observer.per_channel:
+                raise _refusal(
+                    self, "the observer", "MinMax() or LeastError() for a scheme per channel", observer
+                )
+            if self.dynamic:
+                raise _refusal(self, "the observer", "dynamic=False for an observer as data", observer)
+        elif not callable(observer) or (isinstance(observer, type) and issubclass(observer, Observer)):
+            expected = "what makes an observer of torchao, such as its class, or data such as MinMax()"
+            raise _refusal(self, "the observer", expected, observer)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,8 +23,8 @@ from tosaic.calibration.worker import Failure, Job
 
 __all__ = ["calibrate"]
 
-_CHUNK = 16
-_CHUNK_OF_WORKERS = 4  # smaller, so that a few samples occupy several workers
+_MERGED = 256  # samples of one state: moving averages collect a range for each
+_CHUNK_OF_WORKERS = 4  # small, so that a few samples occupy several workers
 
 Arrays = Sequence[Any]
 
@@ -57,15 +57,17 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
 
 
 def _alone(program: Any, like: Any, samples: Iterable[Arrays]) -> Iterator[bytes]:
-    for first, chunk in _chunks(samples, _CHUNK):
-        calibration = _core.Calibration(program, like)
-        for position, arrays in enumerate(chunk):
-            try:
-                calibration.run(list(arrays))
-            except _core.Error as error:
-                parts: Any = error
-                raise _error(first, Failure(position, type(error).__name__, dict(parts.parts))) from error
-        yield calibration.to_bytes()
+    calibration = _core.Calibration(program, like)
+    for index, arrays in enumerate(samples):
+        if index and index % _MERGED == 0:
+            yield calibration.to_bytes()
+            calibration = _core.Calibration(program, like)
+        try:
+            calibration.run(list(arrays))
+        except _core.Error as error:
+            parts: Any = error
+            raise _error(index, Failure(0, type(error).__name__, dict(parts.parts))) from error
+    yield calibration.to_bytes()
 
 
 def _with_workers(

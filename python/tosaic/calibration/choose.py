@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.annotation.observers import Entropy, MinMax, MovingAverage, Percentile
+from tosaic.annotation.observers import (
+    Entropy,
+    LeastErrorBehind,
+    MinMax,
+    MovingAverage,
+    Observer,
+    Percentile,
+)
 from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import GRAPH_NAMES, Derived, Fixed, Observed, Output, Slot, range_of
+from tosaic.annotation.specs import GRAPH_NAMES, Derived, Fixed, Observed, Slot, range_of
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations
-from tosaic.calibration.plan_program import DEFAULT_OBSERVER, PlannedProgram
+from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.weights import weight_qparams
 from tosaic.quantization import QParams
 
@@ -84,7 +91,7 @@ def _fixed(spec: Fixed) -> QParams:
     return QParams(dtype, (float(spec.scale),), (int(spec.zero_point),), qmin, qmax)
 
 
-def _options(spec: Observed, observer: Any) -> dict[str, Any]:
+def _options(spec: Observed, observer: Observer) -> dict[str, Any]:
     dtype, qmin, qmax = _storage(spec)
     zero_point = None
     if str(spec.scheme).endswith("symmetric"):
@@ -117,7 +124,7 @@ def _product(group: Group, chosen: Mapping[Slot, QParams]) -> QParams:
 class _Choice:
     """The choice of the qparams of a group of slots with an observed spec."""
 
-    def __init__(self, planned: PlannedProgram, group: Group, observer: Any) -> None:
+    def __init__(self, planned: PlannedProgram, group: Group, observer: Observer) -> None:
         assert isinstance(group.spec, Observed)
         self._graph = planned.graph
         self._observer = observer
@@ -125,15 +132,8 @@ class _Choice:
         self._storage = _storage(group.spec)
         self._options = _options(group.spec, observer)
         self._values = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
-        decided = group.decided_by
-        is_before_function = (
-            observer is DEFAULT_OBSERVER
-            and isinstance(decided, Output)
-            and planned.plan.author(decided) == _core.BEFORE_FUNCTION
-        )
-        self._before_function = (
-            planned.value_of(decided) if is_before_function and decided is not None else -1
-        )
+        behind = group.decided_by if isinstance(observer, LeastErrorBehind) else None
+        self._before_function = -1 if behind is None else planned.value_of(behind)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -148,9 +148,9 @@ class _Choice:
         if isinstance(observer, MinMax | MovingAverage):
             scale, zero_point = _core.range_qparams(statistic, **options)
         elif isinstance(observer, Percentile):
-            scale, zero_point = _core.percentile_qparams(statistic, observer.percentile / 100, **options)
+            scale, zero_point = _core.percentile_qparams(statistic, observer.fraction, **options)
         elif isinstance(observer, Entropy):
-            scale, zero_point = _core.least_entropy_qparams(statistic, **options)
+            scale, zero_point, _ = _core.least_entropy_qparams(statistic, **options)
         else:
             scale, zero_point = self._least_error(statistic)
         dtype, qmin, qmax = self._storage

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tosaic import _core
-from tosaic.annotation.specs import Edge, Output, Slot
+from tosaic.annotation.observers import LeastError
+from tosaic.annotation.specs import Edge, Observed, Output, Slot
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.pipeline import Pipeline
 from tosaic.quantization import QParams
@@ -17,25 +18,54 @@ _LOG = logging.getLogger(__name__)
 _LAST_PASS = "fold-qdq"
 
 
-def with_quantization(planned: PlannedProgram, chosen: Mapping[Slot, QParams]) -> _core.Graph:
+def with_quantization(
+    planned: PlannedProgram,
+    chosen: Mapping[Slot, QParams],
+    elements: Mapping[Edge, _core.Constant] | None = None,
+) -> _core.Graph:
     """Returns the graph with quantize and dequantize nodes where the slots of the plan have qparams.
 
-    Biases and weights with elements beyond their integers saturate, and a warning is logged.
+    Parameters
+    ----------
+    planned : PlannedProgram
+    chosen : mapping of Slot to QParams
+    elements : mapping of Edge to Constant, optional
+        What calls read in the place of constants: weights and biases that accuracy tools have changed. Those of
+        slots without qparams stay floats.
+
+    Notes
+    -----
+    Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
+    integers. A warning is logged, other than for the range of least error, which clips by design.
     """
-    placements: list[tuple[int, QParams, list[int] | None, bool]] = []
-    for slot, qparams in chosen.items():
+    placements: list[tuple[int, QParams | None, list[int] | None, bool, _core.Constant | None]] = []
+    given = elements or {}
+    for slot in (*chosen, *(each for each in given if each not in chosen)):
         value = planned.value_of(slot)
         if value < 0:
             continue
         if isinstance(slot, Output):
-            placements.append((value, qparams, None, True))
+            placements.append((value, chosen[slot], None, True, None))
         else:
-            placements.append((value, qparams, *_readers(planned, slot, value)))
+            readers, is_output = _readers(planned, slot, value)
+            placements.append((value, chosen.get(slot), readers, is_output, given.get(slot)))
     graph, saturated = _core.insert_quantization(planned.graph, placements)
+    clipped = set(_clipped_by_design(planned))
     for constant, beyond, nans in saturated:
-        what = f"{beyond} elements beyond its integers" if beyond else f"{nans} NaN"
-        _LOG.warning("constant '%s' has %s: they saturate", constant, what)
+        if nans or constant not in clipped:
+            kind = "beyond its integers" if beyond else "that are NaN"
+            what = f"{beyond or nans} element{'s' if (beyond or nans) != 1 else ''} {kind}"
+            _LOG.warning("constant '%s' has %s, which saturate", constant, what)
     return graph
+
+
+def _clipped_by_design(planned: PlannedProgram) -> Iterator[str]:
+    for group in planned.plan.groups():
+        if isinstance(group.spec, Observed) and isinstance(group.spec.observer, LeastError):
+            for slot in group.slots:
+                value = planned.value_of(slot)
+                if value >= 0 and planned.graph.values[value].kind == "constant":
+                    yield planned.graph.values[value].name
 
 
 def _readers(planned: PlannedProgram, slot: Edge, value: int) -> tuple[list[int], bool]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic.annotation.observers import MinMax, MovingAverage
-from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import Edge, Observed
-from tosaic.calibration.plan_program import DEFAULT_OBSERVER, PlannedProgram
+from tosaic import _core
+from tosaic.annotation.choice import choose_observers
+from tosaic.annotation.observers import MinMax, MovingAverage, Observer
+from tosaic.annotation.specs import Observed
+from tosaic.calibration.plan_program import PlannedProgram
+from tosaic.options import shown
 
 __all__ = ["Observations", "observations"]
 
@@ -25,27 +27,34 @@ class Observations:
         The kinds of the statistics, as `tosaic.calibration.worker.Job` has them.
     statistic_of : dict of int to int
         By position of the group in the plan: the index of its statistic. Groups of weights have none.
-    observers : dict of int to object
+    observers : dict of int to Observer
         By position of the group: its observer.
     """
 
     watches: tuple[tuple[str, int], ...]
     kinds: tuple[tuple[Any, ...], ...]
     statistic_of: dict[int, int]
-    observers: dict[int, Any]
+    observers: dict[int, Observer]
 
 
 def observations(planned: PlannedProgram) -> Observations:
-    """Returns what to observe for the slots of a plan: each sharing group has one statistic."""
+    """Returns what to observe for the slots of a plan: each sharing group has one statistic.
+
+    Raises
+    ------
+    UnsupportedOp
+        A spec has a constructor of torchao's observers.
+    """
     watches: list[tuple[str, int]] = []
     kinds: list[tuple[Any, ...]] = []
     statistic_of: dict[int, int] = {}
-    observers: dict[int, Any] = {}
+    observers: dict[int, Observer] = {}
     values = planned.graph.values
+    chosen = choose_observers(planned.plan)
     for at, group in enumerate(planned.groups):
-        if not isinstance(group.spec, Observed):
+        if not isinstance(group.spec, Observed) or group.decided_by is None:
             continue
-        observers[at] = _observer(planned, group)
+        observers[at] = _data(group.spec, chosen.get(group.decided_by))
         members = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
         if all(values[each].kind == "constant" for each in members):
             continue
@@ -55,23 +64,19 @@ def observations(planned: PlannedProgram) -> Observations:
     return Observations(tuple(watches), tuple(kinds), statistic_of, observers)
 
 
-def _observer(planned: PlannedProgram, group: Group) -> Any:
-    """Returns the observer of a group. By default, inputs of the program keep the range of all samples.
-
-    More of a program's inputs lie beyond that range than of a few samples, and no later operator can recover
-    what clipping removes.
-    """
-    assert isinstance(group.spec, Observed)
-    observer = group.spec.observer
-    decided = group.decided_by
-    if observer is not DEFAULT_OBSERVER or decided is None:
+def _data(spec: Observed, observer: Observer | None) -> Observer:
+    if observer is not None:
         return observer
-    inputs = {port.node for port in planned.plan.graph.inputs}
-    producer = decided.producer if isinstance(decided, Edge) else decided.node
-    return MinMax() if producer in inputs else observer
+    raise _core.make_error(
+        _core.UnsupportedOp,
+        where="quantize",
+        what="a spec has a constructor of torchao's observers, which run in torch only",
+        expected="an observer of tosaic.annotation, such as MinMax()",
+        got=shown(spec.observer),
+    )
 
 
-def _kind_of(observer: Any) -> tuple[Any, ...]:
+def _kind_of(observer: Observer) -> tuple[Any, ...]:
     if isinstance(observer, MinMax):
         return ("range",)
     if isinstance(observer, MovingAverage):

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
-from tosaic.annotation.config import Precision, QConfig
-from tosaic.annotation.observers import LeastError, MinMax
+from tosaic.annotation.choice import planner_fields
+from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import GRAPH_NAMES, Observed, Output, Slot
+from tosaic.annotation.specs import Output, Slot
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
-__all__ = ["DEFAULT_OBSERVER", "PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
+__all__ = ["PlannedProgram", "plan_program", "prepared_graph", "product_of_scales"]
 
-# The object itself, not an equal one that a user chose: see `tosaic.calibration.observations`.
-DEFAULT_OBSERVER = LeastError()
 _FOLDED_FIRST = ("fold-constants", "dead-code", "fold-batch-norm")
-_FEW_INTEGERS = 64  # weights with fewer integers are rounded with the scale of least error
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
 
@@ -136,7 +132,9 @@ def plan_program(
     plan = Plan(CallGraph.of_core(core), author="quantize")
     chosen, precisions = config.resolve(plan)
     _choose_items(plan, chosen)
-    fields = [_fields(each) for each in precisions]
+    fields = [
+        planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
+    ]
     left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
     plan = plan.apply(*rules)
     for node in graph.nodes:
@@ -175,26 +173,3 @@ def _require_specs(planned: PlannedProgram) -> None:
         expected="a call with floats that the configuration selects",
         got="; ".join(reasons) if reasons else "no call that computes floats from the inputs",
     )
-
-
-def _fields(precision: Precision) -> tuple[Any, ...]:
-    """Returns what the planner reads."""
-    activation, weight = precision.activation, precision.weight
-    is_coarse = (
-        weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < _FEW_INTEGERS
-    )
-    of_weight = weight.observer or (LeastError() if is_coarse else MinMax())
-    grouped = None if weight.group_size is None else (weight.group_size, of_weight)
-    return (
-        _spec_fields(activation, activation.observer or DEFAULT_OBSERVER),
-        _spec_fields(weight, of_weight),
-        product_of_scales if precision.bias == "derived" else None,
-        precision.fixed_ranges,
-        precision.wide_sums,
-        precision.wide_functions,
-        grouped,
-    )
-
-
-def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
-    return GRAPH_NAMES.get(spec.dtype, spec.dtype), spec.qmin, spec.qmax, spec.scheme, observer

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tosaic.accuracy import Tool, tools_of
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
-from tosaic.calibration.calibrate import calibrate
-from tosaic.calibration.choose import chosen_qparams
-from tosaic.calibration.insert import quantized_graph, with_quantization
-from tosaic.calibration.observations import observations
-from tosaic.calibration.plan_program import plan_program, prepared_graph
+from tosaic.calibration.draft import Drafting
+from tosaic.calibration.improve import improved
+from tosaic.calibration.insert import quantized_graph
+from tosaic.calibration.plan_program import prepared_graph
 from tosaic.calibration.quantized_program import Calibrated, QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
-from tosaic.calibration.table import job_of
 from tosaic.options import checked, refusal
 from tosaic.progress import with_progress
 from tosaic.sources import is_exported_program, load_exported, program_of, require_use
@@ -35,6 +36,7 @@ def quantize(
     *,
     config: QConfig | None = None,
     rules: Sequence[Callable[[Plan], Plan | None]] = (),
+    tools: Sequence[str | Tool] = (),
     executor: Executor | None = None,
     progress: bool = True,
     bind: Any = None,
@@ -58,6 +60,10 @@ def quantize(
         Which calls are quantized, and how. Default: `QConfig.int8`.
     rules : sequence of rule or callable
         Rules of `tosaic.annotation`, which change the plan in this order.
+    tools : sequence of str or Tool
+        Accuracy tools: ``"equalize"``, ``"smooth"``, ``"gptq"``, ``"bias_correction"``, or objects of
+        `tosaic.accuracy` with options. They work in this order. `QuantizedProgram.gains` and the report say what each
+        gained. With tools, all samples are held in memory, since they run several times.
     executor : concurrent.futures.Executor, optional
         Runs samples in its threads, processes or machines: a ``ThreadPoolExecutor``, a
         ``ProcessPoolExecutor``, or ``dask.distributed.Client().get_executor()``. The result does not depend
@@ -105,17 +111,20 @@ def quantize(
         raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise refusal("quantize", "executor", "a concurrent.futures.Executor, or None", executor)
+    asked = tools_of(tools)
     exported = exported_of(program)
     source = program_of(program if exported is None else exported, bind=bind, operators=operators)
     config = QConfig.int8() if config is None else config
     graph = prepared_graph(source.snapshot().graph)
-    planned = plan_program(graph, config, module_types=source.module_types, rules=rules)
-    observed = observations(planned)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
-    statistics = calibrate(job_of(source, graph, observed.watches, observed.kinds), stream, executor)
-    chosen = chosen_qparams(planned, observed, list(statistics))
-    quantized = quantized_graph(with_quantization(planned, chosen))
-    calibrated = Calibrated(config, planned, chosen, stream.count)
+    if asked:
+        kept = [[np.array(each) for each in arrays] for arrays in stream]
+        drafting = Drafting(source, config, rules, kept, executor)
+        draft, gains = improved(drafting, graph, asked)
+    else:
+        draft, gains = Drafting(source, config, rules, stream, executor).draft(graph), []
+    quantized = quantized_graph(draft.graph())
+    calibrated = Calibrated(config, draft, stream.count, tuple(gains))
     return QuantizedProgram(quantized, source.signature, calibrated, source, exported)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,11 @@ from tosaic.program import Program
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
+    from tosaic.accuracy import Gain
     from tosaic.annotation.config import QConfig
     from tosaic.annotation.plan import Plan
     from tosaic.annotation.resolution import Resolution
-    from tosaic.calibration.plan_program import PlannedProgram
+    from tosaic.calibration.draft import Draft
     from tosaic.signature import Signature
 
 __all__ = ["Calibrated", "QuantizedProgram"]
@@ -28,15 +28,16 @@ class Calibrated:
     Attributes
     ----------
     config : QConfig
-    planned : PlannedProgram
-    qparams : dict of slot to QParams
+    draft : Draft
+        The plan, the qparams, and changed weights.
     samples : int
+    gains : tuple of Gain
     """
 
     config: QConfig
-    planned: PlannedProgram
-    qparams: Mapping[Slot, QParams]
+    draft: Draft
     samples: int
+    gains: tuple[Gain, ...] = ()
 
 
 class QuantizedProgram(Program):
@@ -67,12 +68,12 @@ class QuantizedProgram(Program):
     @property
     def plan(self) -> Plan:
         """What each tensor becomes, and the rule that says so."""
-        return self._calibrated.planned.plan
+        return self._calibrated.draft.planned.plan
 
     @property
     def qparams(self) -> dict[Slot, QParams]:
         """The qparams of each slot of the plan."""
-        return dict(self._calibrated.qparams)
+        return dict(self._calibrated.draft.qparams)
 
     @property
     def samples(self) -> int:
@@ -80,9 +81,14 @@ class QuantizedProgram(Program):
         return self._calibrated.samples
 
     @property
+    def gains(self) -> tuple[Gain, ...]:
+        """What each accuracy tool gained, in the order in which they worked."""
+        return self._calibrated.gains
+
+    @property
     def quantization(self) -> Resolution:
         """What is quantized by which rule, and what is left float and why."""
-        return self._calibrated.planned.report
+        return self._calibrated.draft.planned.report
 
     def to_exported(self, exported: Any = None) -> Any:
         """Returns the quantized program as an exported program of torch.
@@ -118,7 +124,7 @@ class QuantizedProgram(Program):
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
             )
-        return to_exported(exported, self._calibrated)
+        return to_exported(exported, self._calibrated.draft)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have no exported program of torch: there, `to_exported` needs it."""

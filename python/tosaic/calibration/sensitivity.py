@@ -20,6 +20,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.calibration.choose import chosen_qparams
+from tosaic.calibration.draft import decibels, float_outputs, relative_noise
 from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.macs import macs_by_call
 from tosaic.calibration.observations import observations
@@ -271,29 +272,11 @@ class _Meter:
         observed = observations(planned)
         chosen = chosen_qparams(planned, observed, self._table.statistics(planned, observed), self._known)
         graph = with_quantization(planned, chosen)
-        errors: dict[int, float] = {}
-        powers: dict[int, float] = {}
         session = self._source._prepared(graph)
-        for arrays, wanted in zip(self._samples, self._wanted, strict=True):
-            for at, (found, right) in enumerate(zip(_floats(session, arrays), wanted, strict=True)):
-                errors[at] = errors.get(at, 0.0) + float(np.square(found - right).sum())
-                powers[at] = powers.get(at, 0.0) + float(np.square(right).sum())
-        ratios = [errors[at] / powers[at] for at in powers if powers[at] > 0]
-        return sum(ratios) / len(ratios)
+        return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)
 
     def _outputs(self, graph: _core.Graph, arrays: list[Any]) -> list[Any]:
-        return _floats(self._source._prepared(graph), arrays)
-
-
-def _floats(session: Any, arrays: list[Any]) -> list[Any]:
-    session.reset_state()
-    return [
-        np.asarray(each, np.float64) for each in session.run(arrays) if np.asarray(each).dtype.kind == "f"
-    ]
-
-
-def _decibels(noise: float) -> float:
-    return math.inf if noise <= 0 else -10 * math.log10(noise)
+        return float_outputs(self._source._prepared(graph), arrays)
 
 
 # ---- the search ----
@@ -330,8 +313,8 @@ class _Search:
                 at[position] = level - 1
                 noise = self._measured(at)
                 self._gains[position].append(noise - base)
-                dbs.append(_decibels(noise))
-                lost.append(_decibels(base) - _decibels(noise) if base > 0 else math.inf)
+                dbs.append(decibels(noise))
+                lost.append(decibels(base) - decibels(noise) if base > 0 else math.inf)
             found.append(
                 LayerSensitivity(
                     layer.name,
@@ -390,11 +373,11 @@ class _Search:
     def _cheapest(self, path: list[tuple[int, ...]], wanted_db: float) -> set[tuple[int, ...]]:
         """Returns the first mix of the path that is good enough, and a cheaper one with fewer raised layers."""
         low, high = 0, len(path) - 1
-        if _decibels(self._measured(path[high])) < wanted_db:
+        if decibels(self._measured(path[high])) < wanted_db:
             return set()
         while low < high:
             middle = (low + high) // 2
-            if _decibels(self._measured(path[middle])) >= wanted_db:
+            if decibels(self._measured(path[middle])) >= wanted_db:
                 high = middle
             else:
                 low = middle + 1
@@ -403,7 +386,7 @@ class _Search:
         raised = sorted((i for i, level in enumerate(at) if level), key=lambda i: self._worth(i, at[i] - 1))
         for position in raised:
             at[position] -= 1
-            if self._layers[position].macs == 0 or _decibels(self._measured(at)) < wanted_db:
+            if self._layers[position].macs == 0 or decibels(self._measured(at)) < wanted_db:
                 at[position] += 1
         return {first, tuple(at)}
 
@@ -415,4 +398,4 @@ class _Search:
             shares[names[level]] += layer.macs / total
         levels = {layer.name: names[level] for layer, level in zip(self._layers, at, strict=True) if level}
         config = self._scale.config(self._layers, at)
-        return Mix(_decibels(self._measured(at)), self._cost(at), shares, levels, config)
+        return Mix(decibels(self._measured(at)), self._cost(at), shares, levels, config)

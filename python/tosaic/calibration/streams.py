@@ -9,6 +9,7 @@ from tosaic import _core
 from tosaic.samples import iterate_samples
 
 if TYPE_CHECKING:
+    from tosaic.ports import Port
     from tosaic.program import Program
 
 __all__ = ["sample_arrays"]
@@ -27,13 +28,24 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
         There is no sample, the stacks of a sample have different numbers of entries, or a sample does not fit
         the inputs. The error has the index of the sample.
     LayoutMismatch
-        An array has another dtype than its input.
+        An array has another dtype or shape than its input.
     """
+    is_empty = True
     for index, sample in enumerate(iterate_samples(samples, program)):
         try:
-            yield from _entries(program.arrays(*sample.args, **sample.kwargs), program)
+            for arrays in _entries(program.arrays(*sample.args, **sample.kwargs), program):
+                is_empty = False
+                yield arrays
         except _core.Error as error:
             raise at_sample(index, error) from error
+    if is_empty:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="samples",
+            what="there is nothing to run on",
+            expected="a stack with at least one sample",
+            got="stacks without entries",
+        )
 
 
 def at_sample(index: int, error: Any) -> Exception:
@@ -49,6 +61,8 @@ def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
         count = _entries_of(array.shape, port.shape)
         if count is not None:
             counts[port.path or port.name] = count
+        elif array.ndim and array.shape != tuple(port.shape):
+            raise _wrong_shape(array, port)
     if not counts:
         yield list(arrays)
         return
@@ -62,6 +76,17 @@ def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
         )
     for entry in range(next(iter(counts.values()))):
         yield [_entry(array, port.shape, entry) for array, port in zip(arrays, program.inputs, strict=True)]
+
+
+def _wrong_shape(array: Any, port: Port) -> Exception:
+    shape, got = ("[" + ",".join(map(str, each)) + "]" for each in (port.shape, array.shape))
+    return _core.make_error(
+        _core.LayoutMismatch,
+        where="samples",
+        what=f"input '{port.path or port.name}' has the wrong shape",
+        expected=f"{shape}, or a stack of such arrays",
+        got=got,
+    )
 
 
 def _entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:

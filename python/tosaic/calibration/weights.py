@@ -14,6 +14,7 @@ from tosaic.quantization import Groups
 __all__ = ["weight_qparams"]
 
 _Array = np.ndarray[Any, Any]
+_LEAST_RATIO, _RATIOS = 0.6, 21  # the search of groups: shares of the scale with which all elements fit
 
 
 def weight_qparams(
@@ -41,8 +42,8 @@ def weight_qparams(
         return (*_columns(chosen), None)
     if group_size is None:
         return (*_columns(_by_channel(arrays, axis, observer, options)), None)
-    scales = group_scales(arrays[0], axis, 1 - axis, group_size, options["qmin"], options["qmax"])
-    found = tuple(map(float, np.asarray(scales).reshape(-1)))
+    scales = _by_group(arrays[0], axis, group_size, observer, options)
+    found = tuple(map(float, scales))
     return found, (0,) * len(found), Groups(1 - axis, group_size)
 
 
@@ -76,3 +77,28 @@ def _by_channel(
     for each in arrays:
         _core.observe_channels(ranges, each, axis)
     return [_core.range_qparams(each, **options) for each in ranges]
+
+
+def _by_group(array: _Array, axis: int, size: int, observer: Any, options: Mapping[str, Any]) -> _Array:
+    """Returns the scales of symmetric groups, first by channel, then by group.
+
+    With `MinMax`, all elements of a group just fit. With `LeastError`, the scale has the least squared error
+    among even steps below that one, because a group has too few elements for a histogram.
+    """
+    rows = np.moveaxis(array, (axis, 1 - axis), (0, 1))
+    rows = rows.reshape(rows.shape[0] * rows.shape[1] // size, -1)
+    rows = np.where(np.isfinite(rows), rows, np.float32(0))
+    least = np.float32(options["least_scale"])
+    fitting = np.abs(rows).max(1) / np.float32(min(-options["qmin"], options["qmax"]))
+    best: _Array = np.maximum(fitting, least)
+    fitting = best
+    if not isinstance(observer, LeastError):
+        return best
+    least_error = np.full_like(fitting, np.inf)
+    for ratio in np.linspace(1, _LEAST_RATIO, _RATIOS, dtype=np.float32):
+        scale = np.maximum(fitting * ratio, least)
+        rounded = np.clip(np.rint(rows / scale[:, None]), options["qmin"], options["qmax"])
+        error = np.square(rounded * scale[:, None] - rows).sum(1)
+        best = np.where(error < least_error, scale, best)
+        least_error = np.minimum(error, least_error)
+    return best

@@ -52,7 +52,7 @@ class Job:
             override_nodes=dict(self.override_nodes),
             override_ops=dict(self.override_ops),
         )
-        return program, _core.Statistics(list(self.statistics))
+        return program, _core.Statistics(self.graph, list(self.statistics))
 
 
 @dataclass(frozen=True)

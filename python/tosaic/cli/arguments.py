@@ -6,11 +6,14 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tosaic.cli.entries import binding, io_entry, order_entry
+from tosaic.cli.entries import binding, io_entry, order_entry, positive
 from tosaic.cli.output import say
-from tosaic.defaults import TARGET, THRESHOLD_DB
+from tosaic.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 
 __all__ = ["UsageError", "asks_for_json", "parser_of"]
+
+_CONFIGS = ("int8", "uint8", "int16x8")
+_OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
 
 Run = Callable[[argparse.Namespace], int]
 """Runs a command; returns the exit code."""
@@ -72,19 +75,66 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument("--target", default=TARGET, help="what to lower to (default: %(default)s)")
 
 
+def _add_calibration(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", choices=_CONFIGS, help="the integers of activations (default: int8)")
+    command.add_argument(
+        "--weight-bits", type=int, metavar="N", help="bits of weights, 2 to 8 (default: 8); stored as int8"
+    )
+    command.add_argument(
+        "--group-size", type=int, metavar="N", help="so many input channels of a weight have a scale"
+    )
+    command.add_argument(
+        "--observer",
+        choices=_OBSERVERS,
+        help="from what the ranges of activations follow (default: least error; for inputs all samples)",
+    )
+    command.add_argument(
+        "--workers", type=positive, metavar="N", help="run samples in N processes (default: in this one)"
+    )
+
+
+def _add_quantize(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
+    command.add_argument(
+        "--samples",
+        required=True,
+        metavar="ARRAYS",
+        action="append",
+        help="an .npz by input names, or an .npy: a sample, or a stack of them; may be repeated",
+    )
+    command.add_argument(
+        "-o", "--output", metavar="OUT", help="the archive to write (default: FILE with .tosaic)"
+    )
+    _add_calibration(command)
+    _add_bind(command)
+    command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+
+
 def _add_lower(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
     command.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
-    _add_target(command)
+    command.add_argument(
+        "--target",
+        help=f"what to lower to (default: {TARGET}; with --calibrate {INTEGER_TARGET}, "
+        "and +int16 for int16x8)",
+    )
     _add_bind(command)
     command.add_argument(
+        "--calibrate",
+        metavar="ARRAYS",
+        action="append",
+        default=[],
+        help="quantize FILE first, on samples as quantize takes them; may be repeated",
+    )
+    _add_calibration(command)
+    command.add_argument(
         "--io",
-        metavar="SIDE=DTYPE",
+        metavar="NAME=DTYPE",
         type=io_entry,
         action="append",
         default=[],
-        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8 or "
-        "outputs=float32; may be repeated",
+        help="what floats of a quantized program's inputs or outputs become, such as inputs=int8, "
+        "outputs.0=float32 or x=uint8; may be repeated",
     )
     command.add_argument(
         "--orders",
@@ -103,6 +153,11 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--dump", metavar="DIR", help="write each graph to DIR that a pass changed")
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    command.add_argument(
+        "--sidecar",
+        action="store_true",
+        help="write OUT.json too: the signature, orders and qparams with which run takes the caller's arrays",
+    )
     command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
 
 
@@ -186,6 +241,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "lower": ("lower a program to a .tosa file", _add_lower),
+    "quantize": ("quantize a program of floats on samples", _add_quantize),
     "check": ("say what would not lower, and why", _add_check),
     "inspect": ("print what a file holds", _add_inspect),
     "run": ("run a program on arrays", _add_run),
@@ -193,7 +249,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "diff": ("say how two graphs differ", _add_diff),
     "passes": ("list the passes that lower runs, in order", _add_passes),
     "ops": ("list the operators", _add_ops),
-    "demo": ("train, export, lower and check a small network", _add_demo),
+    "demo": ("train, quantize, lower and check a small network", _add_demo),
 }
 
 

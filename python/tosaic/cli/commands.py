@@ -6,10 +6,12 @@ import argparse
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tosaic.cli.entries import bindings, entries, orders, refused_option
+from tosaic.cli.calibration import default_target, quantized_file, refuse_calibration_options
+from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
 from tosaic.cli.output import say
 
@@ -25,27 +27,76 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 def _lower(args: argparse.Namespace) -> int:
     import tosaic
+    from tosaic.defaults import TARGET
+    from tosaic.report.quantized import with_calibration
 
+    out = _output(args, ".tosa")
+    program: Any = args.file
+    bind, target = bindings(args.bind), args.target or TARGET
+    if args.calibrate:
+        program, seconds = quantized_file(args, args.calibrate)
+        bind, target = None, args.target or default_target(args)
+    else:
+        refuse_calibration_options(args)
+        if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
+            program, bind = tosaic.open_program(args.file, bind=bind), None
     lowered = tosaic.lower(
-        args.file,
-        target=args.target,
-        bind=bindings(args.bind),
+        program,
+        target=target,
+        bind=bind,
         dump=args.dump,
-        io=entries("--io", args.io),
+        io=io_sides(args.io, program),
         orders=orders(args.orders),
         objective=args.objective,
     )
-    out = args.output or str(Path(args.file).with_suffix(".tosa"))
-    if not args.output and Path(out) == Path(args.file):
-        raise refused_option("--output", "the file to write is the one to read", "the name of another file")
-    lowered.save(out, locations=not args.no_locations)
+    lowered.save(out, locations=not args.no_locations, sidecar=args.sidecar)
     report = lowered.report()
+    if args.calibrate:
+        report = with_calibration(report, program, seconds)
     if args.report:
         report.save(args.report)
     _show(report, args)
     if not args.json:
         say(f"\nwrote {out}\n")
     return OK
+
+
+def _quantize(args: argparse.Namespace) -> int:
+    from tosaic.report.quantized import describe_quantized
+
+    out = _output(args, ".tosaic")
+    if Path(out).suffix == ".tosa":
+        expected = "another suffix, such as .tosaic; lower --calibrate writes .tosa files"
+        raise refused_option("--output", "a quantized program is saved as an archive", expected)
+    program, seconds = quantized_file(args, args.samples)
+    program.save(out)
+    report = describe_quantized(program, seconds=seconds)
+    if args.report:
+        report.save(args.report)
+    report = replace(report, data={"output": out, **report.data})
+    _show(report, args)
+    if not args.json:
+        say(f"\nwrote {out}\n")
+    return OK
+
+
+def _output(args: argparse.Namespace, suffix: str) -> str:
+    """Returns the path of the file to write. It is checked before the work that takes time.
+
+    Raises
+    ------
+    InvalidGraph
+        The option is missing, and the default would replace the file to read.
+    WriteError
+        The folder is missing, or the file may not be written.
+    """
+    from tosaic.writing import check_place
+
+    out = args.output or str(Path(args.file).with_suffix(suffix))
+    if not args.output and Path(out) == Path(args.file):
+        raise refused_option("--output", "the file to write is the one to read", "the name of another file")
+    check_place(out)
+    return out
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -171,6 +222,7 @@ def _demo(args: argparse.Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "lower": _lower,
+    "quantize": _quantize,
     "check": _check,
     "inspect": _inspect,
     "run": _run,

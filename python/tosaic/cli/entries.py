@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["binding", "bindings", "entries", "io_entry", "order_entry", "orders", "refused_option"]
+__all__ = [
+    "binding",
+    "bindings",
+    "io_entry",
+    "io_sides",
+    "order_entry",
+    "orders",
+    "positive",
+    "refused_option",
+]
 
 
 def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]] | None:
@@ -18,19 +27,6 @@ def bindings(given: Sequence[tuple[str, int, int]]) -> dict[str, dict[int, int]]
             raise refused_option("--bind", f"axis {axis} of '{name}' is given twice", "each axis once")
         sizes[axis] = size
     return bound or None
-
-
-def entries(option: str, given: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
-    """Gathers entries in a dict.
-
-    A key that occurs twice is refused: a dict would silently use the last one.
-    """
-    entries: dict[str, Any] = {}
-    for key, value in given:
-        if key in entries:
-            raise refused_option(option, f"'{key}' is given twice", "each entry once")
-        entries[key] = value
-    return entries or None
 
 
 def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
@@ -50,19 +46,75 @@ def orders(given: Sequence[tuple[str, str, Any]]) -> dict[str, Any] | None:
     return sides or None
 
 
-def refused_option(option: str, what: str, expected: str) -> Exception:
+def refused_option(option: str, what: str, expected: str, hint: str = "") -> Exception:
     """Returns the error for a wrong entry of an option."""
     from tosaic import _core
 
-    return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected)
+    return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected, hint=hint)
 
 
 def io_entry(text: str) -> tuple[str, str]:
     """Reads an entry of ``--io``: ``inputs=int8`` becomes ``("inputs", "int8")``."""
-    side, _, dtype = text.partition("=")
-    if not side or not dtype:
-        raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE, such as inputs=int8")
-    return side, dtype
+    place, _, dtype = text.rpartition("=")
+    if not place or not dtype:
+        raise argparse.ArgumentTypeError(f"'{text}' is not SIDE=DTYPE or NAME=DTYPE, such as inputs=int8")
+    return place, dtype
+
+
+def io_sides(given: Sequence[tuple[str, str]], program: Any) -> dict[str, Any] | None:
+    """Gathers entries of ``--io`` in a dict: ``("x", "int8")`` becomes ``{"inputs": {"x": "int8"}}``.
+
+    A place is ``inputs`` or ``outputs``, a name or index behind one of these and a dot (``outputs.0``), or
+    the path or name of an input or output of the program. A name of its own comes before its whole side.
+    """
+    named: dict[str, dict[str | int, str]] = {"inputs": {}, "outputs": {}}
+    sides: dict[str, Any] = {}
+    for place, dtype in given:
+        side, dot, name = place.partition(".")
+        if place in named:
+            if place in sides:
+                raise refused_option("--io", f"'{place}' is given twice", "each entry once")
+            sides[place] = dtype
+            continue
+        if not dot or side not in named:
+            side, name = _side_of(place, program), place
+        key: str | int = int(name) if name.isdecimal() else name
+        if key in named[side]:
+            raise refused_option("--io", f"'{place}' is given twice", "each entry once")
+        named[side][key] = dtype
+    for side, ports in named.items():
+        if ports:
+            rest = _others(side, ports, sides[side], program) if side in sides else {}
+            sides[side] = {**ports, **rest}
+    return sides or None
+
+
+def _side_of(place: str, program: Any) -> str:
+    from tosaic.port_names import known_names, near_names, position_of
+
+    sides = {
+        "inputs": [(port.path, port.name) for port in program.inputs],
+        "outputs": [(port.path, port.name) for port in program.outputs if port.kind == "user"],
+    }
+    found = [side for side, ports in sides.items() if position_of(place, ports) is not None]
+    if len(found) == 1:
+        return found[0]
+    both = [*sides["inputs"], *sides["outputs"]]
+    hint = near_names(place, both)
+    if found:
+        hint = f"Write inputs.{place} or outputs.{place}"
+    expected = f"inputs, outputs, or {known_names(both)} behind inputs. or outputs."
+    raise refused_option("--io", f"there is no single input or output '{place}'", expected, hint)
+
+
+def _others(side: str, named: dict[str | int, str], dtype: str, program: Any) -> dict[int, str]:
+    """Returns a dtype for the quantized ports of a side that have no entry of their own."""
+    from tosaic.port_names import position_of
+
+    ports = [port for port in getattr(program, side) if port.kind == "user"]
+    names = [(port.path, port.name) for port in ports]
+    own = {position_of(key, names) for key in named}
+    return {i: dtype for i, port in enumerate(ports) if i not in own and port.quantized}
 
 
 def order_entry(text: str) -> tuple[str, str, str | tuple[int, ...]]:
@@ -86,3 +138,10 @@ def binding(text: str) -> tuple[str, int, int]:
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
     return name, int(axis), int(size)
+
+
+def positive(text: str) -> int:
+    """Reads a whole number that is at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number, 1 or more")
+    return int(text)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from tosaic.process import setting_changed
+
 __all__ = ["TrainedDigits", "train_digits"]
 
 _SEED = 0
@@ -17,10 +19,11 @@ _TEST_SHARE = 5  # every fifth image is a test image
 
 @dataclass(frozen=True)
 class TrainedDigits:
-    """A trained network and its test data.
+    """A trained network, its test data, and the pictures that it was trained on.
 
     Attributes
     ----------
+    model : torch.nn.Module
     exported : torch.export.ExportedProgram
         Exported for the whole batch of test images.
     images : numpy.ndarray
@@ -32,14 +35,24 @@ class TrainedDigits:
     exact_logits : numpy.ndarray
         The logits of the same network in float64.
     parameters : int
+    training : numpy.ndarray
+        f32, (M, 1, 8, 8).
     """
 
+    model: nn.Module
     exported: Any
     images: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any]
     logits: np.ndarray[Any, Any]
     exact_logits: np.ndarray[Any, Any]
     parameters: int
+    training: np.ndarray[Any, Any]
+
+    def run(self) -> np.ndarray[Any, Any]:
+        """Computes the logits of the test images in torch eager, f32, (N, 10)."""
+        with torch.no_grad():
+            found: np.ndarray[Any, Any] = self.model(torch.from_numpy(self.images)).numpy()
+        return found
 
 
 class DigitsNet(nn.Module):
@@ -73,7 +86,9 @@ def train_digits(*, epochs: int = 8) -> TrainedDigits:
     images, labels = load_digits(return_X_y=True)
     images = (images.reshape(-1, 1, 8, 8) / 16.0).astype(np.float32)
     test = np.arange(len(images)) % _TEST_SHARE == 0
-    with torch.random.fork_rng():
+    # Layers this small gain nothing from threads, which wait for each other if other programs run.
+    one_thread = setting_changed(torch.get_num_threads, torch.set_num_threads, 1)
+    with torch.random.fork_rng(), one_thread:
         torch.manual_seed(_SEED)
         model = _train(DigitsNet(), torch.from_numpy(images[~test]), torch.from_numpy(labels[~test]), epochs)
     model.eval()
@@ -84,7 +99,8 @@ def train_digits(*, epochs: int = 8) -> TrainedDigits:
         exact = model.double()(example.double()).numpy()
     model.float()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return TrainedDigits(exported, images[test], labels[test], logits, exact, parameters)
+    pictures, training = images[test], images[~test]
+    return TrainedDigits(model, exported, pictures, labels[test], logits, exact, parameters, training)
 
 
 def _train(model: nn.Module, images: torch.Tensor, labels: torch.Tensor, epochs: int) -> nn.Module:

@@ -26,7 +26,15 @@ from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["ImportRecord", "ImportedProgram", "import_program", "input_paths", "read_program"]
+__all__ = [
+    "ImportRecord",
+    "ImportedProgram",
+    "import_program",
+    "input_paths",
+    "module_argument_names",
+    "read_program",
+    "trees_of_call",
+]
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class _Program:
         ]
         self.call_spec = ep.call_spec
         self.in_tree = _in_tree(self.call_spec.in_spec, len(users))
-        self.arg_names = _arg_names(ep)
+        self.arg_names = module_argument_names(ep)
         self.paths = input_paths(self.in_tree, self.arg_names, [node.name for node in users])
         self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
 
@@ -267,11 +275,18 @@ def _out_tree(spec: Any, users: int) -> Tree:
     return Tree("tuple", (Tree("leaf"),) * users)
 
 
-def _arg_names(ep: Any) -> tuple[str, ...]:
+def module_argument_names(ep: Any) -> tuple[str, ...]:
+    """Returns the parameter names of the exported module; empty if torch did not record them."""
     for entry in ep.module_call_graph:
         if entry.fqn == "" and entry.signature is not None:
             return tuple(entry.signature.forward_arg_names or ())
     return ()
+
+
+def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
+    """Returns the structures of (args, kwargs) and of the result, which have so many leaves."""
+    spec = ep.call_spec
+    return _in_tree(spec.in_spec, inputs), _out_tree(spec.out_spec, outputs)
 
 
 def input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ from typing import Any, Literal
 import torch
 from torch._guards import detect_fake_mode
 from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -49,6 +49,7 @@ from tosaic.dim_order import is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.exported_program import ImportRecord, read_program
+from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import (
     dense_in_order,
     format_of,
@@ -183,7 +184,7 @@ class _Walk:
         self._reads: dict[tuple[str, int], _Order] = {
             (call, value): order for call, value, order in plan["reads"]
         }
-        self._graph, self._old = _copied(program.graph)
+        self._graph, self._old = copied_graph(program.graph)
         self._values = {node: read.values[old] for node, old in self._old.items() if old in read.values}
         self._is_written = any(self._writes(node) for node in self._graph.nodes)
         self._first = next((node for node in self._graph.nodes if node.op != "placeholder"), None)
@@ -716,19 +717,6 @@ class _Walk:
             ):
                 leaves[i] = dense_in_order(value.detach(), order).copy_(value.detach())
         return tree_unflatten(leaves, tree)
-
-
-def _copied(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """Returns a copy with the same names and its own metadata, and a map from new nodes to old ones."""
-    out = Graph()
-    new_of: dict[Node, Node] = {}
-    results = out.graph_copy(graph, new_of)
-    old_output = next(iter(reversed(graph.nodes)))
-    output = out.output(results)
-    output.meta = copy.copy(old_output.meta)
-    for old, new in new_of.items():
-        new.name = old.name  # a graph renames nodes like `input`, which export uses
-    return out, {new: old for old, new in new_of.items()} | {output: old_output}
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.resolution import Resolution
+from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS
 from tosaic.explanation import QuantizationExplanation
@@ -23,13 +24,14 @@ from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable
 from tosaic.sensitivities import Sensitivity
 from tosaic.support import COLUMNS, cells_of, support_of
 
 if TYPE_CHECKING:
-    from tosaic.comparison import CompareRow, Metrics
+    from tosaic.comparison import CompareRow, Metrics, ModelRow
     from tosaic.explanation import QuantizedValue
     from tosaic.ports import Port
     from tosaic.quantization import QParams
@@ -287,6 +289,8 @@ def describe_comparison(comparison: Comparison) -> Report:
         Section("all nodes, in order", _compare_table(comparison.rows), folded=True),
         Section("how to read this", _READING, folded=True),
     ]
+    if comparison.models:
+        sections.insert(1, Section("models against tosaic's kernels", _model_table(comparison.models)))
     if unmatched:
         sections.append(Section("unmatched", table(("node", "reason"), unmatched), folded=True))
     return Report(
@@ -308,6 +312,7 @@ def describe_comparison(comparison: Comparison) -> Report:
             "outputs": list(comparison.outputs),
             "rows": list(comparison.rows),
             "unmatched": list(comparison.unmatched),
+            "models": list(comparison.models),
         },
     )
 
@@ -467,6 +472,36 @@ def _place(row: CompareRow) -> str:
     return f"'{row.fx_name}' at {decibels(row.total.sqnr_db)} dB{_origin(row)}"
 
 
+def _model_table(rows: Sequence[ModelRow]) -> Table:
+    columns = (
+        "node",
+        "operator",
+        "model",
+        "calls",
+        "elements",
+        "differ",
+        "SQNR dB",
+        "max abs",
+        "max ulp",
+        "from",
+    )
+    cells = []
+    for row in rows:
+        found = row.metrics
+        figures = ("-",) * 5
+        if found is not None:
+            figures = (
+                f"{found.count:,}",
+                f"{found.mismatches:,}",
+                decibels(found.sqnr_db),
+                small(found.max_abs),
+                ulps(found.max_ulp),
+            )
+        place = " ".join(filter(None, (row.module_path, row.source)))
+        cells.append((row.node, row.op, row.key, f"{row.calls:,}", *figures, place))
+    return table(columns, cells)
+
+
 def _origin(row: CompareRow) -> str:
     """Returns the module path and source line of a node in parentheses; empty if torch recorded neither."""
     place = ", ".join(filter(None, (row.module_path, row.source)))
@@ -583,6 +618,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Pipeline: describe_pipeline,
     Program: describe_program,
     QuantizationExplanation: describe_quantization,
+    QuantizedProgram: describe_quantized,
     Sensitivity: describe_sensitivity,
 }
 

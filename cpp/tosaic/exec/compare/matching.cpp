@@ -12,16 +12,27 @@ constexpr std::size_t kMostCandidates = 64;
 
 }  // namespace
 
-std::vector<Alignment> Matcher::alignments_of(ValueId value, const Shape& shape) const {
-  const Shape& own = b_.graph().type(value).shape;
+std::optional<Alignment> Matcher::stored_alignment(ValueId value, const Reference& reference) const {
   const std::optional<DimOrder>& order = b_.graph().value(value).canonical_order;
+  if (!order) return std::nullopt;
+  const std::size_t rank = b_.graph().type(value).shape.size();
+  Alignment out{order->axes(rank)};
+  if (stage_a_ == Stage::kTosa) {
+    if (!reference.order || reference.array.shape.size() != rank) return std::nullopt;
+    const Dims stored = inverse_permutation(reference.order->axes(rank));
+    for (std::int64_t& axis : out.permutation) axis = stored[static_cast<std::size_t>(axis)];
+  }
+  if (aligned(b_[value], reference.array.shape, out).view.data == nullptr) return std::nullopt;
+  return out;
+}
+
+std::vector<Alignment> Matcher::alignments_of(ValueId value, const Reference& reference) const {
+  const Shape& own = b_.graph().type(value).shape;
+  const std::optional<Alignment> known = stored_alignment(value, reference);
   std::vector<Alignment> out;
-  if (order) out.push_back({order->axes(own.size())});
-  const bool known = order && aligned(b_[value], shape, out.front()).view.data != nullptr;
-  if (!known) out.clear();
-  for (Alignment& each : alignments(own, shape))
-    if (!known || each.regrouped_first ||
-        !is_same_permutation(own, each.permutation, out.front().permutation))
+  if (known) out.push_back(*known);
+  for (Alignment& each : alignments(own, reference.array.shape))
+    if (!known || each.regrouped_first || !is_same_permutation(own, each.permutation, known->permutation))
       out.push_back(std::move(each));
   return out;
 }
@@ -37,7 +48,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
     if (is_before_rounding(value, reference.of.fx)) continue;
     const QParamsRef& own = b_.qparams(value);
     const bool other = reference.rounded && own && !is_same(own, reference.qparams);
-    for (Alignment& each : alignments_of(value, reference.array.shape))
+    for (Alignment& each : alignments_of(value, reference))
       (other ? others : out).push_back({value, std::move(each)});
   }
   return out.empty() ? others : out;
@@ -58,7 +69,8 @@ std::optional<ValueId> Matcher::value_of(const Node& node, const Reference& refe
 
 const Match& Matcher::nearest(const Reference& reference, const std::vector<Match>& candidates) const {
   const ValueId value = candidates.front().value;
-  if (b_.graph().value(value).canonical_order) return candidates.front();
+  const bool is_stored = b_.graph().value(value).canonical_order.has_value();
+  if (is_stored && (stage_a_ != Stage::kTosa || reference.order)) return candidates.front();
   const Held expected = as_numbers(reference.array, reference.qparams);
   std::size_t best = 0;
   double best_db = -std::numeric_limits<double>::infinity();
@@ -103,7 +115,7 @@ std::string Matcher::mismatch_reason(const Reference& reference) const {
     if (reference.of.index >= nodes[i]->result_count) continue;
     const ValueId value = b_.graph().result(*nodes[i], reference.of.index);
     const TensorType& type = b_.graph().type(value);
-    const bool fits = b_[value].data != nullptr && !alignments_of(value, reference.array.shape).empty();
+    const bool fits = b_[value].data != nullptr && !alignments_of(value, reference).empty();
     if (fits && !means_the_same(value, reference) && is_float(type.dtype))
       return std::string(to_string(reference.array.dtype)) + " without quantization parameters in a";
     if (fits && !means_the_same(value, reference))

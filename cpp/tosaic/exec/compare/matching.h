@@ -5,7 +5,8 @@
 //                               every alignment that fits
 //
 // legalize-tosa stores the dim order of the canonical value in each value (Value::canonical_order). The
-// alignment by this order is the first candidate. Graphs that were read from a file do not have it.
+// alignment by this order is the first candidate. If a's graph is at stage tosa, too, it is the alignment by
+// the orders of both values. Graphs that were read from a file do not have them.
 #pragma once
 
 #include <optional>
@@ -42,8 +43,8 @@ class Matcher {
   // are no others. b may compute each result of a node with several results in a node of its own, which is known
   // by its name. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
-  // One of the alignments of the first candidate's value: the alignment by the value's canonical_order, or,
-  // if that is not known, the alignment in which the value is nearest to the reference.
+  // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
+  // they are not known, the alignment in which the value is nearest to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;
@@ -54,7 +55,9 @@ class Matcher {
   [[nodiscard]] MetricsOptions metrics_options(const Reference& reference, ValueId value) const;
 
  private:
-  [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Shape& shape) const;
+  // The alignment by the axes that a and b store, if both are known.
+  [[nodiscard]] std::optional<Alignment> stored_alignment(ValueId value, const Reference& reference) const;
+  [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Reference& reference) const;
   [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
   [[nodiscard]] std::optional<ValueId> value_of(const Node& node, const Reference& reference,
                                                 std::uint32_t result_count) const;

@@ -48,7 +48,12 @@ std::vector<Reference> final_values(const RunValues& a, const NodesOfFx& nodes,
       const ValueId value = a.graph().result(node, i);
       if (a[value].data == nullptr) continue;
       const bool rounded = node.op == Op::kQuantize;
-      out.push_back({{id, i}, a[value], rounded ? qparams_of(node) : a.qparams(value), rounded});
+      out.push_back({{id, i},
+                     a[value],
+                     rounded ? qparams_of(node) : a.qparams(value),
+                     rounded,
+                     false,
+                     a.graph().value(value).canonical_order});
     }
   }
   return out;

@@ -1,6 +1,7 @@
 // references: the arrays that values of b are compared with, each a result of an FX node.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -15,8 +16,9 @@ struct Reference {
   FxResult of;
   ArrayView array;
   QParamsRef qparams;
-  bool rounded = false;  // the integers of a quantize node, with these parameters
-  bool several = false;  // the FX node has more results
+  bool rounded = false;                // the integers of a quantize node, with these parameters
+  bool several = false;                // the FX node has more results
+  std::optional<DimOrder> order = {};  // at stage tosa: canonical_order of a's value, if a knows it
 };
 
 // FX nodes that have several values of equal type in the graph which other FX nodes or outputs read, such as

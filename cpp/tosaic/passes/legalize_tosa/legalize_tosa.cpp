@@ -193,13 +193,15 @@ void Legalizer::add_inputs() {
     const bool narrowed =
         value.type.dtype == DType::kI32 && (range.low > std::numeric_limits<std::int32_t>::min() ||
                                             range.high < std::numeric_limits<std::int32_t>::max());
-    if (!boundary.qparams && (type.dtype != value.type.dtype || narrowed)) {
+    // A value with qparams has its own dtype in the file, unless it is unsigned.
+    const bool may_convert = !boundary.qparams || is_unsigned(value.type.dtype);
+    if (may_convert && (type.dtype != value.type.dtype || narrowed)) {
       const bool is_read = !source_.users(input.value).empty() || source_.is_output(input.value);
       boundary.source_dtype = value.type.dtype;
       boundary.range_min = is_read ? range.low : std::numeric_limits<std::int64_t>::min();
       boundary.range_max = is_read ? range.high : std::numeric_limits<std::int64_t>::max();
     }
-    if (is_unsigned(value.type.dtype) && !boundary.qparams) {
+    if (is_unsigned(value.type.dtype)) {
       boundary.range_min = integer_limits(value.type.dtype)->low;
       boundary.range_max = integer_limits(value.type.dtype)->high;
     }
@@ -251,8 +253,8 @@ void Legalizer::add_outputs() {
       continue;
     }
     if (is_integer(type.dtype)) copy.value = as_integer(copy.value, boundary_dtype(type.dtype));
-    if (!copy.boundary.qparams && boundary_dtype(type.dtype) != type.dtype)
-      copy.boundary.source_dtype = type.dtype;
+    const bool may_convert = !copy.boundary.qparams || is_unsigned(type.dtype);
+    if (may_convert && boundary_dtype(type.dtype) != type.dtype) copy.boundary.source_dtype = type.dtype;
     out_.add_output(std::move(copy));
   }
 }

@@ -1,6 +1,22 @@
-// explain_qdq: reports why quantize and dequantize nodes remain in a quantized graph.
+// qdq: functions over quantize and dequantize nodes that are no passes.
+//
+// explain_qdq reports why such nodes remain in a quantized graph.
+//
+// extract_io: replaces quantized float inputs and outputs of a program by their integers, before it is
+// lowered.
+//
+//   input %x: f32                 ->  input %x: i8
+//   %q: i8 = quantize(%x)
+//
+// With parameters of the caller's, the quantize node stays, and a dequantize node makes its operand. Integer
+// lowering turns both into one rescale.
+//
+//   input %x: f32                 ->  input %x: u8
+//   %q: i8 = quantize(%x)             %f: f32 = dequantize(%x)
+//                                     %q: i8 = quantize(%f)
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tosaic/base/error.h"
@@ -14,5 +30,28 @@ namespace tosaic::passes {
 // quantized with other parameters. Operators without a quantized neighbour are not reported, nor are the
 // nodes that quantize an input or dequantize an output.
 [[nodiscard]] std::vector<ErrorParts> explain_qdq(const Graph& quantized);
+
+// The parameters with which one float input is quantized, or one float output is dequantized. `obstacle` says
+// why it has to stay a float, as a part of a sentence; then `found` is empty.
+struct PortQuantization {
+  std::vector<QParamsRef> found;  // several for an input whose readers quantize it differently
+  std::string obstacle;
+};
+struct IoQuantization {
+  std::vector<PortQuantization> inputs, outputs;  // by index; those of states and their new values are empty
+};
+[[nodiscard]] IoQuantization io_quantization(const Graph& graph);
+
+struct PortRequest {
+  bool extract = false;  // become the integers with which the program computes
+  QParamsRef requantize =
+      nullptr;  // become integers of these parameters; only inputs may have several `found`
+};
+// Returns the graph with integers at the inputs and outputs that are asked for, by index. An input that the
+// program writes and its new value are asked for together, by the input. Such an input stays a float if its
+// new value does not have the same parameters. States and other inputs and outputs are unchanged.
+// `graph` is at stage exported or quantized. Requests without an answer in io_quantization() are ignored.
+[[nodiscard]] Graph extract_io(const Graph& graph, const std::vector<PortRequest>& inputs,
+                               const std::vector<PortRequest>& outputs);
 
 }  // namespace tosaic::passes

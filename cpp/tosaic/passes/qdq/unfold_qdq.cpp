@@ -16,10 +16,12 @@
 namespace tosaic::passes {
 namespace {
 
+using Filter = std::function<bool(const Graph&, const Node&)>;
+
 class Unfolding {
  public:
-  explicit Unfolding(const Graph& graph)
-      : graph_(graph), made_(graph.values().size()), numbers_(graph.values().size()) {}
+  Unfolding(const Graph& graph, const Filter& stays)
+      : graph_(graph), stays_(stays), made_(graph.values().size()), numbers_(graph.values().size()) {}
 
   Graph run() {
     out_.name = graph_.name;
@@ -65,7 +67,8 @@ class Unfolding {
   }
 
   void make(const Node& node) {
-    if (!computes_dequantized(graph_, node) || runs_on_integers(graph_, node)) {
+    if (!computes_dequantized(graph_, node) || runs_on_integers(graph_, node) ||
+        (stays_ && stays_(graph_, node))) {
       copy(node);
       return;
     }
@@ -100,14 +103,15 @@ class Unfolding {
   }
 
   const Graph& graph_;
+  const Filter& stays_;
   Graph out_;
   std::vector<ValueId> made_, numbers_;  // by old value: the new value as stored, and as a float
 };
 
 }  // namespace
 
-std::optional<Graph> unfold_qdq(const Graph& graph) {
-  return graph.stage == Stage::kQuantized ? std::optional(Unfolding(graph).run()) : std::nullopt;
+std::optional<Graph> unfold_qdq(const Graph& graph, const Filter& stays) {
+  return graph.stage == Stage::kQuantized ? std::optional(Unfolding(graph, stays).run()) : std::nullopt;
 }
 
 }  // namespace tosaic::passes

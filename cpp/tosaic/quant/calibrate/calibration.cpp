@@ -1,10 +1,12 @@
 #include "tosaic/quant/calibrate/calibration.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <unordered_map>
 
 #include "tosaic/base/error_text.h"
+#include "tosaic/exec/steps.h"
 
 namespace tosaic::quant {
 namespace {
@@ -26,11 +28,46 @@ InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& foun
   return InvalidGraph(located(std::move(parts), producer->origin, graph.node_name(*producer)));
 }
 
+// True if the result has each element of operand 0 equally often and, for a pad, a constant besides.
+bool repeats_operand(const Graph& graph, const Node& node) {
+  const auto is_of = [&](std::initializer_list<Op> ops) {
+    return std::ranges::find(ops, node.op) != ops.end();
+  };
+  if (is_of({Op::kReshape, Op::kClone, Op::kPermute, Op::kFlip, Op::kExpand, Op::kRepeat}))
+    return num_elements(graph.type(graph.operands(node)[0]).shape) != 0 &&
+           graph.type(graph.operands(node)[0]).dtype == graph.type(graph.result(node)).dtype;
+  if (node.op != Op::kPad || graph.type(graph.result(node)).dtype != DType::kF32) return false;
+  const auto& attrs = Graph::attrs<PadAttrs>(node);
+  const auto is_negative = [](std::int64_t extent) { return extent < 0; };
+  return attrs.mode == PadMode::kConstant && std::isfinite(static_cast<float>(as_double(attrs.value))) &&
+         std::ranges::none_of(attrs.before, is_negative) && std::ranges::none_of(attrs.after, is_negative);
+}
+
 }  // namespace
+
+std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
+                                                  const std::vector<Watch>& watches) {
+  const auto by_name = values_by_name(*graph);
+  std::vector<ValueId> unread;
+  for (const Watch& watch : watches) {
+    const auto found = by_name.find(watch.value);
+    if (found == by_name.end()) continue;
+    const ValueId value(found->second);
+    if (graph->value(value).kind == ValueKind::kResult && graph->users(value).empty() &&
+        !graph->is_output(value) && std::ranges::find(unread, value) == unread.end())
+      unread.push_back(value);
+  }
+  if (unread.empty()) return graph;
+  auto made = std::make_shared<Graph>(*graph);
+  for (const ValueId value : unread)
+    made->add_output({value, OutputKind::kUser, "watched." + graph->value(value).name, 0, {}});
+  return made;
+}
 
 Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
                          std::vector<Statistic> statistics)
-    : session_(prepared), statistics_(std::move(statistics)) {
+    : session_(prepared) {
+  for (Statistic& each : statistics) observing_.emplace_back(std::move(each));
   const Graph& graph = prepared.graph();
   const auto by_name = values_by_name(graph);
   watched_.assign(graph.values().size(), false);
@@ -39,12 +76,59 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
     if (found == by_name.end() || !is_float(graph.values()[found->second].type.dtype))
       throw InvalidGraph(
           {.where = "calibrate", .what = "the graph has no tensor of floats " + quoted(watch.value)});
-    if (watch.statistic >= statistics_.size())
+    if (watch.statistic >= observing_.size())
       throw InternalError({.where = "calibrate", .what = "a watch has no statistic"});
-    fed_[found->second].push_back(watch.statistic);
-    watched_[found->second] = true;
+    fed_[found->second][watch.statistic] = {};
   }
+  fold_repetitions();
+  for (const auto& [value, feeds] : fed_) watched_[value] = true;
 }
+
+std::vector<Statistic> Calibration::statistics() {
+  std::vector<Statistic> taken;
+  for (Observing& each : observing_) taken.push_back(each.take());
+  return taken;
+}
+
+// ---- repetitions ----
+
+// Backwards, so that the repetitions of a value are known before the value itself is folded.
+void Calibration::fold_repetitions() {
+  const Graph& graph = session_.prepared().graph();
+  const std::span<const exec::Step> steps = session_.prepared().steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const Node& node = graph.node(step->node);
+    if (step->kind != exec::StepKind::kOverride && repeats_operand(graph, node)) fold_into_operand(node);
+  }
+  std::erase_if(fed_, [](const auto& each) { return each.second.empty(); });
+}
+
+void Calibration::fold_into_operand(const Node& node) {
+  const Graph& graph = session_.prepared().graph();
+  const ValueId from = graph.operands(node)[0], value = graph.result(node);
+  const auto of_value = fed_.find(value.index()), of_operand = fed_.find(from.index());
+  if (of_value == fed_.end() || of_operand == fed_.end()) return;
+  const auto elements = [&](ValueId id) {
+    return static_cast<std::uint64_t>(num_elements(graph.type(id).shape));
+  };
+  std::erase_if(of_value->second, [&](const auto& each) {
+    const auto& [statistic, feed] = each;
+    const auto into = of_operand->second.find(statistic);
+    if (into == of_operand->second.end() || observing_[statistic].is_of_tensors()) return false;
+    Feed& sum = into->second;
+    for (const auto& [constant, times] : feed.constants) sum.constants[constant] += times;
+    if (node.op == Op::kPad) {
+      const auto padding = static_cast<float>(as_double(Graph::attrs<PadAttrs>(node).value));
+      sum.constants[padding] += feed.times * (elements(value) - elements(from));
+      sum.times += feed.times;
+    } else {
+      sum.times += feed.times * (elements(value) / elements(from));
+    }
+    return true;
+  });
+}
+
+// ---- runs ----
 
 void Calibration::run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps) {
   const Graph& graph = session_.prepared().graph();
@@ -74,6 +158,10 @@ void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
     const exec::Array array = is_user ? session_.imported(i, inputs[at]) : session_.state(input.path);
     observe(input.value, array.view());
   }
+  for (const auto& [value, statistics] : fed_)
+    if (const ConstantRef& constant = graph.values()[value].constant)
+      observe(ValueId(value),
+              exec::ArrayView::dense(constant->bytes().data(), constant->dtype, constant->shape));
 }
 
 // The view is dense.
@@ -89,9 +177,10 @@ void Calibration::observe(ValueId value, const exec::ArrayView& array) {
     std::ranges::transform(wide, converted_.begin(), [](double x) { return static_cast<float>(x); });
     values = converted_;
   }
-  for (const std::uint32_t i : fed_.at(value.index())) {
-    const NotFinite found = quant::observe(statistics_[i], values);
+  for (const auto& [statistic, feed] : fed_.at(value.index())) {
+    const NotFinite found = observing_[statistic].observe(values, array.shape, feed.times);
     if (found.any()) throw not_finite(session_.prepared().graph(), value, found, count);
+    for (const auto& [constant, times] : feed.constants) observing_[statistic].observe(constant, times);
   }
 }
 

@@ -4,13 +4,19 @@
 //   statistics  0: Histogram  1: Range                 one for each group of tensors that share a scale
 //
 // A tensor is observed directly after its node has run, while it is in the cache. Kernels stay fused where no
-// tensor inside of a fused chain is watched. Each sample runs from the initial values of all states, so that
+// tensor inside of a fused chain is observed. A tensor that repeats the elements of another one is not observed
+// if both feed the same statistic: the elements of the other one count so many times more.
+//
+//   %relu -> 0, %pad = pad(%relu) -> 0     %relu is observed, each element counts twice; and zeros are added
+//
+// Each sample runs from the initial values of all states, so that
 // samples do not depend on each other.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,11 +26,17 @@
 
 namespace tosaic::quant {
 
-// A tensor by the name of its value: an input, a state or the result of a node.
+// A tensor by the name of its value: an input, a state, a constant or the result of a node. Constants are observed
+// once in each run.
 struct Watch {
   std::string value;
   std::uint32_t statistic = 0;
 };
+
+// The graph in which watched values that nobody reads are outputs, so that no pass removes their nodes. Returns the
+// same graph if there is no such value.
+[[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
+                                                                const std::vector<Watch>& watches);
 
 class Calibration {
  public:
@@ -39,16 +51,23 @@ class Calibration {
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
   [[nodiscard]] const exec::Session& session() const { return session_; }
-  [[nodiscard]] const std::vector<Statistic>& statistics() const { return statistics_; }
+  [[nodiscard]] std::vector<Statistic> statistics();
 
  private:
+  // What a value adds to a statistic: each of its elements so many times, and constants.
+  struct Feed {
+    std::uint64_t times = 1;
+    std::map<float, std::uint64_t> constants;
+  };
+  void fold_repetitions();
+  void fold_into_operand(const Node& node);
   void observe(ValueId value, const exec::ArrayView& array);
   void observe_inputs(std::span<const exec::ArrayView> inputs);
 
   exec::Session session_;
-  std::map<std::uint32_t, std::vector<std::uint32_t>> fed_;  // by value: statistics
-  std::vector<bool> watched_;                                // by value
-  std::vector<Statistic> statistics_;
+  std::map<std::uint32_t, std::map<std::uint32_t, Feed>> fed_;  // by value and statistic
+  std::vector<bool> watched_;                                   // by value
+  std::vector<Observing> observing_;                            // by statistic
   std::vector<float> converted_;
 };
 

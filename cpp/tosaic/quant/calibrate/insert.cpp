@@ -12,7 +12,8 @@ class Inserter {
  public:
   Inserter(const Graph& source, std::span<const Placement> placements) : source_(source) {
     for (const Placement& each : placements) {
-      require_qparams(*each.qparams, source.type(each.value).shape);
+      if (each.qparams) require_qparams(*each.qparams, source.type(each.value).shape);
+      require_elements(each);
       at_[each.value.index()].push_back(&each);
     }
   }
@@ -113,12 +114,15 @@ class Inserter {
       map_[old.index()] = out_.graph.add_constant(constant);
       return;
     }
-    std::vector<std::pair<QParamsRef, ValueId>> made;
+    std::vector<std::pair<const Placement*, ValueId>> made;
     for (const Placement* each : found->second) {
-      auto known =
-          std::ranges::find_if(made, [&](const auto& one) { return same_qparams(one.first, each->qparams); });
+      auto known = std::ranges::find_if(made, [&](const auto& one) {
+        return one.first->elements == each->elements && same_qparams(one.first->qparams, each->qparams);
+      });
       if (known == made.end()) {
-        made.emplace_back(each->qparams, integers_of(old, *each->qparams));
+        const Constant& elements = each->elements ? *each->elements : *constant;
+        made.emplace_back(each, each->qparams ? integers_of(old, elements, *each->qparams)
+                                              : out_.graph.add_constant(each->elements));
         known = std::prev(made.end());
       }
       if (each->for_all) map_[old.index()] = known->second;
@@ -129,14 +133,24 @@ class Inserter {
       map_[old.index()] = out_.graph.add_constant(constant);
   }
 
+  void require_elements(const Placement& placement) const {
+    const Value& value = source_.value(placement.value);
+    const Constant* const own = placement.elements.get();
+    if (own == nullptr && placement.qparams) return;
+    if (own != nullptr && value.constant && own->dtype == value.type.dtype && own->shape == value.type.shape)
+      return;
+    throw InternalError(
+        {.where = "quantize",
+         .what = "the elements of '" + value.name + "' are not those of a constant of its type"});
+  }
+
   [[nodiscard]] bool is_read_as_float(ValueId old) const {
     if (source_.is_output(old) && !read_.contains({old.index(), kOutputs})) return true;
     return std::ranges::any_of(source_.users(old),
                                [&](NodeId user) { return !read_.contains({old.index(), user.index()}); });
   }
 
-  ValueId integers_of(ValueId old, const QParams& qparams) {
-    const Constant& constant = *source_.value(old).constant;
+  ValueId integers_of(ValueId old, const Constant& constant, const QParams& qparams) {
     const Elements elements(constant);
     std::vector<float> values(elements.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(elements.as_double(i));

@@ -20,9 +20,13 @@ namespace tosaic::quant {
 
 // Where a tensor is quantized: for all of its readers and for the graph outputs, or for some nodes only. A tensor
 // may be quantized for all readers and again, with other parameters, for some of them.
+//
+// The placement of a constant may have elements of its own, for instance weights that were rounded with care: they are
+// quantized in the place of the constant's. Without qparams, they are read as floats.
 struct Placement {
   ValueId value;
   QParamsRef qparams;
+  ConstantRef elements = nullptr;  // of the type of the constant
   std::vector<NodeId> users = {};
   bool for_outputs = false;  // of placements for some readers: graph outputs that return the value, too
   bool for_all = false;      // all readers; `users` and `for_outputs` mean nothing

@@ -1,6 +1,7 @@
 #include "tosaic/quant/calibrate/statistic.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <type_traits>
@@ -133,15 +134,70 @@ Range MovingRange::range() const {
 
 // ---- all kinds ----
 
-NotFinite observe(Statistic& statistic, std::span<const float> values) {
-  if (auto* const moving = std::get_if<MovingRange>(&statistic)) {
-    const Range batch = moving->observe(values);
+ChannelShape channel_shape(const Shape& shape, std::int64_t axis) {
+  if (axis < 0 || axis >= static_cast<std::int64_t>(shape.size()))
+    throw LayoutMismatch({.where = "observe",
+                          .what = "the axis of the channels",
+                          .expected = "an axis of " + to_string(shape),
+                          .got = std::to_string(axis)});
+  const auto at = static_cast<std::size_t>(axis);
+  ChannelShape found{.outer = 1, .channels = shape[at], .inner = 1};
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (i != at) (i < at ? found.outer : found.inner) *= shape[i];
+  return found;
+}
+
+namespace {
+
+NotFinite count_not_finite(std::span<const float> values) {
+  NotFinite found;
+  for (const float value : values) {
+    found.nans += std::isnan(value) ? 1U : 0U;
+    found.infinities += std::isinf(value) ? 1U : 0U;
+  }
+  return found;
+}
+
+}  // namespace
+
+NotFinite Observing::observe(std::span<const float> values, const Shape& shape, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) {
+    const Range before = histogram->range();
+    histogram->observe(values, table_, times);
+    const Range& after = histogram->range();
+    return {(after.infinities - before.infinities) / times, (after.nans - before.nans) / times};
+  }
+  if (auto* const range = std::get_if<Range>(&statistic_)) {
+    Range batch;
+    batch.observe(values);
+    Range repeated = batch;
+    repeated.finite *= times, repeated.infinities *= times, repeated.nans *= times;
+    range->merge(repeated);
     return {batch.infinities, batch.nans};
   }
-  const Range before = bounds_of(statistic);
-  std::visit([&](auto& each) { each.observe(values); }, statistic);
-  const Range after = bounds_of(statistic);
-  return {after.infinities - before.infinities, after.nans - before.nans};
+  return std::visit(Overloaded{[&](MovingRange& moving) {
+                                 const Range batch = moving.observe(values);
+                                 return NotFinite{batch.infinities, batch.nans};
+                               },
+                               [&](Range&) { return NotFinite(); }, [&](Histogram&) { return NotFinite(); },
+                               [&](auto& of_tensor) {
+                                 const NotFinite found = count_not_finite(values);
+                                 if (!found.any()) of_tensor.observe(values, shape);
+                                 return found;
+                               }},
+                    statistic_);
+}
+
+void Observing::observe(float value, std::uint64_t times) {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_))
+    histogram->observe(value, table_, times);
+  else
+    std::get<Range>(statistic_).observe(value, times);
+}
+
+const Statistic& Observing::take() {
+  if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
+  return statistic_;
 }
 
 void merge(Statistic& into, const Statistic& later) {
@@ -154,13 +210,29 @@ Statistic empty_like(const Statistic& statistic) {
   return std::visit(
       Overloaded{[](const Range&) -> Statistic { return Range(); },
                  [](const MovingRange& m) -> Statistic { return MovingRange(m.weight(), true); },
-                 [](const Histogram&) -> Statistic { return Histogram(); }},
+                 [](const Histogram&) -> Statistic { return Histogram(); },
+                 [](const ContractionMoments& m) -> Statistic {
+                   return ContractionMoments{m.contraction, SecondMoments(*m.contraction, m.moments.grid())};
+                 },
+                 [](const AxisAbsMax& m) -> Statistic {
+                   return AxisAbsMax{m.axis,
+                                     ChannelAbsMax(static_cast<std::int64_t>(m.channels.most().size()))};
+                 },
+                 [](const AxisSums& s) -> Statistic {
+                   return AxisSums{s.axis, ChannelSums(static_cast<std::int64_t>(s.channels.sums().size()),
+                                                       s.channels.exponent())};
+                 }},
       statistic);
 }
 
 Range bounds_of(const Statistic& statistic) {
   return std::visit(
-      Overloaded{[](const Range& range) { return range; }, [](const auto& each) { return each.range(); }},
+      Overloaded{[](const Range& range) { return range; },
+                 [](const MovingRange& moving) { return moving.range(); },
+                 [](const Histogram& histogram) { return histogram.range(); },
+                 [](const auto&) -> Range {
+                   throw InternalError({.where = "calibrate", .what = "a statistic has no range"});
+                 }},
       statistic);
 }
 
@@ -173,10 +245,38 @@ std::vector<std::byte> to_bytes(std::span<const Statistic> statistics) {
     out.put(static_cast<std::uint8_t>(each.index()));
     std::visit(Overloaded{[&](const Range& range) { out.put(range); },
                           [&](const MovingRange& moving) { StatisticReader::write(out, moving); },
-                          [&](const Histogram& histogram) { out.put(histogram.to_bytes()); }},
+                          [&](const Histogram& histogram) { out.put(histogram.to_bytes()); },
+                          [&](const ContractionMoments& m) { out.put(m.moments.to_bytes()); },
+                          [&](const auto& of_axis) {
+                            out.put(of_axis.axis);
+                            out.put(of_axis.channels.to_bytes());
+                          }},
                each);
   }
   return out.take();
+}
+
+static Statistic read_statistic(StatisticReader& in, std::uint8_t kind) {
+  switch (kind) {
+    case 0:
+      return in.range();
+    case 1:
+      return in.moving();
+    case 2:
+      return Histogram::from_bytes(in.block());
+    case 3:
+      return ContractionMoments{nullptr, SecondMoments::from_bytes(in.block())};
+    case 4: {
+      const auto axis = in.get<std::int64_t>();
+      return AxisAbsMax{axis, ChannelAbsMax::from_bytes(in.block())};
+    }
+    case 5: {
+      const auto axis = in.get<std::int64_t>();
+      return AxisSums{axis, ChannelSums::from_bytes(in.block())};
+    }
+    default:
+      throw StatisticReader::damaged();
+  }
 }
 
 std::vector<Statistic> statistics_from_bytes(std::span<const std::byte> bytes) {
@@ -185,15 +285,7 @@ std::vector<Statistic> statistics_from_bytes(std::span<const std::byte> bytes) {
   if (count > bytes.size()) throw StatisticReader::damaged();
   std::vector<Statistic> found;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const auto kind = in.get<std::uint8_t>();
-    if (kind == 0)
-      found.emplace_back(in.range());
-    else if (kind == 1)
-      found.emplace_back(in.moving());
-    else if (kind == 2)
-      found.emplace_back(Histogram::from_bytes(in.block()));
-    else
-      throw StatisticReader::damaged();
+    found.push_back(read_statistic(in, in.get<std::uint8_t>()));
   }
   if (!in.at_end()) throw StatisticReader::damaged();
   return found;

@@ -1,21 +1,27 @@
 // statistic: what is remembered of the samples of a tensor, or of several tensors that share one scale.
 //
-//   Range         least and greatest sample
-//   MovingRange   moving averages of the least and the greatest sample of each run
-//   Histogram     exact counts by value
+//   Range               least and greatest sample
+//   MovingRange         moving averages of the least and the greatest sample of each run
+//   Histogram           exact counts by value
+//   ContractionMoments  exact second moments of what a contraction reads
+//   AxisAbsMax          the largest magnitude of each channel
+//   AxisSums            the exact sum of each channel
 //
-// The state of a statistic has a fixed size, whatever the number of samples is. States of ranges and histograms
+// The state of a statistic has a fixed size, whatever the number of samples is. States other than moving averages
 // do not depend on the order of samples, nor on how they are split between states that are merged. A moving
 // average does depend on the order of samples, but not on the split: see MovingRange.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "tosaic/ir/dims.h"
+#include "tosaic/quant/accuracy/channel_statistics.h"
+#include "tosaic/quant/accuracy/second_moments.h"
 #include "tosaic/quant/observe/observe.h"
 
 namespace tosaic::quant {
@@ -50,7 +56,37 @@ class MovingRange {
   friend class StatisticReader;
 };
 
-using Statistic = std::variant<Range, MovingRange, Histogram>;
+// The second moments of the input of a contraction (accuracy/second_moments.h).
+struct ContractionMoments {
+  std::shared_ptr<const Contraction> contraction;  // null in a state that was read from bytes
+  SecondMoments moments;
+
+  void observe(std::span<const float> values, const Shape& shape) {
+    moments.observe(*contraction, values, shape);
+  }
+  void merge(const ContractionMoments& later) { moments.merge(later.moments); }
+  bool operator==(const ContractionMoments& other) const { return moments == other.moments; }
+};
+
+// Throws LayoutMismatch if the shape has no such axis.
+[[nodiscard]] ChannelShape channel_shape(const Shape& shape, std::int64_t axis);
+
+// A statistic of each position of an axis (accuracy/channel_statistics.h).
+template <class Channels>
+struct OfAxis {
+  std::int64_t axis = 0;
+  Channels channels;
+
+  void observe(std::span<const float> values, const Shape& shape) {
+    channels.observe(values, channel_shape(shape, axis));
+  }
+  void merge(const OfAxis& later) { channels.merge(later.channels); }
+  bool operator==(const OfAxis&) const = default;
+};
+using AxisAbsMax = OfAxis<ChannelAbsMax>;
+using AxisSums = OfAxis<ChannelSums>;
+
+using Statistic = std::variant<Range, MovingRange, Histogram, ContractionMoments, AxisAbsMax, AxisSums>;
 
 // The numbers among some samples that take no part in a statistic.
 struct NotFinite {
@@ -59,13 +95,32 @@ struct NotFinite {
   [[nodiscard]] bool any() const { return infinities != 0 || nans != 0; }
 };
 
-// Adds samples. Infinities and NaN are counted and left out.
-NotFinite observe(Statistic& statistic, std::span<const float> values);
+// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it.
+class Observing {
+ public:
+  explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
+
+  // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out. A
+  // statistic for which is_of_tensors() is true takes them once.
+  NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
+  // Adds a finite value, so many times. Only for ranges and histograms.
+  void observe(float value, std::uint64_t times);
+  [[nodiscard]] const Statistic& take();
+  // False for ranges and histograms, whose samples may come in any order and shape.
+  [[nodiscard]] bool is_of_tensors() const {
+    return !std::holds_alternative<Range>(statistic_) && !std::holds_alternative<Histogram>(statistic_);
+  }
+
+ private:
+  Statistic statistic_;
+  Histogram::Table table_;
+};
 // Adds the samples of `later`. Throws InternalError if the two are not of one kind.
 void merge(Statistic& into, const Statistic& later);
 // The same kind of statistic, without samples. A worker fills it, and its state is merged into `statistic`.
 [[nodiscard]] Statistic empty_like(const Statistic& statistic);
-// The bounds of the samples, and how many there are.
+// The bounds of the samples, and how many there are. Throws InternalError for statistics of other kinds than ranges
+// and histograms.
 [[nodiscard]] Range bounds_of(const Statistic& statistic);
 
 // States as bytes, for other processes. Throws InvalidGraph for bytes that to_bytes() did not return.

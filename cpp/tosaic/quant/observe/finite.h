@@ -11,7 +11,7 @@
 
 namespace tosaic::quant {
 
-inline constexpr std::size_t kBlock = 1024;
+inline constexpr std::size_t kBlock = 512;
 
 // Begins to load the first block, so that memory is read while the block before is counted.
 inline void prefetch(std::span<const float> values) {

@@ -22,6 +22,7 @@ constexpr std::uint64_t kOneSample = std::uint64_t{1} << kSumBits;
 constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
+constexpr std::int64_t kFewZeros = 8;  // one in so many values
 
 // The place of a bin of the table, without that of zero.
 std::int32_t signed_place(std::int32_t bin) { return bin < kBinsPerSign ? bin + 1 : kBinsPerSign - bin - 1; }
@@ -85,28 +86,105 @@ constexpr std::uint32_t kFormat = 0x31485354;  // "TSH1" in memory
 
 }  // namespace
 
-struct Histogram::Table {
-  std::vector<std::uint64_t> entries;
-  std::uint64_t pending = 0;  // samples in the entries
-  std::vector<Bin> found;     // memory of flush()
-};
+// ---- tables ----
+
+void Histogram::Table::count(std::span<const float> block, float unit) {
+  static const HistogramKernels& kernels = histogram_kernels(best_isa());
+  std::array<std::int32_t, kBlock + kSlack> places;
+  const auto size = static_cast<std::int64_t>(block.size());
+  std::int64_t found = size;
+  if (has_zeros_ && kernels.nonzero_places != nullptr) {
+    found = kernels.nonzero_places(block.data(), size, unit, places.data());
+    entries_[kFirstZeroBin] += static_cast<std::uint64_t>(size - found) << kSumBits;
+    has_zeros_ = found < size - size / kFewZeros;
+  } else {
+    kernels.places(block.data(), size, unit, places.data());
+    std::int64_t zeros = 0;
+    for (std::int64_t i = 0; i < size; i += kFewZeros) zeros += block[static_cast<std::size_t>(i)] == 0;
+    has_zeros_ = zeros > size / (kFewZeros * kFewZeros);
+  }
+  std::uint64_t* const entries = entries_.data();
+#pragma GCC unroll 8
+  for (std::int64_t i = 0; i < found; ++i) {
+    const auto place = static_cast<std::uint32_t>(places[static_cast<std::size_t>(i)]);
+    entries[place >> kOffsetBits] += kOneSample + (place & kOffsets);
+  }
+  pending_ += block.size();
+}
+
+// Empties the table. The bins are sorted, and valid until the next call.
+std::span<const Histogram::Bin> Histogram::Table::drain() {
+  constexpr std::int32_t kGroup = 8;
+  static_assert(kBinsPerSign % kGroup == 0 && kFirstZeroBin % kGroup == 0 && kZeroBins % kGroup == 0);
+  found_.clear();
+  const auto take = [&](std::int32_t bin, std::int32_t place) {
+    std::uint64_t& entry = entries_[static_cast<std::size_t>(bin)];
+    if (entry == 0) return;
+    append(found_, {.place = place,
+                    .count = (entry >> kSumBits) * times_,
+                    .offsets = (entry & (kOneSample - 1)) * times_});
+    entry = 0;
+  };
+  const auto is_empty = [&](std::int32_t first) {
+    std::uint64_t any = 0;
+    for (std::int32_t i = 0; i < kGroup; ++i) any |= entries_[static_cast<std::size_t>(first + i)];
+    return any == 0;
+  };
+  for (std::int32_t first = 2 * kBinsPerSign - kGroup; first >= kBinsPerSign; first -= kGroup)
+    if (!is_empty(first))
+      for (std::int32_t bin = first + kGroup - 1; bin >= first; --bin) take(bin, signed_place(bin));
+  for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
+  for (std::int32_t first = 0; first < kBinsPerSign; first += kGroup)
+    if (!is_empty(first))
+      for (std::int32_t bin = first; bin < first + kGroup; ++bin) take(bin, signed_place(bin));
+  pending_ = 0;
+  return found_;
+}
+
+void Histogram::observe(std::span<const float> values, Table& table, std::uint64_t times) {
+  if (table.times_ != times) take(table);
+  table.times_ = times;
+  table.entries_.resize(kTableBins);
+  Range batch;
+  float unit = unit_of(exponent_), bound = std::ldexp(1.0F, exponent_);
+  for_each_finite(values, batch, [&](std::span<const float> block) {
+    if (batch.greatest >= bound || -batch.least >= bound) {
+      take(table);
+      extend_to(exponent_of(batch));
+      unit = unit_of(exponent_), bound = std::ldexp(1.0F, exponent_);
+    }
+    table.count(block, unit);
+    if (table.pending_ + kBlock > kMostPending) take(table);
+  });
+  batch.finite *= times, batch.infinities *= times, batch.nans *= times;
+  range_.merge(batch);
+}
+
+void Histogram::take(Table& table) {
+  if (!table.empty()) add(table.drain());
+}
+
+// ---- observing ----
 
 void Histogram::observe(std::span<const float> values) {
   if (values.size() <= kFew)
     return for_each_finite(values, range_, [&](std::span<const float> block) { count_few(block); });
-  // Each thread has a table that is all zero between calls: flush() leaves it so. A call that throws drops it.
+  // Each thread has a table that is empty between calls. A call that throws drops it.
   thread_local Table idle;
   Table table = std::exchange(idle, {});
-  table.entries.resize(kTableBins);
-  for_each_finite(values, range_, [&](std::span<const float> block) {
-    if (const int exponent = exponent_of(range_); exponent > exponent_) {
-      flush(table);
-      extend_to(exponent);
-    }
-    count(block, table);
-  });
-  flush(table);
+  observe(values, table, 1);
+  take(table);
   idle = std::move(table);
+}
+
+void Histogram::observe(float value, Table& table, std::uint64_t times) {
+  if (times == 0) return;
+  Histogram one;
+  one.observe(std::span(&value, 1));
+  for (Bin& bin : one.bins_) bin.count *= times, bin.offsets *= times;
+  one.range_.finite = times;
+  if (one.exponent_ > exponent_) take(table);
+  merge(one);
 }
 
 // The exponent of the least range that contains the samples.
@@ -127,20 +205,6 @@ void Histogram::extend_to(int exponent) {
   }
 }
 
-void Histogram::count(std::span<const float> block, Table& table) {
-  static const HistogramKernels& kernels = histogram_kernels(best_isa());
-  std::array<std::int32_t, kBlock> places;
-  kernels.places(block.data(), static_cast<std::int64_t>(block.size()), unit_of(exponent_), places.data());
-  std::uint64_t* entries = table.entries.data();
-#pragma GCC unroll 8
-  for (std::size_t i = 0; i < block.size(); ++i) {
-    const auto place = static_cast<std::uint32_t>(places[i]);
-    entries[place >> kOffsetBits] += kOneSample + (place & kOffsets);
-  }
-  table.pending += block.size();
-  if (table.pending + kBlock > kMostPending) flush(table);
-}
-
 void Histogram::count_few(std::span<const float> values) {
   static const HistogramKernels& kernels = histogram_kernels(best_isa());
   if (values.empty()) return;
@@ -158,22 +222,6 @@ void Histogram::count_few(std::span<const float> values) {
   const std::span<Bin> used(bins.data(), values.size());
   std::sort(used.begin(), used.end(), [](const Bin& a, const Bin& b) { return a.place < b.place; });
   add(used);
-}
-
-void Histogram::flush(Table& table) {
-  if (table.pending == 0) return;
-  table.found.clear();
-  const auto take = [&](std::int32_t bin, std::int32_t place) {
-    std::uint64_t& entry = table.entries[static_cast<std::size_t>(bin)];
-    if (entry == 0) return;
-    append(table.found, {.place = place, .count = entry >> kSumBits, .offsets = entry & (kOneSample - 1)});
-    entry = 0;
-  };
-  for (std::int32_t bin = 2 * kBinsPerSign - 1; bin >= kBinsPerSign; --bin) take(bin, signed_place(bin));
-  for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
-  for (std::int32_t bin = 0; bin < kBinsPerSign; ++bin) take(bin, signed_place(bin));
-  table.pending = 0;
-  add(table.found);
 }
 
 // Adds bins of the same range. Both are sorted.

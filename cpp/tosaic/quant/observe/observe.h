@@ -1,8 +1,10 @@
 // observe: statistics of f32 samples, and the scale and zero point that follow from them.
 //
 //   samples --observe()--> Range      least, greatest --range_qparams()------->  scale, zero point
-//                          Histogram  counts by bin   --least_error_qparams()->  scale, zero point, error
+//                          Histogram  counts by bin   --percentile_qparams()-->  scale, zero point
+//                                                     --least_error_qparams()->  scale, zero point, error
 //                                                     --least_error_behind()-->  the same, behind a function
+//                                                     --least_entropy_qparams()> scale, zero point, divergence
 //
 // Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls and
 // merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no other
@@ -26,6 +28,7 @@ struct Range {
   std::uint64_t nans = 0;
 
   void observe(std::span<const float> values);
+  void observe(float value, std::uint64_t times);  // a finite value
   void merge(const Range& other);
   bool operator==(const Range&) const = default;
 };
@@ -63,7 +66,16 @@ class Histogram {
     bool operator==(const Bin&) const = default;
   };
 
+  // Counts of samples that are not in the bins yet. A table makes many calls of observe() cheap: only take()
+  // moves its counts into the bins.
+  class Table;
+
   void observe(std::span<const float> values);
+  // Counts each sample `times` times, at first in the table. Until take(), the bins, and all functions that read
+  // them, lack these samples, and this histogram has to observe with the same table.
+  void observe(std::span<const float> values, Table& table, std::uint64_t times);
+  void observe(float value, Table& table, std::uint64_t times);  // a finite value
+  void take(Table& table);
   // The histogram of the samples of both.
   void merge(const Histogram& other);
 
@@ -79,10 +91,7 @@ class Histogram {
  private:
   [[nodiscard]] static int exponent_of(const Range& range);
   void extend_to(int exponent);
-  struct Table;
-  void count(std::span<const float> block, Table& table);
   void count_few(std::span<const float> values);
-  void flush(Table& table);
   void add(std::span<const Bin> bins);
 
   Range range_;
@@ -90,6 +99,24 @@ class Histogram {
   std::vector<Bin> bins_;
 
   static constexpr int kLeastExponent = -99;  // samples below 2^-99 do not make the range smaller
+};
+
+// An entry for each bin. A table is empty between take() and the next observe(), and then takes no memory that it did
+// not take before.
+class Histogram::Table {
+ public:
+  [[nodiscard]] bool empty() const { return pending_ == 0; }
+
+ private:
+  friend class Histogram;
+  void count(std::span<const float> block, float unit);
+  [[nodiscard]] std::span<const Bin> drain();
+
+  std::vector<std::uint64_t> entries_;
+  std::uint64_t pending_ = 0;  // samples in the entries, without repetition
+  std::uint64_t times_ = 1;    // how many times each of them counts
+  bool has_zeros_ = false;     // the block before had many
+  std::vector<Bin> found_;     // memory of drain()
 };
 
 // As observe_channels() of ranges, with a histogram for each channel.
@@ -124,6 +151,13 @@ struct Chosen {
 // scale is 1 and the zero point 0. Throws what require_range() throws.
 [[nodiscard]] Chosen range_qparams(const Range& range, const QRange& to);
 
+// The scale and zero point for which the range that contains `fraction` of the samples, extended to zero, just
+// fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range contains
+// this share of the magnitudes. Its bounds differ by less than the width of a bin from those that linear
+// interpolation between sorted samples finds; fraction 1 is range_qparams(). Throws what require_range() throws,
+// and QuantMismatch for a fraction that is not above 0 and at most 1.
+[[nodiscard]] Chosen percentile_qparams(const Histogram& histogram, double fraction, const QRange& to);
+
 struct LeastError {
   Chosen chosen;
   double error = 0;  // the expected squared error of a sample, or of f of it; clipping included
@@ -133,6 +167,18 @@ struct LeastError {
 // scale is at least least_scale. The error is never above that of range_qparams(), which is what both are if
 // no other parameters are better. Throws what require_range() throws.
 [[nodiscard]] LeastError least_error_qparams(const Histogram& histogram, const QRange& to);
+
+struct LeastEntropy {
+  Chosen chosen;
+  double divergence = 0;  // in nats, of a sample
+};
+
+// The scale and zero point of least Kullback-Leibler divergence between the histogram of the samples and that of
+// the quantized ones, which are spread evenly over each step. Samples beyond the range add to its first and last
+// bin, and are missing among the quantized ones. Only ranges within that of range_qparams() are tried, and that
+// one is chosen if no other one is better. Zero is representable, and the scale is at least least_scale. Throws
+// what require_range() throws.
+[[nodiscard]] LeastEntropy least_entropy_qparams(const Histogram& histogram, const QRange& to);
 
 // The means of the bins, ascending.
 [[nodiscard]] std::vector<double> means_of(const Histogram& histogram);

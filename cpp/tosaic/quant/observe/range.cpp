@@ -14,6 +14,13 @@ void Range::observe(std::span<const float> values) {
   for_each_finite(values, *this, [](std::span<const float>) {});
 }
 
+void Range::observe(float value, std::uint64_t times) {
+  if (times == 0) return;
+  least = std::min(least, value + 0.0F);
+  greatest = std::max(greatest, value + 0.0F);
+  finite += times;
+}
+
 void Range::merge(const Range& other) {
   least = std::min(least, other.least);
   greatest = std::max(greatest, other.greatest);

@@ -42,7 +42,7 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
       if (axis)
         spec.axis = axis;
       else
-        spec.scheme = "per_tensor_symmetric", spec.observer = {};
+        spec.scheme = "per_tensor_symmetric", spec.observer = p.observer_without_axis;
     }
     set(*weight, spec, rule);
   }

@@ -41,6 +41,9 @@ struct Precision {
   // Of weights whose input channels `group_size` divides into several groups. Their biases stay float: no
   // single unit of the sums of a channel exists.
   std::optional<ObservedSpec> grouped_weight = {};
+  // The observer of weights that have one scale although `weight` is per channel: operands without an axis of
+  // the result's channels. Invalid: the default.
+  ObjectId observer_without_axis = {};
 };
 
 struct PlannerInput {

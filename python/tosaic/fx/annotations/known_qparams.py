@@ -10,7 +10,7 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantiza
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation.specs import Output, Slot
+from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.module_graph import import_module
@@ -32,16 +32,16 @@ from tosaic.fx.annotations.read import KEY
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
-    from tosaic.calibration.quantized_program import Calibrated
+    from tosaic.calibration.draft import Draft
 
 __all__ = ["to_exported"]
 
 _Place = tuple[str, int, int]  # call, its node, operand (or result)
 
 
-def to_exported(exported: Any, calibrated: Calibrated) -> torch.export.ExportedProgram:
+def to_exported(exported: Any, draft: Draft) -> torch.export.ExportedProgram:
     """See `tosaic.QuantizedProgram.to_exported`."""
-    quantizer = _KnownQParams(calibrated.planned, calibrated.qparams)
+    quantizer = _KnownQParams(draft)
     with torch.no_grad():
         prepared = prepare_pt2e(exported.module(), quantizer)
         converted = convert_pt2e(prepared)
@@ -74,13 +74,26 @@ class KnownGroupObserver(TosaicPerChannelGroupObserver):
     """Returns known scales of the groups of a weight."""
 
     def __init__(self, qparams: QParams, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**{**options, "ch_axis": qparams.axis})  # torchao passes no axis here
         self._qparams = qparams
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns float32 scales and int32 zero points."""
+        """Returns float32 scales and int32 zero points, in the order of the blocks."""
         scales, zero_points = _tensors(self._qparams)
+        if self._qparams.axis == 1:  # blocks are in the order of the axes, and qparams have the groups last
+            channels = self.block_counts[1]
+            scales, zero_points = (each.reshape(channels, -1).T.reshape(-1) for each in (scales, zero_points))
         return scales, zero_points.to(torch.int32)
+
+    def convert(self, model: GraphModule, observer_node: Node) -> None:
+        """Finds the blocks by the shape of the weight, because nothing has run that this could observe."""
+        weight = observer_node.all_input_nodes[0].meta["val"]
+        block = list(weight.shape)
+        block[self.ch_axis], block[1 - self.ch_axis] = 1, self.group_size
+        self.block_size = tuple(block)
+        self.block_counts = tuple(extent // size for extent, size in zip(weight.shape, block, strict=True))
+        self.original_dtype = weight.dtype
+        super().convert(model, observer_node)
 
 
 def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,15 +104,42 @@ def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:
 class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
     """Annotates a graph of torch with the qparams that a plan of the same program got."""
 
-    def __init__(self, planned: PlannedProgram, qparams: Mapping[Slot, QParams]) -> None:
+    def __init__(self, draft: Draft) -> None:
         super().__init__()
-        self._planned = planned
-        self._qparams = qparams
+        self._planned = draft.planned
+        self._qparams = draft.qparams
+        self._elements = draft.elements
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls."""
+        """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one."""
         pass_by_position(model)
+        self._add_biases(model)
         return model
+
+    def _add_biases(self, model: GraphModule) -> None:
+        """Adds zeros where the plan's call has a bias that torch's call lacks; later they get its elements."""
+        planned = self._planned
+        for node in list(model.graph.nodes):
+            at = _bias_argument(node)
+            if at is None or node.name not in planned.plan.graph:
+                continue
+            bias = next(
+                (v for _, k, v in _operands(planned, node.name) if k == 2 and v.kind == "constant"), None
+            )
+            args = list(node.args)
+            if bias is None or (len(args) > at and args[at] is not None):
+                continue
+            name = f"_tosaic_bias_{node.name}"
+            model.register_buffer(name, torch.zeros(tuple(bias.shape)))
+            with model.graph.inserting_before(node):
+                made = model.graph.get_attr(name)
+            made.meta = {**node.meta, "val": None}
+            schema = node.target._schema.arguments
+            while len(args) <= at:
+                args.append(schema[len(args)].default_value)
+            args[at] = made
+            node.args = tuple(args)
+        model.recompile()
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Writes the annotations, and the weights that the quantization changed."""
@@ -149,7 +189,9 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
                 found = places.read((name, node_index, operand_index), required=False)
                 if found is None or found[0].op != "get_attr":
                     continue
-                self._write_weight(model, found, np.asarray(value.constant.array), written)
+                slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
+                constant = self._elements.get(slot, value.constant)
+                self._write_weight(model, found, np.asarray(constant.array), written)
         model.recompile()
 
     @staticmethod
@@ -234,6 +276,13 @@ class _Places:
             if node in self._output.all_input_nodes:
                 return node, self._output
         raise _another(place or ("output", 0, 0))
+
+
+def _bias_argument(node: Node) -> int | None:
+    """Returns the position of the bias of a convolution or linear call."""
+    schema = getattr(node.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema is not None else []
+    return 2 if names[:3] == ["input", "weight", "bias"] and not names[3:4] == ["running_mean"] else None
 
 
 def _another(place: _Place) -> Exception:

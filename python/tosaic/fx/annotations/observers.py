@@ -40,12 +40,14 @@ from tosaic import _core
 from tosaic.fx.annotations.functions import Function
 
 __all__ = [
+    "TosaicEntropyObserver",
     "TosaicHistogramObserver",
     "TosaicMinMaxObserver",
     "TosaicMovingAverageMinMaxObserver",
     "TosaicPerChannelGroupObserver",
     "TosaicPerChannelHistogramObserver",
     "TosaicPerChannelMinMaxObserver",
+    "TosaicPercentileObserver",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -317,7 +319,7 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
         return _core.least_error_qparams(histogram, **_range_options(self))
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the float32 scales and integer zero points of least expected squared error.
+        """Returns the float32 scales and integer zero points.
 
         Without finite samples the scale is 1 and the zero point 0.
 
@@ -408,7 +410,45 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
         )
 
 
-class TosaicHistogramObserver(_HistogramBase):
+class _TensorHistogram(_HistogramBase):
+    """What observers with one histogram have in common."""
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.int8,
+        qscheme: torch.qscheme = torch.per_tensor_affine,
+        *,
+        eps: float = _EPS,
+        is_dynamic: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, **options)
+
+    @property
+    def min_val(self) -> torch.Tensor:
+        """The least finite sample, as a scalar; infinity before the first."""
+        return self._bound("least", float("inf"))
+
+    @property
+    def max_val(self) -> torch.Tensor:
+        """The greatest finite sample, as a scalar; -infinity before the first."""
+        return self._bound("greatest", float("-inf"))
+
+    def _bound(self, name: str, absent: float) -> torch.Tensor:
+        value = getattr(self._histograms[0].range, name) if self._histograms else absent
+        return torch.tensor(value, dtype=torch.float32, device=self.eps.device)
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it."""
+        if has_samples(x_orig):
+            self._chosen = None
+            if not self._histograms:
+                self._histograms = [_core.Histogram()]
+            self._histograms[0].observe(_in_memory_order(x_orig)[0])
+        return x_orig
+
+
+class TosaicHistogramObserver(_TensorHistogram):
     """Scale and zero point of least expected squared error over a histogram of all samples.
 
     The histogram is exact: it does not depend on the order of samples, or on how they are split into tensors.
@@ -457,12 +497,10 @@ class TosaicHistogramObserver(_HistogramBase):
         dtype: torch.dtype = torch.int8,
         qscheme: torch.qscheme = torch.per_tensor_affine,
         *,
-        eps: float = _EPS,
-        is_dynamic: bool = False,
         behind: Function | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(dtype, qscheme, _PER_TENSOR, is_dynamic=is_dynamic, eps=eps, **options)
+        super().__init__(dtype, qscheme, **options)
         self.behind = behind
 
     def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
@@ -471,28 +509,83 @@ class TosaicHistogramObserver(_HistogramBase):
             return super()._best(histogram)
         return _core.least_error_behind(histogram, results, **_range_options(self))
 
-    @property
-    def min_val(self) -> torch.Tensor:
-        """The least finite sample, as a scalar; infinity before the first."""
-        return self._bound("least", float("inf"))
 
-    @property
-    def max_val(self) -> torch.Tensor:
-        """The greatest finite sample, as a scalar; -infinity before the first."""
-        return self._bound("greatest", float("-inf"))
+class TosaicPercentileObserver(_TensorHistogram):
+    """Scale and zero point for which the range that contains a share of all samples just fits.
 
-    def _bound(self, name: str, absent: float) -> torch.Tensor:
-        value = getattr(self._histograms[0].range, name) if self._histograms else absent
-        return torch.tensor(value, dtype=torch.float32, device=self.eps.device)
+    An affine range has the same number of samples below and above it; a symmetric range contains the share of
+    the magnitudes. The histogram is that of `TosaicHistogramObserver`.
 
-    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
-        """Observes a tensor and returns it."""
-        if has_samples(x_orig):
-            self._chosen = None
-            if not self._histograms:
-                self._histograms = [_core.Histogram()]
-            self._histograms[0].observe(_in_memory_order(x_orig)[0])
-        return x_orig
+    Parameters
+    ----------
+    dtype : torch.dtype
+        Integer dtype of the quantized tensor.
+    qscheme : torch.qscheme
+        ``per_tensor_affine`` or ``per_tensor_symmetric``.
+    percent : float
+        The share of the samples, above 0 and at most 100.
+    **options
+        Further options of `TosaicHistogramObserver`, other than `behind`.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is none of these, or the quantization is dynamic.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx.annotations.observers import TosaicPercentileObserver
+    >>> observer = TosaicPercentileObserver(dtype=torch.uint8, percent=99)
+    >>> _ = observer(torch.cat([torch.linspace(0, 1, 10_000), torch.tensor([100.0])]))
+    >>> bool(observer.calculate_qparams()[0] * 255 < 1)
+    True
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.int8,
+        qscheme: torch.qscheme = torch.per_tensor_affine,
+        *,
+        percent: float = 99.99,
+        **options: Any,
+    ) -> None:
+        super().__init__(dtype, qscheme, **options)
+        self.percent = percent
+
+    def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
+        chosen = _core.percentile_qparams(histogram, self.percent / 100, **_range_options(self))
+        return (*chosen, _error_of(histogram, self, *chosen))
+
+
+class TosaicEntropyObserver(_TensorHistogram):
+    """Scale and zero point of least Kullback-Leibler divergence between samples and quantized samples.
+
+    The histogram is that of `TosaicHistogramObserver`, whose options this observer has, other than `behind`.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is not one per tensor, or the quantization is dynamic.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx.annotations.observers import TosaicEntropyObserver
+    >>> observer = TosaicEntropyObserver(dtype=torch.int8)
+    >>> _ = observer(torch.cat([torch.linspace(-1, 1, 10_000), torch.tensor([100.0])]))
+    >>> bool(observer.calculate_qparams()[0] * 255 < 3)
+    True
+    """
+
+    def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
+        scale, zero_point, _ = _core.least_entropy_qparams(histogram, **_range_options(self))
+        return scale, zero_point, _error_of(histogram, self, scale, zero_point)
+
+
+def _error_of(histogram: _core.Histogram, observer: Any, scale: float, zero_point: int) -> float:
+    limits = {"qmin": observer.quant_min, "qmax": observer.quant_max}
+    return _core.expected_error(histogram, scale=scale, zero_point=zero_point, **limits)
 
 
 class TosaicPerChannelHistogramObserver(_HistogramBase):

@@ -9,26 +9,18 @@ from typing import Any, Literal
 
 import torch
 from torch.fx import GraphModule, Node
-from torchao.quantization.pt2e import FakeQuantize, MovingAverageMinMaxObserver
-from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Edge, Observed, Output, Plan, Slot
+from tosaic.annotation import Edge, LeastErrorBehind, MinMax, Observed, Output, Plan, Slot
+from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.module_graph import import_module
-from tosaic.fx.annotations.observers import (
-    TosaicHistogramObserver,
-    TosaicMinMaxObserver,
-    TosaicPerChannelGroupObserver,
-    TosaicPerChannelHistogramObserver,
-    TosaicPerChannelMinMaxObserver,
-)
+from tosaic.fx.annotations.observers import TosaicHistogramObserver
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
@@ -39,27 +31,10 @@ __all__ = ["Quantizer", "pass_by_position"]
 
 # In ``node.meta["custom"]``, which passes copy to the calls that they make of a call.
 _PRECISION = "tosaic_precision"
-# By (has a scale per channel, has few integers). The search for the least error takes long for many channels,
-# and pays where there are few integers.
-_OF_WEIGHTS = {
-    (True, False): TosaicPerChannelMinMaxObserver,
-    (True, True): TosaicPerChannelHistogramObserver,
-    (False, False): TosaicMinMaxObserver,
-    (False, True): TosaicHistogramObserver,
-}
-_IN_TRAINING = {
-    TosaicHistogramObserver: MovingAverageMinMaxObserver,
-    TosaicPerChannelHistogramObserver: TosaicPerChannelMinMaxObserver,
-    TosaicPerChannelMinMaxObserver: TosaicPerChannelMinMaxObserver,
-    TosaicMinMaxObserver: TosaicMinMaxObserver,
-}
 _ANOTHER = "another quantizer"
 _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
-# An object of its own, which a choice of the user cannot be.
-_DEFAULT = TosaicHistogramObserver.with_args()
 _IN_PLACE = "it stores its result in a buffer before that is rounded"
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
-_GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
 
 class Quantizer(TorchQuantizer):  # type: ignore[misc]
@@ -128,7 +103,6 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         self.not_grouped: dict[str, str] = {}
         self._plan: Plan | None = None
         self._bodies: weakref.WeakSet[GraphModule] = weakref.WeakSet()
-        self._makers: dict[Any, Any] = {}
 
     @property
     def plan(self) -> Plan:
@@ -194,8 +168,12 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         chosen, precisions = self._resolve(plan, nodes)
         graph, values = import_module(model)
         taken = _taken(found)
-        fields = [self._fields(each) for each in precisions]
         for_arm = self.compatible_with == "arm"
+        # Arm's lowering has no other biases, not even of sums of 48 bits.
+        fields = [
+            planner_fields(each, _bias_qparams if each.bias == "derived" or for_arm else None)
+            for each in precisions
+        ]
         left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, for_arm))
         rules = [rule for rule, _, _ in plan._core.rules]
         not_grouped = {
@@ -205,10 +183,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for slot, _, rule in plan._core.entries(name)
             if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
-        observers = {} if self.qat else _special_observers(plan, nodes, for_arm)
-        if for_arm and not self.qat:
-            observers |= observe_read_ranges(plan, nodes, _DEFAULT)
-        writer = SpecWriter(nodes, self.qat, observer=self._maker(TosaicMinMaxObserver))
+        observers = {} if self.qat else _chosen_observers(plan, nodes, for_arm)
+        writer = SpecWriter(nodes, self.qat, observer=MinMax())
         _write(plan._core, nodes, taken, observers, writer)
         if for_arm:
             for name, node in nodes.items():
@@ -267,47 +243,6 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         """Restores a copy, which has not annotated a graph yet."""
         self.__dict__.update(state, _plan=None, _bodies=weakref.WeakSet(), left_float={}, not_grouped={})
 
-    def _fields(self, precision: Precision) -> tuple[Any, ...]:
-        """Returns what the planner reads, with the constructors of observers."""
-        activation, weight = precision.activation, precision.weight
-        per_channel = bool(weight.scheme and weight.scheme.startswith("per_channel"))
-        is_coarse = weight.qmin is not None and weight.qmax is not None and weight.qmax - weight.qmin < 64
-        of_weight = _OF_WEIGHTS[per_channel, is_coarse]
-        grouped = None
-        if weight.group_size is not None:
-            grouped = weight.group_size, weight.observer or self._of_groups(weight.group_size)
-        return (
-            _spec_fields(activation, activation.observer or self._of_activations()),
-            _spec_fields(weight, (grouped is None and weight.observer) or self._maker(of_weight)),
-            # Arm's lowering has no other biases, not even of sums of 48 bits.
-            _bias_qparams if precision.bias == "derived" or self.compatible_with == "arm" else None,
-            precision.fixed_ranges,
-            precision.wide_sums,
-            precision.wide_functions,
-            grouped,
-        )
-
-    def _of_activations(self) -> Any:
-        return self._maker(TosaicHistogramObserver) if self.qat else _DEFAULT
-
-    def _of_groups(self, size: int) -> Any:
-        """Returns what makes observers of weights with groups, or fake-quant modules around them."""
-        if not self.qat:
-            return TosaicPerChannelGroupObserver.with_args(group_size=size)
-        return AffineFakeQuantize.with_args(
-            observer=TosaicPerChannelGroupObserver, group_size=size, search=False
-        )
-
-    def _maker(self, observer: Any) -> Any:
-        """Returns what makes observers, or fake-quant modules around cheap ones for training.
-
-        Equal precisions have the same maker, so that their specs are equal.
-        """
-        if not self.qat:
-            return observer
-        inside = _IN_TRAINING[observer]
-        return self._makers.setdefault(inside, FakeQuantize.with_args(observer=inside))
-
 
 def _checked_config(config: Any) -> QConfig:
     if isinstance(config, QConfig):
@@ -319,11 +254,6 @@ def _checked_config(config: Any) -> QConfig:
         expected="a tosaic.QConfig, such as tosaic.QConfig.int8()",
         got=shown(config),
     )
-
-
-def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
-    dtype = _GRAPH_NAMES.get(spec.dtype, spec.dtype)
-    return dtype, spec.qmin, spec.qmax, spec.scheme, observer
 
 
 def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -393,27 +323,27 @@ def _taken(found: Annotations) -> set[str]:
     return taken
 
 
-def _special_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> dict[Slot, Observed]:
-    """Returns the specs with other observers than the default one. Observers that the user chose stay.
+def _chosen_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> dict[Slot, Observed]:
+    """Returns the specs with the observers of their uses, as torchao takes them.
 
-    Results that only a function reads are observed for the error behind it. Inputs of the program keep the
-    range of all samples: more of a program's inputs lie beyond that range than of a few samples, and no
-    later operator can recover what clipping removes. Arm's flow needs exact upper bounds.
+    Arm's flow needs exact upper bounds, and has observers of the numbers that readers tell apart.
     """
-    inputs = {port.node for port in plan.graph.inputs}
+    exact = [
+        slot for slot in plan if for_arm and isinstance(slot, Output) and is_bounded_above(nodes[slot.node])
+    ]
     found: dict[Slot, Observed] = {}
-    for slot in plan.slots():
+    for slot, observer in choose_observers(plan, exact=exact).items():
         spec = plan[slot]
-        if not isinstance(spec, Observed) or spec.observer is not _DEFAULT:
-            continue
-        of_input = slot.producer in inputs if isinstance(slot, Edge) else slot.node in inputs
-        is_exact = for_arm and isinstance(slot, Output) and is_bounded_above(nodes[slot.node])
-        if of_input or is_exact:
-            found[slot] = replace(spec, observer=TosaicMinMaxObserver)
-        elif isinstance(slot, Output) and plan.author(slot) == _core.BEFORE_FUNCTION:
+        assert isinstance(spec, Observed)
+        made: Any = observer
+        if isinstance(observer, LeastErrorBehind):
+            assert isinstance(slot, Output)
             function = function_of_reader(nodes[slot.node])
-            if function is not None:
-                found[slot] = replace(spec, observer=TosaicHistogramObserver.with_args(behind=function))
+            options = {} if function is None else {"behind": function}
+            made = TosaicHistogramObserver.with_args(**options, eps=observer.eps)
+        found[slot] = replace(spec, observer=made)
+    if for_arm:
+        found |= observe_read_ranges(plan, nodes)
     return found
 
 

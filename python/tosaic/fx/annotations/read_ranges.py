@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from tosaic.annotation import Observed, Output, Plan, Shared, Slot
+from tosaic.annotation import ByUse, Observed, Output, Plan, Shared, Slot
 from tosaic.fx.annotations.observers import TosaicHistogramObserver, has_samples
 
 __all__ = ["ReadRange", "ReadRangeObserver", "is_bounded_above", "observe_read_ranges"]
@@ -79,16 +79,14 @@ class ReadRangeObserver(TosaicHistogramObserver):
         return x_orig
 
 
-def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node], default: Any) -> dict[Slot, Observed]:
+def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Observed]:
     """Returns the specs of the results whose readers do not tell all numbers apart, with observers for that.
 
     Parameters
     ----------
     plan : Plan
-        With specs of all results.
+        With specs of all results. Those whose observer is not `ByUse` stay.
     nodes : mapping of str to Node
-    default
-        The observer of specs for which the user chose none. Others stay.
     """
     groups: dict[Slot, list[Node]] = {}
     for slot in plan.slots():
@@ -98,14 +96,20 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node], default: Any) -> 
     found: dict[Slot, Observed] = {}
     for root, members in groups.items():
         spec = plan[root]
-        if not isinstance(root, Output) or not isinstance(spec, Observed) or spec.observer is not default:
+        if (
+            not isinstance(root, Output)
+            or not isinstance(spec, Observed)
+            or not isinstance(spec.observer, ByUse)
+        ):
             continue
         reach = _reach(spec)
         ranges = {
             _read_range(member, of_group, reach) for member in members if _overload(member) not in _BOUNDING
         }
         if len(ranges) == 1 and (read := ranges.pop()) is not None:
-            found[root] = replace(spec, observer=ReadRangeObserver.with_args(read=read))
+            found[root] = replace(
+                spec, observer=ReadRangeObserver.with_args(read=read, eps=spec.observer.eps)
+            )
     return found
 
 

@@ -42,7 +42,21 @@ from torchao.quantization.pt2e.quantizer import (
 )
 
 from tosaic import _core
-from tosaic.annotation import Derived, Edge, Fixed, Float, Foreign, Observed, Output, Plan, Shared, Slot, Spec
+from tosaic.annotation import (
+    Derived,
+    Edge,
+    Fixed,
+    Float,
+    Foreign,
+    Observed,
+    Observer,
+    Output,
+    Plan,
+    Shared,
+    Slot,
+    Spec,
+)
+from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
 from tosaic.fx.origins import error_at
@@ -242,7 +256,7 @@ class SpecWriter:
         Specs without an observer get fake-quant modules.
     read : mapping of Slot to (Spec, QuantizationSpecBase), optional
         What was read. A spec that was read becomes the object that was read.
-    observer : constructor, optional
+    observer : Observer or constructor, optional
         For specs without an observer. Default: exact ranges for weights, else histograms.
     """
 
@@ -300,6 +314,8 @@ class SpecWriter:
             numbers = self._numbers(slot, spec)
             numbers["ch_axis"] = spec.axis
             ctr = spec.observer or self._observer or self._default_observer(slot, spec)
+            if isinstance(ctr, Observer):
+                ctr = constructor_of(ctr, spec, qat=self._qat)
             return QuantizationSpec(observer_or_fake_quant_ctr=_with_axis(ctr, spec.axis), **numbers)
         if isinstance(spec, Fixed):
             return FixedQParamsQuantizationSpec(

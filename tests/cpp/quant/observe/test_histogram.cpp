@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <random>
@@ -75,6 +76,15 @@ TEST_CASE("every instruction set finds the same places", "[observe]") {
     const kernels::HistogramKernels& loops = kernels::histogram_kernels(isa);
     loops.places(samples.data(), count, unit, found.data());
     CHECK(found == expected);
+    if (loops.nonzero_places != nullptr) {
+      std::vector<std::int32_t> packed(samples.size() + kernels::kSlack), wanted;
+      std::ranges::copy_if(expected, std::back_inserter(wanted), [](std::int32_t place) {
+        return place >> kernels::kOffsetBits < kernels::kFirstZeroBin;
+      });
+      const std::int64_t omitted = count - loops.nonzero_places(samples.data(), count, unit, packed.data());
+      packed.resize(samples.size() - static_cast<std::size_t>(omitted));
+      CHECK(packed == wanted);
+    }
     CHECK(loops.bounds(samples.data(), count).least == bounds.least);
     CHECK(loops.bounds(samples.data(), count).greatest == bounds.greatest);
   }
@@ -98,6 +108,62 @@ TEST_CASE("the state does not depend on the order of samples or on how they are 
     REQUIRE(merged == expected);
     REQUIRE(merged.to_bytes() == expected.to_bytes());
   }
+}
+
+// Half zeros after the first samples, and a range that grows.
+std::vector<float> growing_samples(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(count);
+  for (std::size_t i = 0; i < count; ++i)
+    out[i] =
+        i > count / 3 ? std::max(0.0F, normal(random) * (i > count / 2 ? 100.0F : 1.0F)) : normal(random);
+  return out;
+}
+
+TEST_CASE("counts in a table are those of the samples, each as often as it was given", "[observe]") {
+  const std::vector<float> samples = growing_samples(30'000, 5);
+  Histogram expected, found;
+  Histogram::Table table;
+  for (std::size_t begin = 0, call = 0; begin < samples.size(); begin += 5'000, ++call) {
+    const std::span<const float> part = std::span(samples).subspan(begin, 5'000);
+    const std::uint64_t times = call % 3 + 1;
+    found.observe(part, table, times);
+    for (std::uint64_t i = 0; i < times; ++i) expected.observe(part);
+  }
+  CHECK(found.range() == expected.range());
+  CHECK_FALSE(table.empty());
+  found.take(table);
+  CHECK(table.empty());
+  CHECK(found == expected);
+  found.take(table);
+  CHECK(found == expected);
+}
+
+TEST_CASE("a value that is observed many times counts as often, whatever the range is", "[observe]") {
+  for (const float value : {0.0F, -0.0F, -3.5F, 1e-30F, 1e20F}) {
+    const std::vector<float> samples = growing_samples(2'000, 6), values(300, value);
+    Histogram expected, found;
+    Histogram::Table table;
+    found.observe(samples, table, 1);
+    found.observe(value, table, values.size());
+    found.observe(samples, table, 1);
+    found.take(table);
+    for (const std::vector<float>& each : {samples, values, samples}) expected.observe(each);
+    CHECK(found == expected);
+    CHECK(std::signbit(found.range().least) == std::signbit(expected.range().least));
+  }
+}
+
+TEST_CASE("more samples than an entry of a table can hold are counted", "[observe]") {
+  const std::vector<float> samples(1 << 20, 0.1F);
+  Histogram found;
+  Histogram::Table table;
+  for (int i = 0; i < 40; ++i) found.observe(samples, table, 1);
+  found.take(table);
+  REQUIRE(found.bins().size() == 1);
+  CHECK(found.bins()[0].count == 40 * samples.size());
+  CHECK(magnitudes_of(found.bins()[0]).mean * magnitude_unit(found.exponent()) == 0.1F);
 }
 
 TEST_CASE("the range doubles until it contains the samples", "[observe]") {

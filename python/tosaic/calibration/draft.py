@@ -1,0 +1,149 @@
+"""A quantization in the making: plan, qparams and changed weights of a graph, and how accurate they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.annotation.config import QConfig
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import Edge, Slot
+from tosaic.calibration.calibrate import calibrate
+from tosaic.calibration.choose import chosen_qparams
+from tosaic.calibration.insert import with_quantization
+from tosaic.calibration.observations import observations
+from tosaic.calibration.plan_program import PlannedProgram, plan_program
+from tosaic.calibration.table import job_of
+from tosaic.quantization import QParams
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from tosaic.program import Program
+
+__all__ = ["Draft", "Drafting", "decibels", "relative_noise"]
+
+_MEASURED_ON = 8
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A planned graph with qparams.
+
+    Attributes
+    ----------
+    planned : PlannedProgram
+    qparams : dict of Slot to QParams
+    statistics : tuple
+        Those of the samples, from which the qparams follow.
+    elements : dict of Edge to Constant
+        What calls read in the place of weights of the graph.
+    """
+
+    planned: PlannedProgram
+    qparams: Mapping[Slot, QParams]
+    statistics: tuple[Any, ...] = ()
+    elements: Mapping[Edge, _core.Constant] = field(default_factory=dict)
+
+    def graph(self) -> _core.Graph:
+        """Returns the graph with quantize and dequantize nodes."""
+        return with_quantization(self.planned, self.qparams, self.elements)
+
+
+class Drafting:
+    """Makes drafts of graphs of one program, over the same samples, and measures them.
+
+    Parameters
+    ----------
+    source : Program
+    config : QConfig
+    rules : sequence of callable
+    samples : iterable of list of array
+        Arrays for the inputs of the graph. More than one draft or measurement needs a list.
+    executor : concurrent.futures.Executor, optional
+    """
+
+    def __init__(
+        self,
+        source: Program,
+        config: QConfig,
+        rules: Sequence[Callable[[Plan], Plan | None]],
+        samples: Iterable[list[Any]],
+        executor: Executor | None,
+    ) -> None:
+        self._source = source
+        self._config = config
+        self._rules = rules
+        self._samples = samples
+        self._executor = executor
+        self._wanted: list[list[Any]] | None = None
+
+    def plan(self, graph: _core.Graph) -> PlannedProgram:
+        """Plans a graph."""
+        return plan_program(graph, self._config, module_types=self._source.module_types, rules=self._rules)
+
+    def draft(self, graph: _core.Graph) -> Draft:
+        """Plans a graph, runs the samples, and chooses qparams."""
+        planned = self.plan(graph)
+        observed = observations(planned)
+        statistics = self.observe(graph, observed.watches, observed.kinds)
+        return Draft(planned, chosen_qparams(planned, observed, statistics), tuple(statistics))
+
+    def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
+        """Returns the draft of a graph that differs from that of `draft` in biases only.
+
+        The statistics stay those of the samples.
+        """
+        planned = self.plan(graph)
+        qparams = chosen_qparams(planned, observations(planned), draft.statistics)
+        kept = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}
+        return Draft(planned, {**qparams, **kept}, draft.statistics, draft.elements)
+
+    def observe(
+        self, graph: _core.Graph, watches: Sequence[tuple[str, int]], kinds: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """Runs the samples through a graph and returns the statistics."""
+        job = job_of(self._source, graph, tuple(watches), tuple(kinds))
+        return list(calibrate(job, self._samples, self._executor))
+
+    def sqnr_db(self, draft: Draft, reference: _core.Graph) -> float:
+        """Returns the SQNR of the draft against a graph of floats, on the first samples."""
+        samples = list(islice(self._samples, _MEASURED_ON))
+        if self._wanted is None:
+            session = self._source._prepared(reference)
+            self._wanted = [float_outputs(session, arrays) for arrays in samples]
+        session = self._source._prepared(draft.graph())
+        return decibels(relative_noise([float_outputs(session, arrays) for arrays in samples], self._wanted))
+
+
+def float_outputs(session: Any, arrays: Sequence[Any]) -> list[Any]:
+    """Runs a graph from its initial state, and returns the outputs of floats as float64."""
+    session.reset_state()
+    return [
+        np.asarray(each, np.float64)
+        for each in session.run(list(arrays))
+        if np.asarray(each).dtype.kind == "f"
+    ]
+
+
+def relative_noise(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) -> float:
+    """Returns the power of the errors over that of the outputs: by output over all samples, then the mean."""
+    errors: dict[int, float] = {}
+    powers: dict[int, float] = {}
+    for outputs, right in zip(found, wanted, strict=True):
+        for at, (output, exact) in enumerate(zip(outputs, right, strict=True)):
+            errors[at] = errors.get(at, 0.0) + float(np.square(output - exact).sum())
+            powers[at] = powers.get(at, 0.0) + float(np.square(exact).sum())
+    ratios = [errors[at] / powers[at] for at in powers if powers[at] > 0]
+    return sum(ratios) / len(ratios) if ratios else 0.0
+
+
+def decibels(noise: float) -> float:
+    """Returns a ratio of powers, noise over signal, as an SQNR in dB."""
+    return math.inf if noise <= 0 else -10 * math.log10(noise)

@@ -1,0 +1,82 @@
+"""Quantizes a file as the options of ``quantize`` and of ``lower --calibrate`` say."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tosaic.cli.entries import bindings, refused_option
+from tosaic.defaults import INTEGER_TARGET
+
+if TYPE_CHECKING:
+    from tosaic.annotation.config import QConfig
+    from tosaic.calibration.quantized_program import QuantizedProgram
+
+__all__ = ["default_target", "quantized_file", "refuse_calibration_options"]
+
+_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers")
+
+
+def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:
+    """Quantizes the program of the file that `args` names; returns it, and the seconds that it took."""
+    import tosaic
+
+    config = _config(args)
+    program = tosaic.open_program(args.file, bind=bindings(args.bind))
+    start = time.perf_counter()
+    with _workers(args.workers) as executor:
+        quantized = tosaic.quantize(program, list(samples), config=config, executor=executor)
+    return quantized, time.perf_counter() - start
+
+
+def default_target(args: argparse.Namespace) -> str:
+    """Returns the target for integers that programs of the configuration lower to."""
+    return f"{INTEGER_TARGET}+int16" if args.config == "int16x8" else INTEGER_TARGET
+
+
+def refuse_calibration_options(args: argparse.Namespace) -> None:
+    """Refuses options that mean nothing without samples.
+
+    Raises
+    ------
+    InvalidGraph
+        `args` has such an option.
+    """
+    for name in _OPTIONS:
+        if getattr(args, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise refused_option(option, "nothing is quantized", "--calibrate ARRAYS beside it")
+
+
+def _config(args: argparse.Namespace) -> QConfig:
+    import tosaic
+
+    make: Any = getattr(tosaic.QConfig, args.config or "int8")
+    options = {name: getattr(args, name) for name in ("weight_bits", "group_size", "observer")}
+    config: QConfig = make(**{name: value for name, value in options.items() if value is not None})
+    return config
+
+
+@contextmanager
+def _workers(count: int | None) -> Iterator[Executor | None]:
+    """Provides processes that run samples, or None for this process.
+
+    They start anew, because a fork would copy locks that threads of torch hold. Only the parent reacts to an
+    interrupt: it stops them.
+    """
+    if count is None:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=signal.signal, initargs=ignore)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,675 @@
+"""Makes quantized inputs and outputs of an exported program integers: see `tosaic.extract_io_quant`.
+
+::
+
+    x: f32 ─▶ permute ─▶ quantize ─▶ ...      x: int8 ─▶ permute ─▶ ...
+    ... ─▶ dequantize ─▶ view ─▶ output       ... ─▶ view ─▶ output
+
+The program is read completely before a node changes, so a refusal changes nothing. A call is a layout
+operator if it returns a view of its only tensor (by its schema, or by the tag of its copying form), or if it
+is one of `_MOVES`; it must not name a dtype. Scales of an axis are followed through such a call by what it
+does to the indices along that axis.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Node
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from tosaic.dtypes import TORCH
+from tosaic.extract_io import Ports, answers
+from tosaic.fx.exported_program import input_paths, module_argument_names, trees_of_call
+from tosaic.fx.graph_copy import copied_graph
+from tosaic.fx.memory_order import set_value
+from tosaic.fx.origins import place_of
+from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
+from tosaic.io_quant import IoQuant, PortQuant
+from tosaic.quantization import QParams
+
+__all__ = ["Operators", "aten_operator", "extract_from_exported"]
+
+_WHERE = "extract_io_quant"
+_LIBRARY = "quantized_decomposed::"
+_CODE = {getattr(torch, name): code for code, name in TORCH.items()}
+_FILL = {"aten::constant_pad_nd": "value", "aten::pad": "value"}  # argument with the inserted number
+_ATEN_MOVES = (
+    "clone contiguous reshape flatten flip roll repeat tile rot90 pixel_shuffle pixel_unshuffle "
+    "channel_shuffle _unsafe_view constant_pad_nd pad _to_copy to lift_fresh_copy"
+)
+_MOVES = frozenset(f"aten::{name}" for name in _ATEN_MOVES.split()) | {
+    "dim_order_ops::_clone_dim_order",
+    "dim_order_ops::_to_dim_order_copy",
+}
+
+Operators = Callable[[str], Any]
+"""Returns the operator of ``quantized_decomposed`` with this name, in the dialect of the program."""
+
+
+def aten_operator(name: str) -> Any:
+    """Returns an operator of ``quantized_decomposed`` in plain ATen programs."""
+    import torch.ao.quantization.fx._decomposed
+
+    return getattr(torch.ops.quantized_decomposed, name).default
+
+
+def extract_from_exported(
+    program: Any,
+    method: str,
+    inputs: Ports,
+    outputs: Ports,
+    in_place: bool,
+    operators: Operators = aten_operator,
+) -> tuple[Any, IoQuant]:
+    """See `tosaic.extract_io_quant`. `operators` makes the quantize and dequantize calls that are added."""
+    reading = _Reading(program)
+    of_inputs = answers("inputs", inputs, [port.named for port in reading.inputs], reading.candidates_in)
+    of_outputs = answers("outputs", outputs, [port.named for port in reading.outputs], reading.candidates_out)
+    answered = _agreeing(reading, of_inputs)
+    return _Rewrite(reading, answered, [each for _, each in of_outputs], method, operators).run(in_place)
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A user input or output: its place in the signature, its names and its node."""
+
+    spec: int
+    path: str
+    node: Node | None
+
+    @property
+    def named(self) -> tuple[str, str]:
+        return self.path, "" if self.node is None else self.node.name
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A dequantize node and the layout operators from it to an output."""
+
+    dequantize: Node
+    moves: tuple[Node, ...]
+    copies: tuple[Node, ...]  # writes of the whole value over another one, which integers do not need
+    qparams: QParams
+
+
+@dataclass
+class _Found:
+    """The quantize nodes that read an input, and the layout operators between."""
+
+    quantizes: list[Node] = field(default_factory=list)
+    moves: list[tuple[Node, int]] = field(default_factory=list)  # with the zero point of what they move
+    qparams: list[QParams] = field(default_factory=list)
+
+
+class _StaysFloatError(Exception):
+    """Why an input or output stays a float, as a part of a sentence."""
+
+
+class _Reading:
+    """What an exported program quantizes at its inputs and outputs; nothing is changed."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self.nodes = list(program.graph.nodes)
+        signature = program.graph_signature
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        users = [
+            (i, node)
+            for i, (node, spec) in enumerate(zip(placeholders, signature.input_specs, strict=True))
+            if spec.kind is InputKind.USER_INPUT
+        ]
+        kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        results = list(self.nodes[-1].args[0])
+        returned = [
+            (i, result)
+            for i, (result, spec) in enumerate(zip(results, signature.output_specs, strict=True))
+            if spec.kind in kinds
+        ]
+        in_tree, out_tree = trees_of_call(program, len(users), len(returned))
+        paths = input_paths(in_tree, module_argument_names(program), [node.name for _, node in users])
+        tensors = [_is_tensor(node) for _, node in users]
+        self.inputs = [
+            _Port(i, path, node)
+            for (i, node), path, is_tensor in zip(users, paths, tensors, strict=True)
+            if is_tensor
+        ]
+        self.outputs = [
+            _Port(i, path, node if isinstance(node, Node) else None)
+            for (i, node), path in zip(returned, out_tree.paths("out"), strict=True)
+            if _is_tensor(node)
+        ]
+        self.written = {
+            spec.target: results[i]
+            for i, spec in enumerate(signature.output_specs)
+            if spec.kind is OutputKind.USER_INPUT_MUTATION
+        }
+        self.leaf_of_input = [i for i, is_tensor in enumerate(tensors) if is_tensor]
+        self.found: list[_Found | None] = []
+        self.candidates_in = [self._of_input(port) for port in self.inputs]
+        self.chains: list[_Chain | None] = []
+        self.candidates_out = [self._of_output(port) for port in self.outputs]
+
+    # ---- inputs ----
+
+    def _of_input(self, port: _Port) -> Candidates:
+        try:
+            found = self._readers(port.node)
+        except _StaysFloatError as obstacle:
+            self.found.append(None)
+            return Candidates((), str(obstacle))
+        self.found.append(found)
+        return Candidates(tuple(dict.fromkeys(found.qparams)))
+
+    def _readers(self, node: Any) -> _Found:
+        if node.meta["val"].dtype is not torch.float32:
+            raise _StaysFloatError("it is not f32")
+        if not node.users:
+            raise _StaysFloatError("nothing reads it")
+        all_found = _Found()
+        for user in node.users:
+            if user.op == "output":
+                raise _StaysFloatError("it is an output, too")
+            if _overwrites(user, node):
+                continue
+            found = self._reader(node, user)
+            all_found.quantizes += found.quantizes
+            all_found.moves += found.moves
+            all_found.qparams += [each for each in found.qparams if each not in all_found.qparams]
+        if not all_found.qparams:
+            raise _StaysFloatError("nothing reads it")
+        return all_found
+
+    def _reader(self, node: Node, user: Node) -> _Found:
+        if _is_call(user, "quantize") and user.args[0] is node:
+            return _Found([user], [], [self.qparams(user)])
+        if not _is_move(user):
+            raise _StaysFloatError(f"'{user.target}' reads it as floats ({place_of(user)})")
+        behind = self._readers(user)
+        before = [_axis_in_front(user, qparams) for qparams in behind.qparams]
+        if _inserted(user) is not None and len(before) > 1:
+            raise _StaysFloatError(
+                f"it is padded before it is quantized in several ways (node '{user.name}')"
+            )
+        zero_point = behind.qparams[0].zero_points[0]
+        return _Found(behind.quantizes, [(user, zero_point), *behind.moves], before)
+
+    # ---- outputs ----
+
+    def _of_output(self, port: _Port) -> Candidates:
+        try:
+            chain = self.chain(port.node)
+        except _StaysFloatError as obstacle:
+            self.chains.append(None)
+            return Candidates((), str(obstacle))
+        self.chains.append(chain)
+        return Candidates((chain.qparams,))
+
+    def chain(self, node: Node | None) -> _Chain:
+        """Returns the dequantize node that makes a value, and the layout operators behind it."""
+        moves: list[Node] = []
+        copies: list[Node] = []
+        while node is not None and (_is_move(node) or _is_whole_copy(node)):
+            if _is_move(node):
+                moves.insert(0, node)
+                node = node.all_input_nodes[0]
+            else:
+                copies.append(node)
+                node = node.args[1]  # type: ignore[assignment]
+        if node is None or not _is_call(node, "dequantize"):
+            made = "it is no result of a call" if node is None else f"{place_of(node)} makes it"
+            raise _StaysFloatError(made)
+        qparams = self.qparams(node)
+        for move in moves:
+            qparams = _axis_behind(move, qparams)
+        return _Chain(node, tuple(moves), tuple(copies), qparams)
+
+    # ---- qparams ----
+
+    def qparams(self, node: Node) -> QParams:
+        """Returns the qparams of a quantize or dequantize node."""
+        values = _arguments(node)
+        numbers = {name: self._numbers(node, value) for name, value in values.items() if name in _NUMBERS}
+        by_name = {_NUMBERS[name]: value for name, value in numbers.items()}
+        scales = tuple(map(float, by_name["scale"]))
+        zero_points = tuple(map(int, by_name.get("zero_point") or [0] * len(scales)))
+        axis = values.get("axis")
+        if axis is not None:
+            axis %= values["input"].meta["val"].dim()
+        dtype = _CODE[values["dtype"]]
+        return QParams(dtype, scales, zero_points, int(by_name["qmin"][0]), int(by_name["qmax"][0]), axis)
+
+    def _numbers(self, node: Node, value: Any) -> list[Any]:
+        if not isinstance(value, Node):
+            return [] if value is None else [value]
+        tensor = self._constant(value)
+        if tensor is None:
+            raise _StaysFloatError(f"its qparams depend on data ({place_of(node)})")
+        listed: list[Any] = tensor.detach().reshape(-1).tolist()
+        return listed
+
+    def _constant(self, node: Node) -> Any:
+        program = self.program
+        if node.op == "get_attr":
+            return getattr(program.graph_module, str(node.target), None)
+        for spec in program.graph_signature.input_specs:
+            if spec.arg.name == node.name and spec.target is not None:
+                target = spec.target
+                return (
+                    program.state_dict[target]
+                    if target in program.state_dict
+                    else program.constants.get(target)
+                )
+        return None
+
+
+_NUMBERS = {
+    "scale": "scale",
+    "scales": "scale",
+    "zero_point": "zero_point",
+    "zero_points": "zero_point",
+    "quant_min": "qmin",
+    "quant_max": "qmax",
+}
+
+
+def _agreeing(reading: _Reading, found: list[tuple[Asked, Answer]]) -> list[Answer]:
+    """Returns the answers for inputs. A written input and its new value become the same integers, or stay."""
+    out: list[Answer] = []
+    for port, (asked, each), candidates in zip(reading.inputs, found, reading.candidates_in, strict=True):
+        if each is False or port.node is None or port.node.name not in reading.written:
+            out.append(each)
+            continue
+        try:
+            agrees = (
+                each is True and reading.chain(reading.written[port.node.name]).qparams == candidates.found[0]
+            )
+        except _StaysFloatError:
+            agrees = False
+        if not agrees and asked != AUTO:
+            expected = (
+                "a new value that is quantized with the same qparams, since the program writes this input"
+            )
+            raise mismatch(_WHERE, "inputs", port.path, asked, expected, "another new value")
+        out.append(agrees)
+    return out
+
+
+class _Rewrite:
+    """The changed program. Names of nodes are those of the program; nodes are those of the changed graph."""
+
+    def __init__(
+        self,
+        reading: _Reading,
+        inputs: list[Answer],
+        outputs: list[Answer],
+        method: str,
+        operators: Operators,
+    ) -> None:
+        self._reading = reading
+        self._inputs = inputs
+        self._outputs = outputs
+        self._method = method
+        self._operators = operators
+        self._replaced: list[Node] = []  # nodes that only floats of outputs need
+        self._quantized: dict[tuple[Node, QParams], Node] = {}
+        self._moved: dict[Node, Node] = {}  # layout operator in front of an output -> the one over integers
+
+    def run(self, in_place: bool) -> tuple[Any, IoQuant]:
+        program = self._reading.program
+        if in_place:
+            self._graph, self._new = program.graph, {node: node for node in self._reading.nodes}
+        else:
+            self._graph, old = copied_graph(program.graph)
+            self._new = {before: after for after, before in old.items()}
+        of_outputs = list(self._extracted_outputs())  # before quantize nodes of inputs are removed
+        of_inputs = list(self._extracted_inputs())
+        signature = self._signature()
+        io = IoQuant(tuple(of_inputs), tuple(self._with_names(of_outputs)), self._method)
+        self._graph.lint()
+        examples = self._examples()
+        if in_place:
+            program.graph_module.recompile()
+            program._graph_signature = signature
+            program._example_inputs = examples
+            return program, io
+        return _program_with(program, self._graph, signature, examples), io
+
+    # ---- inputs ----
+
+    def _extracted_inputs(self) -> Iterator[PortQuant]:
+        reading = self._reading
+        for position, (port, each) in enumerate(zip(reading.inputs, self._inputs, strict=True)):
+            found = reading.found[position]
+            if each is False or found is None or port.node is None:
+                continue
+            node = self._new[port.node]
+            if isinstance(each, QParams):
+                self._dequantize_input(node, each)
+                qparams = each
+            else:
+                qparams = found.qparams[0]
+                _retype(node, qparams)
+                for move, zero_point in found.moves:
+                    _retype(self._new[move], qparams)
+                    _insert(self._new[move], zero_point)
+                for quantize in found.quantizes:
+                    made = self._new[quantize]
+                    made.replace_all_uses_with(made.all_input_nodes[0])
+                    self._graph.erase_node(made)
+            yield PortQuant(position, port.path, port.node.name, qparams)
+
+    def _dequantize_input(self, node: Node, qparams: QParams) -> None:
+        first = next(each for each in self._graph.nodes if each.op != "placeholder")
+        users = list(node.users)
+        with self._graph.inserting_before(first):
+            made = self._add("dequantize_per_tensor", node, qparams, f"{node.name}_dequantize")
+        made.meta["val"] = node.meta["val"]
+        _retype(node, qparams)
+        for user in users:
+            user.replace_input_with(node, made)
+
+    def _add(self, name: str, node: Node, qparams: QParams, called: str) -> Node:
+        dtype = getattr(torch, TORCH[qparams.dtype])
+        args = (node, qparams.scale, qparams.zero_point, qparams.qmin, qparams.qmax, dtype)
+        made: Node = self._graph.create_node("call_function", self._operators(name), args, {}, called)
+        kept = ("stack_trace", "nn_module_stack")
+        near = next(iter(node.users), node) if node.op == "placeholder" else node
+        made.meta = {key: held for key, held in near.meta.items() if key in kept}
+        return made
+
+    # ---- outputs ----
+
+    def _extracted_outputs(self) -> Iterator[PortQuant]:
+        reading = self._reading
+        output = self._new[reading.nodes[-1]]
+        results: list[Any] = list(output.args[0])
+        for position, (port, chain, each) in enumerate(
+            zip(reading.outputs, reading.chains, self._outputs, strict=True)
+        ):
+            if each is False or chain is None or port.node is None:
+                continue
+            if isinstance(each, QParams):
+                results[port.spec] = self._quantized_output(results[port.spec], each)
+                yield PortQuant(position, port.path, "", each)
+            else:
+                results[port.spec] = self._integers(chain)
+                yield PortQuant(position, port.path, "", chain.qparams)
+        for port, answer in zip(reading.inputs, self._inputs, strict=True):
+            if answer is True and port.node is not None and port.node.name in reading.written:
+                written = reading.written[port.node.name]
+                (at,) = [
+                    i
+                    for i, spec in enumerate(reading.program.graph_signature.output_specs)
+                    if spec.kind is OutputKind.USER_INPUT_MUTATION and spec.target == port.node.name
+                ]
+                results[at] = self._integers(reading.chain(written))
+        output.args = (type(output.args[0])(results),)
+        self._remove_unread()
+
+    def _integers(self, chain: _Chain) -> Node:
+        """Returns the integers of an output: what its dequantize node reads, moved as the numbers are."""
+        self._replaced += [*chain.copies, *reversed(chain.moves), chain.dequantize]
+        dequantize = self._new[chain.dequantize]
+        integers: Node = dequantize.all_input_nodes[0]
+        zero_point = self._reading.qparams(chain.dequantize).zero_points[0]
+        for old in chain.moves:
+            if old not in self._moved:
+                move = self._new[old]
+                with self._graph.inserting_after(move):
+                    made = self._graph.node_copy(move, {move.all_input_nodes[0]: integers}.__getitem__)
+                made.meta = copy.copy(move.meta)
+                _retype(made, chain.qparams)
+                _insert(made, zero_point)
+                self._moved[old] = made
+            integers = self._moved[old]
+        return integers
+
+    def _quantized_output(self, result: Node, qparams: QParams) -> Node:
+        key = (result, qparams)
+        if key not in self._quantized:
+            output = self._new[self._reading.nodes[-1]]
+            with self._graph.inserting_before(output):
+                made = self._add("quantize_per_tensor", result, qparams, f"{result.name}_quantize")
+            made.meta["val"] = result.meta["val"]
+            _retype(made, qparams)
+            self._quantized[key] = made
+        return self._quantized[key]
+
+    def _remove_unread(self) -> None:
+        """Removes the dequantize nodes and layout operators that only outputs read before."""
+        replaced = set(self._replaced)
+        for old in reversed(self._reading.nodes):
+            if old in replaced and not self._new[old].users:
+                self._graph.erase_node(self._new[old])
+
+    # ---- the program ----
+
+    def _results(self) -> list[Any]:
+        return list(self._new[self._reading.nodes[-1]].args[0])
+
+    def _signature(self) -> ExportGraphSignature:
+        old = self._reading.program.graph_signature
+        specs = list(old.output_specs)
+        for i, (result, spec) in enumerate(zip(self._results(), specs, strict=True)):
+            if (
+                isinstance(result, Node)
+                and isinstance(spec.arg, TensorArgument)
+                and result.name != spec.arg.name
+            ):
+                specs[i] = OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
+        output = self._new[self._reading.nodes[-1]]
+        if "val" in output.meta:
+            output.meta["val"] = tuple(
+                each.meta.get("val") if isinstance(each, Node) else each for each in self._results()
+            )
+        return ExportGraphSignature(list(old.input_specs), specs)
+
+    def _with_names(self, ports: list[PortQuant]) -> Iterator[PortQuant]:
+        results = self._results()
+        for port in ports:
+            yield replace(port, name=results[self._reading.outputs[port.index].spec].name)
+
+    def _examples(self) -> Any:
+        """Returns the example inputs, quantized where the program takes integers now."""
+        reading = self._reading
+        examples = reading.program.example_inputs
+        if examples is None:
+            return None
+        leaves, tree = tree_flatten(examples)
+        for position, (leaf, each) in enumerate(zip(reading.leaf_of_input, self._inputs, strict=True)):
+            found = reading.found[position]
+            if each is False or found is None or leaf >= len(leaves):
+                continue
+            value = leaves[leaf]
+            if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+                qparams = each if isinstance(each, QParams) else found.qparams[0]
+                integers = torch.from_numpy(qparams.quantize(value.detach().numpy()).copy())
+                leaves[leaf] = torch.empty_strided(value.shape, value.stride(), dtype=integers.dtype)
+                leaves[leaf].copy_(integers)
+        return tree_unflatten(leaves, tree)
+
+
+def _program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
+    return torch.export.ExportedProgram(
+        root=program.graph_module,
+        graph=graph,
+        graph_signature=signature,
+        state_dict=dict(program.state_dict),
+        range_constraints=copy.deepcopy(program.range_constraints),
+        module_call_graph=list(map(copy.copy, program.module_call_graph)),
+        example_inputs=examples,
+        constants=dict(program.constants),
+        verifiers=program.verifiers,
+    )
+
+
+# ---- calls ----
+
+
+def _operator(node: Node) -> Any:
+    """Returns the operator of torch that a node calls, also in the edge dialect; else None."""
+    for target in (node.target, getattr(node.target, "_op", None)):
+        if isinstance(target, torch._ops.OpOverload):
+            return target
+    return None
+
+
+def _schema(node: Node) -> Any:
+    return getattr(_operator(node), "_schema", None)
+
+
+def _is_call(node: Node, kind: str) -> bool:
+    """True for a call of quantize or dequantize, by tensor or by channel."""
+    schema = _schema(node) if node.op == "call_function" else None
+    name = "" if schema is None else schema.name
+    return name in (f"{_LIBRARY}{kind}_per_tensor", f"{_LIBRARY}{kind}_per_channel") and (
+        kind == "quantize" or node.meta["val"].dtype is torch.float32
+    )
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """Returns the arguments of a call by name, without defaults."""
+    names = [argument.name for argument in _schema(node).arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _is_move(node: Node) -> bool:
+    """True for a call that only places elements of its only tensor, or inserts zeros between them."""
+    schema = _schema(node) if node.op == "call_function" else None
+    sources = node.all_input_nodes
+    if schema is None or schema.is_mutable or len(schema.returns) != 1:
+        return False
+    tensors = [each for each in sources if _is_tensor(each)]
+    if not _is_tensor(node) or len(tensors) != 1 or not node.args or node.args[0] is not tensors[0]:
+        return False
+    if node.meta["val"].dtype is not tensors[0].meta["val"].dtype:
+        return False
+    values = _arguments(node)
+    if any(isinstance(value, torch.dtype) for value in values.values()):
+        return False
+    if schema.name in _FILL:
+        constant = values.get("mode", "constant") == "constant"
+        return constant and values.get(_FILL[schema.name], 0) in (0, None)
+    alias = schema.returns[0].alias_info
+    of_first = schema.arguments[0].alias_info
+    is_view = alias is not None and of_first is not None and not alias.is_write
+    is_copied_view = torch.Tag.view_copy in _operator(node).tags
+    return (is_view or is_copied_view or schema.name in _MOVES) and schema.name != "aten::as_strided"
+
+
+def _is_whole_copy(node: Node) -> bool:
+    """True for a call of the functional ``copy`` whose result is its second operand."""
+    schema = _schema(node) if node.op == "call_function" else None
+    if schema is None or schema.name != "aten::copy" or not all(map(_is_tensor, node.args[:2])):
+        return False
+    result, source = node.meta["val"], node.args[1].meta["val"]  # type: ignore[union-attr]
+    return bool(result.dtype is source.dtype and result.shape == source.shape)
+
+
+def _overwrites(user: Node, node: Node) -> bool:
+    """True if the call only replaces the value of the node."""
+    return _is_whole_copy(user) and user.args[0] is node and user.args[1] is not node
+
+
+def _inserted(node: Node) -> str | None:
+    return _FILL.get(_schema(node).name)
+
+
+def _insert(node: Node, zero_point: int) -> None:
+    """Makes a padding of integers insert the zero point."""
+    name = _inserted(node)
+    if name is None:
+        return
+    names = [argument.name for argument in _schema(node).arguments]
+    at = names.index(name)
+    if at < len(node.args):
+        node.args = (*node.args[:at], zero_point, *node.args[at + 1 :])
+    else:
+        node.kwargs = {**node.kwargs, name: zero_point}
+
+
+def _retype(node: Node, qparams: QParams) -> None:
+    """Records integers as the node's value, with the same shape and strides."""
+    val = node.meta["val"]
+    dtype = getattr(torch, TORCH[qparams.dtype])
+    with torch.no_grad():
+        made = val.new_empty_strided(tuple(val.shape), tuple(val.stride()), dtype=dtype)
+    set_value(node.meta, made)
+    recorded: Any = node.meta.get("tensor_meta")
+    if hasattr(recorded, "dtype") and hasattr(recorded, "_replace"):
+        node.meta["tensor_meta"] = recorded._replace(dtype=dtype)
+
+
+# ---- axes ----
+
+
+def _indices_behind(node: Node, axis: int) -> Any:
+    """Returns the index along `axis` of the operand that each element of a layout operator's result has."""
+    shape = node.all_input_nodes[0].meta["val"].shape
+    if not all(type(size) is int for size in (*shape, *node.meta["val"].shape)):
+        raise _StaysFloatError(f"it has scales by channel, and node '{node.name}' has symbolic sizes")
+    spread = [1] * len(shape)
+    spread[axis] = shape[axis]
+    indices = torch.arange(shape[axis]).reshape(spread).expand(tuple(shape)).contiguous()
+    return _operator(node)(indices, *node.args[1:], **node.kwargs)
+
+
+def _order_along(indices: Any) -> tuple[int, list[int]] | None:
+    """Returns the only axis along which the indices differ, and the indices along it; else None."""
+    for axis in range(indices.dim()):
+        along = indices.movedim(axis, -1).reshape(-1, indices.shape[axis])
+        if bool((along == along[:1]).all()):
+            return axis, along[0].tolist()
+    return None
+
+
+def _axis_in_front(node: Node, qparams: QParams) -> QParams:
+    """Returns the qparams of the operand of a layout operator whose result has these."""
+    if qparams.axis is None:
+        return qparams
+    count = len(qparams.scales)
+    for axis, size in enumerate(node.all_input_nodes[0].meta["val"].shape):
+        found = _order_along(_indices_behind(node, axis)) if size == count else None
+        if found is not None and found[0] == qparams.axis and sorted(found[1]) == list(range(count)):
+            place = [found[1].index(i) for i in range(count)]
+            return _chosen(qparams, axis, place)
+    raise _StaysFloatError(
+        f"its scales belong to an axis that it does not have in front of node '{node.name}'"
+    )
+
+
+def _axis_behind(node: Node, qparams: QParams) -> QParams:
+    """Returns the qparams of the result of a layout operator whose operand has these."""
+    if qparams.axis is None:
+        return qparams
+    found = _order_along(_indices_behind(node, qparams.axis)) if _inserted(node) is None else None
+    if found is None:
+        raise _StaysFloatError(
+            f"its scales belong to an axis that it does not have behind node '{node.name}'"
+        )
+    return _chosen(qparams, *found)
+
+
+def _chosen(qparams: QParams, axis: int, places: list[int]) -> QParams:
+    return replace(
+        qparams,
+        axis=axis,
+        scales=tuple(qparams.scales[i] for i in places),
+        zero_points=tuple(qparams.zero_points[i] for i in places),
+    )

@@ -1,0 +1,277 @@
+"""Programs made ready to run in a chosen way: `Preparable.prepare` makes a `Prepared` of a program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.models import ModelledGraph, Models
+from tosaic.options import checked
+from tosaic.overrides import split_functions
+from tosaic.runnable import Runnable
+
+if TYPE_CHECKING:
+    from tosaic.ports import Port
+
+__all__ = ["Preparable", "Prepared"]
+
+_MOST_SHOWN = 3
+
+
+class Prepared:
+    """A program with its models, ready to run. `Program.prepare` and `Lowered.prepare` make it.
+
+    A prepared program has states of its own, which start from their initial values. Copies and pickles have
+    the models, and the values of the states. Several threads may run it at once: runs of a program with
+    states take turns, others run side by side.
+    """
+
+    def __init__(
+        self,
+        source: Runnable,
+        models: Models,
+        *,
+        on: str = "tosaic",
+        threads: int = 1,
+        write_back: bool = False,
+    ) -> None:
+        self._source = source
+        self._models = models
+        self._on = on
+        self._threads = threads
+        self._write_back = write_back
+        self._state_to_resume: dict[str, Any] = {}
+        self._of_thread = threading.local()
+        self.session  # noqa: B018 - preparing the session refuses wrong keys
+
+    @property
+    def source(self) -> Runnable:
+        """The program that was prepared."""
+        return self._source
+
+    @property
+    def on(self) -> str:
+        """What computes the program: ``tosaic`` or ``reference``."""
+        return self._on
+
+    @property
+    def threads(self) -> int:
+        """The greatest number of threads of one run."""
+        return self._threads
+
+    @property
+    def write_back(self) -> bool:
+        """True if a run writes new values of inputs into the caller's arrays."""
+        return self._write_back
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The key of each modelled node, by the name of the node; nodes of regions are among them."""
+        return dict(self._modelled.keys)
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs that the caller passes, in order. States are not in the list."""
+        return self._source.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The caller's outputs, in order, as `Program.outputs`."""
+        return self._source.outputs
+
+    @property
+    def states(self) -> tuple[Port, ...]:
+        """Mutated buffers, or the variables of a TOSA program. Their values persist from run to run."""
+        return self._source.states
+
+    @property
+    def mutations(self) -> dict[str, Any]:
+        """The new values of inputs that the program writes, by path, after the last `run` of this thread."""
+        return dict(getattr(self._of_thread, "mutations", {}))
+
+    @cached_property
+    def _modelled(self) -> ModelledGraph:
+        return self._models.of(self._source.graph, self._source._overrides)
+
+    @cached_property
+    def session(self) -> _core.Session:
+        """The graph prepared to run on this machine; it holds the values of the states."""
+        modelled = self._modelled
+        functions = {} if self._models.whole_graph else self._source._overrides.functions_for(modelled.graph)
+        nodes, operators = split_functions(functions, modelled.graph)
+        session = _core.Session(
+            modelled.graph, override_nodes=nodes, override_ops=operators, models=modelled.functions
+        )
+        for path, value in self._state_to_resume.items():
+            session.set_state(path, value)
+        return session
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The arguments of the network, as in `Program.run`.
+
+        Returns
+        -------
+        object
+            The module's result, with numpy arrays instead of tensors. `mutations` has the new values of
+            inputs that the program writes. They are also written into the caller's arrays if `write_back`.
+
+        Raises
+        ------
+        LayoutMismatch
+            An input has another shape, dtype or memory order than declared, or a model returned another dtype
+            or shape than its node has.
+        InvalidGraph
+            The arguments have another nesting, or a model raised an exception: `__cause__` is the exception,
+            and the message has the node, its module and its source line.
+        """
+        source = self._source
+        leaves = source._leaves(args, kwargs)
+        arrays = source._arrays_of(leaves)
+        writers = source._writers(leaves, arrays) if self._write_back and source._written else []
+        results = self.run_arrays(arrays)
+        for index, write in writers:
+            write(results[index])
+        ports = self.inputs
+        self._of_thread.mutations = {ports[i].path or ports[i].name: results[at] for at, i in source._written}
+        return source._nested(results)
+
+    __call__ = run
+
+    def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
+        """Runs on flat arrays, one for each of `inputs`, and does not change them.
+
+        Returns
+        -------
+        list of numpy.ndarray
+            One for each of `outputs`.
+
+        Raises
+        ------
+        LayoutMismatch, InvalidGraph
+            As `run`.
+        """
+        given = self._source.graph_arrays(arrays)
+        if getattr(self._of_thread, "running", False):
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="run",
+                what="a model runs the prepared program that it is a model of",
+                hint="NodeCall.default computes the node as tosaic does",
+            )
+        self._of_thread.running = True
+        try:
+            return list(self.session.run(given))
+        finally:
+            self._of_thread.running = False
+
+    def reset_state(self) -> None:
+        """Resets every state to its initial value."""
+        self.session.reset_state()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns everything but the session and what belongs to a thread."""
+        names = [port.path or port.name for port in self.states]
+        left_out = ("session", "_modelled", "_of_thread")
+        state = {name: value for name, value in vars(self).items() if name not in left_out}
+        return {**state, "_state_to_resume": {name: self.session.state(name) for name in names}}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state, _of_thread=threading.local())
+
+    def __repr__(self) -> str:
+        graph = self._source.graph
+        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
+        outputs = ", ".join(port.type_text for port in self.outputs)
+        return (
+            f"<tosaic.Prepared '{graph.name}' @{graph.stage} on {self._on}: ({inputs}) -> {outputs}, "
+            f"{self._models_text(len(graph))}>"
+        )
+
+    def _models_text(self, nodes: int) -> str:
+        if self._on != "tosaic":
+            return f"{nodes} nodes"
+        if self._models.whole_graph:
+            return f"a model of all {nodes} nodes"
+        found = self.models
+        if not found:
+            return f"{nodes} nodes, no models"
+        keys = [repr(key) for key in dict.fromkeys(found.values())]
+        more = ", ..." if len(keys) > _MOST_SHOWN else ""
+        return f"{nodes} nodes, models of {len(found)} ({', '.join(keys[:_MOST_SHOWN])}{more})"
+
+
+class Preparable(Runnable):
+    """A program that `prepare` makes ready to run: what programs and lowered programs have in common."""
+
+    @checked
+    def prepare(
+        self,
+        *,
+        models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
+        on: str = "tosaic",
+        threads: int = 1,
+        write_back: bool = False,
+    ) -> Prepared:
+        """Prepares the program to run in a chosen way, with models of operators for example.
+
+        Parameters
+        ----------
+        models : mapping or callable, optional
+            Models of operators by key, or a model of the whole graph.
+
+            A key selects nodes at the stage of this program. It is a `tosaic.Nodes`, or a string with one
+            meaning. A string is an operator (``"conv"``, ``"tosa.conv2d"``), the name of a node or FX node,
+            the path of a module, a torch operator (``"aten.conv2d.default"``), or ``"*"`` for all. If several
+            keys select a node, the most specific one counts: name before FX name, module, torch operator and
+            operator.
+
+            A model is called with a `tosaic.NodeCall` and returns an array, or a list of arrays if the node
+            has several results. The dtypes and shapes are those of `NodeCall.result_types`. At stages
+            ``integer`` and ``tosa``, operands are the exact integers of the program; at stage ``quantized``,
+            they are the integers of quantized values. Several threads may call a model at once.
+
+            The model of the whole graph is called with a `tosaic.GraphCall`.
+        on : {"tosaic", "reference"}
+            What computes the nodes. ``"reference"`` is the TOSA reference model, for programs at stage
+            ``tosa``; it takes no models.
+        threads : int
+            The greatest number of threads of one run, at least 1. Today's kernels use one thread for each
+            run, whatever `threads` is. The results do not depend on it.
+        write_back : bool
+            Write new values of inputs into the caller's arrays, as `run` does. If False, only
+            `Prepared.mutations` has them.
+
+        Returns
+        -------
+        Prepared
+            It has states of its own, which start from their initial values.
+
+        Raises
+        ------
+        InvalidGraph
+            A key selects no node or has several meanings, a model is not callable, an option has another
+            value, or the stage does not fit `on`.
+        UnsupportedOp
+            An operator has neither a kernel nor a model.
+        ImportError
+            The TOSA reference model is not installed.
+
+        Examples
+        --------
+        >>> program.prepare(models={"relu": lambda call: call.default()}).run(x)  # doctest: +SKIP
+        """
+        self._own_graph()
+        table = Models(models)
+        if on == "reference":
+            from tosaic.reference_graph import model_of_graph
+
+            table = Models(model_of_graph(self.graph, models))
+        return Prepared(self, table, on=on, threads=threads, write_back=write_back)

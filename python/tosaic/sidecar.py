@@ -1,0 +1,332 @@
+"""The sidecar of a lowered file: JSON beside ``m.tosa``, named ``m.tosa.json``, with what the format lacks.
+
+A ``.tosa`` file records tensors. The sidecar records how a caller's arrays become these tensors: the nested
+signature, paths, dtypes and dim orders of the caller's arrays, qparams, and the states that are inputs and
+outputs of the file. It names the file by its size and its SHA-256, so that it is never used for another one::
+
+    {"format": "tosaic sidecar", "version": 1, "kind": "tosa",
+     "file": {"bytes": 712, "sha256": "..."}, "target": "TOSA-1.0+INT", "method": "forward",
+     "signature": {...},
+     "inputs": [{"name": "x", "dtype": "i8", "shape": [1,8,8,3], "path": "x", "source": "f32", "range": [0,0],
+                 "order": [0,2,3,1], "physical": false, "qparams": {...}, "quantized": [{...}],
+                 "initial": null}, ...],
+     "outputs": [{..., "mutated_input": null}, ...]}
+
+``qparams`` are those by which a run converts the caller's arrays, ``quantized`` those that the program uses,
+also if the file has floats. ``kind`` says what the file is. Other kinds of files, such as ``.pte``, can have
+the same entries. Nothing that is read is trusted: a damaged sidecar is an InvalidGraph error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.archive import plain_array, signature_from_json, signature_to_json
+from tosaic.dtypes import BITS
+from tosaic.json_fields import Fields, qparams_from_json, qparams_to_json, read_json
+from tosaic.options import file_name
+from tosaic.ports import first_inputs
+from tosaic.program import Program
+from tosaic.reading import MissingFileError, read_bytes
+from tosaic.runnable import signature_fault
+from tosaic.writing import whole_file, write_bytes
+
+if TYPE_CHECKING:
+    from tosaic.diagnostics import Diagnostic
+    from tosaic.lowered import Lowered
+    from tosaic.quantization import QParams
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "apply_sidecar",
+    "read_sidecar",
+    "save_with_sidecar",
+    "save_without_sidecar",
+    "sidecar_path",
+    "sidecar_text",
+]
+
+FORMAT = "tosaic sidecar"
+VERSION = 1
+_WHERE = "sidecar"
+_MOST_BYTES = 1 << 40  # of a state
+
+
+def sidecar_path(path: str | os.PathLike[str]) -> Path:
+    """Returns the path of the sidecar of a file."""
+    file = Path(path)
+    return file.with_name(f"{file.name}.json")
+
+
+# ---- writing ----
+
+
+def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
+    """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged."""
+    text = sidecar_text(lowered, data).encode("utf-8")
+    with whole_file(sidecar_path(path)) as beside, whole_file(path) as file:
+        beside.write(text)
+        beside.flush()
+        os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
+        file.write(data)
+    return len(data)
+
+
+def save_without_sidecar(_: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
+    """Writes a file; removes a sidecar of tosaic's that belongs to the file that is replaced."""
+    size = write_bytes(path, data)
+    beside = sidecar_path(path)
+    if _is_sidecar(beside):
+        with suppress(OSError):
+            beside.unlink()
+    return size
+
+
+def _is_sidecar(path: Path) -> bool:
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("format") == FORMAT
+
+
+def sidecar_text(lowered: Lowered, data: bytes) -> str:
+    """Returns the sidecar of a lowered program whose file has these bytes."""
+    graph = _core.file_graph(lowered.graph, target=lowered.target)
+    formats = _core.boundary_formats(graph)
+    known = {port.path: port.quantized for port in (*lowered.inputs, *lowered.outputs)}
+    entry = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": "tosa",
+        "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+        "target": lowered.target,
+        "method": lowered.graph.name,
+        "signature": signature_to_json(_signature_of(lowered, graph)),
+        "inputs": [
+            {**_port_to_json(port, fields, known), "initial": _initial_to_json(port.initial)}
+            for port, fields in zip(graph.inputs, formats[0], strict=True)
+        ],
+        "outputs": [
+            {**_port_to_json(port, fields, known), "mutated_input": port.mutated_input}
+            for port, fields in zip(graph.outputs, formats[1], strict=True)
+        ],
+    }
+    return json.dumps(entry, indent=1, allow_nan=False) + "\n"
+
+
+def _signature_of(lowered: Lowered, graph: _core.Graph) -> Any:
+    """Returns the signature with indices into the graph of the file, where states may be variables."""
+    inputs = dict(zip(first_inputs(lowered.graph), first_inputs(graph), strict=True))
+    kept = [i for i, port in enumerate(lowered.graph.outputs) if port.kind == "user"]
+    outputs = dict(zip(kept, (i for i, port in enumerate(graph.outputs) if port.kind == "user"), strict=True))
+    signature = lowered.signature
+    return replace(
+        signature,
+        input_leaves=tuple(
+            leaf if leaf.index is None else replace(leaf, index=inputs[leaf.index])
+            for leaf in signature.input_leaves
+        ),
+        output_leaves=tuple(
+            leaf if leaf.index is None else replace(leaf, index=outputs[leaf.index])
+            for leaf in signature.output_leaves
+        ),
+    )
+
+
+def _port_to_json(
+    port: Any, fields: dict[str, Any], known: Mapping[str, Sequence[QParams]]
+) -> dict[str, Any]:
+    qparams = fields["qparams"]
+    return {
+        "name": port.value.name,
+        "dtype": port.value.dtype,
+        "shape": list(port.value.shape),
+        "path": port.path,
+        "source": fields["source"],
+        "range": list(fields["range"]),
+        "order": list(fields["order"]),
+        "physical": fields["physical"],
+        "qparams": None if qparams is None else qparams_to_json(qparams),
+        "quantized": [qparams_to_json(each) for each in known.get(port.path, ())],
+    }
+
+
+def _initial_to_json(initial: _core.Constant | None) -> dict[str, Any] | None:
+    if initial is None:
+        return None
+    data = plain_array(np.ascontiguousarray(initial.array)).tobytes()
+    return {
+        "dtype": initial.dtype,
+        "shape": list(initial.shape),
+        "kind": initial.kind,
+        "zlib": base64.b64encode(zlib.compress(data)).decode("ascii"),
+    }
+
+
+# ---- reading ----
+
+
+def read_sidecar(where: str, path: Path, data: bytes) -> Fields | None:
+    """Returns the sidecar of a file with these bytes; None if it has none.
+
+    Raises
+    ------
+    InvalidGraph
+        The sidecar is damaged, has another version, or belongs to a file with other bytes.
+    ReadError
+        The system refuses to read it.
+    """
+    beside = sidecar_path(path)
+    try:
+        text = read_bytes(where, beside)
+    except MissingFileError:
+        return None
+    fields = read_json(f"{where}: {file_name(beside)}", text)
+    fields.require_format(FORMAT, VERSION)
+    if fields.text("kind") != "tosa":
+        raise fields.error("kind", "'tosa'", fields.text("kind"))
+    file = fields.at("file")
+    found = hashlib.sha256(data).hexdigest()
+    if (file.count("bytes"), file.text("sha256")) != (len(data), found):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what=f"'{file_name(beside)}' is the sidecar of another file than '{file_name(path)}'",
+            expected=f"a file of {file.count('bytes')} bytes with SHA-256 {file.text('sha256')[:16]}...",
+            got=f"{len(data)} bytes with SHA-256 {found[:16]}...",
+            hint="Save the lowered program again, or read the file with sidecar=False",
+        )
+    return fields
+
+
+def apply_sidecar(graph: _core.Graph, fields: Fields, diagnostics: Sequence[Diagnostic] = ()) -> Program:
+    """Returns the program of a graph that was read from a file, with the boundary that its sidecar records.
+
+    Raises
+    ------
+    InvalidGraph
+        The sidecar is damaged, or its entries do not fit the graph.
+    """
+    return _checked(fields, lambda: _applied(graph, fields, diagnostics))
+
+
+def _checked(fields: Fields, make: Callable[[], Program]) -> Program:
+    """Calls a function; entries that contradict each other or the graph become InvalidGraph errors."""
+    try:
+        return make()
+    except _core.InvalidGraph:
+        raise
+    except _core.InternalError:
+        raise
+    except Exception as error:  # entries of the right type may still contradict each other in many ways
+        raise fields.error("", "entries that fit the file", f"{type(error).__name__}: {error}") from error
+
+
+def _applied(graph: _core.Graph, fields: Fields, diagnostics: Sequence[Diagnostic]) -> Program:
+    inputs = [
+        {**_boundary(entry, port), "initial": _initial(entry, port)}
+        for entry, port in _pairs(fields, "inputs", graph.inputs)
+    ]
+    outputs = [
+        {**_boundary(entry, port), "mutated_input": _mutated_input(entry, inputs)}
+        for entry, port in _pairs(fields, "outputs", graph.outputs)
+    ]
+    made = _core.with_boundaries(graph, inputs=inputs, outputs=outputs)
+    signature = signature_from_json(fields.value("signature"))
+    fault = signature_fault(made, signature)
+    if fault:
+        raise fields.error("signature", "the signature of the file", fault)
+    program = Program(made, signature, diagnostics=list(diagnostics))
+    entries = [*fields.each("inputs"), *fields.each("outputs")]
+    program._qparams_of_sidecar = {
+        entry.text("path"): tuple(map(qparams_from_json, entry.each("quantized"))) for entry in entries
+    }
+    return program
+
+
+def _pairs(fields: Fields, side: str, ports: Any) -> list[tuple[Fields, Any]]:
+    entries = list(fields.each(side))
+    if len(entries) != len(ports):
+        raise fields.error(side, f"{len(ports)} entries, as the file has", len(entries))
+    return list(zip(entries, ports, strict=True))
+
+
+def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
+    value = port.value
+    shape, order, limits = entry.axes("shape"), entry.axes("order"), entry.integers("range")
+    if (entry.text("name"), entry.text("dtype"), shape) != (value.name, value.dtype, tuple(value.shape)):
+        found = f"{entry.text('name')}: {entry.text('dtype')}{list(shape)}"
+        raise entry.error("name", f"{value.name}: {value.dtype}{list(value.shape)}, as the file has", found)
+    if sorted(order) != list(range(len(shape))):
+        raise entry.error("order", f"a permutation of {len(shape)} axes", list(order))
+    if len(limits) != 2 or limits[0] > limits[1]:
+        raise entry.error("range", "two integers in order", list(limits))
+    qparams = entry.at_or_none("qparams")
+    known = None if qparams is None else qparams_from_json(qparams)
+    source = None if entry.value("source") is None else entry.text("source")
+    if source is not None and source not in BITS:
+        raise entry.error("source", f"one of {', '.join(BITS)}, or null", source)
+    is_float = source in ("f32", "f16", "bf16", "f64")
+    if is_float and (source != "f32" or known is None):
+        raise entry.error("source", "f32 with qparams, or an integer", source)
+    if source is not None and not is_float and not _is_integer(source, value.dtype):
+        raise entry.error("source", f"an integer dtype that becomes {value.dtype}", source)
+    return {
+        "path": entry.text("path"),
+        "source": source,
+        "range": limits,
+        "order": order,
+        "physical": entry.flag("physical"),
+        "qparams": known,
+    }
+
+
+def _is_integer(source: str, dtype: str) -> bool:
+    return all(name.startswith(("i", "u")) for name in (source, dtype))
+
+
+def _initial(entry: Fields, port: Any) -> _core.Constant | None:
+    """Returns the initial value of an input that is a state."""
+    fields = entry.at_or_none("initial")
+    if fields is None:
+        return None
+    dtype, shape = fields.text("dtype"), fields.axes("shape")
+    if dtype != port.value.dtype or shape != tuple(port.value.shape):
+        raise fields.error("dtype", f"{port.value.dtype}{list(port.value.shape)}", f"{dtype}{list(shape)}")
+    size = int(np.prod(shape, dtype=np.int64)) * max(BITS[dtype] // 8, 1)
+    if not 0 <= size <= _MOST_BYTES:
+        raise fields.error("shape", f"at most {_MOST_BYTES} bytes", list(shape))
+    try:
+        packed = base64.b64decode(fields.text("zlib"), validate=True)
+        decompress = zlib.decompressobj()
+        data = decompress.decompress(packed, size + 1)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise fields.error("zlib", "compressed bytes", str(error)) from None
+    if len(data) != size:
+        raise fields.error("zlib", f"{size} bytes", f"{len(data)} or more")
+    array = np.frombuffer(data, np.uint8).copy()
+    return _core.Constant(port.value.name, "buffer", dtype, shape, array.ctypes.data, array.nbytes, array)
+
+
+def _mutated_input(entry: Fields, inputs: list[dict[str, Any]]) -> int | None:
+    if entry.value("mutated_input") is None:
+        return None
+    found = entry.count("mutated_input")
+    if found >= len(inputs):
+        raise entry.error("mutated_input", f"an input below {len(inputs)}", found)
+    return found
