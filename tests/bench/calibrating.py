@@ -280,7 +280,7 @@ def section(result: Result) -> Section:
         + f"\n{calibrations}\n\n"
         "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's\n"
         f"TOSAQuantizer, from the same exported program and on the same {_CALIBRATION} samples, one after\n"
-        f"the other in each round; medians of {result.rounds} rounds. *dB* is the signal-to-noise ratio of the\n"
+        f"the other in each round; medians of {result.rounds} rounds. *dB* is the SQNR of the\n"
         f"quantized program against the float network, on {_SAMPLES} inputs that no quantizer has seen;\n"
         f"ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
     )
