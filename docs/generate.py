@@ -32,6 +32,7 @@ def operators_page() -> str:
 
 API_MODULES = (
     "tosaic",
+    "tosaic.accuracy",
     "tosaic.annotation",
     "tosaic.fx",
     "tosaic.layout",

@@ -123,6 +123,7 @@ _HOME = {
     "__version__": "_core",
 }
 _SUBMODULES = (
+    "accuracy",
     "annotation",
     "api",
     "archive",

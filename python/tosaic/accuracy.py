@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +138,7 @@ def tools_of(given: Any) -> tuple[Tool, ...]:
     (SmoothQuant(alpha=0.7), Gptq())
     """
     listed = [given] if isinstance(given, str | Tool) else given
-    if not isinstance(listed, Iterable):
+    if not isinstance(listed, list | tuple):
         raise _no_tool(given)
     found: dict[str, Tool] = {}
     for each in listed:

@@ -335,6 +335,7 @@ OPTIONS: dict[str, Option] = {
     "measured_on": Option("a whole number, 1 or more", _positive),
     "max_ulp": _or_none(_NUMBER),
     "method": Option("a name", _text),
+    "most_cost": _or_none(_NUMBER),
     "models": Option(
         "functions by tosaic.Nodes or by the name of an operator, node or module; one function; or None",
         _models,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.options import checked, shown
 from tosaic.reportable import Reportable
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Sensitivity(Reportable):
     samples: int
     measured_on: int
 
+    @checked
     def mix(self, *, wanted_db: float | None = None, most_cost: float | None = None) -> Mix:
         """Returns a mix of the curve.
 
@@ -150,6 +151,7 @@ class Sensitivity(Reportable):
             hint="Add a level, such as 'float', or ask for less",
         )
 
+    @checked
     def plot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Returns the curve of SQNR over cost as SVG, and writes it to a file if there is a path.
 

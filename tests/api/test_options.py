@@ -81,6 +81,9 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     comparison = tosaic.compare(exported, lowered, (torch.ones(2),))
     x = {"samples": (np.ones(2, np.float32),)}
     module = exported.module(check_guards=False)
+    linear = torch.export.export(nn.Linear(2, 2), (torch.ones(2),))
+    sensitivity = tosaic.sensitivity(linear, **x, progress=False)
+    quantized = tosaic.quantize(linear, **x, progress=False)
     every = [
         Public(tosaic.from_exported, {"ep": exported}),
         Public(tosaic.from_graph, {"graph": program.graph}),
@@ -88,6 +91,11 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.check, {"program": exported}),
         Public(tosaic.compare, {"a": exported, "b": lowered, **x}),
         Public(tosaic.extract_io_quant, {"program": exported}),
+        Public(tosaic.quantize, {"program": linear, **x}),
+        Public(tosaic.sensitivity, {"program": linear, **x}),
+        Public(sensitivity.mix, {"most_cost": 1.0}),
+        Public(sensitivity.plot),
+        Public(quantized.to_exported),
         Public(tosaic.load, {"path": folder / "program"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
@@ -128,6 +136,10 @@ def is_number(value: Any) -> bool:
     return real and not math.isnan(value)
 
 
+def is_whole(value: Any) -> bool:
+    return is_number(value) and not isinstance(value, float | np.floating)
+
+
 def is_path(value: Any) -> bool:
     return isinstance(value, str | Path) and "\0" not in str(value) and str(value) != ""
 
@@ -157,9 +169,20 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: value is None or (isinstance(value, str) and value != ""),
     "quantizers": lambda value: isinstance(value, list | tuple) and not value,
     "rules": lambda value: isinstance(value, list | tuple) and not value,
+    "tools": lambda value: isinstance(value, list | tuple) and not value,
+    "executor": lambda value: value is None,
+    "exported": lambda value: value is None,
+    "levels": lambda value: False,
+    "measured_on": lambda value: is_whole(value) and value >= 1,
+    "most_cost": lambda value: is_number(value) and value >= 1,
+    "points": lambda value: is_whole(value) and value >= 0,
+    "progress": is_flag,
+    "wanted_db": lambda value: value is None or is_number(value),
     "operators": lambda value: value is None or (isinstance(value, list | tuple | range) and not value),
     "pipeline": lambda value: value is None,
     "bind": is_size_or_example,
+    "config": lambda value: value is None,
+    "costs": is_empty,
     "count": lambda value: is_number(value) and int(value) == value >= 0 and not isinstance(value, float),
     "diagnostics": lambda value: isinstance(value, tuple | list) and not value,
     "dump": lambda value: value is None or is_path(value),

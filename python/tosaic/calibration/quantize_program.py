@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tosaic.foreign import ForeignOp
     from tosaic.program import Program
 
-__all__ = ["Counted", "exported_of", "graph_arrays", "quantize"]
+__all__ = ["Counted", "exported_of", "graph_arrays", "quantize", "require_executor"]
 
 
 @checked
@@ -109,8 +109,9 @@ def quantize(
     require_use("quantize", bind, program, operators=operators)
     if config is not None and not isinstance(config, QConfig):
         raise refusal("quantize", "config", "a tosaic.QConfig, such as tosaic.QConfig.int8()", config)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise refusal("quantize", "executor", "a concurrent.futures.Executor, or None", executor)
+    if not isinstance(rules, list | tuple) or not all(map(callable, rules)):
+        raise refusal("quantize", "rules", "a sequence of rules of tosaic.annotation or functions", rules)
+    require_executor("quantize", executor)
     asked = tools_of(tools)
     exported = exported_of(program)
     source = program_of(program if exported is None else exported, bind=bind, operators=operators)
@@ -135,6 +136,12 @@ def exported_of(program: Any) -> Any:
     if isinstance(program, str) or hasattr(program, "__fspath__"):
         return load_exported(program) if str(program).endswith(".pt2") else None
     return None
+
+
+def require_executor(where: str, executor: Any) -> None:
+    """Raises InvalidGraph unless the object is an executor or None."""
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise refusal(where, "executor", "a concurrent.futures.Executor, or None", executor)
 
 
 def graph_arrays(samples: Any, source: Program) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Slot
+from tosaic.options import refusal
 from tosaic.program import Program
 from tosaic.quantization import QParams
 
@@ -115,6 +116,7 @@ class QuantizedProgram(Program):
             torch or torchao is not installed.
         """
         from tosaic.fx.annotations.known_qparams import to_exported
+        from tosaic.sources import is_exported_program
 
         exported = self._exported if exported is None else exported
         if exported is None:
@@ -125,6 +127,8 @@ class QuantizedProgram(Program):
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
             )
+        if not is_exported_program(exported):
+            raise refusal("to_exported", "exported", "a torch.export.ExportedProgram, or None", exported)
         return to_exported(exported, self._calibrated.draft)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ measured.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +26,7 @@ from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.macs import macs_by_call
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import plan_program, prepared_graph
-from tosaic.calibration.quantize_program import Counted, graph_arrays
+from tosaic.calibration.quantize_program import Counted, graph_arrays, require_executor
 from tosaic.calibration.table import Table, calibration_table
 from tosaic.options import checked, refusal, shown
 from tosaic.progress import with_progress
@@ -121,6 +122,7 @@ def sensitivity(
     >>> quantized = tosaic.quantize(exported, torch.randn(16, 1, 8), config=found.mix(wanted_db=20.0).config)
     """
     require_use("sensitivity", bind, program, operators=operators)
+    require_executor("sensitivity", executor)
     scale = _Scale.of(levels, costs)
     source = program_of(program, bind=bind, operators=operators)
     graph = prepared_graph(source.snapshot().graph)
@@ -160,7 +162,7 @@ class _Scale:
         if isinstance(levels, Mapping):
             table = dict(levels)
         else:
-            given = [levels] if isinstance(levels, str) else list(levels)
+            given = list(levels) if isinstance(levels, list | tuple) else [levels]
             unknown = [each for each in given if not isinstance(each, str) or each not in _LEVELS]
             if unknown:
                 expected = (
@@ -176,7 +178,15 @@ class _Scale:
 
     @staticmethod
     def _costs_of(names: tuple[str, ...], costs: Any) -> tuple[float, ...]:
+        numbers_by_name = costs is None or (
+            isinstance(costs, Mapping) and all(map(_is_number, costs.values()))
+        )
+        if not numbers_by_name:
+            raise refusal("sensitivity", "costs", "numbers by the name of a level, or None", costs)
         known = {**_COSTS, **(costs or {})}
+        unknown = [name for name in costs or () if name not in names]
+        if unknown:
+            raise refusal("sensitivity", "costs", "costs of " + ", ".join(map(repr, names)), costs)
         missing = [name for name in names if name not in known]
         if missing:
             raise refusal("sensitivity", "costs", f"the cost of level '{missing[0]}'", costs)
@@ -197,6 +207,10 @@ class _Scale:
             if nodes:
                 made = made.set(self.configs[level], nodes=nodes)
         return made
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 # ---- layers ----
@@ -360,6 +374,7 @@ class _Search:
         path = self._path()
         costs = [self._cost(at) for at in path]
         chosen = {0, len(path) - 1}
+        points = min(points, len(path))
         for step in range(1, points + 1):
             wanted = costs[0] + (costs[-1] - costs[0]) * step / (points + 1)
             chosen.add(max(i for i, cost in enumerate(costs) if cost <= wanted + 1e-12))
