@@ -1,4 +1,4 @@
-"""Small networks of `tosaic.quantize`: the integers of the reference model, and the plan of `tosaic.Quantizer`."""
+"""Small networks: `tosaic.quantize`, the reference model, and the plan of `tosaic.Quantizer`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
 ]
 LEAST_DB = {"ds_cnn_small": 15.0, "mobilenet_v2_small": 2.0, "llama2_small": 15.0, "bert4_small": 15.0}
-"""By network. The random weights of MobileNetV2 enlarge every rounding error, those of int8 weights above all."""
+"""By network. The random weights of MobileNetV2 enlarge every rounding error."""
 FORMS = {
     "int8": (tosaic.QConfig.int8, "TOSA-1.0+INT"),
     "int16x8": (tosaic.QConfig.int16x8, "TOSA-1.0+INT+int16"),
@@ -73,7 +73,7 @@ def test_the_plan_is_that_of_the_quantizer_for_torch(network: tuple[Network, Any
 
 
 def _texts(plan: Any, folded: dict[str, str]) -> dict[str, str]:
-    """Returns slots and specs as texts. Constants have torch's names, and batch norms those of convolutions."""
+    """Returns slots and specs as texts, with torch's names of constants, and convolutions for batch norms."""
 
     def named(text: object) -> str:
         return re.sub(

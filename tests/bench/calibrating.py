@@ -1,13 +1,13 @@
-"""The time of calibration against plain runs, and of `tosaic.quantize` against torchao with the TOSAQuantizer.
+"""The time of calibration against plain runs, and of `tosaic.quantize` against torchao and the TOSAQuantizer.
 
     python tests/bench/calibrating.py [--rounds N] [--results FOLDER] [NETWORK ...]
 
-Calibration: each sample runs through the prepared program without observers, with ranges of all samples (min/max) and
-with histograms, one after the other. Times are those of the CPU, on one thread.
+Calibration: each sample runs through the prepared program without observers, with ranges of all samples
+(min/max) and with histograms, one after the other. Times are those of the CPU, on one thread.
 
-Quantizing: in each round, both quantize the same exported program on the same samples, one after the other, and the
-outputs of both are compared with those of the float network. The TOSAQuantizer takes minutes for a network, so each
-round is stored in the folder, and an interrupted run continues.
+Quantizing: in each round, both quantize the same exported program on the same samples, one after the other,
+and the outputs of both are compared with those of the float network. Times are those of the CPU, on one
+thread. Rounds are stored in the folder, and an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,7 +44,7 @@ MOST = {"min/max": 1.10, "histogram": 1.50}
 """By statistic: how many times as long as a plain run calibration may take."""
 LEAST_RATIO = {"mobilenet_v2": 10.0, "resnet18": 10.0, "deit_tiny": 50.0, "bert4": 50.0}
 """By network: how many times as fast as torchao with the TOSAQuantizer `tosaic.quantize` has to be."""
-_CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 16, 100, 8
+_CALIBRATION, _FIRST_UNSEEN, _SAMPLES = 16, 100, 32
 _LESS_EXACT_DB = 0.3  # by which the program of tosaic.quantize may be further from the float network
 _WARM_UP = "ds_cnn_small"
 
@@ -212,22 +213,22 @@ def _exported(network: Network) -> Any:
 
 
 def _ours(exported: Any, samples: Sequence[Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
+    start = time.process_time()
     quantized = tosaic.quantize(exported, samples, progress=False)
-    return quantized, time.perf_counter() - start
+    return quantized, time.process_time() - start
 
 
 def _theirs(exported: Any, samples: Sequence[Any]) -> tuple[Any, float, float, float]:
     """Returns the converted graph, and the seconds of preparing, of calibrating and of converting."""
-    times = [time.perf_counter()]
+    times = [time.process_time()]
     prepared = prepare_pt2e(exported.module(check_guards=False), QUANTIZERS["arm"]())
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     for sample in samples:
         prepared(*sample)
-    times.append(time.perf_counter())
+    times.append(time.process_time())
     converted = convert_pt2e(prepared)
-    times.append(time.perf_counter())
-    prepare, calibrate, convert = (after - before for before, after in zip(times, times[1:], strict=False))
+    times.append(time.process_time())
+    prepare, calibrate, convert = (after - before for before, after in pairwise(times))
     return converted, prepare, calibrate, convert
 
 
@@ -270,16 +271,18 @@ def section(result: Result) -> Section:
         for statistic, most in MOST.items()
         if each.ratios[statistic] > most
     ]
+    count = _CALIBRATION * result.rounds
     text = (
-        f"Calibration of all tensors that int8 rounds, against plain runs of the same program, sample by sample in\n"
-        f"turns: CPU time of {_CALIBRATION * result.rounds} samples, with the merge of the states after every "
-        f"{_CALIBRATION}. Required: {limits}.\n"
+        "Calibration of all tensors that int8 rounds, against plain runs of the same program, sample by\n"
+        f"sample in turns: CPU time of {count} samples. The states are merged after every {_CALIBRATION}\n"
+        f"samples. Required: {limits}.\n"
         + (f"Not met: {'; '.join(missed)}.\n" if missed else "")
         + f"\n{calibrations}\n\n"
-        "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's TOSAQuantizer, from\n"
-        f"the same exported program and on the same {_CALIBRATION} samples, one after the other in each round; medians "
-        f"of {result.rounds}\nrounds. *dB* is the signal-to-noise ratio of the quantized program against the float "
-        f"network, on {_SAMPLES} inputs that\nno quantizer has seen; ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
+        "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's\n"
+        "TOSAQuantizer, from the same exported program and on the same samples, one after the other in each\n"
+        f"round: CPU time on one thread, {_CALIBRATION} samples, medians of {result.rounds} rounds. *dB* is the\n"
+        "signal-to-noise ratio of the quantized program against the float network, on "
+        f"{_SAMPLES} inputs that no\nquantizer has seen; ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
     )
     return Section("calibrating", "Calibrating", text, ok=result.ok)
 

@@ -2,10 +2,11 @@
 
     python tests/full/quantize.py [--shard I/N] [--results FOLDER] [--peers] [--page] [NETWORK ...]
 
-The networks are those of tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios against
-float32 on samples that no quantizer has seen. The peers calibrate on the same samples: torchao's flow with
-`tosaic.Quantizer`, and torchao's flow with ExecuTorch's TOSAQuantizer, whose programs do not depend on this project
-and are stored. `--peers` makes only these. Exit code 1 if a network violates a condition that `violations` states.
+The networks are those of tests/full/own_quantizer.py, and so is what is measured: signal-to-noise ratios
+against float32 on samples that no quantizer has seen. The peers calibrate on the same samples: torchao's flow
+with `tosaic.Quantizer`, and torchao's flow with ExecuTorch's TOSAQuantizer. Programs of the latter do not
+depend on this project and are stored; `--peers` makes only these. Exit code 1 if a network violates a
+condition that `violations` states.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ _HEAD = """# Fifteen networks with `tosaic.quantize`
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 `tosaic.quantize` quantizes each network of [quantizer.md](quantizer.md) on our executor, calibrated on
-{calibration} inputs. No network gets options of its own. The columns *quantize*, *Quantizer* and *TOSAQuantizer* have the
-signal-to-noise ratios in dB of programs that are lowered to integers, against float32, on {samples} inputs that no
-quantizer has seen. *Quantizer* is torchao's flow with `tosaic.Quantizer`, and *TOSAQuantizer* is torchao's flow with
-ExecuTorch's quantizer, lowered by us. Both peers calibrate on the same inputs. The ratio of `tosaic.quantize` may be
-at most {near} dB below that of a peer. *Differing* counts the elements in which the TOSA reference model differs from
-our executor, on one input that no quantizer has seen and on one beyond the range of all inputs. Times are seconds of
-one run: of `tosaic.quantize`, and of prepare, calibrate and convert with `tosaic.Quantizer`.
+{calibration} inputs. No network gets options of its own. The columns *quantize*, *Quantizer* and
+*TOSAQuantizer* have the signal-to-noise ratios in dB of programs that are lowered to integers, against
+float32, on {samples} inputs that no quantizer has seen. *Quantizer* is torchao's flow with
+`tosaic.Quantizer`, and *TOSAQuantizer* is torchao's flow with ExecuTorch's quantizer, lowered by us. Both
+peers calibrate on the same inputs. The ratio of `tosaic.quantize` may be at most {near} dB below that of a
+peer. *Differing* counts the elements in which the TOSA reference model differs from our executor, on one
+input that no quantizer has seen and on one beyond the range of all inputs. Times are seconds of one run: of
+`tosaic.quantize`, and of prepare, calibrate and convert with `tosaic.Quantizer`.
 """
 
 

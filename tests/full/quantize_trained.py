@@ -2,8 +2,9 @@
 
     python tests/full/quantize_trained.py [--shard I/N] [--results FOLDER] [--page] [TASK ...]
 
-The networks, their samples and the batches of calibration are those of tests/full/trained_networks.py. Results are
-stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what `faults` demands.
+The networks, their samples and the batches of calibration are those of tests/full/trained_networks.py.
+Results are stored in the folder, so an interrupted run continues. Exit code 1 if an accuracy is below what
+`faults` demands.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from markdown_table import markdown_table
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.trained import TASKS, Trained, train
-from tosaic.annotation import Observed, Plan, q_format
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from tosaic.annotation import Observed, Plan, q_format
 
 RESULTS = ROOT / "build" / "full" / "quantize_trained"
 PAGE = ROOT / "docs" / "quantize_trained.md"
@@ -44,7 +45,7 @@ CONFIGS: dict[str, Callable[[], tosaic.QConfig]] = {
     "int4 weights by 32": lambda: tosaic.QConfig.int8(weight_bits=4, group_size=32),
 }
 FIXED_POINT = {"Q7": (7, tosaic.QConfig.int8), "Q15": (15, tosaic.QConfig.int16x8)}
-"""Names of formats without a scale of their own: bits of a number without its sign, and the configuration of weights."""
+"""By name: the bits of a number without its sign, and the configuration, whose weights are used."""
 
 _HEAD = """# Trained networks with `tosaic.quantize`
 
@@ -52,11 +53,11 @@ _HEAD = """# Trained networks with `tosaic.quantize`
 
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}.
 
-The networks of [trained_networks.md](trained_networks.md), quantized by `tosaic.quantize` on the same five batches of
-training samples, lowered to TOSA-1.0+INT+int16, with no operator left float. The table shows the percentage of right
-answers on {samples} samples that were not used in training. *Quantizer* is torchao's flow with `tosaic.Quantizer`. In
-the columns *Q7* and *Q15*, a rule gives every activation a fixed-point format of 8 or 16 bits, `q_format("Qm.n")` with
-the fewest bits before the point that hold its range; weights are int8.
+The networks of [trained_networks.md](trained_networks.md), quantized by `tosaic.quantize` on the same five
+batches of training samples, lowered to TOSA-1.0+INT+int16, with no operator left float. The table shows the
+percentage of right answers on {samples} samples that were not used in training. *Quantizer* is torchao's flow
+with `tosaic.Quantizer`. In the columns *Q7* and *Q15*, a rule gives every activation a fixed-point format of
+8 or 16 bits, `q_format("Qm.n")` with the fewest bits before the point that hold its range; weights are int8.
 
 {table}
 
@@ -130,7 +131,7 @@ def fixed_point(known: Any, bits: int) -> Callable[[Plan], None]:
 
 
 def format_of(qparams: tosaic.QParams, bits: int) -> str:
-    """Returns the name of the format with the fewest bits before the point that holds the range of qparams."""
+    """Returns the format with the fewest bits before the point that holds the range of the qparams."""
     scale, zero_point = qparams.scales[0], qparams.zero_points[0]
     most = max(scale * (qparams.qmax - zero_point), scale * (zero_point - qparams.qmin))
     before = min(bits, max(0, math.ceil(math.log2(most))))

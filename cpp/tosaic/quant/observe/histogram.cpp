@@ -254,7 +254,9 @@ void Histogram::merge(const Histogram& other) {
 }
 
 std::vector<std::byte> Histogram::to_bytes() const {
+  constexpr std::size_t kHeader = 64, kBin = sizeof Bin::place + sizeof Bin::count + sizeof Bin::offsets;
   std::vector<std::byte> bytes;
+  bytes.reserve(kHeader + kBin * bins_.size());
   put(bytes, kFormat);
   put(bytes, range_.least);
   put(bytes, range_.greatest);
@@ -285,6 +287,7 @@ Histogram Histogram::from_bytes(std::span<const std::byte> bytes) {
   reader.take(exponent);
   out.exponent_ = exponent;
   std::uint64_t count = 0;
+  out.bins_.reserve(bytes.size() / sizeof(Bin) + 1);
   while (!reader.done()) {
     Bin bin;
     reader.take(bin.place);
