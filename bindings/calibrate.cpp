@@ -1,5 +1,5 @@
 // Bindings of quant/calibrate: the calls of a graph, calibration, and the insertion of quantization.
-#include "tosaic/quant/calibrate/calibration.h"
+#include "tosaic/quant/calibrate/calibrate.h"
 
 #include <pybind11/stl.h>
 
@@ -10,8 +10,7 @@
 #include "signals.h"
 #include "tosaic/pipeline/executable.h"
 #include "tosaic/quant/accuracy/accuracy.h"
-#include "tosaic/quant/calibrate/insert.h"
-#include "tosaic/quant/planner/graph_calls.h"
+#include "tosaic/quant/graph_calls.h"
 
 namespace tosaic::python {
 namespace {

@@ -29,10 +29,10 @@ class Tool(Short):
 
 @dataclass(frozen=True, repr=False)
 class Equalize(Tool):
-    """Cross-layer equalisation: scales move between contractions, so that channels of weights have like ranges.
+    """Cross-layer equalisation: scales move between contractions until their channels have equal ranges.
 
-    It helps weights that have one scale for all channels, and activations whose channels have unlike ranges. The
-    program of floats computes the same, up to the rounding of weights.
+    It helps weights that have one scale for all channels, and activations whose channels have unlike ranges.
+    The program of floats computes the same, up to the rounding of weights.
     """
 
     name = "equalize"
@@ -42,8 +42,8 @@ class Equalize(Tool):
 class SmoothQuant(Tool):
     """Ranges that differ between the channels of an activation move into the weights that read it.
 
-    The scales go into the norm, product or contraction in front. The program of floats computes the same, up to the
-    rounding of weights.
+    The scales go into the norm, product or contraction in front. The program of floats computes the same, up
+    to the rounding of weights.
 
     Attributes
     ----------
@@ -62,7 +62,8 @@ class SmoothQuant(Tool):
 class Gptq(Tool):
     """Weights are rounded so that the errors of a row cancel each other at the result, over the samples.
 
-    It helps weights of few bits most. Needs memory for the products of all pairs of inputs of each contraction.
+    It helps weights of few bits most. It needs memory for the products of all pairs of inputs of a
+    contraction: 4 bytes times the square of their number.
 
     Attributes
     ----------

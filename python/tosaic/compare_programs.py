@@ -9,7 +9,7 @@ use the sessions of the caller's programs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +176,7 @@ class _Pair:
         # A reference of floats has no bounds for b if b is quantized: outputs are judged by the threshold.
         self.against_floats = b.quantized and not a.quantized
         # Values that are no numbers, such as indices: quantization may make them otherwise.
-        values = a.runnable.graph.values if self.against_floats else []
+        values: Iterable[_core.Value] = a.runnable.graph.values if self.against_floats else ()
         self._decisions = {value.name for value in values if not is_float(value.dtype)}
         is_whole = self._graph_b is not b.runnable.graph  # one model computes the whole graph
         if not is_whole and (self.against_floats or (b.quantized and a.runnable.stage != "exported")):

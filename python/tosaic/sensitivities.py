@@ -158,10 +158,10 @@ class Sensitivity(Reportable):
         WriteError
             The file cannot be written.
         """
-        from tosaic.report.sensitivity import curve_of
         from tosaic.writing import write_text
 
-        picture = curve_of(self)
+        bodies = (section.body for section in self.report().sections)
+        picture = next(str(body.svg) for body in bodies if hasattr(body, "svg"))
         if path is not None:
             write_text(path, picture + "\n")
         return picture

@@ -13,7 +13,9 @@ import pytest
 import torch
 import tosaic
 from torch import nn
+from tosaic.annotation.observers import ACTIVATION_OBSERVERS
 from tosaic.cli import main
+from tosaic.cli.arguments import OBSERVERS
 
 QUANTIZE = ("quantize", "model.pt2", "--samples", "stack.npz", "-o", "q.tosaic")
 
@@ -144,6 +146,17 @@ def test_groups_of_weights_reach_the_file(tmp_path, monkeypatch, capsys) -> None
     code, out, _ = run(capsys, *argv, "--weight-bits", "4", "--group-size", "8")
     assert code == 0
     assert "1 int8 in -7..7 per channel and group of 8" in out
+
+
+@pytest.mark.parametrize("observer", ["minmax", "moving_average", "percentile", "mse", "entropy"])
+def test_the_observer_is_that_of_the_configuration(stack, case, capsys, observer) -> None:
+    assert run(capsys, *QUANTIZE, "--observer", observer)[0] == 0
+    tosaic.quantize(case.exported, stack, config=tosaic.QConfig.int8(observer=observer)).save("e.tosaic")
+    assert Path("q.tosaic").read_bytes() == Path("e.tosaic").read_bytes()
+
+
+def test_the_parser_knows_the_observers_of_configurations() -> None:
+    assert tuple(ACTIVATION_OBSERVERS) == OBSERVERS
 
 
 # ---- errors ----

@@ -280,8 +280,8 @@ def section(result: Result) -> Section:
         + f"\n{calibrations}\n\n"
         "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's\n"
         "TOSAQuantizer, from the same exported program and on the same samples, one after the other in each\n"
-        f"round: CPU time on one thread, {_CALIBRATION} samples, medians of {result.rounds} rounds. *dB* is the\n"
-        "signal-to-noise ratio of the quantized program against the float network, on "
+        f"round: CPU time on one thread, {_CALIBRATION} samples, medians of {result.rounds} rounds. *dB* is\n"
+        "the signal-to-noise ratio of the quantized program against the float network, on "
         f"{_SAMPLES} inputs that no\nquantizer has seen; ours may be {_LESS_EXACT_DB} dB less.\n\n{rows}"
     )
     return Section("calibrating", "Calibrating", text, ok=result.ok)

@@ -110,7 +110,8 @@ class Drafting:
     ) -> list[Any]:
         """Runs the samples through a graph and returns the statistics."""
         job = job_of(self._source, graph, tuple(watches), tuple(kinds))
-        return list(calibrate(job, self._samples, self._executor))
+        found = calibrate(job, self._samples, self._executor)
+        return [found[at] for at in range(len(found))]
 
     def sqnr_db(self, draft: Draft, reference: _core.Graph) -> float:
         """Returns the SQNR of the draft against a graph of floats, on the first samples."""

@@ -55,9 +55,10 @@ def _smooth(drafting: Drafting, draft: Draft, tool: SmoothQuant) -> tuple[Draft,
     inputs: dict[str, tuple[Any, ...]] = {}
     for name in _core.contractions(graph):
         node = _node(graph, name)
-        value = node.operands[_core.Contraction(graph, name).input]
+        contraction = _core.Contraction(graph, name)
+        value = node.operands[contraction.input]
         assert value is not None
-        axis = _input_axis(node, value)
+        axis = _input_axis(node, contraction, len(value.shape))
         inputs.setdefault(value.name, ("channel_abs_max", axis, value.shape[axis]))
     watches = [(name, at) for at, name in enumerate(inputs)]
     found = drafting.observe(graph, watches, list(inputs.values()))
@@ -67,14 +68,11 @@ def _smooth(drafting: Drafting, draft: Draft, tool: SmoothQuant) -> tuple[Draft,
     return (drafting.draft(smoothed), moved) if moved else (draft, 0)
 
 
-def _input_axis(node: _core.Node, value: _core.Value) -> int:
+def _input_axis(node: _core.Node, contraction: _core.Contraction, rank: int) -> int:
     """Returns the axis of the channels that a contraction sums over."""
-    rank = len(value.shape)
     if node.op == "conv":
         return 1
-    data = node.operands[-1] if node.op == "addmm" else node.operands[0]
-    is_second = node.op in ("matmul", "addmm") and data is not None and data.kind == "constant"
-    return rank - 2 if is_second and value.name != data.name else rank - 1
+    return rank - 1 if contraction.input < contraction.weight else rank - 2
 
 
 # ---- GPTQ ----

@@ -30,8 +30,8 @@ def with_quantization(
     planned : PlannedProgram
     chosen : mapping of Slot to QParams
     elements : mapping of Edge to Constant, optional
-        What calls read in the place of constants: weights and biases that accuracy tools have changed. Those of
-        slots without qparams stay floats.
+        What calls read in the place of constants: weights that accuracy tools have changed. Those of slots
+        without qparams stay floats.
 
     Notes
     -----

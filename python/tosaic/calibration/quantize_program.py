@@ -62,8 +62,8 @@ def quantize(
         Rules of `tosaic.annotation`, which change the plan in this order.
     tools : sequence of str or Tool
         Accuracy tools: ``"equalize"``, ``"smooth"``, ``"gptq"``, ``"bias_correction"``, or objects of
-        `tosaic.accuracy` with options. They work in this order. `QuantizedProgram.gains` and the report say what each
-        gained. With tools, all samples are held in memory, since they run several times.
+        `tosaic.accuracy` with options. They work in this order. `QuantizedProgram.gains` and the report say
+        what each gained. With tools, all samples are held in memory, since they run several times.
     executor : concurrent.futures.Executor, optional
         Runs samples in its threads, processes or machines: a ``ThreadPoolExecutor``, a
         ``ProcessPoolExecutor``, or ``dask.distributed.Client().get_executor()``. The result does not depend

@@ -43,7 +43,8 @@ class Calibrated:
 class QuantizedProgram(Program):
     """A program at stage ``quantized``, and how it came about. `tosaic.quantize` makes it.
 
-    Archives have the program alone: what `tosaic.load` reads from one is a `Program`, with the same qparams.
+    Archives, copies and pickles have the program alone: what `tosaic.load` reads from an archive is a
+    `Program`, with the same qparams.
     """
 
     def __init__(
@@ -126,9 +127,22 @@ class QuantizedProgram(Program):
             )
         return to_exported(exported, self._calibrated.draft)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have no exported program of torch: there, `to_exported` needs it."""
-        return {**super().__getstate__(), "_exported": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are programs without the plan, which has no form outside of this process."""
+        own = ("_calibrated", "_source", "_exported")
+        state = {name: value for name, value in self.__getstate__().items() if name not in own}
+        return _program, (state,)
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:
+        """See `__reduce__`."""
+        return self.__reduce__()
 
     def __repr__(self) -> str:
         return super().__repr__().replace("<tosaic.Program", "<tosaic.QuantizedProgram", 1)
+
+
+def _program(state: dict[str, Any]) -> Program:
+    """Makes a program of what its `__getstate__` returned."""
+    program = Program.__new__(Program)
+    program.__dict__.update(state)
+    return program

@@ -371,7 +371,7 @@ class _Search:
         return tuple(sorted((self._mix(at) for at in mixes), key=lambda mix: (mix.cost, mix.db)))
 
     def _cheapest(self, path: list[tuple[int, ...]], wanted_db: float) -> set[tuple[int, ...]]:
-        """Returns the first mix of the path that is good enough, and a cheaper one with fewer raised layers."""
+        """Returns the first mix of the path that is good enough, and one with fewer raised layers."""
         low, high = 0, len(path) - 1
         if decibels(self._measured(path[high])) < wanted_db:
             return set()

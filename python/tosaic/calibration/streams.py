@@ -26,19 +26,19 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     ------
     InvalidGraph
         There is no sample, the stacks of a sample have different numbers of entries, or a sample does not fit
-        the inputs. The error has the index of the sample.
+        the inputs. The error has the index of the run, as errors of runs have it.
     LayoutMismatch
         An array has another dtype or shape than its input.
     """
-    is_empty = True
-    for index, sample in enumerate(iterate_samples(samples, program)):
+    runs = 0
+    for sample in iterate_samples(samples, program):
         try:
             for arrays in _entries(program.arrays(*sample.args, **sample.kwargs), program):
-                is_empty = False
                 yield arrays
+                runs += 1
         except _core.Error as error:
-            raise at_sample(index, error) from error
-    if is_empty:
+            raise at_sample(runs, error) from error
+    if not runs:
         raise _core.make_error(
             _core.InvalidGraph,
             where="samples",

@@ -10,10 +10,10 @@ from tosaic.cli.entries import binding, io_entry, order_entry, positive
 from tosaic.cli.output import say
 from tosaic.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 
-__all__ = ["UsageError", "asks_for_json", "parser_of"]
+__all__ = ["OBSERVERS", "UsageError", "asks_for_json", "parser_of"]
 
 _CONFIGS = ("int8", "uint8", "int16x8")
-_OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
+OBSERVERS = ("minmax", "moving_average", "percentile", "mse", "entropy")
 
 Run = Callable[[argparse.Namespace], int]
 """Runs a command; returns the exit code."""
@@ -85,7 +85,7 @@ def _add_calibration(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--observer",
-        choices=_OBSERVERS,
+        choices=OBSERVERS,
         help="from what the ranges of activations follow (default: least error; for inputs all samples)",
     )
     command.add_argument(

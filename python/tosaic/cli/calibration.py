@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tosaic.cli.entries import bindings, refused_option
-from tosaic.defaults import INTEGER_TARGET
+from tosaic.defaults import INTEGER_TARGET, TARGET
 
 if TYPE_CHECKING:
     from tosaic.annotation.config import QConfig
@@ -36,7 +36,9 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
 
 
 def default_target(args: argparse.Namespace) -> str:
-    """Returns the target for integers that programs of the configuration lower to."""
+    """Returns the target of `lower` without an option: one for integers, if it quantizes the program."""
+    if not args.calibrate:
+        return TARGET
     return f"{INTEGER_TARGET}+int16" if args.config == "int16x8" else INTEGER_TARGET
 
 

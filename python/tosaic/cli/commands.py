@@ -27,22 +27,20 @@ def _show(report: Report, args: argparse.Namespace) -> None:
 
 def _lower(args: argparse.Namespace) -> int:
     import tosaic
-    from tosaic.defaults import TARGET
     from tosaic.report.quantized import with_calibration
 
     out = _output(args, ".tosa")
     program: Any = args.file
-    bind, target = bindings(args.bind), args.target or TARGET
+    bind = bindings(args.bind)
     if args.calibrate:
-        program, seconds = quantized_file(args, args.calibrate)
-        bind, target = None, args.target or default_target(args)
+        (program, seconds), bind = quantized_file(args, args.calibrate), None
     else:
         refuse_calibration_options(args)
         if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
             program, bind = tosaic.open_program(args.file, bind=bind), None
     lowered = tosaic.lower(
         program,
-        target=target,
+        target=default_target(args) if args.target is None else args.target,
         bind=bind,
         dump=args.dump,
         io=io_sides(args.io, program),
@@ -86,12 +84,14 @@ def _output(args: argparse.Namespace, suffix: str) -> str:
     Raises
     ------
     InvalidGraph
-        The option is missing, and the default would replace the file to read.
+        The file to read is a folder; or the option is missing, and the default would replace that file.
     WriteError
         The folder is missing, or the file may not be written.
     """
+    from tosaic.options import file_path
     from tosaic.writing import check_place
 
+    file_path("open", args.file)  # a folder has no suffix to replace
     out = args.output or str(Path(args.file).with_suffix(suffix))
     if not args.output and Path(out) == Path(args.file):
         raise refused_option("--output", "the file to write is the one to read", "the name of another file")

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::quant {
 namespace {
@@ -75,78 +76,111 @@ bool is_axis(std::int64_t axis, const ChannelPlace& place) {
   return axis == static_cast<std::int64_t>(place.axis);
 }
 
-// matmul of two tensors: rows of the first and columns of the second stay apart.
-std::optional<ChannelPlace> through_matmul(const Graph& graph, const Node& node, std::size_t operand,
-                                           const ChannelPlace& place) {
-  const std::size_t rank = graph.type(graph.operands(node)[operand]).rank();
-  const std::size_t other = graph.type(graph.operands(node)[1 - operand]).rank();
-  const std::size_t result = graph.type(graph.result(node)).rank();
-  if (rank < 2 || other < 2 || place.axis != (operand == 0 ? rank - 2 : rank - 1)) return std::nullopt;
-  return ChannelPlace{operand == 0 ? result - 2 : result - 1, place.run};
+// ---- rules: the place in the results of a node, if the operator keeps the channels apart ----
+
+struct Carry {
+  const Graph& graph;
+  const Node& node;
+  std::size_t operand;
+  ChannelPlace place;
+
+  [[nodiscard]] const TensorType& type() const { return graph.type(graph.operands(node)[operand]); }
+  template <class A>
+  [[nodiscard]] const A& attrs() const {
+    return Graph::attrs<A>(node);
+  }
+};
+
+using Carried = std::optional<ChannelPlace>;
+
+Carried same(const Carry& c) { return c.place; }
+Carried broadcast(const Carry& c) { return through_broadcast(c.graph, c.node, c.operand, c.place); }
+Carried prelu(const Carry& c) { return kept(c.operand == 0, c.place); }
+Carried clamp(const Carry& c) { return kept(clamps_at_zero(c.attrs<ClampAttrs>()), c.place); }
+
+Carried quotient(const Carry& c) {
+  if (c.operand != 0 || c.attrs<DivAttrs>().rounding != DivRounding::kNone) return std::nullopt;
+  return broadcast(c);
 }
+
+// matmul of two tensors: rows of the first and columns of the second stay apart.
+Carried matmul(const Carry& c) {
+  const std::size_t rank = c.type().rank();
+  const std::size_t other = c.graph.type(c.graph.operands(c.node)[1 - c.operand]).rank();
+  const std::size_t result = c.graph.type(c.graph.result(c.node)).rank();
+  if (rank < 2 || other < 2 || c.place.axis != (c.operand == 0 ? rank - 2 : rank - 1)) return std::nullopt;
+  return ChannelPlace{c.operand == 0 ? result - 2 : result - 1, c.place.run};
+}
+
+// The operator mixes positions of so many last axes.
+Carried before_last(const Carry& c, std::size_t axes) {
+  return kept(c.place.axis + axes < c.type().rank(), c.place);
+}
+
+Carried pool(const Carry& c) { return before_last(c, c.attrs<PoolAttrs>().kernel.size()); }
+Carried adaptive_pool(const Carry& c) { return before_last(c, c.attrs<ShapeAttrs>().shape.size()); }
+Carried resize(const Carry& c) { return before_last(c, c.attrs<ResizeAttrs>().size.size()); }
+
+Carried reduction(const Carry& c) {
+  const auto& reduce = c.attrs<ReduceAttrs>();
+  return without_axes(reduce.axes, reduce.keepdim, c.place);
+}
+
+Carried reshape(const Carry& c) {
+  return through_reshape(c.type().shape, c.attrs<ShapeAttrs>().shape, c.place);
+}
+
+Carried permute(const Carry& c) { return through_permute(c.attrs<PermuteAttrs>().perm, c.place); }
+Carried slice(const Carry& c) { return kept(!is_axis(c.attrs<SliceAttrs>().axis, c.place), c.place); }
+Carried split(const Carry& c) { return kept(!is_axis(c.attrs<SplitAttrs>().axis, c.place), c.place); }
+Carried select(const Carry& c) { return without_axes({c.attrs<SelectAttrs>().axis}, false, c.place); }
+Carried unbind(const Carry& c) { return without_axes({c.attrs<AxisAttrs>().axis}, false, c.place); }
+Carried pad(const Carry& c) { return kept(pads_with_zeros(c.attrs<PadAttrs>(), c.place), c.place); }
+
+Carried flip(const Carry& c) {
+  return kept(!c.attrs<AxesAttrs>().axes.contains(static_cast<std::int64_t>(c.place.axis)), c.place);
+}
+
+constexpr OpTable<Carried (*)(const Carry&)> kRules = {
+    {Op::kRelu, same},
+    {Op::kAbs, same},
+    {Op::kNeg, same},
+    {Op::kLeakyRelu, same},
+    {Op::kClone, same},
+    {Op::kPrelu, prelu},
+    {Op::kClamp, clamp},
+    {Op::kMul, broadcast},
+    {Op::kDiv, quotient},
+    {Op::kMatmul, matmul},
+    {Op::kMaxPool, pool},
+    {Op::kAvgPool, pool},
+    {Op::kAdaptiveAvgPool, adaptive_pool},
+    {Op::kAdaptiveMaxPool, adaptive_pool},
+    {Op::kResize, resize},
+    {Op::kMean, reduction},
+    {Op::kSum, reduction},
+    {Op::kAmax, reduction},
+    {Op::kAmin, reduction},
+    {Op::kReshape, reshape},
+    {Op::kPermute, permute},
+    {Op::kExpand, broadcast},
+    {Op::kSlice, slice},
+    {Op::kSelect, select},
+    {Op::kFlip, flip},
+    {Op::kSplit, split},
+    {Op::kUnbind, unbind},
+    {Op::kPad, pad},
+};
 
 }  // namespace
 
 std::optional<ChannelPlace> carried(const Graph& graph, const Node& node, std::size_t operand,
                                     const ChannelPlace& place) {
-  const TensorType& type = graph.type(graph.operands(node)[operand]);
+  const Carry carry{graph, node, operand, place};
   for (std::size_t i = 0; i < node.result_count; ++i)
-    if (graph.type(graph.result(node, i)).dtype != type.dtype) return std::nullopt;
-  const auto before_last = [&](std::size_t axes) { return kept(place.axis + axes < type.rank(), place); };
-  switch (node.op) {
-    case Op::kRelu:
-    case Op::kAbs:
-    case Op::kNeg:
-    case Op::kLeakyRelu:
-    case Op::kClone:
-      return place;
-    case Op::kPrelu:
-      return kept(operand == 0, place);
-    case Op::kClamp:
-      return kept(clamps_at_zero(Graph::attrs<ClampAttrs>(node)), place);
-    case Op::kMul:
-      return through_broadcast(graph, node, operand, place);
-    case Op::kDiv:
-      if (operand != 0 || Graph::attrs<DivAttrs>(node).rounding != DivRounding::kNone) return std::nullopt;
-      return through_broadcast(graph, node, operand, place);
-    case Op::kMatmul:
-      return through_matmul(graph, node, operand, place);
-    case Op::kMaxPool:
-    case Op::kAvgPool:
-      return before_last(Graph::attrs<PoolAttrs>(node).kernel.size());
-    case Op::kAdaptiveAvgPool:
-    case Op::kAdaptiveMaxPool:
-      return before_last(Graph::attrs<ShapeAttrs>(node).shape.size());
-    case Op::kResize:
-      return before_last(Graph::attrs<ResizeAttrs>(node).size.size());
-    case Op::kMean:
-    case Op::kSum:
-    case Op::kAmax:
-    case Op::kAmin: {
-      const auto& reduce = Graph::attrs<ReduceAttrs>(node);
-      return without_axes(reduce.axes, reduce.keepdim, place);
-    }
-    case Op::kReshape:
-      return through_reshape(type.shape, Graph::attrs<ShapeAttrs>(node).shape, place);
-    case Op::kPermute:
-      return through_permute(Graph::attrs<PermuteAttrs>(node).perm, place);
-    case Op::kExpand:
-      return through_broadcast(graph, node, operand, place);
-    case Op::kSlice:
-      return kept(!is_axis(Graph::attrs<SliceAttrs>(node).axis, place), place);
-    case Op::kSelect:
-      return without_axes({Graph::attrs<SelectAttrs>(node).axis}, false, place);
-    case Op::kFlip:
-      return kept(!Graph::attrs<AxesAttrs>(node).axes.contains(static_cast<std::int64_t>(place.axis)), place);
-    case Op::kSplit:
-      return kept(!is_axis(Graph::attrs<SplitAttrs>(node).axis, place), place);
-    case Op::kUnbind:
-      return without_axes({Graph::attrs<AxisAttrs>(node).axis}, false, place);
-    case Op::kPad:
-      return kept(pads_with_zeros(Graph::attrs<PadAttrs>(node), place), place);
-    default:
-      return std::nullopt;
-  }
+    if (graph.type(graph.result(node, i)).dtype != carry.type().dtype) return std::nullopt;
+  const auto* const rule = kRules.find(node.op);
+  return rule != nullptr ? (*rule)(carry) : std::nullopt;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::quant {
 namespace {
@@ -32,12 +33,22 @@ WeightMatrix conv_matrix(const ConvAttrs& attrs, const Shape& shape) {
   return matrix;
 }
 
-std::optional<Contraction> conv_of(const Node& node, const Constant& weight) {
+// ---- rules: the contraction of a node, if its weight is a constant ----
+
+std::optional<Contraction> conv_of(const Graph& graph, const Node& node) {
+  const Constant* weight = bound_constant(graph, node, 1);
+  if (weight == nullptr) return std::nullopt;
   const auto& attrs = Graph::attrs<ConvAttrs>(node);
-  Contraction out{.kind = ContractionKind::kConv, .bias = 2, .matrix = conv_matrix(attrs, weight.shape)};
-  for (std::size_t i = 2; i < weight.shape.size(); ++i) out.kernel.push_back(weight.shape[i]);
+  Contraction out{.kind = ContractionKind::kConv, .bias = 2, .matrix = conv_matrix(attrs, weight->shape)};
+  for (std::size_t i = 2; i < weight->shape.size(); ++i) out.kernel.push_back(weight->shape[i]);
   out.conv = attrs;
   return out;
+}
+
+std::optional<Contraction> linear_of(const Graph& graph, const Node& node) {
+  const Constant* weight = bound_constant(graph, node, 1);
+  if (weight == nullptr || weight->shape.size() != 2) return std::nullopt;
+  return Contraction{.bias = 2, .matrix = plain_matrix(weight->shape, false)};
 }
 
 std::optional<Contraction> matmul_of(const Graph& graph, const Node& node) {
@@ -54,31 +65,28 @@ std::optional<Contraction> matmul_of(const Graph& graph, const Node& node) {
                      .matrix = plain_matrix(left->shape, false)};
 }
 
+std::optional<Contraction> addmm_of(const Graph& graph, const Node& node) {
+  const Constant* weight = bound_constant(graph, node, 2);
+  if (weight == nullptr) return std::nullopt;
+  return Contraction{.input = 1,
+                     .weight = 2,
+                     .bias = 0,
+                     .matrix = plain_matrix(weight->shape, true),
+                     .factor = as_double(Graph::attrs<AddmmAttrs>(node).alpha)};
+}
+
+constexpr OpTable<std::optional<Contraction> (*)(const Graph&, const Node&)> kRules = {
+    {Op::kConv, conv_of},
+    {Op::kLinear, linear_of},
+    {Op::kMatmul, matmul_of},
+    {Op::kAddmm, addmm_of},
+};
+
 }  // namespace
 
 std::optional<Contraction> contraction_of(const Graph& graph, const Node& node) {
-  switch (node.op) {
-    case Op::kConv:
-      if (const Constant* weight = bound_constant(graph, node, 1)) return conv_of(node, *weight);
-      return std::nullopt;
-    case Op::kLinear:
-      if (const Constant* weight = bound_constant(graph, node, 1);
-          weight != nullptr && weight->shape.size() == 2)
-        return Contraction{.bias = 2, .matrix = plain_matrix(weight->shape, false)};
-      return std::nullopt;
-    case Op::kMatmul:
-      return matmul_of(graph, node);
-    case Op::kAddmm:
-      if (const Constant* weight = bound_constant(graph, node, 2))
-        return Contraction{.input = 1,
-                           .weight = 2,
-                           .bias = 0,
-                           .matrix = plain_matrix(weight->shape, true),
-                           .factor = as_double(Graph::attrs<AddmmAttrs>(node).alpha)};
-      return std::nullopt;
-    default:
-      return std::nullopt;
-  }
+  const auto* const rule = kRules.find(node.op);
+  return rule != nullptr ? (*rule)(graph, node) : std::nullopt;
 }
 
 const Node& node_named(const Graph& graph, const std::string& name) {

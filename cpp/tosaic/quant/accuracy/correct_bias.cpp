@@ -65,23 +65,23 @@ Graph with_sum(const Graph& graph, const Node& at, const ConstantRef& sum) {
 
 }  // namespace
 
-Graph correct_bias(const Graph& graph, const std::string& name, std::span<const double> errors) {
-  const Contraction contraction = contraction_named(graph, name);
-  const Node& node = node_named(graph, name);
+Graph correct_bias(const Graph& graph, const std::string& node, std::span<const double> errors) {
+  const Contraction contraction = contraction_named(graph, node);
+  const Node& found = node_named(graph, node);
   if (contraction.matrix.results() != static_cast<std::int64_t>(errors.size()))
     throw LayoutMismatch(located({.where = "correct_bias",
                                   .what = "the number of errors",
                                   .expected = std::to_string(contraction.matrix.results()) + " channels",
                                   .got = std::to_string(errors.size())},
-                                 node.origin, name));
+                                 found.origin, node));
   const bool has_bias =
-      contraction.bias && !(node.op == Op::kAddmm && as_double(Graph::attrs<AddmmAttrs>(node).beta) == 0);
+      contraction.bias && !(found.op == Op::kAddmm && as_double(Graph::attrs<AddmmAttrs>(found).beta) == 0);
   if (has_bias)
     return with_operands(
-        graph, {{graph.id(node), {{*contraction.bias, corrected_bias(graph, node, contraction, errors)}}}});
-  const Shape& shape = graph.type(graph.result(node)).shape;
-  return with_sum(graph, node,
-                  correction(graph, node, errors, shape.size(), result_axis(contraction, shape)));
+        graph, {{graph.id(found), {{*contraction.bias, corrected_bias(graph, found, contraction, errors)}}}});
+  const Shape& shape = graph.type(graph.result(found)).shape;
+  return with_sum(graph, found,
+                  correction(graph, found, errors, shape.size(), result_axis(contraction, shape)));
 }
 
 }  // namespace tosaic::quant

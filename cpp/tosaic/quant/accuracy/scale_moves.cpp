@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::quant {
 namespace {
@@ -82,26 +83,35 @@ std::optional<ScaleSource> product_source(const Graph& graph, const Node& node) 
   return std::nullopt;
 }
 
+// A norm over the last axis.
+template <bool has_bias>
+std::optional<ScaleSource> last_axis_source(const Graph& graph, const Node& node) {
+  const std::size_t rank = graph.type(graph.result(node)).rank();
+  if (Graph::attrs<NormAttrs>(node).normalized_rank != 1 || rank == 0) return std::nullopt;
+  return norm_source(graph, node, rank - 1, has_bias);
+}
+
+// A norm whose parameters are those of axis 1.
+std::optional<ScaleSource> second_axis_source(const Graph& graph, const Node& node) {
+  return graph.type(graph.result(node)).rank() < 2 ? std::nullopt : norm_source(graph, node, 1, true);
+}
+
+// The operators that are no contractions.
+constexpr OpTable<std::optional<ScaleSource> (*)(const Graph&, const Node&)> kRules = {
+    {Op::kLayerNorm, last_axis_source<true>},
+    {Op::kRmsNorm, last_axis_source<false>},
+    {Op::kGroupNorm, second_axis_source},
+    {Op::kBatchNorm, second_axis_source},
+    {Op::kMul, product_source},
+};
+
 }  // namespace
 
 std::optional<ScaleSource> source_of(const Graph& graph, const Node& node) {
   if (const std::optional<Contraction> contraction = contraction_of(graph, node))
     return contraction_source(graph, node, *contraction);
-  if (node.result_count == 0) return std::nullopt;
-  const std::size_t rank = graph.type(graph.result(node)).rank();
-  switch (node.op) {
-    case Op::kLayerNorm:
-    case Op::kRmsNorm:
-      if (Graph::attrs<NormAttrs>(node).normalized_rank != 1 || rank == 0) return std::nullopt;
-      return norm_source(graph, node, rank - 1, node.op == Op::kLayerNorm);
-    case Op::kGroupNorm:
-    case Op::kBatchNorm:
-      return rank < 2 ? std::nullopt : norm_source(graph, node, 1, true);
-    case Op::kMul:
-      return product_source(graph, node);
-    default:
-      return std::nullopt;
-  }
+  const auto* const rule = kRules.find(node.op);
+  return rule != nullptr && node.result_count != 0 ? (*rule)(graph, node) : std::nullopt;
 }
 
 std::size_t ScaleMoves::Weights::result_of(std::int64_t group, std::int64_t channel) const {

@@ -115,7 +115,6 @@ class Smoothing {
   // Goes back to the first node that scales cannot pass.
   [[nodiscard]] std::string reason(const Contraction& contraction, ValueId value) const {
     std::size_t axis = input_axis(contraction, graph_.type(value).shape);
-    std::string obstacle;
     while (const Node* node = graph_.producer(value)) {
       const std::string name = "'" + graph_.node_name(*node) + "' (" + std::string(info(node->op).name) + ")";
       if (const std::optional<ScaleSource> source = source_of(graph_, *node))

@@ -20,8 +20,7 @@
 #include <vector>
 
 #include "tosaic/ir/dims.h"
-#include "tosaic/quant/accuracy/channel_statistics.h"
-#include "tosaic/quant/accuracy/second_moments.h"
+#include "tosaic/quant/accuracy/accuracy.h"
 #include "tosaic/quant/observe/observe.h"
 
 namespace tosaic::quant {

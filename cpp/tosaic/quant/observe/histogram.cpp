@@ -189,9 +189,10 @@ void Histogram::observe(float value, Table& table, std::uint64_t times) {
 
 // The exponent of the least range that contains the samples.
 int Histogram::exponent_of(const Range& range) {
-  if (range.finite == 0) return kLeastExponent;
+  const float most = range.finite == 0 ? 0.0F : std::max(std::abs(range.least), std::abs(range.greatest));
+  if (most == 0) return kLeastExponent;
   int exponent = 0;
-  static_cast<void>(std::frexp(std::max(std::abs(range.least), std::abs(range.greatest)), &exponent));
+  static_cast<void>(std::frexp(most, &exponent));
   return std::max(exponent, kLeastExponent);
 }
 

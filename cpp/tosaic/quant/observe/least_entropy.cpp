@@ -86,8 +86,10 @@ class Divergence {
     }
     std::ranges::sort(magnitudes);
     double below = 0;
-    for (const auto& [magnitude, count] : magnitudes)
-      if ((below += count) * 2 >= total) return magnitude;
+    for (const auto& [magnitude, count] : magnitudes) {
+      below += count;
+      if (below * 2 >= total) return magnitude;
+    }
     return 0;
   }
 

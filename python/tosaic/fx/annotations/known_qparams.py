@@ -117,7 +117,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         return model
 
     def _add_biases(self, model: GraphModule) -> None:
-        """Adds zeros where the plan's call has a bias that torch's call lacks; later they get its elements."""
+        """Adds zeros where the plan's call has a bias that torch's call lacks."""
         planned = self._planned
         for node in list(model.graph.nodes):
             at = _bias_argument(node)
@@ -282,7 +282,7 @@ def _bias_argument(node: Node) -> int | None:
     """Returns the position of the bias of a convolution or linear call."""
     schema = getattr(node.target, "_schema", None)
     names = [argument.name for argument in schema.arguments] if schema is not None else []
-    return 2 if names[:3] == ["input", "weight", "bias"] and not names[3:4] == ["running_mean"] else None
+    return 2 if names[:3] == ["input", "weight", "bias"] and names[3:4] != ["running_mean"] else None
 
 
 def _another(place: _Place) -> Exception:

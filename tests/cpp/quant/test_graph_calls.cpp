@@ -1,5 +1,5 @@
 // Checks which calls a graph is read as.
-#include "tosaic/quant/planner/graph_calls.h"
+#include "tosaic/quant/graph_calls.h"
 
 #include <catch2/catch.hpp>
 

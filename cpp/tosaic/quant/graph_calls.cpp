@@ -1,4 +1,4 @@
-#include "tosaic/quant/planner/graph_calls.h"
+#include "tosaic/quant/graph_calls.h"
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,0 +1,156 @@
+"""What `tosaic.quantize` takes and returns, as users see it: samples, groups of weights, reports, copies."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+ROWS = np.random.default_rng(3).standard_normal((24, 3, 8, 8), np.float32)
+GROUPED = tosaic.QConfig.int8(weight_bits=4, group_size=4)
+
+
+def exported_program(*layers: nn.Module):
+    torch.manual_seed(1)
+    return torch.export.export(nn.Sequential(*layers).eval(), (torch.zeros(1, 3, 8, 8),))
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return exported_program(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.ConvTranspose2d(8, 6, 3),
+        nn.Flatten(2),
+        nn.Linear(64, 5),
+    )
+
+
+@pytest.fixture(scope="module")
+def quantized(exported):
+    return tosaic.quantize(exported, ROWS)
+
+
+# ---- samples ----
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        DataLoader(TensorDataset(torch.from_numpy(ROWS)), batch_size=8),
+        DataLoader(torch.from_numpy(ROWS), batch_size=8),
+        [{"input": ROWS[:4]}, (ROWS[4:],)],
+        (row[None] for row in ROWS),
+        ROWS[:, None],
+    ],
+    ids=["tensors of a dataset", "tensors", "stacks", "generator", "one more axis"],
+)
+def test_samples_of_any_form_give_the_same_qparams(exported, quantized, samples) -> None:
+    found = tosaic.quantize(exported, samples)
+    assert found.samples == quantized.samples == 24
+    assert found.qparams == quantized.qparams
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (ROWS[:0], r"\[samples\] there is nothing to run on: expected a stack with at least one sample"),
+        ([], r"\[samples\] there is nothing to run on: expected a tuple, dict, array or file"),
+        (
+            [ROWS, ROWS[:, :2]],
+            r"\[samples\] sample 24: input 'input' has the wrong shape: expected \[1,3,8,8\], or a stack of "
+            r"such arrays, got \[24,2,8,8\]",
+        ),
+        ([ROWS, ROWS[0]], r"sample 24: input 'input' has the wrong shape: .* got \[3,8,8\]"),
+        ([ROWS, ROWS.astype(np.float64)], r"sample 24: input 'input' has the wrong dtype"),
+    ],
+    ids=["empty stack", "empty list", "channels", "no batch", "float64"],
+)
+def test_samples_that_do_not_fit_are_refused_by_index(exported, samples, message) -> None:
+    with pytest.raises(tosaic.Error, match=message):
+        tosaic.quantize(exported, samples)
+
+
+# ---- weights ----
+
+
+def test_weights_with_groups_equal_those_of_the_quantizer_of_torchao(exported) -> None:
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(GROUPED))
+    for row in ROWS:
+        prepared(torch.from_numpy(row[None]))
+    converted = torch.export.export(convert_pt2e(prepared), (torch.zeros(1, 3, 8, 8),))
+    theirs = tosaic.lower(converted, target="TOSA-1.0+INT")
+    ours = tosaic.lower(tosaic.quantize(exported, ROWS, config=GROUPED), target="TOSA-1.0+INT")
+    difference = np.abs(ours.run(ROWS[:1]) - theirs.run(ROWS[:1])).max()
+    assert difference <= 1.001 * ours.outputs[0].qparams.scales[0]
+
+
+@pytest.mark.parametrize("config", [tosaic.QConfig.int8(), GROUPED, tosaic.QConfig.int16x8()])
+def test_torch_computes_the_same_from_the_exported_program(exported, config) -> None:
+    quantized = tosaic.quantize(exported, ROWS, config=config)
+    with torch.no_grad():
+        found = quantized.to_exported().module()(torch.from_numpy(ROWS[:1])).numpy()
+    ours = quantized.run(ROWS[:1])
+    assert np.abs(found - ours).max() <= 1.001 * quantized.outputs[0].qparams.scales[0]
+    assert np.mean(found == ours) > 0.99
+
+
+def test_clipping_that_the_least_error_chooses_is_not_logged(exported, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        tosaic.quantize(exported, ROWS, config=tosaic.QConfig.int8(weight_bits=4))
+        tosaic.quantize(exported, ROWS, config=GROUPED)
+    assert caplog.messages == []
+
+
+# ---- results ----
+
+
+def test_the_report_says_what_became_integers(exported) -> None:
+    config = GROUPED.set(tosaic.QConfig.int16x8(), op="conv_transpose2d").set(None, type="Linear")
+    quantized = tosaic.quantize(exported, ROWS, config=config)
+    text = str(quantized)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) <= 40
+    for expected in (
+        "samples      24",
+        "int16",
+        "it is not selected",
+        "1 int8 in -7..7 per channel",
+        "linear",
+    ):
+        assert expected in text
+    data = quantized.report().data
+    assert data["operators"]["linear"] == {"not rounded": 1}
+    assert data["activations"]["int16"] == 2
+
+
+def test_the_report_lists_operators_that_compute_with_floats() -> None:
+    class Spectrum(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(torch.fft.rfft(torch.tanh(x)).abs())
+
+    exported = torch.export.export(Spectrum(), (torch.zeros(1, 3, 8, 8),))
+    report = tosaic.quantize(exported, ROWS).report()
+    assert "in floats, with TOSA-1.0+INT" in report.text
+    assert "operators that compute with floats" in report.text
+    assert any("rfft2" in each["op"] for each in report.data["floats"])
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_and_pickles_compute_the_same(quantized, copied) -> None:
+    made = copied(quantized)
+    assert type(made) is tosaic.Program
+    assert made.stage == "quantized"
+    assert np.array_equal(made.run(ROWS[:1]), quantized.run(ROWS[:1]))
+    assert tosaic.lower(made, target="TOSA-1.0+INT").to_bytes() == (
+        tosaic.lower(quantized, target="TOSA-1.0+INT").to_bytes()
+    )
