@@ -587,6 +587,15 @@ def range_qparams(
     symmetric_zero_point: int | None,
     least_scale: float,
 ) -> tuple[float, int]: ...
+def channel_range_qparams(
+    arrays: Sequence[npt.ArrayLike],
+    axis: int,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> list[tuple[float, int]]: ...
 def percentile_qparams(
     histogram: Histogram,
     fraction: float,
