@@ -3,7 +3,7 @@
 //   a (reference):  x -> conv -> relu -> linear
 //   b (lowered):    x -> transpose -> conv -> clamp -> transpose -> ... -> conv
 //
-// Values are matched by origin. A node of b belongs to the latest FX node among its origins. For each FX
+// Values are matched by origin. A node of b belongs to the latest FX node among its origins (fx_nodes.h). For each FX
 // node, the nodes of b that belong to it are candidates, the last one first.
 //
 // Each match has three errors:
