@@ -2,8 +2,8 @@
 
     python tests/bench/calibrating.py [--rounds N] [--results FOLDER] [NETWORK ...]
 
-Calibration: each sample runs through the prepared program without observers, with ranges of all samples
-(min/max) and with histograms, one after the other. Times are those of the CPU, on one thread.
+Calibration: the samples run through the prepared program without observers, with ranges of all samples
+(min/max) and with histograms, in turns. Times are those of the CPU, on one thread.
 
 Quantizing: in each round, both quantize the same exported program on the same samples, one after the other,
 and the outputs of both are compared with those of the float network. Times are those of the CPU, on one
@@ -155,14 +155,12 @@ def _calibration(network: Network, rounds: int) -> Calibration:
     }
     for run in (plain.run, *(each.run for each in runs.values())):
         run(samples[0])
-    seconds: dict[str, float] = dict.fromkeys(("plain", *runs), 0.0)
+    seconds = dict.fromkeys(("plain", *runs), 0.0)
     for begin in range(0, len(samples), _CALIBRATION):
-        for sample in samples[begin : begin + _CALIBRATION]:
-            seconds["plain"] += _cpu(lambda sample=sample: plain.run(sample))
-            for statistic, each in runs.items():
-                seconds[statistic] += _cpu(lambda sample=sample, each=each: each.run(sample))
+        some = samples[begin : begin + _CALIBRATION]
+        seconds["plain"] += _cpu(lambda some=some: [plain.run(sample) for sample in some])
         for statistic, each in runs.items():
-            seconds[statistic] += _cpu(each.merge)
+            seconds[statistic] += _cpu(lambda some=some, each=each: each.run_all(some))
     ratios = {statistic: seconds[statistic] / seconds["plain"] for statistic in runs}
     return Calibration(network.name, 1e3 * seconds["plain"] / len(samples), ratios, len(observed.watches))
 
@@ -177,8 +175,10 @@ class _Calibrating:
     def run(self, sample: Sequence[Any]) -> None:
         self._calibration.run(sample)
 
-    def merge(self) -> None:
-        self._total.merge(self._calibration.to_bytes())
+    def run_all(self, samples: Sequence[Sequence[Any]]) -> None:
+        for sample in samples:
+            self._calibration.run(sample)
+        self._calibration.merge_into(self._total)
         self._calibration = _core.Calibration(self._program, self._total)
 
 
@@ -273,9 +273,9 @@ def section(result: Result) -> Section:
     ]
     count = _CALIBRATION * result.rounds
     text = (
-        "Calibration of all tensors that int8 rounds, against plain runs of the same program, sample by\n"
-        f"sample in turns: CPU time of {count} samples. The states are merged after every {_CALIBRATION}\n"
-        f"samples. Required: {limits}.\n"
+        "Calibration of all tensors that int8 rounds, against plain runs of the same program, in turns of\n"
+        f"{_CALIBRATION} samples, after which states are merged: CPU time of {count} samples.\n"
+        f"Required: {limits}.\n"
         + (f"Not met: {'; '.join(missed)}.\n" if missed else "")
         + f"\n{calibrations}\n\n"
         "`tosaic.quantize` against `prepare_pt2e`, calibration and `convert_pt2e` with ExecuTorch's\n"
