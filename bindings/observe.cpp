@@ -178,6 +178,27 @@ void bind_observe(py::module_& m) {
       py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
       py::arg("least_scale"), "Scale and zero point for which the range just fits.");
   m.def(
+      "channel_range_qparams",
+      [](const std::vector<Samples>& arrays, py::ssize_t axis, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        std::vector<Range> ranges;
+        for (const Samples& each : arrays) {
+          const ChannelShape shape = channel_shape(each, axis);
+          ranges.resize(static_cast<std::size_t>(shape.channels));
+          quant::observe_channels(values_of(each), shape, std::span(ranges));
+        }
+        const QRange to = range_of(qmin, qmax, zero_point, least_scale);
+        std::vector<std::pair<double, std::int64_t>> chosen;
+        for (const Range& range : ranges) {
+          const quant::Chosen each = quant::range_qparams(range, to);
+          chosen.emplace_back(each.scale, each.zero_point);
+        }
+        return chosen;
+      },
+      py::arg("arrays"), py::arg("axis"), py::kw_only(), py::arg("qmin"), py::arg("qmax"),
+      py::arg("symmetric_zero_point"), py::arg("least_scale"),
+      "Scale and zero point of each channel, for which its range in all arrays just fits.");
+  m.def(
       "percentile_qparams",
       [](const Histogram& histogram, double fraction, std::int64_t qmin, std::int64_t qmax,
          const std::optional<std::int64_t>& zero_point, float least_scale) {

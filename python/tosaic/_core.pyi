@@ -587,6 +587,15 @@ def range_qparams(
     symmetric_zero_point: int | None,
     least_scale: float,
 ) -> tuple[float, int]: ...
+def channel_range_qparams(
+    arrays: Sequence[npt.ArrayLike],
+    axis: int,
+    *,
+    qmin: int,
+    qmax: int,
+    symmetric_zero_point: int | None,
+    least_scale: float,
+) -> list[tuple[float, int]]: ...
 def percentile_qparams(
     histogram: Histogram,
     fraction: float,
@@ -788,6 +797,7 @@ class CalibrationProgram:
 class Calibration:
     def __init__(self, program: CalibrationProgram, like: Statistics) -> None: ...
     def run(self, arrays: Sequence[Any]) -> None: ...
+    def merge_into(self, statistics: Statistics) -> None: ...
     def to_bytes(self) -> bytes: ...
 
 def graph_calls(

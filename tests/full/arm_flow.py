@@ -19,14 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
 import tosaic
+from markdown_table import markdown_table
 from models.delegates import delegates_of, lower_with_executorch
 from models.integers import signal_to_noise
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored

@@ -13,13 +13,12 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import tosaic
+from markdown_table import markdown_table
 from models.measure import Error, Measurement, measure, violations
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.zoo import NETWORKS, build

@@ -16,8 +16,6 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -25,6 +23,7 @@ import torch
 import tosaic
 from layers.measuring import Measured, classes, functions, measure
 from layers.table import NO_LAYERS, OUT_OF_REACH
+from markdown_table import markdown_table
 from models.results import ROOT
 from operators.running import in_children, quiet
 

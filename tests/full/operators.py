@@ -17,13 +17,12 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import tosaic
+from markdown_table import markdown_table
 from models.results import ROOT, in_shard, parser_of, store, stored
 from operators.names import overloads
 from operators.running import Tried, in_children, quiet, try_overload

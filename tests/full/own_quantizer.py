@@ -23,8 +23,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -32,6 +30,7 @@ import numpy as np
 import torch
 import tosaic
 from full.quantized_networks import programs
+from markdown_table import markdown_table
 from models import quantize
 from models.integers import convert, signal_to_noise
 from models.planning import plan_us

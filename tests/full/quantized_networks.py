@@ -22,13 +22,12 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import tosaic
+from markdown_table import markdown_table
 from models import quantize, zoo
 from models.integers import (
     QUANTIZERS,

@@ -18,8 +18,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from markdown_table import markdown_table
-
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -29,6 +27,7 @@ from full.quantized_networks import RESULTS as CONVERTED
 from full.quantized_networks import programs
 from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
+from markdown_table import markdown_table
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
 from models.verdicts import Verdicts, verdicts

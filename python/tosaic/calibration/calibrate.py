@@ -48,26 +48,25 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
     """
     program, total = job.ready()
     if executor is None:
-        states = _alone(program, total, samples)
-    else:
-        states = _with_workers(job, (program, total), samples, executor)
-    for state in states:
+        _calibrate_here(program, total, samples)
+        return total
+    for state in _with_workers(job, (program, total), samples, executor):
         total.merge(state)
     return total
 
 
-def _alone(program: Any, like: Any, samples: Iterable[Arrays]) -> Iterator[bytes]:
-    calibration = _core.Calibration(program, like)
+def _calibrate_here(program: Any, total: _core.Statistics, samples: Iterable[Arrays]) -> None:
+    calibration = _core.Calibration(program, total)
     for index, arrays in enumerate(samples):
         if index and index % _MERGED == 0:
-            yield calibration.to_bytes()
-            calibration = _core.Calibration(program, like)
+            calibration.merge_into(total)
+            calibration = _core.Calibration(program, total)
         try:
             calibration.run(list(arrays))
         except _core.Error as error:
             parts: Any = error
             raise _error(index, Failure(0, type(error).__name__, dict(parts.parts))) from error
-    yield calibration.to_bytes()
+    calibration.merge_into(total)
 
 
 def _with_workers(

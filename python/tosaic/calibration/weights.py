@@ -67,16 +67,12 @@ def _chosen(parts: Sequence[_Array], observer: Any, options: Mapping[str, Any]) 
 def _by_channel(
     arrays: Sequence[_Array], axis: int, observer: Any, options: Mapping[str, Any]
 ) -> list[tuple[float, int]]:
-    channels = arrays[0].shape[axis]
-    if isinstance(observer, LeastError):
-        histograms = [_core.Histogram() for _ in range(channels)]
-        for each in arrays:
-            _core.observe_channels(histograms, each, axis)
-        return [_core.least_error_qparams(each, **options)[:2] for each in histograms]
-    ranges = [_core.ObservedRange() for _ in range(channels)]
+    if not isinstance(observer, LeastError):
+        return _core.channel_range_qparams(arrays, axis, **options)
+    histograms = [_core.Histogram() for _ in range(arrays[0].shape[axis])]
     for each in arrays:
-        _core.observe_channels(ranges, each, axis)
-    return [_core.range_qparams(each, **options) for each in ranges]
+        _core.observe_channels(histograms, each, axis)
+    return [_core.least_error_qparams(each, **options)[:2] for each in histograms]
 
 
 def _by_group(array: _Array, axis: int, size: int, observer: Any, options: Mapping[str, Any]) -> _Array:

@@ -22,6 +22,7 @@ constexpr std::uint64_t kOneSample = std::uint64_t{1} << kSumBits;
 constexpr std::uint64_t kMostPending = std::uint64_t{1} << 23;
 constexpr std::uint64_t kOffsets = (1U << kOffsetBits) - 1;
 constexpr std::size_t kFew = 256;
+constexpr std::size_t kUsualBins = 2048;
 constexpr std::int64_t kFewZeros = 8;  // one in so many values
 
 // The place of a bin of the table, without that of zero.
@@ -117,6 +118,7 @@ std::span<const Histogram::Bin> Histogram::Table::drain() {
   constexpr std::int32_t kGroup = 8;
   static_assert(kBinsPerSign % kGroup == 0 && kFirstZeroBin % kGroup == 0 && kZeroBins % kGroup == 0);
   found_.clear();
+  found_.reserve(kUsualBins);
   const auto take = [&](std::int32_t bin, std::int32_t place) {
     std::uint64_t& entry = entries_[static_cast<std::size_t>(bin)];
     if (entry == 0) return;
@@ -227,6 +229,11 @@ void Histogram::count_few(std::span<const float> values) {
 
 // Adds bins of the same range. Both are sorted.
 void Histogram::add(std::span<const Bin> bins) {
+  if (bins_.empty()) {
+    bins_.reserve(bins.size());
+    for (const Bin& bin : bins) append(bins_, bin);
+    return;
+  }
   std::vector<Bin> others;  // bins that have no samples yet
   auto mine = bins_.begin();
   for (const Bin& bin : bins) {
@@ -246,16 +253,18 @@ void Histogram::add(std::span<const Bin> bins) {
 }
 
 void Histogram::merge(const Histogram& other) {
-  Histogram wider = other;
-  const int exponent = std::max(exponent_, other.exponent_);
-  wider.extend_to(exponent);
-  extend_to(exponent);
   range_.merge(other.range_);
+  extend_to(other.exponent_);
+  if (other.exponent_ == exponent_) return add(other.bins_);
+  Histogram wider = other;
+  wider.extend_to(exponent_);
   add(wider.bins_);
 }
 
 std::vector<std::byte> Histogram::to_bytes() const {
+  constexpr std::size_t kHeader = 64, kBin = sizeof Bin::place + sizeof Bin::count + sizeof Bin::offsets;
   std::vector<std::byte> bytes;
+  bytes.reserve(kHeader + kBin * bins_.size());
   put(bytes, kFormat);
   put(bytes, range_.least);
   put(bytes, range_.greatest);
@@ -286,6 +295,7 @@ Histogram Histogram::from_bytes(std::span<const std::byte> bytes) {
   reader.take(exponent);
   out.exponent_ = exponent;
   std::uint64_t count = 0;
+  out.bins_.reserve(bytes.size() / sizeof(Bin) + 1);
   while (!reader.done()) {
     Bin bin;
     reader.take(bin.place);

@@ -23,7 +23,12 @@ struct Net {
     const ValueId x = b.input("x", f32({1, 1, 2, 2}));
     const ValueId w =
         b.graph->add_constant(make_constant("w", DType::kF32, {1, 1, 1, 1}, std::vector<double>{-2}));
-    const ValueId c = b.add(Op::kConv, {x, w, ValueId()}, "conv", ConvAttrs{});
+    const ValueId c = b.add(Op::kConv, {x, w, ValueId()}, "conv",
+                            ConvAttrs{.stride = {1, 1},
+                                      .pad_before = {0, 0},
+                                      .pad_after = {0, 0},
+                                      .dilation = {1, 1},
+                                      .output_padding = {0, 0}});
     const ValueId y = b.add(Op::kRelu, {c}, "relu");
     const ValueId one = b.graph->add_constant(make_constant("one", DType::kF32, {}, std::vector<double>{1}));
     b.output(b.add(Op::kAdd, {y, one}, "sum"));
