@@ -70,7 +70,8 @@ SharedGraph with_boundaries(const SharedGraph& graph, const std::vector<py::dict
   };
   for (const Node& node : graph->nodes()) passes::copy_node(*graph, node, *out, made, copied);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    Output output{.value = copied(graph->outputs()[i].value)};
+    Output output;
+    output.value = copied(graph->outputs()[i].value);
     output.path = outputs[i]["path"].cast<std::string>();
     output.boundary = boundary_from(outputs[i]);
     if (!outputs[i]["mutated_input"].is_none()) {

@@ -192,7 +192,7 @@ def test_an_interrupt_leaves_no_file(stack, monkeypatch, capsys) -> None:
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tosaic.calibration.quantize_program.chosen_qparams", interrupted)
+    monkeypatch.setattr("tosaic.calibration.draft.chosen_qparams", interrupted)
     for options in ((), ("--workers", "1")):
         code, out, err = run(capsys, *QUANTIZE, *options)
         assert (code, out, err) == (130, "", "tosaic: interrupted\n")

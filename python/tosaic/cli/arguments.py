@@ -89,8 +89,37 @@ def _add_calibration(command: argparse.ArgumentParser) -> None:
         help="from what the ranges of activations follow (default: least error; for inputs all samples)",
     )
     command.add_argument(
+        "--tool",
+        action="append",
+        choices=("equalize", "smooth", "gptq", "bias_correction"),
+        help="an accuracy tool; may be repeated. The report says what each gains",
+    )
+    command.add_argument(
         "--workers", type=positive, metavar="N", help="run samples in N processes (default: in this one)"
     )
+
+
+def _add_sensitivity(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
+    command.add_argument(
+        "--samples",
+        required=True,
+        metavar="ARRAYS",
+        action="append",
+        help="as quantize takes them; may be repeated",
+    )
+    command.add_argument(
+        "--wanted-db", type=float, metavar="DB", help="search for the cheapest mix with this SQNR"
+    )
+    command.add_argument(
+        "--levels",
+        default="int8,int16x8",
+        metavar="A,B",
+        help="precisions, the cheapest first: int8, uint8, int16x8, float (default: %(default)s)",
+    )
+    command.add_argument("--plot", metavar="FILE", help="write the curve of SQNR over cost as SVG")
+    _add_bind(command)
+    command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
 
 
 def _add_quantize(command: argparse.ArgumentParser) -> None:
@@ -242,6 +271,7 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "lower": ("lower a program to a .tosa file", _add_lower),
     "quantize": ("quantize a program of floats on samples", _add_quantize),
+    "sensitivity": ("say what each layer loses in low precision, and find cheap mixes", _add_sensitivity),
     "check": ("say what would not lower, and why", _add_check),
     "inspect": ("print what a file holds", _add_inspect),
     "run": ("run a program on arrays", _add_run),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["default_target", "quantized_file", "refuse_calibration_options"]
 
-_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers")
+_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "tool")
 
 
 def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:
@@ -31,7 +31,9 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
     program = tosaic.open_program(args.file, bind=bindings(args.bind))
     start = time.perf_counter()
     with _workers(args.workers) as executor:
-        quantized = tosaic.quantize(program, list(samples), config=config, executor=executor)
+        quantized = tosaic.quantize(
+            program, list(samples), config=config, tools=tuple(args.tool or ()), executor=executor
+        )
     return quantized, time.perf_counter() - start
 
 

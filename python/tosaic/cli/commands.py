@@ -78,6 +78,29 @@ def _quantize(args: argparse.Namespace) -> int:
     return OK
 
 
+def _sensitivity(args: argparse.Namespace) -> int:
+    import tosaic
+    from tosaic.writing import check_place
+
+    for place in (args.plot, args.report):
+        if place:
+            check_place(place)
+    found = tosaic.sensitivity(
+        tosaic.open_program(args.file, bind=bindings(args.bind)),
+        list(args.samples),
+        wanted_db=args.wanted_db,
+        levels=args.levels.split(","),
+    )
+    report = found.report()
+    if args.plot:
+        found.plot(args.plot)
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    is_met = args.wanted_db is None or any(mix.db >= args.wanted_db for mix in found.curve)
+    return OK if is_met else FAILED
+
+
 def _output(args: argparse.Namespace, suffix: str) -> str:
     """Returns the path of the file to write. It is checked before the work that takes time.
 
@@ -223,6 +246,7 @@ def _demo(args: argparse.Namespace) -> int:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "lower": _lower,
     "quantize": _quantize,
+    "sensitivity": _sensitivity,
     "check": _check,
     "inspect": _inspect,
     "run": _run,

@@ -12,7 +12,7 @@ import numpy as np
 from tosaic.defaults import INTEGER_TARGET
 from tosaic.explanation import explain_quantization
 from tosaic.report.document import Report, Section, Table, table
-from tosaic.report.numbers import count, memory, time
+from tosaic.report.numbers import count, decibels, memory, time
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -44,6 +44,10 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         "biases": biases,
         "constant_bytes": {"before": before, "after": after},
         "operators": {name: dict(kinds) for name, kinds in operators.items()},
+        "gains": [
+            {"tool": repr(gain.tool), **{k: v for k, v in asdict(gain).items() if k != "tool"}}
+            for gain in program.gains
+        ],
         "not_rounded": [asdict(row) for row in program.quantization.left_float],
         "target": _target(program.graph),
         "floats": [asdict(each) for each in explanation.floats],
@@ -62,6 +66,7 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
     ]
     sections = [
         Section("boundary", _ports(program)),
+        *_gains(program),
         Section("operators by the dtype of their results", _operator_table(operators)),
         *_not_rounded(program),
         *_floats(explanation),
@@ -74,6 +79,21 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         sections=tuple(sections),
         data=data,
     )
+
+
+def _gains(program: QuantizedProgram) -> list[Section]:
+    rows = [
+        (
+            gain.tool.name,
+            count(gain.changed, "contraction"),
+            decibels(gain.before_db),
+            decibels(gain.after_db),
+            f"{gain.gain_db:+.2f}",
+        )
+        for gain in program.gains
+    ]
+    columns = ("tool", "changed", "SQNR before, dB", "after, dB", "gain, dB")
+    return [Section("accuracy tools, on the first samples", table(columns, rows))] if rows else []
 
 
 def with_calibration(report: Report, program: QuantizedProgram, seconds: float) -> Report:

@@ -130,10 +130,11 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
             if bias is None or (len(args) > at and args[at] is not None):
                 continue
             name = f"_tosaic_bias_{node.name}"
-            model.register_buffer(name, torch.zeros(tuple(bias.shape)))
+            zeros = torch.zeros(tuple(bias.shape))
+            model.register_buffer(name, zeros)
             with model.graph.inserting_before(node):
                 made = model.graph.get_attr(name)
-            made.meta = {**node.meta, "val": None}
+            made.meta = {**node.meta, "val": zeros}
             schema = node.target._schema.arguments
             while len(args) <= at:
                 args.append(schema[len(args)].default_value)
