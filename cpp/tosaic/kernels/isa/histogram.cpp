@@ -54,7 +54,7 @@ int64_t nonzero_places(const float* values, int64_t count, float unit, int32_t* 
   const __m512i linear_shift = _mm512_set1_epi32(kLinearShift), bits_shift = _mm512_set1_epi32(kBitsShift);
   int64_t found = 0;
   for (int64_t i = 0; i < count; i += 16) {
-    const __mmask16 inside = count - i >= 16 ? 0xffff : static_cast<__mmask16>((1U << (count - i)) - 1);
+    const auto inside = static_cast<__mmask16>(count - i >= 16 ? 0xffffU : (1U << (count - i)) - 1);
     const __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(inside, values + i));
     const __m512 magnitude =
         _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(bits, magnitude_bits)), units);
