@@ -1,9 +1,9 @@
-"""Fifteen networks and four trained ones with `tosaic.quantize`. Minutes each; results are stored."""
+"""`tosaic.quantize` and its accuracy tools on large and trained networks. Results are stored."""
 
 from __future__ import annotations
 
 import pytest
-from full import quantize, quantize_trained
+from full import accuracy_tools, quantize, quantize_trained
 from models.results import recorded
 from models.trained import TASKS
 
@@ -20,3 +20,9 @@ def test_a_network_is_as_exact_as_with_the_peers_and_equal_to_the_reference_mode
 def test_a_trained_network_keeps_its_accuracy(name: str) -> None:
     found = recorded(quantize_trained.RESULTS, name, lambda: quantize_trained.measure(name))
     assert quantize_trained.faults(found) == []
+
+
+@pytest.mark.parametrize("case", [*accuracy_tools.CASES, accuracy_tools.TRAINED, *accuracy_tools.MIXED])
+def test_a_tool_or_a_mix_of_precisions_gains_enough(case: str) -> None:
+    found = recorded(accuracy_tools.RESULTS, case, lambda: accuracy_tools.measure(case))
+    assert accuracy_tools.faults(found) == []
