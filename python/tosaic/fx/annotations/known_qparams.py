@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationSpec
@@ -182,46 +183,92 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
 
     def _write_weights(self, model: GraphModule, places: _Places) -> None:
         planned = self._planned
-        written: dict[str, Any] = {}
+        weights = _Weights(model)
         for name in planned.plan.graph.names:
             for node_index, operand_index, value in _operands(planned, name):
                 if value.kind != "constant" or value.constant is None:
                     continue
                 found = places.read((name, node_index, operand_index), required=False)
-                if found is None or found[0].op != "get_attr":
+                if found is None:
                     continue
                 slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
                 constant = self._elements.get(slot, value.constant)
-                self._write_weight(model, found, np.asarray(constant.array), written)
+                weights.write(*found, _tensor_of(constant.array))
         model.recompile()
 
-    @staticmethod
-    def _write_weight(
-        model: GraphModule, at: tuple[Node, Node | None], array: Any, written: dict[str, Any]
-    ) -> None:
-        node, user = at
-        tensor = _attribute(model, str(node.target))
-        if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != array.shape:
+
+class _Weights:
+    """Gives calls of torch the weights that accuracy tools changed for them.
+
+    A parameter with one reader gets the new elements. Of a parameter with several readers, and of a weight
+    that is computed from parameters, the reader gets a buffer of its own, because the others keep the old one.
+    """
+
+    def __init__(self, model: GraphModule) -> None:
+        self._model = model
+        self._values: dict[Node, torch.Tensor | None] = {}
+        self._buffers: dict[Node, list[Node]] = {}
+        self._readers: dict[str, int] = {}
+        for node in model.graph.nodes:
+            if node.op == "get_attr":
+                target = str(node.target)
+                self._readers[target] = self._readers.get(target, 0) + len(node.users)
+
+    def write(self, node: Node, user: Node, wanted: torch.Tensor) -> None:
+        """Makes a call read the wanted elements in place of a constant node, if they differ."""
+        present = self._value(node)
+        if present is None or present.shape != wanted.shape:
             return
-        wanted = torch.tensor(array, dtype=tensor.dtype)
-        if str(node.target) not in written and torch.equal(tensor.detach(), wanted):
+        wanted = wanted.to(present.dtype)
+        if torch.equal(present.detach(), wanted):
             return
-        known = written.get(str(node.target))
-        if known is None:
-            written[str(node.target)] = wanted
-            _set_attribute(model, str(node.target), wanted)
-        elif not torch.equal(known, wanted):
-            assert user is not None
-            name = f"_tosaic_weight_{len(written)}"
-            written[name] = wanted
-            model.register_buffer(name, wanted)
-            with model.graph.inserting_before(user):
-                made = model.graph.get_attr(name)
-            made.meta = dict(node.meta)
-            user.replace_input_with(node, made)
-            annotation = user.meta.get(KEY)
-            if annotation is not None and node in annotation.input_qspec_map:
-                annotation.input_qspec_map[made] = annotation.input_qspec_map.pop(node)
+        if node.op == "get_attr" and self._readers[str(node.target)] == 1:
+            _set_attribute(self._model, str(node.target), wanted)
+            self._values[node] = wanted
+            return
+        made = self._buffer(node, wanted)
+        user.replace_input_with(node, made)
+        annotation = user.meta.get(KEY)
+        if annotation is not None and node in annotation.input_qspec_map:
+            annotation.input_qspec_map[made] = annotation.input_qspec_map.pop(node)
+
+    def _buffer(self, node: Node, wanted: torch.Tensor) -> Node:
+        """Returns a node right after another one that has the wanted elements in place of its own."""
+        made = self._buffers.setdefault(node, [])
+        for each in made:
+            if torch.equal(_attribute(self._model, str(each.target)), wanted):
+                return each
+        name = f"_tosaic_weight_{sum(map(len, self._buffers.values()))}"
+        self._model.register_buffer(name, wanted)
+        with self._model.graph.inserting_after(node):
+            found = self._model.graph.get_attr(name)
+        found.meta = dict(node.meta)
+        made.append(found)
+        return found
+
+    def _value(self, node: Node) -> torch.Tensor | None:
+        """Returns the value of a node that depends on no input, else None."""
+        if node not in self._values:
+            self._values[node] = None
+            if node.op == "get_attr":
+                found = _attribute(self._model, str(node.target))
+            elif node.op == "call_function" and node.all_input_nodes:
+                values = {each: self._value(each) for each in node.all_input_nodes}
+                if any(value is None for value in values.values()):
+                    return None
+                args, kwargs = (map_arg(each, values.__getitem__) for each in (node.args, node.kwargs))
+                found = node.target(*args, **kwargs)
+            else:
+                return None
+            self._values[node] = found
+        return self._values[node]
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    found = np.asarray(array)
+    if found.dtype.name == "bfloat16":  # numpy's own types do not have it, and each fits in a float32
+        return torch.tensor(found.astype(np.float32)).to(torch.bfloat16)
+    return torch.tensor(found)
 
 
 class _Places:
