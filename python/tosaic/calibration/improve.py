@@ -262,7 +262,8 @@ class _ErrorGraph:
                 node, "dequantize", [integers], {"dtype": data.dtype, **attrs}
             )
         rounded = weight.qparams.dequantize(weight.qparams.quantize(weight.array))
-        operands[weight.contraction.weight] = rewriter.constant(node, np.asarray(rounded, np.float32))
+        dtype = np.asarray(weight.constant.array).dtype
+        operands[weight.contraction.weight] = rewriter.constant(node, np.asarray(rounded, dtype))
         result = rewriter.emit(node, node.op, operands, node.attrs)
         exact = rewriter.emit(node, node.op, list(node.operands), node.attrs)
         rewriter.emit(node, "sub", [result, exact], {"alpha": 1})

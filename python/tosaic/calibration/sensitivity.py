@@ -386,24 +386,46 @@ class _Search:
         return tuple(sorted((self._mix(at) for at in mixes), key=lambda mix: (mix.cost, mix.db)))
 
     def _cheapest(self, path: list[tuple[int, ...]], wanted_db: float) -> set[tuple[int, ...]]:
-        """Returns the first mix of the path that is good enough, and one with fewer raised layers."""
-        low, high = 0, len(path) - 1
-        if decibels(self._measured(path[high])) < wanted_db:
+        """Returns mixes that are good enough: the first of the path, and cheaper ones if there are any."""
+        if decibels(self._measured(path[-1])) < wanted_db:
             return set()
+        first = self._first(path, wanted_db)
+        self._measure_around(first)
+        second = self._first(self._path(), wanted_db)
+        start = min(first, second, key=self._cost)
+        at = list(start)
+        raised = sorted((i for i, level in enumerate(at) if level), key=lambda i: self._worth(i, at[i] - 1))
+        for position in raised:
+            at[position] -= 1
+            if self._layers[position].macs == 0 or decibels(self._measured(at)) < wanted_db:
+                at[position] += 1
+        return {first, start, tuple(at)}
+
+    def _first(self, path: list[tuple[int, ...]], wanted_db: float) -> tuple[int, ...]:
+        """Returns the first mix of a path that is good enough; the last one is."""
+        low, high = 0, len(path) - 1
         while low < high:
             middle = (low + high) // 2
             if decibels(self._measured(path[middle])) >= wanted_db:
                 high = middle
             else:
                 low = middle + 1
-        first = path[high]
-        at = list(first)
-        raised = sorted((i for i, level in enumerate(at) if level), key=lambda i: self._worth(i, at[i] - 1))
-        for position in raised:
-            at[position] -= 1
-            if self._layers[position].macs == 0 or decibels(self._measured(at)) < wanted_db:
-                at[position] += 1
-        return {first, tuple(at)}
+        return path[high]
+
+    def _measure_around(self, mix: tuple[int, ...]) -> None:
+        """Measures again what the next levels of each layer gain, with the other layers as in a mix.
+
+        Errors do not simply add up: a layer gains another amount between layers of low precision.
+        """
+        noise = self._measured(mix)
+        for position, level in enumerate(with_progress(mix, "layers again", shown=self._progress)):
+            at = list(mix)
+            if level > 0:
+                at[position] = level - 1
+                self._gains[position][level - 1] = self._measured(at) - noise
+            if level + 1 < len(self._scale.names):
+                at[position] = level + 1
+                self._gains[position][level] = noise - self._measured(at)
 
     def _mix(self, at: tuple[int, ...]) -> Mix:
         names = self._scale.names

@@ -200,8 +200,8 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
 class _Weights:
     """Gives calls of torch the weights that accuracy tools changed for them.
 
-    A parameter with one reader gets the new elements. Of a parameter with several readers, and of a weight
-    that is computed from parameters, the reader gets a buffer of its own, because the others keep the old one.
+    A parameter with one reader gets the new elements. In place of a parameter with
+    several readers, or of a weight that is computed, the reader gets a buffer: the others keep the old one.
     """
 
     def __init__(self, model: GraphModule) -> None:
