@@ -290,6 +290,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
     elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
+    elsewhere |= {"config", "costs", "executor", "exported", "levels", "tools"}
     elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():

@@ -298,6 +298,79 @@ def test_all_tools_work_in_their_order_and_torch_computes_the_same(layers) -> No
     assert tosaic.compare(found, lowered, [sample]).ok
 
 
+class ReadTwice(nn.Module):
+    """A product with a weight, one with its transpose, and the weight itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(6, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.relu(x @ self.w.T) @ self.w, self.w
+
+
+class Computed(nn.Module):
+    """A product with a weight that is computed from a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(6, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x @ (self.w * 2).T
+
+
+class Tied(nn.Module):
+    """An embedding whose table is also the weight of the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(20, 4), nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        index = (x.abs() * 5).long().clamp(max=19)
+        return nn.functional.linear(self.norm(self.table(index)), self.table.weight)
+
+
+class CrossAttention(nn.Module):
+    """Attention whose three weights are parts of one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.attention(x, x * 0.5, x * 0.5)[0]
+
+
+def small_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        *((make, torch.float32) for make in (ReadTwice, Computed, Tied, CrossAttention, small_net)),
+        *((small_net, dtype) for dtype in (torch.float16, torch.bfloat16)),
+    ],
+)
+@pytest.mark.parametrize("tool", ["equalize", "smooth", "gptq", "bias_correction"])
+def test_a_tool_changes_a_weight_only_for_its_call_also_in_torch(tool: str, make: Any, dtype: Any) -> None:
+    torch.manual_seed(9)
+    samples = [(torch.randn(1, 3, 4).to(dtype),) for _ in range(20)]
+    exported = torch.export.export(make().to(dtype).eval(), samples[0])
+    quantized = tosaic.quantize(exported, samples, tools=[tool], progress=False)
+    again = tosaic.from_exported(quantized.to_exported())
+    for sample in samples:
+        for found, wanted in zip(arrays_of(again, sample), arrays_of(quantized, sample), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def arrays_of(program: Any, sample: Any) -> list[Any]:
+    found = program.run(*sample)
+    return [np.asarray(each, np.float32) for each in (found if isinstance(found, tuple | list) else [found])]
+
+
 def test_tools_do_not_depend_on_workers_or_order(layers) -> None:
     samples, tools = correlated(10), ["gptq", "bias_correction"]
     alone = tosaic.quantize(layers, samples, tools=tools)

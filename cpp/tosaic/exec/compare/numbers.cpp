@@ -1,6 +1,7 @@
 #include "tosaic/exec/compare/numbers.h"
 
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "tosaic/ir/attributes.h"
@@ -66,6 +67,15 @@ bool is_same(const QParamsRef& a, const QParamsRef& b) {
   QParams same = *b;
   same.scales = a->scales;
   return *a == same;
+}
+
+bool has_same_numbers(const QParams& a, const QParams& b) {
+  QParams moved = b;
+  for (std::size_t i = 0; i < moved.zero_points.size(); ++i) moved.zero_points[i] += a.qmin - b.qmin;
+  moved.storage = a.storage;
+  moved.qmin += a.qmin - b.qmin;
+  moved.qmax += a.qmin - b.qmin;
+  return is_same(std::make_shared<const QParams>(a), std::make_shared<const QParams>(std::move(moved)));
 }
 
 bool is_near(const QParams& a, const QParams& b) {

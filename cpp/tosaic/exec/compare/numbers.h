@@ -16,6 +16,9 @@ namespace tosaic::exec {
 // True if both are null, or if integers represent the same numbers with both: the scales are equal except for
 // rounding to f32.
 [[nodiscard]] bool is_same(const QParamsRef& a, const QParamsRef& b);
+// True if integers represent the same numbers once they are moved by a whole number, as u8 and i8 do whose
+// zero points are 128 apart.
+[[nodiscard]] bool has_same_numbers(const QParams& a, const QParams& b);
 // True if two calibrations of one program may have found the qparams: the ends of their ranges of numbers
 // differ by at most one unit and 0.1 % of the range.
 [[nodiscard]] bool is_near(const QParams& a, const QParams& b);

@@ -88,7 +88,7 @@ class Replay {
 
   Quantization quantization(const Reference& reference, const Match& match) const {
     const QParamsRef own = permuted_qparams(b_.qparams(match.value), match.alignment);
-    if (!reference.qparams || !own || is_same(reference.qparams, own)) return Quantization::kSame;
+    if (!reference.qparams || !own || has_same_numbers(*reference.qparams, *own)) return Quantization::kSame;
     return is_near(*reference.qparams, *own) ? Quantization::kNear : Quantization::kOther;
   }
 
