@@ -382,7 +382,30 @@ def test_tools_do_not_depend_on_workers_or_order(layers) -> None:
     assert tosaic.quantize(layers, samples[::-1], tools=tools).qparams == alone.qparams
 
 
+def test_a_program_that_changes_its_input_is_not_given_to_torch() -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x.add_(1))
+
+    samples = [(torch.randn(2, 4).numpy(),) for _ in range(4)]
+    exported = torch.export.export(InPlace().eval(), (torch.zeros(2, 4),))
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    with pytest.raises(tosaic.InvalidGraph, match="'add_' changes in place"):
+        quantized.to_exported()
+
+
 # ---- sensitivity ----
+
+
+def test_sensitivity_of_bfloat16() -> None:
+    samples = [(torch.randn(2, 4).bfloat16(),) for _ in range(4)]
+    exported = torch.export.export(small_net().bfloat16().eval(), samples[0])
+    found = tosaic.sensitivity(exported, samples, progress=False)
+    assert 20 < found.curve[0].db < found.curve[-1].db
 
 
 @pytest.fixture(scope="module")

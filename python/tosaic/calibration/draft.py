@@ -20,6 +20,7 @@ from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
 from tosaic.calibration.table import job_of
+from tosaic.dtypes import ML_DTYPES
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def float_outputs(session: Any, arrays: Sequence[Any]) -> list[Any]:
     return [
         np.asarray(each, np.float64)
         for each in session.run(list(arrays))
-        if np.asarray(each).dtype.kind == "f"
+        if np.asarray(each).dtype.kind == "f" or np.asarray(each).dtype.name in ML_DTYPES.values()
     ]
 
 

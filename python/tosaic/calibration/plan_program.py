@@ -171,5 +171,5 @@ def _require_specs(planned: PlannedProgram) -> None:
         where="quantize",
         what="nothing of the program is quantized",
         expected="a call with floats that the configuration selects",
-        got="; ".join(reasons) if reasons else "no call that computes floats from the inputs",
+        got="; ".join(reasons) if reasons else "no call to which a rule of the configuration gives qparams",
     )

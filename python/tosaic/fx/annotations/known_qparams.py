@@ -256,8 +256,10 @@ class _Weights:
                 values = {each: self._value(each) for each in node.all_input_nodes}
                 if any(value is None for value in values.values()):
                     return None
-                args, kwargs = (map_arg(each, values.__getitem__) for each in (node.args, node.kwargs))
-                found = node.target(*args, **kwargs)
+                call: Any = node.target
+                args: Any = map_arg(node.args, values.__getitem__)
+                kwargs: Any = map_arg(node.kwargs, values.__getitem__)
+                found = call(*args, **kwargs)
             else:
                 return None
             self._values[node] = found
@@ -305,7 +307,8 @@ class _Places:
                 if node in user.all_input_nodes:
                     return node, user
         if required:
-            raise _another(place)
+            schema = getattr(user.target, "_schema", None) if user is not None else None
+            raise _in_place(place) if schema is not None and schema.is_mutable else _another(place)
         return None
 
     def producer(self, place: _Place) -> Node:
@@ -340,6 +343,16 @@ def _another(place: _Place) -> Exception:
         what=f"the exported program has no such call '{place[0]}'",
         expected="the program that was quantized",
         got="another program",
+    )
+
+
+def _in_place(place: _Place) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="to_exported",
+        what=f"torch cannot write rounded numbers back into the tensor that '{place[0]}' changes in place",
+        expected="a program that returns what it computes",
+        got="a program that changes an input",
     )
 
 
