@@ -20,8 +20,8 @@ struct TraceRequest {
 
 struct RunOptions {
   NodeFunction observer;  // called after each node, also in regions
-  // By value of the graph. If set, the observer is called only for nodes of the graph itself that have a
-  // watched result, and a chain of nodes is run as one kernel unless a value inside of it is watched.
+  // One flag for each value of the graph. If set, the observer is called only for nodes outside of regions
+  // with a flagged result. A chain of nodes runs as one kernel unless a value inside of the chain is flagged.
   const std::vector<bool>* watched = nullptr;
   TraceRequest trace;           // which results to return
   bool profile = false;         // measures the time of each step

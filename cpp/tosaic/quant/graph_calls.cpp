@@ -138,7 +138,7 @@ class Reader {
     return add({.name = unique(graph_.value(value).name), .kind = kind}, value, {});
   }
 
-  // The results of a run that others read; the last result if nobody reads any.
+  // The results of a run of nodes that nodes outside of it read. If there are none, its last result.
   std::vector<ValueId> values_of(const Run& run) const {
     std::vector<ValueId> found;
     for (std::uint32_t n = run.begin; n < run.end; ++n) {

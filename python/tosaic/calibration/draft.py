@@ -127,11 +127,9 @@ class Drafting:
 def float_outputs(session: Any, arrays: Sequence[Any]) -> list[Any]:
     """Runs a graph from its initial state, and returns the outputs of floats as float64."""
     session.reset_state()
-    return [
-        np.asarray(each, np.float64)
-        for each in session.run(list(arrays))
-        if np.asarray(each).dtype.kind == "f" or np.asarray(each).dtype.name in ML_DTYPES.values()
-    ]
+    outputs = [np.asarray(each) for each in session.run(list(arrays))]
+    floats = [each for each in outputs if each.dtype.kind == "f" or each.dtype.name in ML_DTYPES.values()]
+    return [each.astype(np.float64) for each in floats]
 
 
 def relative_noise(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) -> float:

@@ -99,15 +99,19 @@ def _add_calibration(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_sensitivity(command: argparse.ArgumentParser) -> None:
+def _add_file_and_samples(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
     command.add_argument(
         "--samples",
         required=True,
         metavar="ARRAYS",
         action="append",
-        help="as quantize takes them; may be repeated",
+        help="an .npz by input names, or an .npy: a sample, or a stack of them; may be repeated",
     )
+
+
+def _add_sensitivity(command: argparse.ArgumentParser) -> None:
+    _add_file_and_samples(command)
     command.add_argument(
         "--wanted-db", type=float, metavar="DB", help="search for the cheapest mix with this SQNR"
     )
@@ -123,14 +127,7 @@ def _add_sensitivity(command: argparse.ArgumentParser) -> None:
 
 
 def _add_quantize(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
-    command.add_argument(
-        "--samples",
-        required=True,
-        metavar="ARRAYS",
-        action="append",
-        help="an .npz by input names, or an .npy: a sample, or a stack of them; may be repeated",
-    )
+    _add_file_and_samples(command)
     command.add_argument(
         "-o", "--output", metavar="OUT", help="the archive to write (default: FILE with .tosaic)"
     )

@@ -28,7 +28,7 @@ from tosaic.fx.annotations.observers import (
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
-    # raised by typing_extensions when a graph of torch is copied
+    # typing_extensions warns of it when torch copies a graph
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]
 

@@ -41,8 +41,8 @@ void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QPara
   }
 }
 
-// The qparams that all operands of the results' dtype have, if a node moves their elements. Null if they
-// differ, or if there is a scale for each index of an axis, which the node may move.
+// For a node that only moves elements: the qparams that all operands with the dtype of the result have. Null
+// if they differ, or if they are per channel: the node may move the channels to another axis.
 QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParamsRef>& known) {
   if (!info(node.op).has(kMovement) && !info(node.op).has(kView)) return nullptr;
   const DType dtype = graph.type(graph.result(node)).dtype;

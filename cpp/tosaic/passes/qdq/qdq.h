@@ -47,8 +47,8 @@ struct PortRequest {
   QParamsRef requantize =
       nullptr;  // become integers of these parameters; only inputs may have several `found`
 };
-// Returns the graph with integers at the inputs and outputs that are asked for, by index. An input that the
-// program writes and its new value are asked for together, by the input. Such an input stays a float if its
+// Returns the graph with integers at the requested inputs and outputs. A request for an input that the program
+// writes also applies to the new value of the input. Such an input stays a float if its
 // new value does not have the same parameters. States and other inputs and outputs are unchanged.
 // `graph` is at stage exported or quantized. Requests without an answer in io_quantization() are ignored.
 [[nodiscard]] Graph extract_io(const Graph& graph, const std::vector<PortRequest>& inputs,

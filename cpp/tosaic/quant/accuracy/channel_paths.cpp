@@ -53,7 +53,7 @@ std::optional<ChannelPlace> through_reshape(const Shape& from, const Shape& to, 
   return std::nullopt;
 }
 
-// The place in the result of an operator that broadcasts its operands.
+// Where the channels of an operand are in the result of an operator that broadcasts its operands.
 std::optional<ChannelPlace> through_broadcast(const Graph& graph, const Node& node, std::size_t operand,
                                               ChannelPlace place) {
   const Shape& from = graph.type(graph.operands(node)[operand]).shape;

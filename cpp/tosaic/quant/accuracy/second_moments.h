@@ -1,4 +1,4 @@
-// second_moments: sums of x xT, where x are the columns that a contraction reads (contraction.h).
+// second_moments: the sum of the outer products x xT over all columns x that a contraction reads (contraction.h).
 //
 //   E |(w - v) x|^2 = (w - v) E[x xT] (w - v)T
 //

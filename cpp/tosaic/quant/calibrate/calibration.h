@@ -46,8 +46,8 @@ class Calibration {
               std::vector<Statistic> statistics);
 
   // Runs a sample: one array for each user input of the graph. Throws what exec::Session::run() throws, and
-  // InvalidGraph with the name of the tensor if a watched one has infinities or NaN. After an error, the
-  // statistics have a part of the sample, and are of no use.
+  // InvalidGraph, which names the tensor, if a watched tensor has infinities or NaN. After an error the
+  // statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
   [[nodiscard]] const exec::Session& session() const { return session_; }

@@ -561,7 +561,7 @@ class TosaicPercentileObserver(_TensorHistogram):
 class TosaicEntropyObserver(_TensorHistogram):
     """Scale and zero point of least Kullback-Leibler divergence between samples and quantized samples.
 
-    The histogram is that of `TosaicHistogramObserver`, whose options this observer has, other than `behind`.
+    It collects the histogram that `TosaicHistogramObserver` collects, and has its options without `behind`.
 
     Raises
     ------
