@@ -73,7 +73,7 @@ class CallGraph {
   // True if the node of an output slot, or the user of an edge, reads or computes such a tensor.
   [[nodiscard]] bool contains(Slot slot) const;
   // False for tensors of integers and bools, which cannot be quantized. True if the dtype is not known.
-  [[nodiscard]] bool may_be_float(NodeIndex node) const;
+  [[nodiscard]] bool may_be_float(NodeIndex index) const;
   // "conv2d" or "conv2d -> relu".
   [[nodiscard]] std::string text(Slot slot) const;
 

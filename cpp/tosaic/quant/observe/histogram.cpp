@@ -129,7 +129,8 @@ std::span<const Histogram::Bin> Histogram::Table::drain() {
   };
   const auto is_empty = [&](std::int32_t first) {
     std::uint64_t any = 0;
-    for (std::int32_t i = 0; i < kGroup; ++i) any |= entries_[static_cast<std::size_t>(first + i)];
+    const std::uint64_t* entry = entries_.data() + first;
+    for (std::int32_t i = 0; i < kGroup; ++i) any |= entry[i];
     return any == 0;
   };
   for (std::int32_t first = 2 * kBinsPerSign - kGroup; first >= kBinsPerSign; first -= kGroup)
