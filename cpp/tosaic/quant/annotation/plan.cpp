@@ -68,7 +68,7 @@ bool AnnotationPlan::erase(Slot slot, RuleId rule, std::string reason) {
   return true;
 }
 
-void AnnotationPlan::clear(NodeIndex node, RuleId rule, std::string reason) {
+void AnnotationPlan::clear(NodeIndex node, RuleId rule, const std::string& reason) {
   NodeAnnotation& annotation = nodes_[node.index()];
   for (PlanEntry& each : annotation.edges)
     history_.push_back({each.slot, std::move(each.spec), each.rule, std::nullopt, rule, reason});

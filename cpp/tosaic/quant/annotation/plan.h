@@ -59,7 +59,7 @@ class AnnotationPlan {
   // Removes the spec of a slot. Returns false if there is none.
   bool erase(Slot slot, RuleId rule, std::string reason = {});
   // Removes the annotation of a node: its specs and its flags.
-  void clear(NodeIndex node, RuleId rule, std::string reason = {});
+  void clear(NodeIndex node, RuleId rule, const std::string& reason = {});
 
   // Null if the slot has no spec. Valid until the plan changes.
   [[nodiscard]] const PlanEntry* find(Slot slot) const;
