@@ -194,9 +194,10 @@ void bind_calibrate(py::module_& m) {
            "Runs one sample: an array for each input of the graph that the caller passes.")
       .def(
           "merge_into",
-          [](Calibration& self, Statistics& statistics) { statistics.merge(self.statistics()); },
-          py::arg("statistics"), "Adds the samples, which follow those that were added before.")
-      .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.statistics())); });
+          [](Calibration& self, Statistics& statistics) { statistics.merge(self.take()); },
+          py::arg("statistics"),
+          "Moves the samples there. They follow those that were added before. The calibration is empty then.")
+      .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.take())); });
   m.def("graph_calls", &calls_of, py::arg("graph"), py::arg("module_types"),
         "(CallGraph, value of each call or -1, call of each node, nodes of each call).");
   m.def(

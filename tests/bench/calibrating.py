@@ -179,7 +179,6 @@ class _Calibrating:
         for sample in samples:
             self._calibration.run(sample)
         self._calibration.merge_into(self._total)
-        self._calibration = _core.Calibration(self._program, self._total)
 
 
 def _cpu(body: Callable[[], Any]) -> float:

@@ -60,7 +60,6 @@ def _calibrate_here(program: Any, total: _core.Statistics, samples: Iterable[Arr
     for index, arrays in enumerate(samples):
         if index and index % _MERGED == 0:
             calibration.merge_into(total)
-            calibration = _core.Calibration(program, total)
         try:
             calibration.run(list(arrays))
         except _core.Error as error:

@@ -84,7 +84,7 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
   for (const auto& [value, feeds] : fed_) watched_[value] = true;
 }
 
-std::vector<Statistic> Calibration::statistics() {
+std::vector<Statistic> Calibration::take() {
   std::vector<Statistic> taken;
   for (Observing& each : observing_) taken.push_back(each.take());
   return taken;

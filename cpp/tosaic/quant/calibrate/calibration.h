@@ -51,7 +51,8 @@ class Calibration {
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
   [[nodiscard]] const exec::Session& session() const { return session_; }
-  [[nodiscard]] std::vector<Statistic> statistics();
+  // Returns the statistics of the samples since the last call, and begins empty ones.
+  [[nodiscard]] std::vector<Statistic> take();
 
  private:
   // What a value adds to a statistic: each of its elements so many times, and constants.

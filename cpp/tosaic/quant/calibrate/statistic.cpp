@@ -195,9 +195,9 @@ void Observing::observe(float value, std::uint64_t times) {
     std::get<Range>(statistic_).observe(value, times);
 }
 
-const Statistic& Observing::take() {
+Statistic Observing::take() {
   if (auto* const histogram = std::get_if<Histogram>(&statistic_)) histogram->take(table_);
-  return statistic_;
+  return std::exchange(statistic_, empty_like(statistic_));
 }
 
 void merge(Statistic& into, const Statistic& later) {

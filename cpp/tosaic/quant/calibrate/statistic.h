@@ -94,7 +94,8 @@ struct NotFinite {
   [[nodiscard]] bool any() const { return infinities != 0 || nans != 0; }
 };
 
-// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it.
+// A statistic while it observes. A histogram counts in a table first, and take() moves the counts into it. The table
+// stays, so that observing again allocates nothing.
 class Observing {
  public:
   explicit Observing(Statistic statistic) : statistic_(std::move(statistic)) {}
@@ -104,7 +105,8 @@ class Observing {
   NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
   // Adds a finite value, so many times. Only for ranges and histograms.
   void observe(float value, std::uint64_t times);
-  [[nodiscard]] const Statistic& take();
+  // Returns the statistic of all samples so far, and begins an empty one.
+  [[nodiscard]] Statistic take();
   // False for ranges and histograms, whose samples may come in any order and shape.
   [[nodiscard]] bool is_of_tensors() const {
     return !std::holds_alternative<Range>(statistic_) && !std::holds_alternative<Histogram>(statistic_);

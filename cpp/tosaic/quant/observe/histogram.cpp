@@ -152,8 +152,11 @@ void Histogram::observe(std::span<const float> values, Table& table, std::uint64
   float unit = unit_of(exponent_), bound = std::ldexp(1.0F, exponent_);
   for_each_finite(values, batch, [&](std::span<const float> block) {
     if (batch.greatest >= bound || -batch.least >= bound) {
+      // At once for all samples, since each extension empties the table.
+      Range whole;
+      whole.observe(values);
       take(table);
-      extend_to(exponent_of(batch));
+      extend_to(exponent_of(whole));
       unit = unit_of(exponent_), bound = std::ldexp(1.0F, exponent_);
     }
     table.count(block, unit);

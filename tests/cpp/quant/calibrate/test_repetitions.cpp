@@ -58,7 +58,7 @@ Statistic observed(const Chain& chain, const std::vector<std::string>& names, co
     const std::vector<exec::ArrayView> inputs{view(each, {2, 3, 4})};
     calibration.run(inputs);
   }
-  return calibration.statistics().at(0);
+  return calibration.take().at(0);
 }
 
 // The same, each tensor observed on its own.
@@ -88,7 +88,7 @@ TEST_CASE("a repetition is observed where its operand feeds another statistic", 
     const std::vector<exec::ArrayView> inputs{view(each, {2, 3, 4})};
     calibration.run(inputs);
   }
-  const std::vector<Statistic> found = calibration.statistics();
+  const std::vector<Statistic> found = calibration.take();
   CHECK(bounds_of(found[0]).finite == kSamples * (24 + 60));
   CHECK(bounds_of(found[1]).finite == kSamples * 24);
 }

@@ -14,7 +14,6 @@ using exec::Builder;
 using exec::f32;
 using exec::view;
 
-Range range_of(Calibration& calibration, std::size_t i) { return bounds_of(calibration.statistics()[i]); }
 
 // y = relu(conv(x, w)), z = y + 1. The kernel of the convolution also computes the relu.
 struct Net {
@@ -37,36 +36,45 @@ struct Net {
 
 const std::vector<float> kSample{1, -3, 0.5F, 2};
 
-Calibration run(const std::vector<Watch>& watches, std::size_t count) {
+std::vector<Range> ranges_of(const std::vector<Watch>& watches, std::size_t count) {
   Net net;
   Calibration calibration(exec::prepare(net.b.graph), watches, std::vector<Statistic>(count, Range()));
   const std::vector<exec::ArrayView> inputs{view(kSample, {1, 1, 2, 2})};
   calibration.run(inputs);
-  return calibration;
+  std::vector<Range> found;
+  for (const Statistic& each : calibration.take()) found.push_back(bounds_of(each));
+  return found;
 }
 
 }  // namespace
 
 TEST_CASE("inputs, constants and results are observed, inside of a fused chain, too", "[quant]") {
-  Calibration all = run({{"x", 0}, {"conv", 1}, {"relu", 2}, {"sum", 3}}, 4);
-  CHECK(range_of(all, 0) == Range{-3, 2, 4, 0, 0});
-  CHECK(range_of(all, 1) == Range{-4, 6, 4, 0, 0});
-  CHECK(range_of(all, 2) == Range{0, 6, 4, 0, 0});
-  CHECK(range_of(all, 3) == Range{1, 7, 4, 0, 0});
-  Calibration behind = run({{"relu", 0}}, 1), inside = run({{"conv", 0}}, 1);
-  CHECK(range_of(behind, 0) == Range{0, 6, 4, 0, 0});
-  CHECK(range_of(inside, 0) == Range{-4, 6, 4, 0, 0});
+  const std::vector<Range> all = ranges_of({{"x", 0}, {"conv", 1}, {"relu", 2}, {"sum", 3}}, 4);
+  CHECK(all == std::vector<Range>{{-3, 2, 4, 0, 0}, {-4, 6, 4, 0, 0}, {0, 6, 4, 0, 0}, {1, 7, 4, 0, 0}});
+  CHECK(ranges_of({{"relu", 0}}, 1) == std::vector<Range>{{0, 6, 4, 0, 0}});
+  CHECK(ranges_of({{"conv", 0}}, 1) == std::vector<Range>{{-4, 6, 4, 0, 0}});
 }
 
 TEST_CASE("several tensors feed one statistic, and one tensor several", "[quant]") {
-  Calibration shared = run({{"x", 0}, {"relu", 0}, {"relu", 1}}, 2);
-  CHECK(range_of(shared, 0) == Range{-3, 6, 8, 0, 0});
-  CHECK(range_of(shared, 1) == Range{0, 6, 4, 0, 0});
+  CHECK(ranges_of({{"x", 0}, {"relu", 0}, {"relu", 1}}, 2) ==
+        std::vector<Range>{{-3, 6, 8, 0, 0}, {0, 6, 4, 0, 0}});
 }
 
 TEST_CASE("a constant is observed once in each run", "[quant]") {
-  Calibration with = run({{"w", 0}, {"relu", 0}}, 1);
-  CHECK(range_of(with, 0) == Range{-2, 6, 5, 0, 0});
+  CHECK(ranges_of({{"w", 0}, {"relu", 0}}, 1) == std::vector<Range>{{-2, 6, 5, 0, 0}});
+}
+
+TEST_CASE("what was taken is not in the statistics of later samples", "[quant]") {
+  Net net;
+  Calibration calibration(exec::prepare(net.b.graph), {{"relu", 0}, {"conv", 1}, {"sum", 2}},
+                          {Histogram(), Range(), MovingRange(0.5F, true)});
+  const std::vector<exec::ArrayView> inputs{view(kSample, {1, 1, 2, 2})};
+  calibration.run(inputs);
+  const std::vector<Statistic> first = calibration.take();
+  CHECK(bounds_of(first[0]).finite == 4);
+  calibration.run(inputs);
+  CHECK(calibration.take() == first);
+  CHECK(bounds_of(calibration.take()[0]).finite == 0);
 }
 
 TEST_CASE("a tensor with infinities or NaN is refused by name", "[quant]") {
