@@ -19,7 +19,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
-from tosaic.dtypes import is_float, type_text
+from tosaic.dtypes import is_float, is_float_array, type_text
 from tosaic.lowered import Lowered
 from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
@@ -358,13 +358,13 @@ class _Pair:
         rounding_db = None
         if unrounded is not None:
             plain = self._torchs(pair.a, unrounded, None)
-            if plain is not None and expected.dtype.kind == "f":
+            if plain is not None and is_float_array(expected):
                 rounding_db = Metrics.of(_core.metrics(plain, expected)).sqnr_db
         share = arrays["local_share"]
         carried = arrays["carried_share"]
         is_rounding = carried is not None and carried <= 1 and self._threshold_db <= THRESHOLD_DB
         near = metrics.sqnr_db >= self._threshold_db or is_rounding
-        ok = self._is_right(near, share, expected.dtype.kind == "f", diverges)
+        ok = self._is_right(near, share, is_float_array(expected), diverges)
         return OutputRow(path, metrics, share, rounding_db, ok)
 
     def _is_right(self, near: bool, share: float | None, is_float: bool, diverges: bool) -> bool:

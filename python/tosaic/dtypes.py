@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BITS", "ML_DTYPES", "NUMPY", "NUMPY_INTEGERS", "TORCH", "is_float", "type_text"]
+__all__ = ["BITS", "ML_DTYPES", "NUMPY", "NUMPY_INTEGERS", "TORCH", "is_float", "is_float_array", "type_text"]
 
 # Name in graphs, bits of an element, name in torch, name of the numpy dtype that arrays have. An empty name
 # means that torch or numpy has no such dtype.
@@ -54,6 +54,11 @@ ML_DTYPES: dict[str, str] = {name: torch for name, torch in TORCH.items() if nam
 def is_float(dtype: str) -> bool:
     """True for a float dtype of graphs, such as ``f32`` or ``bf16``."""
     return dtype.startswith(("f", "bf"))
+
+
+def is_float_array(array: Any) -> bool:
+    """True for a numpy array of floats, those of the package ml_dtypes included."""
+    return array.dtype.kind == "f" or array.dtype.name in ML_DTYPES.values()
 
 
 def type_text(dtype: object, shape: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.dim_order import channels_last, significant_axes
-from tosaic.dtypes import NUMPY_INTEGERS, is_float, type_text
+from tosaic.dtypes import NUMPY_INTEGERS, is_float, is_float_array, type_text
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _different_inputs(expected: str, program: Program | Lowered) -> Exception:
 
 
 def _in_form(array: _Array, port: Any) -> _Array:
-    if port.qparams is not None and array.dtype.kind == "f" and port.dtype == port.qparams.dtype:
+    if port.qparams is not None and is_float_array(array) and port.dtype == port.qparams.dtype:
         array = port.qparams.quantize(array)
     if port.physical:
         return np.ascontiguousarray(array.transpose(port.dim_order))
@@ -266,7 +266,7 @@ class FileBoundary:
         out = []
         for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
             array = self._array(logical, k)
-            if array.dtype.kind == "f" and port.dtype in NUMPY_INTEGERS:
+            if is_float_array(array) and port.dtype in NUMPY_INTEGERS:
                 array = self._qparams("inputs", i, port.dtype).quantize(array)
             if len(form[k]) == array.ndim:
                 array = array.transpose(form[k])

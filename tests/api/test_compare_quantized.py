@@ -394,3 +394,15 @@ def test_a_lowered_program_with_a_mistake_is_wrong_or_computes_the_same(network:
 def _outputs(program: tosaic.Lowered, sample: tuple[torch.Tensor, ...]) -> list[Any]:
     found = program.run(*sample)
     return list(found) if isinstance(found, tuple) else [found]
+
+
+@pytest.mark.parametrize(("dtype", "target"), [(torch.float16, "FP"), (torch.bfloat16, "FP+bf16")])
+def test_a_network_of_half_precision_that_is_right_is_called_right(dtype, target) -> None:
+    # Its input is rounded to integers by float operators, whose results are no result of the linear layer.
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).to(dtype).eval()
+    samples = [(torch.randn(4, 16, dtype=dtype),) for _ in range(4)]
+    quantized = tosaic.quantize(torch.export.export(module, samples[0]), samples, progress=False)
+    comparison = tosaic.compare(quantized, tosaic.lower(quantized, target=f"TOSA-1.0+INT+{target}"), samples)
+    assert comparison.ok, str(comparison)
+    assert [row.ok for row in comparison.outputs] == [True]

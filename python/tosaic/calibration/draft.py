@@ -20,7 +20,7 @@ from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
 from tosaic.calibration.table import job_of
-from tosaic.dtypes import ML_DTYPES
+from tosaic.dtypes import is_float_array
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def float_outputs(session: Any, arrays: Sequence[Any]) -> list[Any]:
     """Runs a graph from its initial state, and returns the outputs of floats as float64."""
     session.reset_state()
     outputs = [np.asarray(each) for each in session.run(list(arrays))]
-    floats = [each for each in outputs if each.dtype.kind == "f" or each.dtype.name in ML_DTYPES.values()]
+    floats = [each for each in outputs if is_float_array(each)]
     return [each.astype(np.float64) for each in floats]
 
 

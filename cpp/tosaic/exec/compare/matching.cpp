@@ -39,13 +39,14 @@ std::vector<Alignment> Matcher::alignments_of(ValueId value, const Reference& re
 
 std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t result_count) const {
   const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
+  const std::unordered_set<std::uint32_t> unrounded = before_rounding(reference.of.fx);
   std::vector<Match> out, others;
   for (std::size_t i = nodes.size(); i-- > 0 && out.size() < kMostCandidates;) {
     const std::optional<ValueId> found = value_of(*nodes[i], reference, result_count);
     if (!found) continue;
     const ValueId value = *found;
     if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
-    if (is_before_rounding(value, reference.of.fx)) continue;
+    if (unrounded.contains(value.index())) continue;
     const QParamsRef& own = b_.qparams(value);
     const bool other = reference.rounded && own && !is_same(own, reference.qparams);
     for (Alignment& each : alignments_of(value, reference))
@@ -97,13 +98,22 @@ bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   return is_float(type.dtype) || b_.qparams(value) || !(is_float(reference.array.dtype) || reference.qparams);
 }
 
-// True for the float that an operator at stage quantized computes and then rounds. The operator's value is the
-// rounded one.
-bool Matcher::is_before_rounding(ValueId value, FxId fx) const {
-  if (!is_float(b_.graph().type(value).dtype)) return false;
-  return std::ranges::any_of(nodes_.of(fx), [&](const Node* node) {
-    return node->op == Op::kQuantize && b_.graph().operands(*node)[0] == value;
-  });
+// The floats, and their comparisons, from which an FX node computes the integers that it rounds to. They are no results: the result is
+// the rounded value, or what is computed from it. Their numbers may be in units of a scale.
+std::unordered_set<std::uint32_t> Matcher::before_rounding(FxId fx) const {
+  const Graph& graph = b_.graph();
+  std::unordered_set<std::uint32_t> found;
+  const std::vector<const Node*>& nodes = nodes_.of(fx);
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const ValueId first = graph.result(**node);
+    const Op op = (*node)->op;
+    const bool casts = op == Op::kCast || op == Op::kTosaCast;
+    const bool rounds = op == Op::kQuantize || (casts && is_integer(graph.type(first).dtype));
+    if (!rounds && !found.contains(first.index())) continue;
+    for (const ValueId operand : graph.operands(**node))
+      if (operand.valid() && !is_integer(graph.type(operand).dtype)) found.insert(operand.index());
+  }
+  return found;
 }
 
 std::string Matcher::mismatch_reason(const Reference& reference) const {

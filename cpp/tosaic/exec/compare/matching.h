@@ -11,6 +11,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "tosaic/exec/compare/alignment.h"
@@ -61,7 +62,7 @@ class Matcher {
   [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
   [[nodiscard]] std::optional<ValueId> value_of(const Node& node, const Reference& reference,
                                                 std::uint32_t result_count) const;
-  [[nodiscard]] bool is_before_rounding(ValueId value, FxId fx) const;
+  [[nodiscard]] std::unordered_set<std::uint32_t> before_rounding(FxId fx) const;
 
   const RunValues& b_;
   const FxNodes& fx_;
