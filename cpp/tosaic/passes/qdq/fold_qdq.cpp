@@ -175,6 +175,18 @@ class Folding {
       const std::optional<QParamsRef> to = qparams_after(graph_, node, labels_[operand(node).index()]);
       if (to) label(graph_.result(node), *to);
     }
+    drop_labels_that_end();
+  }
+
+  // A node that passes a label has it at its operand and its result, or at neither. An axis of scales may end
+  // at a node, as in a reshape that joins axes; no value that is connected with that node has a label then.
+  void drop_labels_that_end() {
+    const std::span<const Node> nodes = graph_.nodes();
+    for (std::size_t n = nodes.size(); n-- > 0;)
+      if (passes_label(nodes[n]) && !labels_[nodes[n].first_result])
+        labels_[operand(nodes[n]).index()].reset();
+    for (const Node& node : nodes)
+      if (passes_label(node) && !labels_[operand(node).index()]) labels_[node.first_result].reset();
   }
 
   // True if the node dequantizes its integers to f32 with the scale and zero point of their label.
