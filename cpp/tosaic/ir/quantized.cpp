@@ -3,17 +3,12 @@
 #include <algorithm>
 
 namespace tosaic {
-namespace {
-
-// The constant that a movement inserts. Returns nothing if it inserts none.
-std::optional<double> filling(const Node& node) {
+std::optional<double> inserted_number(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
   if (node.op != Op::kPad) return std::nullopt;
   const auto& attrs = Graph::attrs<PadAttrs>(node);
   return attrs.mode == PadMode::kConstant ? std::optional(as_double(attrs.value)) : std::nullopt;
 }
-
-}  // namespace
 
 bool has_zero(const QParams& qparams) {
   return std::all_of(qparams.zero_points.begin(), qparams.zero_points.end(),
@@ -21,10 +16,10 @@ bool has_zero(const QParams& qparams) {
 }
 
 bool rearranges(const Node& node) {
-  return (info(node.op).has(kMovement) || info(node.op).has(kView)) && !filling(node);
+  return (info(node.op).has(kMovement) || info(node.op).has(kView)) && !inserted_number(node);
 }
 
-bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
+bool moves(const Node& node) { return rearranges(node) || inserted_number(node) == 0.0; }
 
 bool selects_elements(const Node& node) { return info(node.op).has(kSelection) || moves(node); }
 
@@ -74,7 +69,7 @@ std::optional<std::int64_t> axis_after(const Graph& graph, const Node& node, std
     case Op::kPad: {
       const auto& pad = Graph::attrs<PadAttrs>(node);
       const auto at = static_cast<std::size_t>(from);
-      const bool stays = !filling(node) && pad.before[at] == 0 && pad.after[at] == 0;
+      const bool stays = !inserted_number(node) && pad.before[at] == 0 && pad.after[at] == 0;
       return stays ? std::optional(from) : std::nullopt;
     }
     case Op::kCat:

@@ -44,6 +44,9 @@ template <class A, class B>
   return a == b || (a && b && *a == *b);
 }
 
+// The number that a movement inserts: pad, tril and triu. Returns nothing if it inserts none.
+[[nodiscard]] std::optional<double> inserted_number(const Node& node);
+
 // True if every element of the result is an element of an operand, at a position that does not depend on the
 // elements. The operator can then run on the integers, whatever numbers they represent.
 [[nodiscard]] bool rearranges(const Node& node);
