@@ -49,8 +49,11 @@ class IoForms:
             wanted = asked.dtype if isinstance(asked, QParams) else IO_DTYPES[asked]
             counts = is_named or "f32" in found or port.qparams is not None
             if counts and (port.dtype != wanted or (wanted != "u8" and port.value.dtype != wanted)):
-                expected = f"a boundary that is quantized once, to {wanted}"
-                raise mismatch(_WHERE, side, port.path, asked, expected, port.value.dtype)
+                is_quantized = "f32" in found or port.qparams is not None
+                once = f"a boundary that is quantized once, to {wanted}"
+                expected = once if is_quantized and wanted != "f32" else wanted
+                got = port.value.dtype if is_quantized else port.dtype
+                raise mismatch(_WHERE, side, port.path, asked, expected, got)
 
 
 def io_forms(graph: _core.Graph, io: Mapping[str, Any] | None, *, has_floats: bool) -> IoForms:
