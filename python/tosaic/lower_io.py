@@ -138,13 +138,14 @@ def _requantized(
             Candidates(*known[indices[i]]) if is_early else Candidates((), f"a graph at stage {graph.stage}")
         )
         name = port.path or port.value.name
-        if side == "inputs" and isinstance(each, QParams) and _is_written(graph, indices[i]):
+        found = answer(_WHERE, side, name, candidates, each)
+        # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
+        made = candidates.found[0] if found is True and each == "uint8" else found
+        if side == "inputs" and isinstance(made, QParams) and _is_written(graph, indices[i]):
             raise mismatch(
                 _WHERE, side, name, each, "an input that the program does not write", "a written input"
             )
-        found = answer(_WHERE, side, name, candidates, each)
-        # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
-        out[indices[i]] = candidates.found[0] if found is True and each == "uint8" else found
+        out[indices[i]] = made
     return out
 
 

@@ -7,15 +7,33 @@ ExecuTorch's own extraction.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import tosaic
-from fx.io_cases import CASES, FORMS, OneInput, Tensor, edge, exported, given, image, rounded, run
+from fx.io_cases import (
+    CASES,
+    FORMS,
+    INT8,
+    SCALES,
+    Case,
+    OneInput,
+    Q,
+    Tensor,
+    edge,
+    exported,
+    given,
+    image,
+    rounded,
+    rounded_by_channel,
+    run,
+)
 from torch import nn
 from tosaic import IoQuant, QParams
+from tosaic.reference_model import run_reference_model
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("FutureWarning", "DeprecationWarning")
@@ -297,3 +315,166 @@ def test_parameters_that_are_not_there_are_refused() -> None:
     for key in (None, -1, 1.5, "", b"y"):
         with pytest.raises(tosaic.QuantMismatch, match="no such entry among the inputs"):
             io.input(key)
+
+
+# ---- layout operators ----
+
+
+F = nn.functional
+
+
+def by_channel(module: Any, x: Tensor) -> Tensor:
+    return rounded_by_channel(x, 1, module.scales, module.zeros)
+
+
+class Moves(nn.Module):
+    """Quantizes its moved input by channel, and moves its dequantized output."""
+
+    def __init__(self, before: Any, after: Any, zeros: Sequence[int] = (1, -2, 3)) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+        self.register_buffer("scales", SCALES.clone())
+        self.register_buffer("zeros", torch.tensor(zeros))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(by_channel(self, by_channel(self, self.before(x)) * 2))
+
+
+def same(x: Tensor) -> Tensor:
+    return x
+
+
+def channels(order: Sequence[int], axis: int = 1) -> QParams:
+    scales, zeros = SCALES.double().tolist(), (1, -2, 3)
+    return QParams("i8", tuple(scales[i] for i in order), tuple(zeros[i] for i in order), -128, 127, axis)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("before", "after", "of_input", "of_output"),
+    [
+        (lambda x: x.flip(1), lambda y: y.flip(1, 2), channels((2, 1, 0)), channels((2, 1, 0))),
+        (lambda x: x[:, :, ::2], lambda y: y[:, 1:], channels((0, 1, 2)), channels((1, 2))),
+        (same, lambda y: y[:, ::2], channels((0, 1, 2)), channels((0, 2))),
+        (
+            lambda x: x[:1].expand(5, 3, 4),
+            lambda y: y.expand(2, 5, 3, 4),
+            channels((0, 1, 2)),
+            channels((0, 1, 2), axis=2),
+        ),
+        (same, lambda y: y.repeat(1, 2, 1), channels((0, 1, 2)), channels((0, 1, 2, 0, 1, 2))),
+    ],
+)  # fmt: skip
+def test_scales_by_channel_follow_the_indices_of_their_axis(
+    form: str, before: Any, after: Any, of_input: QParams, of_output: QParams
+) -> None:
+    x = image(2, 3, 4)
+    case = Case(Moves(before, after), (x,), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    assert (io.input("x"), io.output("out")) == (of_input, of_output)
+    (expected,) = run(program, (x,), {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output("out").dequantize(found), expected)
+
+
+def test_padding_inserts_one_integer_for_all_channels_or_the_input_stays_float() -> None:
+    def padded(x: Tensor) -> Tensor:
+        return F.pad(x, (1, 2))
+
+    x = image(2, 3, 4)
+    for form in FORMS:
+        for zeros, is_integer in (((3, 3, 3), True), ((1, -2, 3), False)):
+            case = Case(Moves(padded, padded, zeros), (x,), ("x",), ("out",))
+            program = FORMS[form](exported(case))
+            changed, io = tosaic.extract_io_quant(program)
+            assert len(io.inputs) == len(io.outputs) == is_integer
+            (expected,) = run(program, (x,), {}).values()
+            (found,) = run(changed, *given(case, io)).values()
+            assert np.array_equal(io.output(0).dequantize(found) if is_integer else found, expected)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("form", ["program", "exported program"])
+def test_padding_with_elements_moves_integers(form: str, mode: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        inside = rounded(F.pad(x, (1, 2), mode=mode), 0.02, 3)
+        return F.pad(rounded(inside * 2, 0.04, 5), (1, 0), mode=mode)
+
+    case = Case(OneInput(function), (image(),), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    assert len(io.inputs) == len(io.outputs) == 1
+    (expected,) = run(program, case.args, {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output(0).dequantize(found), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zeros", [(0, 0), (4, 0), (0, 3), (4, 3)])
+def test_a_triangle_of_zeros_is_one_of_integers_only_if_0_represents_0(
+    form: str, zeros: tuple[int, int]
+) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.triu(rounded(rounded(torch.tril(x), 0.02, zeros[0]) * 2, 0.04, zeros[1]))
+
+    case = Case(OneInput(function), (image(3, 4),), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    if form != "edge program":  # there, tril is a mask and a where
+        assert [len(io.inputs), len(io.outputs)] == [zero == 0 for zero in zeros]
+    (expected,) = run(program, case.args, {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output(0).dequantize(found) if io.outputs else found, expected)
+    lowered = tosaic.lower(exported(case), target="TOSA-1.0+FP+INT")
+    assert np.array_equal(lowered.run(*case.args), expected)
+    if zeros[0] and form != "edge program":
+        with pytest.raises(tosaic.QuantMismatch, match="'tril' inserts 0, which its integers"):
+            tosaic.extract_io_quant(program, inputs=["x"])
+
+
+@pytest.mark.parametrize("form", ["program", "exported program"])
+def test_an_extracted_program_with_padding_lowers_to_integers(form: str) -> None:
+    case = CASES["padding between"]
+    changed, io = tosaic.extract_io_quant(FORMS[form](exported(case)))
+    lowered = tosaic.lower(changed, target="TOSA-1.0+INT")
+    args, _ = given(case, io)
+    (expected,) = run(changed, args, {}).values()
+    assert np.array_equal(lowered.run(*args), expected)
+    assert np.array_equal(run_reference_model(lowered, *args).outputs, expected)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda q: q.flip(1),
+        lambda q: q[:, 1:3],
+        lambda q: q.reshape(-1),
+        lambda q: q.unsqueeze(0).expand(2, 2, 3, 4),
+        lambda q: F.pad(q, (1, 1), value=3),
+    ],
+)
+def test_integers_by_channel_may_be_moved_and_returned(move: Any) -> None:
+    class Integers(Moves):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.before(Q.quantize_per_channel(x, self.scales, self.zeros, 1, *INT8))
+
+    case = Case(Integers(move, same), (image(2, 3, 4),), (), ())
+    lowered = tosaic.lower(exported(case), target="TOSA-1.0+FP+INT")
+    (expected,) = run(exported(case), case.args, {}).values()
+    assert np.array_equal(lowered.run(*case.args), expected)
+
+
+def test_a_quantized_program_extracted_in_place_has_no_exported_program_of_floats() -> None:
+    pytest.importorskip("torchao")
+    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    quantized = tosaic.quantize(torch.export.export(module, (torch.from_numpy(x),)), [(x,)])
+    copied, io = tosaic.extract_io_quant(quantized)
+    assert type(copied) is tosaic.Program
+    assert type(quantized.to_exported()) is torch.export.ExportedProgram
+    changed, _ = tosaic.extract_io_quant(quantized, in_place=True)
+    assert changed is quantized
+    assert np.array_equal(changed.run(io.input(0).quantize(x)), copied.run(io.input(0).quantize(x)))
+    with pytest.raises(tosaic.InvalidGraph, match=r"changed the inputs and outputs.*Call to_exported first"):
+        quantized.to_exported()
