@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tosaic/ir/op_table.h"
+
 namespace tosaic {
 std::optional<double> inserted_number(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
@@ -49,39 +51,47 @@ std::optional<std::int64_t> reshaped_axis(const Shape& before, const Shape& afte
 
 // The axis of the result that has the positions of the operand's axis. Returns nothing if there is none, or
 // if the node inserts a number that is no element of the operand.
-std::optional<std::int64_t> axis_after(const Graph& graph, const Node& node, std::int64_t from) {
-  const Shape& before = graph.type(graph.operands(node)[0]).shape;
-  const Shape& after = graph.type(graph.result(node)).shape;
-  switch (node.op) {
-    case Op::kClone:
-    case Op::kFlip:
-    case Op::kSlice:
-      return from;
-    case Op::kPermute: {
-      const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
-      return std::find(perm.begin(), perm.end(), from) - perm.begin();
-    }
-    case Op::kReshape:
-      return reshaped_axis(before, after, from);
-    case Op::kExpand:
-    case Op::kRepeat:
-      return from + static_cast<std::int64_t>(after.size()) - static_cast<std::int64_t>(before.size());
-    case Op::kPad: {
-      const auto& pad = Graph::attrs<PadAttrs>(node);
-      const auto at = static_cast<std::size_t>(from);
-      const bool stays = !inserted_number(node) && pad.before[at] == 0 && pad.after[at] == 0;
-      return stays ? std::optional(from) : std::nullopt;
-    }
-    case Op::kCat:
-    case Op::kIndexSelect:
-      return Graph::attrs<AxisAttrs>(node).axis == from ? std::nullopt : std::optional(from);
-    default:
-      return std::nullopt;
-  }
+using AxisRule = std::optional<std::int64_t> (*)(const Graph&, const Node&, std::int64_t from);
+
+std::optional<std::int64_t> same_axis(const Graph&, const Node&, std::int64_t from) { return from; }
+
+std::optional<std::int64_t> permuted_axis(const Graph&, const Node& node, std::int64_t from) {
+  const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
+  return std::find(perm.begin(), perm.end(), from) - perm.begin();
 }
 
+std::optional<std::int64_t> axis_of_reshape(const Graph& graph, const Node& node, std::int64_t from) {
+  return reshaped_axis(graph.type(graph.operands(node)[0]).shape, graph.type(graph.result(node)).shape, from);
+}
+
+// Expand and repeat add axes in front.
+std::optional<std::int64_t> axis_from_the_end(const Graph& graph, const Node& node, std::int64_t from) {
+  const auto rank = [&](ValueId id) { return static_cast<std::int64_t>(graph.type(id).rank()); };
+  return from + rank(graph.result(node)) - rank(graph.operands(node)[0]);
+}
+
+std::optional<std::int64_t> unpadded_axis(const Graph&, const Node& node, std::int64_t from) {
+  const auto& pad = Graph::attrs<PadAttrs>(node);
+  const auto at = static_cast<std::size_t>(from);
+  if (inserted_number(node) || pad.before[at] != 0 || pad.after[at] != 0) return std::nullopt;
+  return from;
+}
+
+std::optional<std::int64_t> other_axis(const Graph&, const Node& node, std::int64_t from) {
+  return Graph::attrs<AxisAttrs>(node).axis == from ? std::nullopt : std::optional(from);
+}
+
+// Scales by channel do not follow a movement that has no entry.
+constexpr OpTable<AxisRule> kAxisRules = {
+    {Op::kClone, same_axis},          {Op::kFlip, same_axis},    {Op::kSlice, same_axis},
+    {Op::kPermute, permuted_axis},    {Op::kPad, unpadded_axis}, {Op::kReshape, axis_of_reshape},
+    {Op::kExpand, axis_from_the_end}, {Op::kCat, other_axis},    {Op::kIndexSelect, other_axis},
+    {Op::kRepeat, axis_from_the_end},
+};
+
 std::optional<MovedAxis> moved_axis(const Graph& graph, const Node& node, std::int64_t from) {
-  const std::optional<std::int64_t> axis = axis_after(graph, node, from);
+  const AxisRule* rule = kAxisRules.find(node.op);
+  const std::optional<std::int64_t> axis = rule != nullptr ? (*rule)(graph, node, from) : std::nullopt;
   if (!axis) return std::nullopt;
   const std::int64_t extent = graph.type(graph.operands(node)[0]).shape[static_cast<std::size_t>(from)];
   MovedAxis out{*axis, {}};
