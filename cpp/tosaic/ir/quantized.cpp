@@ -5,6 +5,7 @@
 #include "tosaic/ir/op_table.h"
 
 namespace tosaic {
+
 std::optional<double> inserted_number(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
   if (node.op != Op::kPad) return std::nullopt;
