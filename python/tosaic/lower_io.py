@@ -49,8 +49,11 @@ class IoForms:
             wanted = asked.dtype if isinstance(asked, QParams) else IO_DTYPES[asked]
             counts = is_named or "f32" in found or port.qparams is not None
             if counts and (port.dtype != wanted or (wanted != "u8" and port.value.dtype != wanted)):
-                expected = f"a boundary that is quantized once, to {wanted}"
-                raise mismatch(_WHERE, side, port.path, asked, expected, port.value.dtype)
+                is_quantized = "f32" in found or port.qparams is not None
+                once = f"a boundary that is quantized once, to {wanted}"
+                expected = once if is_quantized and wanted != "f32" else wanted
+                got = port.value.dtype if is_quantized else port.dtype
+                raise mismatch(_WHERE, side, port.path, asked, expected, got)
 
 
 def io_forms(graph: _core.Graph, io: Mapping[str, Any] | None, *, has_floats: bool) -> IoForms:
@@ -135,13 +138,14 @@ def _requantized(
             Candidates(*known[indices[i]]) if is_early else Candidates((), f"a graph at stage {graph.stage}")
         )
         name = port.path or port.value.name
-        if side == "inputs" and isinstance(each, QParams) and _is_written(graph, indices[i]):
+        found = answer(_WHERE, side, name, candidates, each)
+        # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
+        made = candidates.found[0] if found is True and each == "uint8" else found
+        if side == "inputs" and isinstance(made, QParams) and _is_written(graph, indices[i]):
             raise mismatch(
                 _WHERE, side, name, each, "an input that the program does not write", "a written input"
             )
-        found = answer(_WHERE, side, name, candidates, each)
-        # The lowering makes all integers signed, so the program's own u8 are qparams here, too.
-        out[indices[i]] = candidates.found[0] if found is True and each == "uint8" else found
+        out[indices[i]] = made
     return out
 
 

@@ -107,6 +107,7 @@ def _is_sidecar(path: Path) -> bool:
 def sidecar_text(lowered: Lowered, data: bytes) -> str:
     """Returns the sidecar of a lowered program whose file has these bytes."""
     graph = _core.file_graph(lowered.graph, target=lowered.target)
+    written = _core.deserialize(data)  # the writer copies an output that is an input or another output
     formats = _core.boundary_formats(graph)
     known = {port.path: port.quantized for port in (*lowered.inputs, *lowered.outputs)}
     entry = {
@@ -118,12 +119,12 @@ def sidecar_text(lowered: Lowered, data: bytes) -> str:
         "method": lowered.graph.name,
         "signature": signature_to_json(_signature_of(lowered, graph)),
         "inputs": [
-            {**_port_to_json(port, fields, known), "initial": _initial_to_json(port.initial)}
-            for port, fields in zip(graph.inputs, formats[0], strict=True)
+            {**_port_to_json(port, value, fields, known), "initial": _initial_to_json(port.initial)}
+            for port, value, fields in zip(graph.inputs, _values(written.inputs), formats[0], strict=True)
         ],
         "outputs": [
-            {**_port_to_json(port, fields, known), "mutated_input": port.mutated_input}
-            for port, fields in zip(graph.outputs, formats[1], strict=True)
+            {**_port_to_json(port, value, fields, known), "mutated_input": port.mutated_input}
+            for port, value, fields in zip(graph.outputs, _values(written.outputs), formats[1], strict=True)
         ],
     }
     return json.dumps(entry, indent=1, allow_nan=False) + "\n"
@@ -148,14 +149,18 @@ def _signature_of(lowered: Lowered, graph: _core.Graph) -> Any:
     )
 
 
+def _values(ports: Sequence[Any]) -> list[_core.Value]:
+    return [port.value for port in ports]
+
+
 def _port_to_json(
-    port: Any, fields: dict[str, Any], known: Mapping[str, Sequence[QParams]]
+    port: Any, value: _core.Value, fields: dict[str, Any], known: Mapping[str, Sequence[QParams]]
 ) -> dict[str, Any]:
     qparams = fields["qparams"]
     return {
-        "name": port.value.name,
-        "dtype": port.value.dtype,
-        "shape": list(port.value.shape),
+        "name": value.name,
+        "dtype": value.dtype,
+        "shape": list(value.shape),
         "path": port.path,
         "source": fields["source"],
         "range": list(fields["range"]),

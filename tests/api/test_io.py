@@ -447,3 +447,42 @@ def test_invalid_options_are_usage_errors(
     assert code == 2
     assert message in capsys.readouterr().err
     assert not Path("model.tosa").exists()
+
+
+class Writes(nn.Module):
+    """Writes its first argument with values of the same qparams, and has an index and a half."""
+
+    def forward(self, cache: torch.Tensor, at: torch.Tensor, half: torch.Tensor) -> Any:
+        total = rounded(rounded(cache, 0.02, 0, INT8) + 1, 0.02, 0, INT8)
+        cache.copy_(total)
+        return total[at], half * 2
+
+
+@pytest.mark.parametrize(
+    ("io", "message"),
+    [
+        ({"cache": "uint8"}, "'cache' of the inputs cannot be uint8: expected an input that the program"),
+        ({"at": "int32"}, "'at' of the inputs cannot be int32: expected i32, got i64"),
+        ({"half": "float32"}, "'half' of the inputs cannot be float32: expected f32, got f16"),
+    ],
+)  # fmt: skip
+def test_an_input_that_cannot_have_the_dtype_is_named_with_its_own(io: Any, message: str) -> None:
+    example = (torch.zeros(2, 3), torch.arange(2), torch.ones(2, dtype=torch.float16))
+    program = torch.export.export(Writes(), example)
+    with pytest.raises(tosaic.QuantMismatch, match=message):
+        tosaic.lower(program, target=BOTH, io={"inputs": io})
+
+
+def test_the_command_lower_takes_a_path_before_the_name_of_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Same(nn.Module):
+        """Has an output whose value is named like the path of its input."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    monkeypatch.chdir(tmp_path)
+    tosaic.from_exported(torch.export.export(Same(), (torch.ones(2),))).save("m.tosaic")
+    assert main(["lower", "m.tosaic", "--target", BOTH, "--io", "x=float32", "-o", "m.tosa"]) == 0
+    assert main(["lower", "m.tosaic", "--target", BOTH, "--io", "out=float32", "-o", "m.tosa"]) == 0

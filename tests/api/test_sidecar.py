@@ -144,6 +144,39 @@ def test_states_persist_in_the_loaded_program(target: str, tmp_path: Path) -> No
     assert np.array_equal(read.run(x), lowered.run(x))
 
 
+class Returns(nn.Module):
+    """Returns inputs, one value twice, and a value that is its new state, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("last", torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> dict[str, Any]:
+        y = rounded(rounded(x, 0.02, 3) + rounded(self.last, 0.04, 0), 0.04, 0)
+        self.last.copy_(y)
+        return {"y": y, "twice": (y, at), "x": x, "at": at}
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+FP+INT", "TOSA-1.0+FP+INT+variable"])
+@pytest.mark.parametrize("io", [None, {"outputs": {"out['y']": "uint8", "out['twice'][0]": "int8"}}])
+def test_a_value_that_is_returned_twice_or_is_an_input_has_its_name_in_the_file(
+    target: str, io: Any, tmp_path: Path
+) -> None:
+    x, at = torch.linspace(-1, 1, 6).reshape(2, 3), torch.arange(3)
+    lowered = tosaic.lower(torch.export.export(Returns(), (x, at)), target=target, io=io)
+    lowered.save(tmp_path / "m.tosa", sidecar=True)
+    read = tosaic.load_tosa(tmp_path / "m.tosa")
+    for _ in range(3):
+        found, expected = read.run(x, at), lowered.run(x, at)
+        for a, b in zip(
+            [found["y"], *found["twice"], found["x"], found["at"]],
+            [expected["y"], *expected["twice"], expected["x"], expected["at"]],
+            strict=True,
+        ):
+            assert a.dtype == b.dtype
+            assert np.array_equal(a, b)
+
+
 def test_a_sidecar_of_another_file_is_refused(tmp_path: Path) -> None:
     lowered = tosaic.lower(exported(), target="TOSA-1.0+INT")
     lowered.save(tmp_path / "m.tosa", sidecar=True)

@@ -1,257 +1,43 @@
 """Extraction of quantized inputs and outputs from programs, exported programs and edge programs.
 
-The peers are torch, which runs a program before and after the extraction, and ExecuTorch's own extraction
-where that works.
+The peer is torch, which runs a program before and after the extraction. `test_io_in_executorch` compares with
+ExecuTorch's own extraction.
 """
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import tosaic
+from fx.io_cases import (
+    CASES,
+    FORMS,
+    INT8,
+    SCALES,
+    Case,
+    OneInput,
+    Q,
+    Tensor,
+    edge,
+    exported,
+    given,
+    image,
+    rounded,
+    rounded_by_channel,
+    run,
+)
 from torch import nn
 from tosaic import IoQuant, QParams
+from tosaic.reference_model import run_reference_model
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("FutureWarning", "DeprecationWarning")
 ]
-
-Q = torch.ops.quantized_decomposed
-Tensor = torch.Tensor
-INT8, NARROW = (-128, 127, torch.int8), (-127, 127, torch.int8)
-INT16, UINT8 = (-32767, 32767, torch.int16), (0, 255, torch.uint8)
-SCALES, ZEROS = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([1, -2, 3])
-
-
-def rounded(x: Tensor, scale: float, zero: int = 0, kind: tuple[Any, ...] = INT8) -> Tensor:
-    return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, scale, zero, *kind), scale, zero, *kind)
-
-
-def rounded_by_channel(x: Tensor, axis: int, scales: Tensor = SCALES, zeros: Tensor = ZEROS) -> Tensor:
-    integers = Q.quantize_per_channel(x, scales, zeros, axis, *INT8)
-    return Q.dequantize_per_channel(integers, scales, zeros, axis, *INT8)
-
-
-class Calls(nn.Module):
-    """A module whose forward is a function, with the buffers that per-channel scales need."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-        self.register_buffer("scales", SCALES.clone())
-        self.register_buffer("zeros", ZEROS.clone())
-
-
-class OneInput(Calls):
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
-
-
-class TwoInputs(Calls):
-    def forward(self, x: Tensor, y: Tensor) -> Any:
-        return self.function(x, y)
-
-
-class Nested(Calls):
-    def forward(self, batch: dict[str, Tensor], *, scale: Tensor) -> Any:
-        return self.function(batch, scale)
-
-
-class ByChannel(Calls):
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, self.scales, self.zeros)
-
-
-class Counts(nn.Module):
-    """Writes a buffer of floats, which is in the list of outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(1, 3, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = rounded(rounded(x, 0.02, 3) * 2, 0.04)
-        self.seen.add_(y)
-        return y
-
-
-class Remembers(nn.Module):
-    """Has a state of integers behind its quantize node."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("last", torch.zeros(1, 3, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        total = rounded(rounded(x, 0.02, 3) + rounded(self.last, 0.04), 0.04)
-        self.last.copy_(total)
-        return total
-
-
-def image(*shape: int) -> Tensor:
-    return torch.linspace(-1.7, 1.6, int(np.prod(shape or (1, 3, 4)))).reshape(shape or (1, 3, 4))
-
-
-@dataclass(frozen=True)
-class Case:
-    """A module, its call, and the paths of inputs and outputs that become integers with ``auto``."""
-
-    module: nn.Module
-    args: tuple[Any, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    in_executorch: bool = False  # extract_io_quant_params works on it
-    qparams: dict[str, QParams] = field(default_factory=dict)  # those that are not plain
-
-
-def several_users(x: Tensor) -> tuple[Tensor, Tensor]:
-    return rounded(torch.relu(rounded(x, 0.02, 3)), 0.02), rounded(torch.tanh(rounded(x, 0.02, 3)), 0.01)
-
-
-def moved(x: Tensor) -> Tensor:
-    a = rounded(x.permute(0, 2, 1).unsqueeze(1)[:, :, 1:].reshape(3, 3), 0.02, 3)
-    return rounded(a * 2, 0.04).reshape(1, 9).squeeze(0).clone()
-
-
-def padded(x: Tensor) -> Tensor:
-    return rounded(rounded(torch.nn.functional.pad(x, (1, 2)), 0.02, 3) * 2, 0.04, 5).flip(-1)
-
-
-def by_channel(x: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
-    integers = Q.quantize_per_channel(x.permute(0, 2, 1), scales, zeros, 2, *INT8)
-    floats = Q.dequantize_per_channel(integers, scales, zeros, 2, *INT8)
-    total = Q.quantize_per_channel(floats * 2, scales, zeros, 2, *INT8)
-    return Q.dequantize_per_channel(total, scales, zeros, 2, *INT8).permute(0, 2, 1)
-
-
-def repeated(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    y = rounded(rounded(x, 0.02, 3) + 1, 0.04)
-    return y, y, torch.relu(y)
-
-
-def nested(batch: dict[str, Tensor], scale: Tensor) -> dict[str, Tensor]:
-    return {"sum": rounded(rounded(batch["a"], 0.02, 3) + rounded(scale, 0.5), 0.5)}
-
-
-def wide_and_unsigned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    wide = rounded(x, 1 / 32767, 0, INT16) * 0.5
-    return rounded(wide, 1 / 32767, 0, INT16), rounded(y, 0.02, 9, UINT8)
-
-
-CHANNELS = QParams("i8", tuple(SCALES.double().tolist()), tuple(ZEROS.tolist()), -128, 127, axis=1)
-CASES = {
-    "one user": Case(
-        OneInput(lambda x: rounded(rounded(x, 0.02, 3) * 2, 0.04)),
-        (image(),),
-        ("x",),
-        ("out",),
-        in_executorch=True,
-    ),
-    "several users": Case(OneInput(several_users), (image(),), ("x",), ("out[0]", "out[1]")),
-    "layout operators between": Case(OneInput(moved), (image(),), ("x",), ("out",)),
-    "padding between": Case(OneInput(padded), (image(),), ("x",), ("out",)),
-    "by channel": Case(
-        ByChannel(by_channel), (image(2, 3, 4),), ("x",), ("out",), qparams={"x": CHANNELS, "out": CHANNELS}
-    ),
-    "quantized in two ways": Case(
-        OneInput(lambda x: rounded(rounded(x, 0.02, 3) + rounded(x, 0.5), 0.5)), (image(),), (), ("out",)
-    ),
-    "also read as floats": Case(
-        OneInput(lambda x: rounded(rounded(x, 0.02, 3) + torch.sin(x), 0.04)), (image(),), (), ("out",)
-    ),
-    "repeated output": Case(OneInput(repeated), (image(),), ("x",), ("out[0]", "out[1]")),
-    "mutated buffer": Case(Counts(), (image(),), ("x",), ("out",)),
-    "state": Case(Remembers(), (image(),), ("x",), ("out",)),
-    "nested and keyword inputs": Case(
-        Nested(nested),
-        ({"b": image(), "a": image()},),
-        ("batch['a']", "scale"),
-        ("out['sum']",),
-        {"scale": image()},
-    ),
-    "unused input before": Case(
-        TwoInputs(lambda x, y: rounded(rounded(y, 0.02, 3) * 2, 0.04)), (image(), image()), ("y",), ("out",),
-        in_executorch=True,
-    ),
-    "narrow range": Case(
-        OneInput(lambda x: rounded(rounded(x, 1 / 127, 0, NARROW) * 2, 1 / 64, 0, NARROW)),
-        (image(),),
-        ("x",),
-        ("out",),
-        in_executorch=True,
-        qparams={
-            "x": QParams("i8", (1 / 127,), (0,), -127, 127),
-            "out": QParams("i8", (1 / 64,), (0,), -127, 127),
-        },
-    ),
-    "int16 and uint8": Case(
-        TwoInputs(wide_and_unsigned),
-        (image(), image()),
-        ("x", "y"),
-        ("out[0]", "out[1]"),
-    ),
-}  # fmt: skip
-
-
-def exported(case: Case) -> Any:
-    module = copy.deepcopy(case.module).eval()
-    return torch.export.export(module, case.args, case.kwargs).run_decompositions({})
-
-
-def edge(program: Any) -> Any:
-    exir = pytest.importorskip("executorch.exir")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return exir.to_edge(program, compile_config=exir.EdgeCompileConfig(_check_ir_validity=False))
-
-
-def run(program: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Runs a program of any of the three types; returns its outputs by path."""
-    if isinstance(program, tosaic.Program):
-        program.reset_state()
-        result = program.run(*args, **kwargs)
-    else:
-        program = program.exported_program() if hasattr(program, "exported_program") else program
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = copy.deepcopy(program).module()(*args, **kwargs)
-    if isinstance(result, dict):
-        return {f"out[{key!r}]": np.asarray(value) for key, value in result.items()}
-    if isinstance(result, tuple | list):
-        return {f"out[{i}]": np.asarray(value) for i, value in enumerate(result)}
-    return {"out": np.asarray(result)}
-
-
-def given(case: Case, io: IoQuant) -> tuple[list[Any], dict[str, Any]]:
-    """Returns the arguments of a case, with the integers that its extracted program takes."""
-    known = {port.path: port.qparams for port in io.inputs}
-
-    def integers(path: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: integers(f"{path}[{key!r}]", each) for key, each in value.items()}
-        return torch.from_numpy(known[path].quantize(value.numpy())) if path in known else value
-
-    names = ["batch"] if isinstance(case.module, Nested) else ["x", "y"]
-    return (
-        [integers(name, value) for name, value in zip(names, case.args, strict=False)],
-        {name: integers(name, value) for name, value in case.kwargs.items()},
-    )
-
-
-FORMS = {
-    "program": tosaic.from_exported,
-    "exported program": lambda program: program,
-    "edge program": edge,
-}
 
 
 def text_of(program: Any) -> str:
@@ -293,27 +79,6 @@ def test_programs_of_each_type_have_the_same_parameters(name: str) -> None:
     found = [tosaic.extract_io_quant(FORMS[form](program))[1] for form in ("program", "exported program")]
     each = [[(p.index, p.path, p.qparams) for p in (*io.inputs, *io.outputs)] for io in found]
     assert each[0] == each[1]
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.in_executorch])
-def test_the_parameters_are_those_of_executorch(name: str) -> None:
-    case = CASES[name]
-    manager = edge(exported(case))
-    _, io = tosaic.extract_io_quant(manager)
-    theirs = pytest.importorskip("executorch.exir.passes.quantize_io_pass").extract_io_quant_params(
-        copy.deepcopy(manager),
-        input_idxs=[port.index for port in io.inputs],
-        output_idxs=[port.index for port in io.outputs],
-    )
-    for side, ports in (("inputs", io.inputs), ("outputs", io.outputs)):
-        for port, other in zip(ports, theirs[side].values(), strict=True):
-            own = {
-                "scale": port.qparams.scale,
-                "zero_point": port.qparams.zero_point,
-                "quant_min": port.qparams.qmin,
-                "quant_max": port.qparams.qmax,
-            }
-            assert {key: other[key] for key in own} == own
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -550,3 +315,166 @@ def test_parameters_that_are_not_there_are_refused() -> None:
     for key in (None, -1, 1.5, "", b"y"):
         with pytest.raises(tosaic.QuantMismatch, match="no such entry among the inputs"):
             io.input(key)
+
+
+# ---- layout operators ----
+
+
+F = nn.functional
+
+
+def by_channel(module: Any, x: Tensor) -> Tensor:
+    return rounded_by_channel(x, 1, module.scales, module.zeros)
+
+
+class Moves(nn.Module):
+    """Quantizes its moved input by channel, and moves its dequantized output."""
+
+    def __init__(self, before: Any, after: Any, zeros: Sequence[int] = (1, -2, 3)) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+        self.register_buffer("scales", SCALES.clone())
+        self.register_buffer("zeros", torch.tensor(zeros))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(by_channel(self, by_channel(self, self.before(x)) * 2))
+
+
+def same(x: Tensor) -> Tensor:
+    return x
+
+
+def channels(order: Sequence[int], axis: int = 1) -> QParams:
+    scales, zeros = SCALES.double().tolist(), (1, -2, 3)
+    return QParams("i8", tuple(scales[i] for i in order), tuple(zeros[i] for i in order), -128, 127, axis)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("before", "after", "of_input", "of_output"),
+    [
+        (lambda x: x.flip(1), lambda y: y.flip(1, 2), channels((2, 1, 0)), channels((2, 1, 0))),
+        (lambda x: x[:, :, ::2], lambda y: y[:, 1:], channels((0, 1, 2)), channels((1, 2))),
+        (same, lambda y: y[:, ::2], channels((0, 1, 2)), channels((0, 2))),
+        (
+            lambda x: x[:1].expand(5, 3, 4),
+            lambda y: y.expand(2, 5, 3, 4),
+            channels((0, 1, 2)),
+            channels((0, 1, 2), axis=2),
+        ),
+        (same, lambda y: y.repeat(1, 2, 1), channels((0, 1, 2)), channels((0, 1, 2, 0, 1, 2))),
+    ],
+)  # fmt: skip
+def test_scales_by_channel_follow_the_indices_of_their_axis(
+    form: str, before: Any, after: Any, of_input: QParams, of_output: QParams
+) -> None:
+    x = image(2, 3, 4)
+    case = Case(Moves(before, after), (x,), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    assert (io.input("x"), io.output("out")) == (of_input, of_output)
+    (expected,) = run(program, (x,), {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output("out").dequantize(found), expected)
+
+
+def test_padding_inserts_one_integer_for_all_channels_or_the_input_stays_float() -> None:
+    def padded(x: Tensor) -> Tensor:
+        return F.pad(x, (1, 2))
+
+    x = image(2, 3, 4)
+    for form in FORMS:
+        for zeros, is_integer in (((3, 3, 3), True), ((1, -2, 3), False)):
+            case = Case(Moves(padded, padded, zeros), (x,), ("x",), ("out",))
+            program = FORMS[form](exported(case))
+            changed, io = tosaic.extract_io_quant(program)
+            assert len(io.inputs) == len(io.outputs) == is_integer
+            (expected,) = run(program, (x,), {}).values()
+            (found,) = run(changed, *given(case, io)).values()
+            assert np.array_equal(io.output(0).dequantize(found) if is_integer else found, expected)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("form", ["program", "exported program"])
+def test_padding_with_elements_moves_integers(form: str, mode: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        inside = rounded(F.pad(x, (1, 2), mode=mode), 0.02, 3)
+        return F.pad(rounded(inside * 2, 0.04, 5), (1, 0), mode=mode)
+
+    case = Case(OneInput(function), (image(),), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    assert len(io.inputs) == len(io.outputs) == 1
+    (expected,) = run(program, case.args, {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output(0).dequantize(found), expected)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zeros", [(0, 0), (4, 0), (0, 3), (4, 3)])
+def test_a_triangle_of_zeros_is_one_of_integers_only_if_0_represents_0(
+    form: str, zeros: tuple[int, int]
+) -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.triu(rounded(rounded(torch.tril(x), 0.02, zeros[0]) * 2, 0.04, zeros[1]))
+
+    case = Case(OneInput(function), (image(3, 4),), ("x",), ("out",))
+    program = FORMS[form](exported(case))
+    changed, io = tosaic.extract_io_quant(program)
+    if form != "edge program":  # there, tril is a mask and a where
+        assert [len(io.inputs), len(io.outputs)] == [zero == 0 for zero in zeros]
+    (expected,) = run(program, case.args, {}).values()
+    (found,) = run(changed, *given(case, io)).values()
+    assert np.array_equal(io.output(0).dequantize(found) if io.outputs else found, expected)
+    lowered = tosaic.lower(exported(case), target="TOSA-1.0+FP+INT")
+    assert np.array_equal(lowered.run(*case.args), expected)
+    if zeros[0] and form != "edge program":
+        with pytest.raises(tosaic.QuantMismatch, match="'tril' inserts 0, which its integers"):
+            tosaic.extract_io_quant(program, inputs=["x"])
+
+
+@pytest.mark.parametrize("form", ["program", "exported program"])
+def test_an_extracted_program_with_padding_lowers_to_integers(form: str) -> None:
+    case = CASES["padding between"]
+    changed, io = tosaic.extract_io_quant(FORMS[form](exported(case)))
+    lowered = tosaic.lower(changed, target="TOSA-1.0+INT")
+    args, _ = given(case, io)
+    (expected,) = run(changed, args, {}).values()
+    assert np.array_equal(lowered.run(*args), expected)
+    assert np.array_equal(run_reference_model(lowered, *args).outputs, expected)
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda q: q.flip(1),
+        lambda q: q[:, 1:3],
+        lambda q: q.reshape(-1),
+        lambda q: q.unsqueeze(0).expand(2, 2, 3, 4),
+        lambda q: F.pad(q, (1, 1), value=3),
+    ],
+)
+def test_integers_by_channel_may_be_moved_and_returned(move: Any) -> None:
+    class Integers(Moves):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.before(Q.quantize_per_channel(x, self.scales, self.zeros, 1, *INT8))
+
+    case = Case(Integers(move, same), (image(2, 3, 4),), (), ())
+    lowered = tosaic.lower(exported(case), target="TOSA-1.0+FP+INT")
+    (expected,) = run(exported(case), case.args, {}).values()
+    assert np.array_equal(lowered.run(*case.args), expected)
+
+
+def test_a_quantized_program_extracted_in_place_has_no_exported_program_of_floats() -> None:
+    pytest.importorskip("torchao")
+    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU()).eval()
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    quantized = tosaic.quantize(torch.export.export(module, (torch.from_numpy(x),)), [(x,)])
+    copied, io = tosaic.extract_io_quant(quantized)
+    assert type(copied) is tosaic.Program
+    assert type(quantized.to_exported()) is torch.export.ExportedProgram
+    changed, _ = tosaic.extract_io_quant(quantized, in_place=True)
+    assert changed is quantized
+    assert np.array_equal(changed.run(io.input(0).quantize(x)), copied.run(io.input(0).quantize(x)))
+    with pytest.raises(tosaic.InvalidGraph, match=r"changed the inputs and outputs.*Call to_exported first"):
+        quantized.to_exported()

@@ -2,18 +2,16 @@
 
 #include <algorithm>
 
-namespace tosaic {
-namespace {
+#include "tosaic/ir/op_table.h"
 
-// The constant that a movement inserts. Returns nothing if it inserts none.
-std::optional<double> filling(const Node& node) {
+namespace tosaic {
+
+std::optional<double> inserted_number(const Node& node) {
   if (node.op == Op::kTril || node.op == Op::kTriu) return 0.0;
   if (node.op != Op::kPad) return std::nullopt;
   const auto& attrs = Graph::attrs<PadAttrs>(node);
   return attrs.mode == PadMode::kConstant ? std::optional(as_double(attrs.value)) : std::nullopt;
 }
-
-}  // namespace
 
 bool has_zero(const QParams& qparams) {
   return std::all_of(qparams.zero_points.begin(), qparams.zero_points.end(),
@@ -21,10 +19,10 @@ bool has_zero(const QParams& qparams) {
 }
 
 bool rearranges(const Node& node) {
-  return (info(node.op).has(kMovement) || info(node.op).has(kView)) && !filling(node);
+  return (info(node.op).has(kMovement) || info(node.op).has(kView)) && !inserted_number(node);
 }
 
-bool moves(const Node& node) { return rearranges(node) || filling(node) == 0.0; }
+bool moves(const Node& node) { return rearranges(node) || inserted_number(node) == 0.0; }
 
 bool selects_elements(const Node& node) { return info(node.op).has(kSelection) || moves(node); }
 
@@ -32,16 +30,15 @@ bool commutes_with_quantize(const Node& node) { return node.op == Op::kClamp || 
 
 namespace {
 
-// The axis of the result to which a permute or reshape moves the whole axis `from`, if there is one.
-std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std::int64_t from) {
-  if (node.op == Op::kPermute) {
-    const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
-    return std::find(perm.begin(), perm.end(), from) - perm.begin();
-  }
-  // In a reshape, that axis of the result has the same extent as `from` and the same product of the extents
-  // before it.
-  const Shape& before = graph.type(graph.operands(node)[0]).shape;
-  const Shape& after = graph.type(graph.result(node)).shape;
+// Where a movement takes an axis of its operand.
+struct MovedAxis {
+  std::int64_t axis = 0;           // of the result
+  std::vector<std::int64_t> from;  // by index along it: the index along the axis of the operand
+};
+
+// In a reshape, the axis of the result has the same extent as `from` and the same product of the extents
+// before it.
+std::optional<std::int64_t> reshaped_axis(const Shape& before, const Shape& after, std::int64_t from) {
   std::int64_t lead = 1;
   for (std::int64_t i = 0; i < from; ++i) lead *= before[static_cast<std::size_t>(i)];
   std::int64_t product = 1;
@@ -53,18 +50,104 @@ std::optional<std::int64_t> moved_axis(const Graph& graph, const Node& node, std
   return std::nullopt;
 }
 
+// The axis of the result that has the positions of the operand's axis. Returns nothing if there is none, or
+// if the node inserts a number that is no element of the operand.
+using AxisRule = std::optional<std::int64_t> (*)(const Graph&, const Node&, std::int64_t from);
+
+std::optional<std::int64_t> same_axis(const Graph&, const Node&, std::int64_t from) { return from; }
+
+std::optional<std::int64_t> permuted_axis(const Graph&, const Node& node, std::int64_t from) {
+  const Dims& perm = Graph::attrs<PermuteAttrs>(node).perm;
+  return std::find(perm.begin(), perm.end(), from) - perm.begin();
+}
+
+std::optional<std::int64_t> axis_of_reshape(const Graph& graph, const Node& node, std::int64_t from) {
+  return reshaped_axis(graph.type(graph.operands(node)[0]).shape, graph.type(graph.result(node)).shape, from);
+}
+
+// Expand and repeat add axes in front.
+std::optional<std::int64_t> axis_from_the_end(const Graph& graph, const Node& node, std::int64_t from) {
+  const auto rank = [&](ValueId id) { return static_cast<std::int64_t>(graph.type(id).rank()); };
+  return from + rank(graph.result(node)) - rank(graph.operands(node)[0]);
+}
+
+std::optional<std::int64_t> unpadded_axis(const Graph&, const Node& node, std::int64_t from) {
+  const auto& pad = Graph::attrs<PadAttrs>(node);
+  const auto at = static_cast<std::size_t>(from);
+  if (inserted_number(node) || pad.before[at] != 0 || pad.after[at] != 0) return std::nullopt;
+  return from;
+}
+
+std::optional<std::int64_t> other_axis(const Graph&, const Node& node, std::int64_t from) {
+  return Graph::attrs<AxisAttrs>(node).axis == from ? std::nullopt : std::optional(from);
+}
+
+// Scales by channel do not follow a movement that has no entry.
+constexpr OpTable<AxisRule> kAxisRules = {
+    {Op::kClone, same_axis},          {Op::kFlip, same_axis},    {Op::kSlice, same_axis},
+    {Op::kPermute, permuted_axis},    {Op::kPad, unpadded_axis}, {Op::kReshape, axis_of_reshape},
+    {Op::kExpand, axis_from_the_end}, {Op::kCat, other_axis},    {Op::kIndexSelect, other_axis},
+    {Op::kRepeat, axis_from_the_end},
+};
+
+std::optional<MovedAxis> moved_axis(const Graph& graph, const Node& node, std::int64_t from) {
+  const AxisRule* rule = kAxisRules.find(node.op);
+  const std::optional<std::int64_t> axis = rule != nullptr ? (*rule)(graph, node, from) : std::nullopt;
+  if (!axis) return std::nullopt;
+  const std::int64_t extent = graph.type(graph.operands(node)[0]).shape[static_cast<std::size_t>(from)];
+  MovedAxis out{*axis, {}};
+  out.from.resize(
+      static_cast<std::size_t>(graph.type(graph.result(node)).shape[static_cast<std::size_t>(*axis)]));
+  std::int64_t start = 0, step = 1;
+  if (node.op == Op::kFlip) {
+    const Dims& axes = Graph::attrs<AxesAttrs>(node).axes;
+    if (std::find(axes.begin(), axes.end(), from) != axes.end()) start = extent - 1, step = -1;
+  } else if (node.op == Op::kSlice && Graph::attrs<SliceAttrs>(node).axis == from) {
+    start = Graph::attrs<SliceAttrs>(node).start;
+    step = Graph::attrs<SliceAttrs>(node).step;
+  }
+  for (std::size_t i = 0; i < out.from.size(); ++i)
+    out.from[i] = extent == 0 ? 0 : (start + static_cast<std::int64_t>(i) * step) % extent;
+  return out;
+}
+
+// True if the indices along the axis are those of the operand.
+bool leaves_indices(const MovedAxis& moved, std::int64_t extent) {
+  if (static_cast<std::int64_t>(moved.from.size()) != extent) return false;
+  for (std::size_t i = 0; i < moved.from.size(); ++i)
+    if (moved.from[i] != static_cast<std::int64_t>(i)) return false;
+  return true;
+}
+
+template <class T>
+std::vector<T> chosen(const std::vector<T>& all, const std::vector<std::int64_t>& indices) {
+  std::vector<T> out;
+  out.reserve(indices.size());
+  for (const std::int64_t i : indices) out.push_back(all[static_cast<std::size_t>(i)]);
+  return out;
+}
+
 }  // namespace
 
 std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node, const QParamsRef& from) {
   if (!from->axis || node.op == Op::kClone) return from;
-  if (node.op != Op::kPermute && node.op != Op::kReshape) return std::nullopt;
-  const std::optional<std::int64_t> axis = moved_axis(graph, node, *from->axis);
-  std::optional<std::int64_t> along;
-  if (from->groups) along = moved_axis(graph, node, from->groups->axis);
-  if (!axis || (from->groups && (!along || *along == *axis))) return std::nullopt;
+  const Shape& shape = graph.type(graph.operands(node)[0]).shape;
+  const auto extent = [&](std::int64_t axis) { return shape[static_cast<std::size_t>(axis)]; };
+  const std::optional<MovedAxis> moved = moved_axis(graph, node, *from->axis);
+  if (!moved) return std::nullopt;
   QParams out = *from;
-  out.axis = axis;
-  if (along) out.groups->axis = *along;
+  out.axis = moved->axis;
+  if (from->groups) {
+    const std::optional<MovedAxis> along = moved_axis(graph, node, from->groups->axis);
+    if (!along || along->axis == moved->axis || !leaves_indices(*along, extent(from->groups->axis)) ||
+        !leaves_indices(*moved, extent(*from->axis)))
+      return std::nullopt;
+    out.groups->axis = along->axis;
+  } else if (!leaves_indices(*moved, extent(*from->axis))) {
+    if (moved->from.empty()) return std::nullopt;
+    out.scales = chosen(from->scales, moved->from);
+    out.zero_points = chosen(from->zero_points, moved->from);
+  }
   if (out == *from) return from;
   return std::make_shared<const QParams>(std::move(out));
 }

@@ -44,6 +44,9 @@ template <class A, class B>
   return a == b || (a && b && *a == *b);
 }
 
+// The number that a movement inserts: pad, tril and triu. Returns nothing if it inserts none.
+[[nodiscard]] std::optional<double> inserted_number(const Node& node);
+
 // True if every element of the result is an element of an operand, at a position that does not depend on the
 // elements. The operator can then run on the integers, whatever numbers they represent.
 [[nodiscard]] bool rearranges(const Node& node);
@@ -65,9 +68,10 @@ template <class A, class B>
 [[nodiscard]] bool has_zero(const QParams& qparams);
 
 // The parameters of the result of a node that moves elements, if its data have the parameters `from`. A
-// per-channel axis, and the axis of groups, become the axes to which the node moves them. Returns nothing if
-// the node does not move them to whole axes of the result, or if it is no clone, permute or reshape.
-// Per-tensor parameters are returned unchanged.
+// per-channel axis, and the axis of groups, become the axes to which the node moves them. The scales of an axis
+// are reversed, chosen or repeated as its indices are. Returns nothing if the axis is no axis of the result, if
+// the node inserts a number or takes elements along the axis at indices that are data, and for groups whose
+// indices change. Per-tensor parameters are returned unchanged.
 [[nodiscard]] std::optional<QParamsRef> qparams_after(const Graph& graph, const Node& node,
                                                       const QParamsRef& from);
 

@@ -54,6 +54,7 @@ class QuantizedProgram(Program):
         super().__init__(graph, signature)
         self._overrides = source._overrides
         self._calibrated = calibrated
+        self._dtypes = _dtypes(graph)
         self._source = source
         self._exported = exported
 
@@ -110,14 +111,22 @@ class QuantizedProgram(Program):
         Raises
         ------
         InvalidGraph
-            The program that was quantized was no exported program, and `exported` is None; or `exported` is
-            another program.
+            The program that was quantized was no exported program, and `exported` is None; `exported` is
+            another program; or inputs and outputs of this program became integers in place.
         ImportError
             torch or torchao is not installed.
         """
         from tosaic.fx.annotations.known_qparams import to_exported
         from tosaic.sources import is_exported_program
 
+        if _dtypes(self._graph) != self._dtypes:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="to_exported",
+                what="extract_io_quant changed the inputs and outputs of this program in place",
+                expected="the program with its float inputs and outputs",
+                hint="Call to_exported first, and extract_io_quant on the exported program",
+            )
         exported = self._exported if exported is None else exported
         if exported is None:
             raise _core.make_error(
@@ -133,7 +142,7 @@ class QuantizedProgram(Program):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are programs without the plan, which has no form outside of this process."""
-        own = ("_calibrated", "_source", "_exported")
+        own = ("_calibrated", "_dtypes", "_source", "_exported")
         state = {name: value for name, value in self.__getstate__().items() if name not in own}
         return _program, (state,)
 
@@ -143,6 +152,11 @@ class QuantizedProgram(Program):
 
     def __repr__(self) -> str:
         return super().__repr__().replace("<tosaic.Program", "<tosaic.QuantizedProgram", 1)
+
+
+def _dtypes(graph: _core.Graph) -> list[str]:
+    ports: list[Any] = [*graph.inputs, *graph.outputs]
+    return [port.value.dtype for port in ports]
 
 
 def _program(state: dict[str, Any]) -> Program:

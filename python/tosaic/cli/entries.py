@@ -96,9 +96,10 @@ def _side_of(place: str, program: Any) -> str:
         "inputs": [(port.path, port.name) for port in program.inputs],
         "outputs": [(port.path, port.name) for port in program.outputs if port.kind == "user"],
     }
+    paths = [side for side, ports in sides.items() if place in [path for path, _ in ports]]
     found = [side for side, ports in sides.items() if position_of(place, ports) is not None]
-    if len(found) == 1:
-        return found[0]
+    if len(paths or found) == 1:  # a path comes before the name of a value
+        return (paths or found)[0]
     both = [*sides["inputs"], *sides["outputs"]]
     hint = near_names(place, both)
     if found:

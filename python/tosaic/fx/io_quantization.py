@@ -45,11 +45,14 @@ _WHERE = "extract_io_quant"
 _LIBRARY = "quantized_decomposed::"
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
 _FILL = {"aten::constant_pad_nd": "value", "aten::pad": "value"}  # argument with the inserted number
+_ZEROING = ("aten::tril", "aten::triu")  # insert 0, whatever it represents
 _ATEN_MOVES = (
     "clone contiguous reshape flatten flip roll repeat tile rot90 pixel_shuffle pixel_unshuffle "
-    "channel_shuffle _unsafe_view constant_pad_nd pad _to_copy to lift_fresh_copy"
+    "channel_shuffle _unsafe_view constant_pad_nd pad reflection_pad1d reflection_pad2d reflection_pad3d "
+    "replication_pad1d replication_pad2d replication_pad3d _to_copy to lift_fresh_copy"
 )
 _MOVES = frozenset(f"aten::{name}" for name in _ATEN_MOVES.split()) | {
+    *_ZEROING,
     "dim_order_ops::_clone_dim_order",
     "dim_order_ops::_to_dim_order_copy",
 }
@@ -197,6 +200,8 @@ class _Reading:
         if not _is_move(user):
             raise _StaysFloatError(f"'{user.target}' reads it as floats ({place_of(user)})")
         behind = self._readers(user)
+        for qparams in behind.qparams:
+            _require_zero(user, qparams)
         before = [_axis_in_front(user, qparams) for qparams in behind.qparams]
         if _inserted(user) is not None and len(before) > 1:
             raise _StaysFloatError(
@@ -232,6 +237,7 @@ class _Reading:
             raise _StaysFloatError(made)
         qparams = self.qparams(node)
         for move in moves:
+            _require_zero(move, qparams)
             qparams = _axis_behind(move, qparams)
         return _Chain(node, tuple(moves), tuple(copies), qparams)
 
@@ -563,9 +569,8 @@ def _is_move(node: Node) -> bool:
     values = _arguments(node)
     if any(isinstance(value, torch.dtype) for value in values.values()):
         return False
-    if schema.name in _FILL:
-        constant = values.get("mode", "constant") == "constant"
-        return constant and values.get(_FILL[schema.name], 0) in (0, None)
+    if _inserted(node) is not None:
+        return values.get(_FILL[schema.name], 0) in (0, None)
     alias = schema.returns[0].alias_info
     of_first = schema.arguments[0].alias_info
     is_view = alias is not None and of_first is not None and not alias.is_write
@@ -588,7 +593,9 @@ def _overwrites(user: Node, node: Node) -> bool:
 
 
 def _inserted(node: Node) -> str | None:
-    return _FILL.get(_schema(node).name)
+    """Returns the argument with the number that a padding inserts; None if the call inserts none."""
+    is_constant = _arguments(node).get("mode", "constant") == "constant"
+    return _FILL.get(_schema(node).name) if is_constant else None
 
 
 def _insert(node: Node, zero_point: int) -> None:
@@ -627,16 +634,34 @@ def _indices_behind(node: Node, axis: int) -> Any:
     spread = [1] * len(shape)
     spread[axis] = shape[axis]
     indices = torch.arange(shape[axis]).reshape(spread).expand(tuple(shape)).contiguous()
-    return _operator(node)(indices, *node.args[1:], **node.kwargs)
+    name = _inserted(node)
+    if name is None:
+        return _operator(node)(indices, *node.args[1:], **node.kwargs)
+    first, *others = _arguments(node)
+    arguments = {each: _arguments(node)[each] for each in others}
+    return _operator(node)(**{first: indices, **arguments, name: _NO_INDEX})
+
+
+_NO_INDEX = -1  # of a number that a padding inserts
 
 
 def _order_along(indices: Any) -> tuple[int, list[int]] | None:
     """Returns the only axis along which the indices differ, and the indices along it; else None."""
     for axis in range(indices.dim()):
         along = indices.movedim(axis, -1).reshape(-1, indices.shape[axis])
-        if bool((along == along[:1]).all()):
-            return axis, along[0].tolist()
+        if not along.numel():
+            return None
+        order = along.amax(0)
+        if bool(((along == order) | (along == _NO_INDEX)).all()):
+            return axis, order.tolist()
     return None
+
+
+def _require_zero(node: Node, qparams: QParams) -> None:
+    """Raises _StaysFloatError unless the integer that a layout operator inserts represents 0."""
+    zeros = set(qparams.zero_points)
+    if (_inserted(node) is not None and len(zeros) > 1) or (_schema(node).name in _ZEROING and zeros != {0}):
+        raise _StaysFloatError(f"node '{node.name}' inserts 0, which its integers represent otherwise")
 
 
 def _axis_in_front(node: Node, qparams: QParams) -> QParams:
@@ -658,8 +683,8 @@ def _axis_behind(node: Node, qparams: QParams) -> QParams:
     """Returns the qparams of the result of a layout operator whose operand has these."""
     if qparams.axis is None:
         return qparams
-    found = _order_along(_indices_behind(node, qparams.axis)) if _inserted(node) is None else None
-    if found is None:
+    found = _order_along(_indices_behind(node, qparams.axis))
+    if found is None or _NO_INDEX in found[1]:
         raise _StaysFloatError(
             f"its scales belong to an axis that it does not have behind node '{node.name}'"
         )

@@ -120,6 +120,11 @@ TEST_CASE("permutes and reshapes move groups with their axis, or drop the parame
   CHECK((*longer)->groups == Groups{2, 3});
   CHECK_FALSE(after(Op::kReshape, ShapeAttrs{{4, 2, 3}}));
   CHECK_FALSE(after(Op::kReshape, ShapeAttrs{{24}}));
+  CHECK((*after(Op::kExpand, ShapeAttrs{{5, 4, 6}}))->groups == Groups{2, 3});
+  CHECK(*after(Op::kSlice, SliceAttrs{0, 0, 4, 1}) == type.qparams);
+  CHECK_FALSE(after(Op::kSlice, SliceAttrs{0, 1, 4, 1}));
+  CHECK_FALSE(after(Op::kSlice, SliceAttrs{1, 0, 3, 1}));
+  CHECK_FALSE(after(Op::kFlip, AxesAttrs{{1}}));
 }
 
 }  // namespace

@@ -39,6 +39,7 @@
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/copy_node.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/io_quantization.h"
 
 namespace tosaic::passes {
 namespace {
@@ -107,9 +108,20 @@ class Folding {
 
   // ---- labels of integers ----
 
-  // True if the node rearranges the elements of one operand, so that its result has the operand's label.
+  // True if the node moves the elements of one operand, so that its result may have the operand's label.
   [[nodiscard]] static bool passes_label(const Node& node) {
-    return rearranges(node) && node.operand_count == 1 && node.result_count == 1;
+    return (rearranges(node) || inserted_number(node)) && node.operand_count == 1 && node.result_count == 1;
+  }
+
+  // The label of the node's result, or null. A node that inserts an integer passes a label only if that
+  // integer represents 0.
+  [[nodiscard]] QParamsRef label_behind(const Node& node) const {
+    const QParamsRef& from = labels_[operand(node).index()];
+    if (const std::optional<double> integer = inserted_number(node)) {
+      const auto is_it = [&](std::int64_t zero) { return static_cast<double>(zero) == *integer; };
+      if (!has_zero(*from) || !std::ranges::all_of(from->zero_points, is_it)) return nullptr;
+    }
+    return qparams_behind(graph_, node, from).value_or(nullptr);
   }
 
   // The readers of a value. `only_dequantize` is true if all readers are dequantize nodes, outputs, or views
@@ -172,9 +184,20 @@ class Folding {
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::kQuantize) label(graph_.result(node), wanted_qparams(node));
       if (!passes_label(node) || !labels_[operand(node).index()]) continue;
-      const std::optional<QParamsRef> to = qparams_after(graph_, node, labels_[operand(node).index()]);
-      if (to) label(graph_.result(node), *to);
+      label(graph_.result(node), label_behind(node));
     }
+    drop_labels_that_end();
+  }
+
+  // A node that passes a label has it at its operand and its result, or at neither. An axis of scales may end
+  // at a node, as in a reshape that joins axes; no value that is connected with that node has a label then.
+  void drop_labels_that_end() {
+    const std::span<const Node> nodes = graph_.nodes();
+    for (std::size_t n = nodes.size(); n-- > 0;)
+      if (passes_label(nodes[n]) && !labels_[nodes[n].first_result])
+        labels_[operand(nodes[n]).index()].reset();
+    for (const Node& node : nodes)
+      if (passes_label(node) && !labels_[operand(node).index()]) labels_[node.first_result].reset();
   }
 
   // True if the node dequantizes its integers to f32 with the scale and zero point of their label.
@@ -443,7 +466,20 @@ class Folding {
     }
   }
 
+  // Emits a node over labelled integers. A pad inserts the number 0 then, not the integer that represents it.
+  void make_labelled_pad(const Node& node) {
+    PadAttrs attrs = Graph::attrs<PadAttrs>(node);
+    attrs.value = 0.0;
+    TensorType type = graph_.type(graph_.result(node));
+    type.qparams = labels_[node.first_result];
+    const ValueId operands[] = {original_value(operand(node))};
+    const NodeId made = out_.add_node(node.op, share(std::move(attrs)), operands, std::span(&type, 1),
+                                      node.origin, graph_.node_name(node));
+    made_[node.first_result] = out_.result(out_.node(made));
+  }
+
   void make_original(const Node& node) {
+    if (node.op == Op::kPad && labels_[node.first_result]) return make_labelled_pad(node);
     copy_node(graph_, node, out_, made_, [this](ValueId id) { return id.valid() ? original_value(id) : id; });
     for (std::uint32_t r = 0; r < node.result_count; ++r)
       out_.set_qparams(made_[node.first_result + r], labels_[node.first_result + r]);

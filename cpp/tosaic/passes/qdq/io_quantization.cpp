@@ -1,29 +1,35 @@
 #include "tosaic/passes/qdq/io_quantization.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tosaic/base/error_text.h"
 
 namespace tosaic::passes {
 namespace {
 
-// True if the node leaves the positions along this axis of its operand as they are.
-bool leaves_axis(const Graph& graph, const Node& node, std::int64_t axis) {
+// True if the node inserts 0, and not along this axis of its operand.
+bool pads_other_axes(const Node& node, std::int64_t axis) {
+  const auto* pad = get_if<PadAttrs>(node.attrs.get());
   const auto at = static_cast<std::size_t>(axis);
-  if (node.op == Op::kPad) {
-    const auto& pad = Graph::attrs<PadAttrs>(node);
-    return pad.before[at] == 0 && pad.after[at] == 0;
-  }
-  if (node.op != Op::kSlice) return false;
-  const auto& slice = Graph::attrs<SliceAttrs>(node);
-  return slice.axis != axis ||
-         graph.type(graph.operands(node)[0]).shape[at] == graph.type(graph.result(node)).shape[at];
+  return pad != nullptr && !rearranges(node) && pad->before[at] == 0 && pad->after[at] == 0;
 }
 
-// Padding inserts one integer, so all channels must represent 0 by it.
-bool has_one_zero(const Node& node, const std::vector<std::int64_t>& zero_points) {
-  return rearranges(node) || std::adjacent_find(zero_points.begin(), zero_points.end(),
-                                                std::not_equal_to<>()) == zero_points.end();
+// True if the integer that the movement inserts represents 0. Padding inserts one integer, so all channels
+// must represent 0 by it; tril and triu insert the integer 0.
+bool inserts_zero(const Node& node, const std::vector<std::int64_t>& zero_points) {
+  if (rearranges(node)) return true;
+  const std::int64_t zero = node.op == Op::kPad ? zero_points.front() : 0;
+  return std::all_of(zero_points.begin(), zero_points.end(),
+                     [zero](std::int64_t each) { return each == zero; });
+}
+
+// Why quantization_before() returns nothing, as a part of a sentence.
+std::string why_not_before(const Graph& graph, const Node& movement, const QuantizeAttrs& of_result) {
+  const std::string name = quoted(graph.node_name(movement));
+  if (!inserts_zero(movement, of_result.zero_points))
+    return "node " + name + " inserts 0, which its integers represent otherwise";
+  return "its scales belong to an axis that it does not have in front of node " + name;
 }
 
 void add_distinct(std::vector<QuantizeAttrs>& all, const QuantizeAttrs& quantization) {
@@ -33,8 +39,8 @@ void add_distinct(std::vector<QuantizeAttrs>& all, const QuantizeAttrs& quantiza
 }  // namespace
 
 std::optional<QParamsRef> qparams_behind(const Graph& graph, const Node& movement, const QParamsRef& from) {
-  const bool stays = from->axis && leaves_axis(graph, movement, *from->axis) &&
-                     (!from->groups || leaves_axis(graph, movement, from->groups->axis));
+  const bool stays = from->axis && pads_other_axes(movement, *from->axis) &&
+                     (!from->groups || pads_other_axes(movement, from->groups->axis));
   return stays ? from : qparams_after(graph, movement, from);
 }
 
@@ -45,17 +51,31 @@ bool moves_one_float(const Graph& graph, const Node& node) {
 
 std::optional<QuantizeAttrs> quantization_before(const Graph& graph, const Node& movement,
                                                  const QuantizeAttrs& of_result) {
+  if (!inserts_zero(movement, of_result.zero_points)) return std::nullopt;
   if (!of_result.axis) return of_result;
-  if (of_result.groups || !has_one_zero(movement, of_result.zero_points)) return std::nullopt;
+  if (of_result.groups) return std::nullopt;
   const QParamsRef wanted = qparams_of(of_result, of_result.dtype);
+  const std::size_t count = of_result.scales.size();
   const Shape& shape = graph.type(graph.operands(movement)[0]).shape;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    if (shape[axis] != static_cast<std::int64_t>(of_result.scales.size())) continue;
-    QuantizeAttrs before = of_result;
-    before.axis = static_cast<std::int64_t>(axis);
+    if (shape[axis] != static_cast<std::int64_t>(count)) continue;
+    // Zero points that are the indices along the axis show where the movement takes each index.
+    QParams indices = *wanted;
+    indices.axis = static_cast<std::int64_t>(axis);
+    std::iota(indices.zero_points.begin(), indices.zero_points.end(), 0);
     const std::optional<QParamsRef> behind =
-        qparams_behind(graph, movement, qparams_of(before, before.dtype));
-    if (behind && **behind == *wanted) return before;
+        qparams_behind(graph, movement, std::make_shared<const QParams>(indices));
+    if (!behind || (*behind)->axis != of_result.axis || (*behind)->zero_points.size() != count) continue;
+    QuantizeAttrs before = of_result;
+    before.axis = indices.axis;
+    std::vector<bool> known(count, false);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto from = static_cast<std::size_t>((*behind)->zero_points[i]);
+      known[from] = true;
+      before.scales[from] = of_result.scales[i];
+      before.zero_points[from] = of_result.zero_points[i];
+    }
+    if (std::find(known.begin(), known.end(), false) == known.end()) return before;
   }
   return std::nullopt;
 }
@@ -77,10 +97,7 @@ ReadersQuantization quantization_by_readers(const Graph& graph, ValueId id) {
     if (!behind.obstacle.empty()) return {{}, graph.is_output(graph.result(node)) ? reader : behind.obstacle};
     for (const QuantizeAttrs& each : behind.found) {
       const std::optional<QuantizeAttrs> before = quantization_before(graph, node, each);
-      if (!before)
-        return {{},
-                "its scales belong to an axis that it does not have in front of node " +
-                    quoted(graph.node_name(node))};
+      if (!before) return {{}, why_not_before(graph, node, each)};
       add_distinct(all.found, *before);
     }
   }
@@ -101,7 +118,7 @@ std::optional<DequantizedOutput> dequantized_output(const Graph& graph, ValueId 
   out.qparams = qparams_of(attrs, graph.type(graph.operands(*node)[0]).dtype);
   std::reverse(out.movements.begin(), out.movements.end());
   for (const Node* movement : out.movements) {
-    if (!has_one_zero(*movement, attrs.zero_points)) return std::nullopt;
+    if (!inserts_zero(*movement, attrs.zero_points)) return std::nullopt;
     const std::optional<QParamsRef> behind = qparams_behind(graph, *movement, out.qparams);
     if (!behind) return std::nullopt;
     out.qparams = *behind;

@@ -8,8 +8,8 @@
 //   %y = permute(%f)
 //   output %y
 //
-// Movements commute with quantization. An axis with one scale for each index is followed through clone,
-// reshape and permute, and through slice and pad of other axes.
+// Movements commute with quantization. An axis with one scale for each index is followed through them
+// (qparams_after() in quantized.h), and through padding with 0 of other axes.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,8 @@ namespace tosaic::passes {
                                                        const QParamsRef& from);
 
 // The parameters with which the operand of a movement is quantized, if its result is quantized with
-// `of_result`. Returns nothing if the axis of the scales is no whole axis of the operand.
+// `of_result`. Returns nothing if the axis of the scales is no whole axis of the operand, or if the movement
+// inserts an integer that does not represent 0.
 [[nodiscard]] std::optional<QuantizeAttrs> quantization_before(const Graph& graph, const Node& movement,
                                                                const QuantizeAttrs& of_result);
 
