@@ -148,10 +148,7 @@ def test_an_input_quantized_with_two_sets_of_parameters_shows_both() -> None:
     assert port.quantized == (X, Y)
     assert port.qparams is None
     text = str(tosaic.ports.Io((port,), ()))
-    assert [line.split()[-6:] for line in text.splitlines()[-2:]] == [
-        ["0.02", "3", "-128", "to", "127", "-"],
-        ["0.5", "0", "-128", "to", "127", "-"],
-    ]
+    assert [line.split()[-3:] for line in text.splitlines()[-2:]] == [["i8", "0.02", "3"], ["i8", "0.5", "0"]]
 
 
 def test_several_tensors_of_the_file_may_hold_one_input() -> None:
@@ -183,6 +180,10 @@ def test_inputs_and_outputs_that_are_not_quantized_have_no_parameters(case) -> N
     for runnable in (case.program, case.lowered):
         assert all(port.quantized == () for port in (*runnable.inputs, *runnable.outputs))
         assert "quantized to" not in str(runnable.report())
+
+
+def test_a_range_is_shown_where_the_dtype_has_more_integers() -> None:
+    assert " i8 -127 to 127  " in tosaic.lower(exported(NARROW), target=INT).io.report().text
 
 
 @pytest.mark.parametrize("kind", [INT8, NARROW, UINT8, INT16])
@@ -340,7 +341,7 @@ def test_reports_show_the_parameters_as_text_html_and_json(tmp_path: Path) -> No
         line = next(line for line in report.text.splitlines() if "batch['x']" in line)
         assert line.split() == [
             *("input", "batch['x']", "f32", "[1,3,4,5]", "[0,1,2,3]"),
-            *("i8", "0.02", "3", "-128", "to", "127", "-"),
+            *("i8", "0.02", "3"),
         ]
         assert '<th class="n">scale</th>' in report.html
         x = json.loads(report.json)["inputs"][0]

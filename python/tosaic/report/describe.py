@@ -515,31 +515,39 @@ def _boundary(inputs: Sequence[Port], outputs: Sequence[Port], states: Sequence[
         for role, ports in (("input", inputs), ("output", outputs), ("state", states))
         for port in ports
     ]
-    is_quantized = any(port.quantized for _, port in every)
+    every_qparams = [qparams for _, port in every for qparams in port.quantized]
+    if every_qparams:
+        columns += ["quantized to", "scale", "zero point"]
+    has_axes = any(qparams.axis is not None for qparams in every_qparams)
+    if has_axes:
+        columns.append("axis")
     rows = []
     for role, port in every:
         own = (role, port.path or port.name, port.dtype, _axes(port.shape), _axes(port.dim_order))
-        rows.append((*own, *(_quantized(port, 0) if is_quantized else ())))
-        rows += [("",) * len(own) + _quantized(port, i) for i in range(1, len(port.quantized))]
-    if is_quantized:
-        columns += ["quantized to", "scale", "zero point", "range", "axis"]
+        rows.append((*own, *_quantized(port, 0))[: len(columns)])
+        rows += [
+            (*("",) * len(own), *_quantized(port, i))[: len(columns)] for i in range(1, len(port.quantized))
+        ]
     return Section("boundary", table(columns, rows))
 
 
 def _quantized(port: Port, number: int) -> tuple[str, ...]:
     """Returns table cells for entry `number` of a port's qparams.
 
-    If several tensors carry the port, the first cell also names the tensor.
+    The first cell has the range unless it is that of the dtype. If several tensors carry the port, it also
+    names the tensor.
     """
     if number >= len(port.quantized):
-        return ("-",) * 5
+        return ("-",) * 4
     qparams = port.quantized[number]
+    least = 0 if qparams.dtype.startswith("u") else -(1 << (BITS[qparams.dtype] - 1))
+    is_whole = (qparams.qmin, qparams.qmax) == (least, least + (1 << BITS[qparams.dtype]) - 1)
+    extent = "" if is_whole else f" {qparams.qmin} to {qparams.qmax}"
     tensor = f" ({port.tensors[number].name})" if len(port.tensors) > 1 else ""
     return (
-        qparams.dtype + tensor,
+        qparams.dtype + extent + tensor,
         _extent([f"{scale:.6g}" for scale in sorted(qparams.scales)]),
         _extent([str(zero_point) for zero_point in sorted(qparams.zero_points)]),
-        f"{qparams.qmin} to {qparams.qmax}",
         "-" if qparams.axis is None else str(qparams.axis),
     )
 
