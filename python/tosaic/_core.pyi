@@ -792,6 +792,7 @@ class CalibrationProgram:
         *,
         override_nodes: dict[str, Callable[..., Any]] = ...,
         override_ops: dict[str, Callable[..., Any]] = ...,
+        infinite: set[str] = ...,
     ) -> None: ...
 
 class Calibration:

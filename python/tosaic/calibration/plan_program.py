@@ -120,13 +120,15 @@ def plan_program(
     *,
     module_types: Mapping[str, str] | None = None,
     rules: Sequence[Callable[[Plan], Plan | None]] = (),
+    required: bool = True,
 ) -> PlannedProgram:
     """Plans a graph that `prepared_graph` returned.
 
     Raises
     ------
     InvalidGraph
-        A selection of the configuration or a rule matches nothing, or nothing at all is quantized.
+        A selection of the configuration or a rule matches nothing, or nothing at all is quantized although
+        something is `required`.
     """
     core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
     plan = Plan(CallGraph.of_core(core), author="quantize")
@@ -141,7 +143,9 @@ def plan_program(
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
     planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
-    _require_specs(planned)
+    _require_consistent(planned)
+    if required and not len(planned.plan):
+        raise _nothing_quantized(planned)
     return planned
 
 
@@ -154,7 +158,7 @@ def _choose_items(plan: Plan, chosen: list[int]) -> None:
             chosen[position] = chosen[at[call.operands[0].producer]]
 
 
-def _require_specs(planned: PlannedProgram) -> None:
+def _require_consistent(planned: PlannedProgram) -> None:
     conflicts = [each for each in planned.plan.conflicts() if each.kind != "unequal observers"]
     if conflicts:
         raise _core.make_error(
@@ -163,10 +167,11 @@ def _require_specs(planned: PlannedProgram) -> None:
             what=conflicts[0].text,
             got=f"{len(conflicts)} such specs" if len(conflicts) > 1 else "",
         )
-    if len(planned.plan):
-        return
+
+
+def _nothing_quantized(planned: PlannedProgram) -> Exception:
     reasons = sorted(set(planned.left_float.values()))
-    raise _core.make_error(
+    return _core.make_error(
         _core.InvalidGraph,
         where="quantize",
         what="nothing of the program is quantized",

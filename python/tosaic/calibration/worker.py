@@ -36,6 +36,8 @@ class Job:
         The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("moving_range", weight)``.
     override_nodes, override_ops : dict
         Functions that run in place of operators.
+    infinite : frozenset of str
+        Values whose infinities and NaN are left out. Those of other values are refused.
     """
 
     graph: _core.Graph
@@ -43,6 +45,7 @@ class Job:
     statistics: tuple[tuple[Any, ...], ...]
     override_nodes: Mapping[str, Any]
     override_ops: Mapping[str, Any]
+    infinite: frozenset[str] = frozenset()
 
     def ready(self) -> tuple[_core.CalibrationProgram, _core.Statistics]:
         """Prepares the graph to run on this machine, and makes empty statistics."""
@@ -51,6 +54,7 @@ class Job:
             list(self.watches),
             override_nodes=dict(self.override_nodes),
             override_ops=dict(self.override_ops),
+            infinite=set(self.infinite),
         )
         return program, _core.Statistics(self.graph, list(self.statistics))
 
