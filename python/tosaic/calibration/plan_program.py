@@ -138,7 +138,8 @@ def plan_program(
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
     left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
-    plan = plan.apply(*rules)
+    for rule in rules:
+        plan = _applied(plan, rule)
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
@@ -147,6 +148,20 @@ def plan_program(
     if required and not len(planned.plan):
         raise _nothing_quantized(planned)
     return planned
+
+
+def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
+    try:
+        return plan.apply(rule)
+    except _core.Error:
+        raise
+    except Exception as error:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="quantize",
+            what=f"the rule '{getattr(rule, '__name__', type(rule).__name__)}' raised {type(error).__name__}",
+            got=str(error),
+        ) from error
 
 
 def _choose_items(plan: Plan, chosen: list[int]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tosaic import _core
 
-__all__ = ["Failure", "Job", "forget", "observe", "remember"]
+__all__ = ["Failure", "Job", "Raised", "forget", "observe", "remember"]
 
 _MOST_KNOWN = 4
 _known: OrderedDict[str, tuple[_core.CalibrationProgram, _core.Statistics]] = OrderedDict()
@@ -68,6 +68,14 @@ class Failure:
     parts: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Raised:
+    """What a function of the program raised, and the position of the sample in the task."""
+
+    sample: int
+    error: Exception
+
+
 def remember(token: str, ready: tuple[_core.CalibrationProgram, _core.Statistics]) -> None:
     """Keeps a prepared graph for the tasks of this process that name the token."""
     with _lock:
@@ -82,12 +90,14 @@ def forget(token: str) -> None:
         _known.pop(token, None)
 
 
-def observe(token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]]) -> bytes | Failure | None:
+def observe(
+    token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]]
+) -> bytes | Failure | Raised | None:
     """Runs samples and returns the state of their statistics.
 
     Returns
     -------
-    bytes, Failure or None
+    bytes, Failure, Raised or None
         None: this process does not know the token, and `pickled`, the bytes of its `Job`, is None.
     """
     with _lock:
@@ -106,4 +116,6 @@ def observe(token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]])
         except _core.Error as error:
             parts: Any = error
             return Failure(position, type(error).__name__, dict(parts.parts))
+        except Exception as error:
+            return Raised(position, error)
     return calibration.to_bytes()
