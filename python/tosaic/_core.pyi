@@ -773,7 +773,7 @@ def plan_specs(
     precisions: list[tuple[Any, ...]],
     every_operator: bool = False,
     call_of_node: Sequence[int] = ...,
-) -> list[tuple[str, str]]: ...
+) -> list[tuple[str, str, bool]]: ...
 
 # ---- calibration ----
 

@@ -45,6 +45,8 @@ class PlannedProgram:
         By node of the graph: its call.
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
+    in_integers : frozenset of str
+        Those among them that are parts of integer arithmetic.
     """
 
     graph: _core.Graph
@@ -53,6 +55,7 @@ class PlannedProgram:
     nodes: tuple[tuple[int, ...], ...]
     call_of_node: tuple[int, ...]
     left_float: dict[str, str]
+    in_integers: frozenset[str] = frozenset()
 
     def call(self, name: str) -> int:
         """Returns the position of a call."""
@@ -73,14 +76,20 @@ class PlannedProgram:
 
     @property
     def report(self) -> Resolution:
-        """What is rounded by which rule, and what is left float and why."""
+        """What is rounded by which rule, what is left float, and what has no scale of its own, and why."""
         found = resolve(self.plan, self.left_float)
+        left = tuple(map(self._with_reason, found.left_float))
         used = {row.set_by for row in found.slots}
         return replace(
             found,
-            left_float=tuple(map(self._with_reason, found.left_float)),
+            left_float=tuple(row for row in left if not self._is_in_integers(row)),
+            not_rounded=tuple(row for row in left if self._is_in_integers(row)),
             authors=tuple(each for each in found.authors if each.name in used or each.matches is not None),
         )
+
+    def _is_in_integers(self, row: FloatTensor) -> bool:
+        is_own_reason = row.reason == self.left_float.get(row.node)
+        return row.reason == _NOT_ROUNDED or (is_own_reason and row.node in self.in_integers)
 
     def _with_reason(self, row: FloatTensor) -> FloatTensor:
         if row.reason != "not annotated":
@@ -137,13 +146,15 @@ def plan_program(
     fields = [
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
-    left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
+    left = _core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node)
+    left_float = {name: reason for name, reason, _ in left}
+    in_integers = frozenset(name for name, _, is_float in left if not is_float)
     for rule in rules:
         plan = _applied(plan, rule)
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
-    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
+    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float, in_integers)
     _require_consistent(planned)
     if required and not len(planned.plan):
         raise _nothing_quantized(planned)

@@ -127,6 +127,7 @@ class Planner {
   bool is_settled(NodeIndex i);
   void decide(NodeIndex i);
   void leave(NodeIndex i, Rounding rounding, std::string_view reason);
+  void leave_moved_floats();
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
   bool passes_through(NodeIndex i);
   // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it
