@@ -12,7 +12,7 @@ from tosaic.annotation.choice import planner_fields
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import Output, Slot
+from tosaic.annotation.specs import Edge, Output, Shared, Slot
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -92,7 +92,7 @@ class PlannedProgram:
         return row.reason == _NOT_ROUNDED or (is_own_reason and row.node in self.in_integers)
 
     def _with_reason(self, row: FloatTensor) -> FloatTensor:
-        if row.reason != "not annotated":
+        if row.reason not in ("not annotated", "annotated without a spec"):
             return row
         is_call = row.node in self.plan.graph and self.plan.graph[row.node].kind == "call"
         return replace(row, reason=_NOT_ROUNDED if is_call else "no call that reads it is quantized")
@@ -149,6 +149,7 @@ def plan_program(
     left = _core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node)
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
+    _round_returned_inputs(plan)
     for rule in rules:
         plan = _applied(plan, rule)
     for node in graph.nodes:
@@ -159,6 +160,21 @@ def plan_program(
     if required and not len(planned.plan):
         raise _nothing_quantized(planned)
     return planned
+
+
+def _round_returned_inputs(plan: Plan) -> None:
+    """Inputs that are returned as they are have the scale with which quantized calls read them.
+
+    Otherwise a program of integers would need the input as floats, too.
+    """
+    output = next((call for call in plan.graph if call.kind == "output"), None)
+    for name in dict.fromkeys(operand.producer for operand in output.operands) if output is not None else ():
+        if plan.graph[name].kind != "placeholder":
+            continue
+        read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == name]
+        if read and plan.get(Edge(name, output.name)) is None:
+            with plan.authored_by("returned input"):
+                plan.set(Edge(name, output.name), Shared(read[0]))
 
 
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
