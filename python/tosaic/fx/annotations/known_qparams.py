@@ -280,7 +280,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
                     continue
                 slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
                 constant = self._elements.get(slot, value.constant)
-                weights.write(*found, _tensor_of(constant.array))
+                weights.write(*found, _bounded(_tensor_of(constant.array), self._qparams.get(slot)))
         model.recompile()
 
 
@@ -351,6 +351,17 @@ class _Weights:
                 return None
             self._values[node] = found
         return self._values[node]
+
+
+def _bounded(tensor: torch.Tensor, qparams: QParams | None) -> torch.Tensor:
+    """Returns a bias without elements beyond its integers of 32 bits, which torch makes the least integer.
+
+    torch clamps floats, and 2^31 - 1 is no float32. The result is off by less than 2^-22 of the range.
+    """
+    if qparams is None or qparams.dtype != "i32" or tensor.dim() != 1:
+        return tensor
+    most = torch.tensor(qparams.scales, dtype=torch.float64) * (2.0**31 - 256)
+    return torch.where(tensor.abs() > most, tensor.sign() * most, tensor).to(tensor.dtype)
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
