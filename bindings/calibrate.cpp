@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include <set>
+
 #include "annotation.h"
 #include "arrays.h"
 #include "bind.h"
@@ -57,9 +59,11 @@ std::vector<Statistic> statistics_from(const Graph& graph, const py::sequence& k
   return statistics;
 }
 
-std::vector<quant::Watch> watches_from(const std::vector<std::pair<std::string, std::uint32_t>>& pairs) {
+std::vector<quant::Watch> watches_from(const std::vector<std::pair<std::string, std::uint32_t>>& pairs,
+                                       const std::set<std::string>& infinite) {
   std::vector<quant::Watch> watches;
-  for (const auto& [value, statistic] : pairs) watches.push_back({value, statistic});
+  for (const auto& [value, statistic] : pairs)
+    watches.push_back({value, statistic, !infinite.contains(value)});
   return watches;
 }
 
@@ -86,12 +90,12 @@ struct CalibrationProgram {
 
 std::unique_ptr<CalibrationProgram> make_program(
     const SharedGraph& graph, const std::vector<std::pair<std::string, std::uint32_t>>& watches,
-    const py::dict& override_nodes, const py::dict& override_ops) {
+    const py::dict& override_nodes, const py::dict& override_ops, const std::set<std::string>& infinite) {
   exec::PrepareOptions options;
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
   const py::gil_scoped_release release;
-  std::vector<quant::Watch> found = watches_from(watches);
+  std::vector<quant::Watch> found = watches_from(watches, infinite);
   const auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
   return std::make_unique<CalibrationProgram>(
       CalibrationProgram{exec::prepare(executable, options), std::move(found)});
@@ -187,7 +191,9 @@ void bind_calibrate(py::module_& m) {
   py::class_<CalibrationProgram>(m, "CalibrationProgram", "A graph and the tensors to observe, ready to run.")
       .def(py::init(&make_program), py::arg("graph"), py::arg("watches"), py::kw_only(),
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-           "`watches`: (name of a value, index of a statistic). Any thread may start calibrations.");
+           py::arg("infinite") = std::set<std::string>(),
+           "`watches`: (name of a value, index of a statistic). `infinite`: values whose infinities and NaN are "
+           "left out, not refused. Any thread may start calibrations.");
   py::class_<Calibration>(m, "Calibration", "Runs samples and observes them.")
       .def(py::init(&start), py::arg("program"), py::arg("like"))
       .def("run", &run_sample, py::arg("arrays"),

@@ -59,7 +59,7 @@ py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std:
     input.precisions.push_back(precision_from(plan, py::reinterpret_borrow<py::tuple>(each)));
   py::list left;
   for (const quant::LeftFloat& each : quant::plan_specs(input, plan.plan))
-    left.append(py::make_tuple(plan.plan.graph().node(each.call).name, each.reason));
+    left.append(py::make_tuple(plan.plan.graph().node(each.call).name, each.reason, each.is_float));
   return left;
 }
 

@@ -773,7 +773,7 @@ def plan_specs(
     precisions: list[tuple[Any, ...]],
     every_operator: bool = False,
     call_of_node: Sequence[int] = ...,
-) -> list[tuple[str, str]]: ...
+) -> list[tuple[str, str, bool]]: ...
 
 # ---- calibration ----
 
@@ -792,6 +792,7 @@ class CalibrationProgram:
         *,
         override_nodes: dict[str, Callable[..., Any]] = ...,
         override_ops: dict[str, Callable[..., Any]] = ...,
+        infinite: set[str] = ...,
     ) -> None: ...
 
 class Calibration:

@@ -301,8 +301,9 @@ class FileBoundary:
                 where="compare",
                 what=f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
                 expected="a reference that quantizes it, once, to that dtype",
-                got="nothing that says what the integers stand for",
-                hint="Compare with the lowered program, or with the program that was quantized",
+                got="a file without a sidecar, which would say which numbers its integers represent",
+                hint="Write one with Lowered.save(path, sidecar=True), compare the lowered program itself, or "
+                "compare with the program that was quantized",
             )
         return fitting[0]
 

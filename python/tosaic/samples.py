@@ -70,10 +70,12 @@ def iterate_samples(samples: Any, program: Program) -> Iterator[Sample]:
         or hasattr(samples, "__array__")
         or hasattr(samples, "shape")
     ):
+        _require_arguments(samples, program, 0)
         yield _sample(samples, program)
         return
     if isinstance(samples, Iterable) and not isinstance(samples, bytes | bytearray):
         for item in samples:
+            _require_arguments(item, program, count)
             yield _sample(item, program)
             count += 1
     if count == 0:
@@ -139,6 +141,21 @@ def _unreadable(file: Path, got: str) -> Exception:
         expected="an .npy or .npz file of numbers",
         got=got,
     )
+
+
+def _require_arguments(item: Any, program: Program, index: int) -> None:
+    """Raises InvalidGraph if a sample has more entries than the network has arguments: labels, for example."""
+    positional, keywords = program.signature.inputs.children
+    most = len(positional.children) + len(keywords.keys)
+    if isinstance(item, tuple | list) and len(item) > most:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="samples",
+            what=f"sample {index} has more entries than the network has arguments",
+            expected=f"{most}: " + ", ".join(f"'{port.path or port.name}'" for port in program.inputs),
+            got=f"{len(item)} entries",
+            hint=f"Leave labels out: (batch[:{most}] for batch in loader)",
+        )
 
 
 def _sample(item: Any, program: Program) -> Sample:

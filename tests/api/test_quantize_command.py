@@ -91,7 +91,8 @@ def test_a_target_without_integers_is_refused_for_a_quantized_archive(stack, cap
     assert run(capsys, *QUANTIZE)[0] == 0
     message = (
         "the program is quantized, and the target has no integer arithmetic: expected a target with profile "
-        "INT, such as TOSA-1.0+INT, got TOSA-1.0+FP"
+        "INT, such as TOSA-1.0+INT, got TOSA-1.0+FP. To compute the rounded numbers with floats, lower what "
+        "QuantizedProgram.to_exported() returns."
     )
     code, _, err = run(capsys, "lower", "q.tosaic", "-o", "q.tosa")
     assert (code, err) == (3, f"tosaic: [lower] {message}\n")

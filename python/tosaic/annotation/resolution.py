@@ -92,6 +92,11 @@ class Resolution(Reportable):
     conflicts : tuple of Conflict
     requantized : tuple of Requantized
     left_float : tuple of FloatTensor
+        Of `tosaic.Quantizer` and annotations: all float tensors that no slot quantizes. Of `tosaic.quantize`:
+        those among them that are computed with floats, or passed on as floats.
+    not_rounded : tuple of FloatTensor
+        Of `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
+        their own. What reads them rounds them, or they have the integers of an operand.
     history : tuple of Change
         What was replaced or removed.
     authors : tuple of RuleRecord
@@ -105,6 +110,7 @@ class Resolution(Reportable):
     left_float: tuple[FloatTensor, ...]
     history: tuple[Change, ...]
     authors: tuple[RuleRecord, ...]
+    not_rounded: tuple[FloatTensor, ...] = ()
 
     @property
     def overwritten(self) -> tuple[Change, ...]:

@@ -14,12 +14,13 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from tosaic import _core
 from tosaic.calibration import worker
-from tosaic.calibration.worker import Failure, Job
+from tosaic.calibration.worker import Failure, Job, Raised
 
 __all__ = ["calibrate"]
 
@@ -65,6 +66,8 @@ def _calibrate_here(program: Any, total: _core.Statistics, samples: Iterable[Arr
         except _core.Error as error:
             parts: Any = error
             raise _error(index, Failure(0, type(error).__name__, dict(parts.parts))) from error
+        except Exception as error:
+            raise _of_function(index, error) from error
     calibration.merge_into(total)
 
 
@@ -73,13 +76,15 @@ def _with_workers(
 ) -> Iterator[bytes]:
     token = uuid.uuid4().hex
     # Threads share this process, which has prepared the graph. Other workers ask for the bytes.
-    pickled = None if isinstance(executor, ThreadPoolExecutor) else pickle.dumps(job)
+    pickled = None if isinstance(executor, ThreadPoolExecutor) else _pickled(job)
     most = 2 * _workers_of(executor)
     running: deque[tuple[int, list[Arrays], Future[Any]]] = deque()
     worker.remember(token, ready)
     try:
         for first, chunk in _chunks(samples, _CHUNK_OF_WORKERS):
-            running.append((first, chunk, executor.submit(worker.observe, token, None, chunk)))
+            with _named(first, first + len(chunk) - 1):
+                future = executor.submit(worker.observe, token, None, chunk)
+            running.append((first, chunk, future))
             if len(running) >= most:
                 yield _state(running.popleft(), executor, token, pickled)
         while running:
@@ -94,13 +99,37 @@ def _state(
     task: tuple[int, list[Arrays], Future[Any]], executor: Executor, token: str, pickled: bytes | None
 ) -> bytes:
     first, chunk, future = task
-    found = future.result()
-    if found is None:
-        found = executor.submit(worker.observe, token, pickled, chunk).result()
+    last = first + len(chunk) - 1
+    with _named(first, last):
+        found = future.result()
+        if found is None:
+            found = executor.submit(worker.observe, token, pickled, chunk).result()
     if isinstance(found, Failure):
         raise _error(first, found)
+    if isinstance(found, Raised):
+        raise _of_function(first + found.sample, found.error) from found.error
     state: bytes = found
     return state
+
+
+@contextmanager
+def _named(first: int, last: int) -> Iterator[None]:
+    """Makes an InvalidGraph of what an executor raises, such as BrokenProcessPool. It names the samples."""
+    try:
+        yield
+    except _core.Error:
+        raise
+    except Exception as error:
+        samples = f"sample {first}" if first == last else f"samples {first} to {last}"
+        kind = type(error).__name__
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="calibrate",
+            what=f"the executor did not run {samples}",
+            expected="a running executor, whose workers can import tosaic and numpy",
+            got=f"{kind}: {error}".rstrip(".") if str(error) else kind,
+            hint="Without executor=, the samples run in this process",
+        ) from error
 
 
 def _workers_of(executor: Any) -> int:
@@ -112,6 +141,30 @@ def _error(first: int, failure: Failure) -> Exception:
     parts = {**failure.parts, "what": f"sample {first + failure.sample}: {failure.parts['what']}"}
     kind: type[_core.Error] = getattr(_core, failure.kind)
     return _core.make_error(kind, **parts)
+
+
+def _of_function(sample: int, error: Exception) -> Exception:
+    """Returns an InvalidGraph for what a function raised that runs in place of an operator."""
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="calibrate",
+        what=f"sample {sample}: a function that runs in place of an operator raised {type(error).__name__}",
+        got=str(error),
+    )
+
+
+def _pickled(job: Job) -> bytes:
+    try:
+        return pickle.dumps(job)
+    except Exception as error:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="calibrate",
+            what="the program cannot be sent to the workers of the executor",
+            expected="functions in place of operators that pickle can copy",
+            got=f"{type(error).__name__}: {error}",
+            hint="Define them at the top level of a module, or use a ThreadPoolExecutor",
+        ) from error
 
 
 def _chunks(samples: Iterable[Arrays], size: int) -> Iterator[tuple[int, list[Arrays]]]:

@@ -12,7 +12,7 @@ from tosaic.annotation.choice import planner_fields
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import Output, Slot
+from tosaic.annotation.specs import Edge, Output, Shared, Slot
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -45,6 +45,8 @@ class PlannedProgram:
         By node of the graph: its call.
     left_float : dict of str to str
         The calls whose float results get no scale of their own, and why.
+    in_integers : frozenset of str
+        Those among them that are parts of integer arithmetic.
     """
 
     graph: _core.Graph
@@ -53,6 +55,7 @@ class PlannedProgram:
     nodes: tuple[tuple[int, ...], ...]
     call_of_node: tuple[int, ...]
     left_float: dict[str, str]
+    in_integers: frozenset[str] = frozenset()
 
     def call(self, name: str) -> int:
         """Returns the position of a call."""
@@ -73,17 +76,23 @@ class PlannedProgram:
 
     @property
     def report(self) -> Resolution:
-        """What is rounded by which rule, and what is left float and why."""
+        """What is rounded by which rule, what is left float, and what has no scale of its own, and why."""
         found = resolve(self.plan, self.left_float)
+        left = tuple(map(self._with_reason, found.left_float))
         used = {row.set_by for row in found.slots}
         return replace(
             found,
-            left_float=tuple(map(self._with_reason, found.left_float)),
+            left_float=tuple(row for row in left if not self._is_in_integers(row)),
+            not_rounded=tuple(row for row in left if self._is_in_integers(row)),
             authors=tuple(each for each in found.authors if each.name in used or each.matches is not None),
         )
 
+    def _is_in_integers(self, row: FloatTensor) -> bool:
+        is_own_reason = row.reason == self.left_float.get(row.node)
+        return row.reason == _NOT_ROUNDED or (is_own_reason and row.node in self.in_integers)
+
     def _with_reason(self, row: FloatTensor) -> FloatTensor:
-        if row.reason != "not annotated":
+        if row.reason not in ("not annotated", "annotated without a spec"):
             return row
         is_call = row.node in self.plan.graph and self.plan.graph[row.node].kind == "call"
         return replace(row, reason=_NOT_ROUNDED if is_call else "no call that reads it is quantized")
@@ -120,13 +129,15 @@ def plan_program(
     *,
     module_types: Mapping[str, str] | None = None,
     rules: Sequence[Callable[[Plan], Plan | None]] = (),
+    required: bool = True,
 ) -> PlannedProgram:
     """Plans a graph that `prepared_graph` returned.
 
     Raises
     ------
     InvalidGraph
-        A selection of the configuration or a rule matches nothing, or nothing at all is quantized.
+        A selection of the configuration or a rule matches nothing, or nothing at all is quantized although
+        something is `required`.
     """
     core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
     plan = Plan(CallGraph.of_core(core), author="quantize")
@@ -135,14 +146,49 @@ def plan_program(
     fields = [
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
-    left_float = dict(_core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node))
-    plan = plan.apply(*rules)
+    left = _core.plan_specs(plan._core, graph, values, chosen, fields, False, of_node)
+    left_float = {name: reason for name, reason, _ in left}
+    in_integers = frozenset(name for name, _, is_float in left if not is_float)
+    _round_returned_inputs(plan)
+    for rule in rules:
+        plan = _applied(plan, rule)
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
-    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float)
-    _require_specs(planned)
+    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float, in_integers)
+    _require_consistent(planned)
+    if required and not len(planned.plan):
+        raise _nothing_quantized(planned)
     return planned
+
+
+def _round_returned_inputs(plan: Plan) -> None:
+    """Inputs that are returned as they are have the scale with which quantized calls read them.
+
+    Otherwise a program of integers would need the input as floats, too.
+    """
+    output = next((call for call in plan.graph if call.kind == "output"), None)
+    for name in dict.fromkeys(operand.producer for operand in output.operands) if output is not None else ():
+        if plan.graph[name].kind != "placeholder":
+            continue
+        read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == name]
+        if read and plan.get(Edge(name, output.name)) is None:
+            with plan.authored_by("returned input"):
+                plan.set(Edge(name, output.name), Shared(read[0]))
+
+
+def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
+    try:
+        return plan.apply(rule)
+    except _core.Error:
+        raise
+    except Exception as error:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="quantize",
+            what=f"the rule '{getattr(rule, '__name__', type(rule).__name__)}' raised {type(error).__name__}",
+            got=str(error),
+        ) from error
 
 
 def _choose_items(plan: Plan, chosen: list[int]) -> None:
@@ -154,7 +200,7 @@ def _choose_items(plan: Plan, chosen: list[int]) -> None:
             chosen[position] = chosen[at[call.operands[0].producer]]
 
 
-def _require_specs(planned: PlannedProgram) -> None:
+def _require_consistent(planned: PlannedProgram) -> None:
     conflicts = [each for each in planned.plan.conflicts() if each.kind != "unequal observers"]
     if conflicts:
         raise _core.make_error(
@@ -163,10 +209,11 @@ def _require_specs(planned: PlannedProgram) -> None:
             what=conflicts[0].text,
             got=f"{len(conflicts)} such specs" if len(conflicts) > 1 else "",
         )
-    if len(planned.plan):
-        return
+
+
+def _nothing_quantized(planned: PlannedProgram) -> Exception:
     reasons = sorted(set(planned.left_float.values()))
-    raise _core.make_error(
+    return _core.make_error(
         _core.InvalidGraph,
         where="quantize",
         what="nothing of the program is quantized",

@@ -130,13 +130,23 @@ def sensitivity(
     stream = Counted(
         _kept(with_progress(graph_arrays(samples, source), "calibrate", shown=progress), kept, measured_on)
     )
-    table = calibration_table(source, graph, stream, executor)
+    table = calibration_table(source, graph, stream, executor, _rounded(source, graph, scale.configs))
     meter = _Meter(source, graph, table, kept)
     search = _Search(meter, scale, _layers(meter.calls(scale.configs[0]), macs_by_call(graph)), progress)
     layers = search.measure_layers()
     return Sensitivity(
         scale.names, layers, search.curve(points, wanted_db), wanted_db, stream.count, len(kept)
     )
+
+
+def _rounded(source: Program, graph: _core.Graph, configs: Sequence[QConfig | None]) -> set[str]:
+    """Returns the names of the values that are rounded if all layers have one of the levels."""
+    found: set[str] = set()
+    for config in configs:
+        if config is not None:
+            planned = plan_program(graph, config, module_types=source.module_types, required=False)
+            found |= {name for name, _ in observations(planned).watches}
+    return found
 
 
 def _kept(stream: Iterator[list[Any]], kept: list[list[Any]], count: int) -> Iterator[list[Any]]:
@@ -282,7 +292,9 @@ class _Meter:
         """Returns the power of the errors of the outputs over that of the outputs."""
         if is_float:
             return 0.0
-        planned = plan_program(self._graph, config, module_types=self._module_types)
+        planned = plan_program(self._graph, config, module_types=self._module_types, required=False)
+        if not len(planned.plan):  # the layers that are not float have nothing to round
+            return 0.0
         observed = observations(planned)
         chosen = chosen_qparams(planned, observed, self._table.statistics(planned, observed), self._known)
         graph = with_quantization(planned, chosen)

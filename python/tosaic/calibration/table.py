@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -71,12 +71,21 @@ class Table:
 
 
 def calibration_table(
-    source: Program, graph: _core.Graph, samples: Iterable[Any], executor: Executor | None = None
+    source: Program,
+    graph: _core.Graph,
+    samples: Iterable[Any],
+    executor: Executor | None = None,
+    rounded: Collection[str] = (),
 ) -> Table:
-    """Runs samples and counts the elements of every tensor of floats."""
+    """Runs samples and counts the elements of every tensor of floats.
+
+    Infinities and NaN are refused in the values `rounded`, and left out elsewhere: in masks, for example.
+    """
     names = [value.name for value in graph.values if value.kind != "constant" and is_float(value.dtype)]
     watches = tuple((name, at) for at, name in enumerate(names))
-    statistics = calibrate(job_of(source, graph, watches, (("histogram",),) * len(names)), samples, executor)
+    job = job_of(source, graph, watches, (("histogram",),) * len(names))
+    job = replace(job, infinite=frozenset(names) - set(rounded))
+    statistics = calibrate(job, samples, executor)
     return Table({name: statistics[at] for at, name in enumerate(names)})
 
 

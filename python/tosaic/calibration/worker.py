@@ -16,7 +16,7 @@ from typing import Any
 
 from tosaic import _core
 
-__all__ = ["Failure", "Job", "forget", "observe", "remember"]
+__all__ = ["Failure", "Job", "Raised", "forget", "observe", "remember"]
 
 _MOST_KNOWN = 4
 _known: OrderedDict[str, tuple[_core.CalibrationProgram, _core.Statistics]] = OrderedDict()
@@ -36,6 +36,8 @@ class Job:
         The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("moving_range", weight)``.
     override_nodes, override_ops : dict
         Functions that run in place of operators.
+    infinite : frozenset of str
+        Values whose infinities and NaN are left out. Those of other values are refused.
     """
 
     graph: _core.Graph
@@ -43,6 +45,7 @@ class Job:
     statistics: tuple[tuple[Any, ...], ...]
     override_nodes: Mapping[str, Any]
     override_ops: Mapping[str, Any]
+    infinite: frozenset[str] = frozenset()
 
     def ready(self) -> tuple[_core.CalibrationProgram, _core.Statistics]:
         """Prepares the graph to run on this machine, and makes empty statistics."""
@@ -51,6 +54,7 @@ class Job:
             list(self.watches),
             override_nodes=dict(self.override_nodes),
             override_ops=dict(self.override_ops),
+            infinite=set(self.infinite),
         )
         return program, _core.Statistics(self.graph, list(self.statistics))
 
@@ -62,6 +66,14 @@ class Failure:
     sample: int
     kind: str
     parts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a function of the program raised, and the position of the sample in the task."""
+
+    sample: int
+    error: Exception
 
 
 def remember(token: str, ready: tuple[_core.CalibrationProgram, _core.Statistics]) -> None:
@@ -78,12 +90,14 @@ def forget(token: str) -> None:
         _known.pop(token, None)
 
 
-def observe(token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]]) -> bytes | Failure | None:
+def observe(
+    token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]]
+) -> bytes | Failure | Raised | None:
     """Runs samples and returns the state of their statistics.
 
     Returns
     -------
-    bytes, Failure or None
+    bytes, Failure, Raised or None
         None: this process does not know the token, and `pickled`, the bytes of its `Job`, is None.
     """
     with _lock:
@@ -102,4 +116,6 @@ def observe(token: str, pickled: bytes | None, samples: Sequence[Sequence[Any]])
         except _core.Error as error:
             parts: Any = error
             return Failure(position, type(error).__name__, dict(parts.parts))
+        except Exception as error:
+            return Raised(position, error)
     return calibration.to_bytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Shared
@@ -99,17 +99,8 @@ def annotation_data(resolution: Resolution) -> dict[str, Any]:
         "quantized_twice": [
             {"output": slot_text(row.output), "edge": slot_text(row.edge)} for row in resolution.requantized
         ],
-        "left_float": [
-            {
-                "node": row.node,
-                "reason": row.reason,
-                "rule": row.rule,
-                "target": row.target,
-                "module_path": row.module_path,
-                "source": row.source,
-            }
-            for row in resolution.left_float
-        ],
+        "left_float": [asdict(row) for row in resolution.left_float],
+        "not_rounded": [asdict(row) for row in resolution.not_rounded],
     }
 
 
@@ -128,12 +119,16 @@ def _sections(resolution: Resolution) -> list[Section]:
             for row in resolution.requantized
         ]
         sections += _long("quantized twice", ("tensor", "spec", "edge", "then"), rows2)
-    if resolution.left_float:
-        rows3 = [
-            (row.node, row.target, row.reason, _who(row.rule), row.module_path, row.source)
-            for row in resolution.left_float
-        ]
-        sections += _long("left float", ("node", "operator", "why", "by", "module", "source"), rows3)
+    for title, tensors in (
+        ("left float", resolution.left_float),
+        ("in integers, without a scale of their own", resolution.not_rounded),
+    ):
+        if tensors:
+            rows3 = [
+                (row.node, row.target, row.reason, _who(row.rule), row.module_path, row.source)
+                for row in tensors
+            ]
+            sections += _long(title, ("node", "operator", "why", "by", "module", "source"), rows3)
     sections += _folded(resolution)
     return sections
 

@@ -16,6 +16,7 @@ from tosaic.report.numbers import count, decibels, memory, time
 
 if TYPE_CHECKING:
     from tosaic import _core
+    from tosaic.annotation.resolution import FloatTensor
     from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.explanation import QuantizationExplanation
     from tosaic.quantization import QParams
@@ -48,7 +49,8 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
             {"tool": repr(gain.tool), **{k: v for k, v in asdict(gain).items() if k != "tool"}}
             for gain in program.gains
         ],
-        "not_rounded": [asdict(row) for row in program.quantization.left_float],
+        "left_float": [asdict(row) for row in program.quantization.left_float],
+        "not_rounded": [asdict(row) for row in program.quantization.not_rounded],
         "target": _target(program.graph),
         "floats": [asdict(each) for each in explanation.floats],
         "inputs": program.inputs,
@@ -204,18 +206,22 @@ def _operator_table(rows: dict[str, Counter[str]]) -> Table:
 
 
 def _not_rounded(program: QuantizedProgram) -> list[Section]:
-    """Returns why results have no scale of their own, by reason."""
+    """Returns why tensors stay float, and why results have no scale of their own, by reason."""
+    found = program.quantization
+    return [
+        *_by_reason("left float", found.left_float),
+        *_by_reason("results without a scale of their own", found.not_rounded),
+    ]
+
+
+def _by_reason(title: str, tensors: Sequence[FloatTensor]) -> list[Section]:
     calls: dict[str, list[str]] = {}
-    for row in program.quantization.left_float:
+    for row in tensors:
         by = f", by {row.rule}" if row.rule else ""
         calls.setdefault(row.reason + by, []).append(row.node)
     rows = [(why, f"{len(names):,}", _first(names)) for why, names in calls.items()]
     rows.sort(key=lambda row: -len(calls[row[0]]))
-    return (
-        [Section("results without a scale of their own", table(("why", "calls", "which"), rows))]
-        if rows
-        else []
-    )
+    return [Section(title, table(("why", "calls", "which"), rows))] if rows else []
 
 
 def _first(names: Sequence[str]) -> str:

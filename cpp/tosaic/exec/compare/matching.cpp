@@ -40,19 +40,21 @@ std::vector<Alignment> Matcher::alignments_of(ValueId value, const Reference& re
 std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t result_count) const {
   const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
   const std::unordered_set<std::uint32_t> unrounded = before_rounding(reference.of.fx);
-  std::vector<Match> out, others;
-  for (std::size_t i = nodes.size(); i-- > 0 && out.size() < kMostCandidates;) {
+  std::vector<Match> labelled, out, others;
+  for (std::size_t i = nodes.size(); i-- > 0 && out.size() + labelled.size() < kMostCandidates;) {
     const std::optional<ValueId> found = value_of(*nodes[i], reference, result_count);
     if (!found) continue;
     const ValueId value = *found;
     if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
     if (unrounded.contains(value.index())) continue;
     const QParamsRef& own = b_.qparams(value);
-    const bool other = reference.rounded && own && !is_same(own, reference.qparams);
-    for (Alignment& each : alignments_of(value, reference))
-      (other ? others : out).push_back({value, std::move(each)});
+    std::vector<Match>& to = !reference.rounded || !own                     ? out
+                             : has_same_numbers(*reference.qparams, *own) ? labelled
+                                                                          : others;
+    for (Alignment& each : alignments_of(value, reference)) to.push_back({value, std::move(each)});
   }
-  return out.empty() ? others : out;
+  labelled.insert(labelled.end(), out.begin(), out.end());
+  return labelled.empty() ? others : labelled;
 }
 
 // The value of the node that may be the reference's result: see candidates().

@@ -106,11 +106,15 @@ class Replay {
   }
 
   std::optional<double> share_of(ValueId value, const Match& match) const {
-    if (!is_comparable(value, match)) return std::nullopt;
-    const Held found = aligned(b_[match.value], a_.graph().type(value).shape, match.alignment);
+    const QParamsRef &own = a_.qparams(value), &stored = b_.qparams(match.value);
+    // u8 and i8, for example: b's integers are converted to a's
+    const bool moved = own && stored && !is_same(own, stored) && has_same_numbers(*own, *stored);
+    if (!moved && !is_comparable(value, match)) return std::nullopt;
+    const Held numbers = as_numbers(b_[match.value], moved ? stored : nullptr);
+    Held found = aligned(numbers.view, a_.graph().type(value).shape, match.alignment);
     if (found.view.data == nullptr) return std::nullopt;
-    const QParamsRef qparams = permuted_qparams(b_.qparams(match.value), match.alignment);
-    return local_.share(value, found.view, qparams);
+    if (moved) found = as_integers(found.view, *own);
+    return local_.share(value, found.view, permuted_qparams(stored, match.alignment));
   }
 
   void measure(ValueId value, const Reference& reference, ReplayedResult& result) const {

@@ -9,14 +9,17 @@
 //
 //   add(s, mask)                         mask is constant, and no row of it is hidden as a whole
 //   add(s, where(hidden, -1e9, 0))       becomes where(hidden, -2B - 200, s)
+//   add(s, where(hidden, -inf, 0))       becomes where(hidden, -inf, s), which integers can compute
+//   baddbmm(mask, q, k), addmm           the same, with s = matmul(q, k)
 //   add(s, (1 - cast(seen)) * -1e9)      the same, with hidden = not seen; cast(hidden) * -1e9, too
 //   where(hidden, -1e9, s), or the reverse
 //   maximum(.., -1e30)                   is removed: nothing is below
 //
 // A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
 // -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains a fraction
-// of s, the pass changes nothing. Between the sum and the softmax there
-// may be views and permutes. B is the bound of the quantized scores, possibly times constants.
+// of s, the pass changes nothing. Between the sum and the softmax, and between the mask and the sum, there
+// may be views and permutes. B is the bound of the quantized scores, or of the product of quantized matrices,
+// possibly times constants.
 
 #include <cmath>
 #include <limits>
@@ -74,7 +77,11 @@ class Masks {
       return magnitude(graph_.operands(*node)[0]) *
              (node->op == Op::kMul ? std::abs(*factor) : 1 / std::abs(*factor));
     }
+    if (node->op == Op::kMatmul) return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
     return kInfinity;
+  }
+  [[nodiscard]] double product_magnitude(ValueId a, ValueId b) const {
+    return magnitude(a) * magnitude(b) * static_cast<double>(graph_.type(a).shape.back());
   }
 
   // The number of a constant if it is a finite number that hides scores up to `bound`.
@@ -88,6 +95,10 @@ class Masks {
     if (!(*number <= -kLarge) || !std::isfinite(*number)) return {};
     if (is_added && !absorbs(*number, bound)) return {};
     return *number < low(bound) ? number : std::nullopt;
+  }
+  [[nodiscard]] bool is_infinite(ValueId id) const { return splat_of(graph_, id) == -kInfinity; }
+  [[nodiscard]] bool hides(ValueId id, double bound) const {
+    return is_infinite(id) || large_number(id, bound).has_value();
   }
   [[nodiscard]] static double low(double bound) { return -2 * bound - 200; }
 
@@ -104,6 +115,7 @@ class Masks {
     if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0])))
       return bounds(operands[very_low(operands[1]) ? 0 : 1]);
     if (node->op == Op::kWhere) return selects(operands);
+    if (node->op == Op::kBaddbmm || node->op == Op::kAddmm) return adds_product(*node);
     if (node->op != Op::kAdd || *node->attrs != default_attrs(Op::kAdd)) return false;
     return adds(operands[0], operands[1]) || adds(operands[1], operands[0]);
   }
@@ -124,10 +136,27 @@ class Masks {
   }
 
   bool adds(ValueId scores, ValueId mask) {
-    const double bound = magnitude(scores);
+    scores_ = scores;
+    return adds_mask(magnitude(scores), mask);
+  }
+  bool adds_product(const Node& node) {
+    const auto& attrs = Graph::attrs<AddmmAttrs>(node);
+    const auto operands = graph_.operands(node);
+    if (as_double(attrs.beta) != 1.0 || as_double(attrs.alpha) == 0.0) return false;
+    product_ = &node;
+    return adds_mask(std::abs(as_double(attrs.alpha)) * product_magnitude(operands[1], operands[2]), operands[0]);
+  }
+  bool adds_mask(double bound, ValueId mask) {
     if (!std::isfinite(bound) || graph_.type(mask).dtype != DType::kF32) return false;
-    scores_ = scores, low_ = low(bound);
-    return is_constant_mask(mask, bound) || is_selected_mask(mask, bound) || is_scaled_mask(mask, bound);
+    low_ = low(bound);
+    if (is_constant_mask(mask, bound)) return true;
+    mask_through_.clear();
+    for (const Node* view = graph_.producer(mask);
+         view != nullptr && view->operand_count == 1 && rearranges(*view); view = graph_.producer(mask)) {
+      mask_through_.push_back(view);
+      mask = graph_.operands(*view)[0];
+    }
+    return is_selected_mask(mask, bound) || is_scaled_mask(mask, bound);
   }
 
   bool is_constant_mask(ValueId mask, double bound) {
@@ -170,7 +199,8 @@ class Masks {
     if (node == nullptr) return false;
     const auto operands = graph_.operands(*node);
     for (const std::size_t at : {1U, 2U})
-      if (splat_of(graph_, operands[3 - at]) == 0.0 && large_number(operands[at], bound)) {
+      if (splat_of(graph_, operands[3 - at]) == 0.0 && hides(operands[at], bound)) {
+        if (is_infinite(operands[at])) low_ = -kInfinity;
         hidden_ = operands[0], is_seen_ = at == 2;
         return true;
       }
@@ -215,7 +245,7 @@ class Masks {
 
   ValueId emit() {
     static_cast<void>(rewriter_.begin_output(at_));
-    const ValueId scores = rewriter_.map(scores_);
+    const ValueId scores = product_ == nullptr ? rewriter_.map(scores_) : product();
     const auto number = [&](double x) {
       return rewriter_.constant(at_, make_constant("low", DType::kF32, Shape{}, std::span(&x, 1)));
     };
@@ -224,19 +254,38 @@ class Masks {
       out = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd),
                            {scores, rewriter_.constant(at_, constant_)});
     } else {
-      const ValueId hidden = rewriter_.map(hidden_), lowest = number(low_);
+      const ValueId hidden = moved(rewriter_.map(hidden_), mask_through_), lowest = number(low_);
       out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
                      : rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, lowest, scores});
     }
-    for (auto node = through_.rbegin(); node != through_.rend(); ++node)
-      out = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, {out});
-    return out;
+    return moved(out, through_);
+  }
+
+  // The value behind the same views and permutes as those that were found, the last one first.
+  ValueId moved(ValueId value, const std::vector<const Node*>& through) {
+    for (auto node = through.rbegin(); node != through.rend(); ++node)
+      value = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, {value});
+    return value;
+  }
+
+  // alpha * (a @ b) of a baddbmm or addmm.
+  ValueId product() {
+    const auto operands = graph_.operands(*product_);
+    const double alpha = as_double(Graph::attrs<AddmmAttrs>(*product_).alpha);
+    const ValueId a = rewriter_.map(operands[1]), b = rewriter_.map(operands[2]);
+    const ValueId out = rewriter_.emit(*product_, Op::kMatmul, NoAttrs{}, {a, b});
+    if (alpha == 1.0) return out;
+    const ValueId factor =
+        rewriter_.constant(*product_, make_constant("alpha", DType::kF32, Shape{}, std::span(&alpha, 1)));
+    return rewriter_.emit(*product_, Op::kMul, default_attrs(Op::kMul), {out, factor});
   }
 
   Rewriter& rewriter_;
   const Graph& graph_;
   const Node& at_;
-  std::vector<const Node*> through_;
+  const Node* product_ = nullptr;
+  std::vector<const Node*> through_;       // between the sum and the softmax
+  std::vector<const Node*> mask_through_;  // between the mask and the sum
   ValueId scores_, hidden_;
   double low_ = 0;
   bool is_seen_ = false;

@@ -71,6 +71,7 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
   const Graph& graph = prepared.graph();
   const auto by_name = values_by_name(graph);
   watched_.assign(graph.values().size(), false);
+  finite_.assign(graph.values().size(), false);
   for (const Watch& watch : watches) {
     const auto found = by_name.find(watch.value);
     if (found == by_name.end() || !is_float(graph.values()[found->second].type.dtype))
@@ -79,6 +80,7 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
     if (watch.statistic >= observing_.size())
       throw InternalError({.where = "calibrate", .what = "a watch has no statistic"});
     fed_[found->second][watch.statistic] = {};
+    if (watch.finite) finite_[found->second] = true;
   }
   fold_repetitions();
   for (const auto& [value, feeds] : fed_) watched_[value] = true;
@@ -108,6 +110,7 @@ void Calibration::fold_into_operand(const Node& node) {
   const ValueId from = graph.operands(node)[0], value = graph.result(node);
   const auto of_value = fed_.find(value.index()), of_operand = fed_.find(from.index());
   if (of_value == fed_.end() || of_operand == fed_.end()) return;
+  if (finite_[value.index()] && !finite_[from.index()]) return;
   const auto elements = [&](ValueId id) {
     return static_cast<std::uint64_t>(num_elements(graph.type(id).shape));
   };
@@ -179,7 +182,8 @@ void Calibration::observe(ValueId value, const exec::ArrayView& array) {
   }
   for (const auto& [statistic, feed] : fed_.at(value.index())) {
     const NotFinite found = observing_[statistic].observe(values, array.shape, feed.times);
-    if (found.any()) throw not_finite(session_.prepared().graph(), value, found, count);
+    if (found.any() && finite_[value.index()])
+      throw not_finite(session_.prepared().graph(), value, found, count);
     for (const auto& [constant, times] : feed.constants) observing_[statistic].observe(constant, times);
   }
 }

@@ -31,6 +31,7 @@ namespace tosaic::quant {
 struct Watch {
   std::string value;
   std::uint32_t statistic = 0;
+  bool finite = true;  // infinities and NaN are refused; otherwise they are left out
 };
 
 // The graph in which watched values that nobody reads are outputs, so that no pass removes their nodes. Returns the
@@ -46,7 +47,7 @@ class Calibration {
               std::vector<Statistic> statistics);
 
   // Runs a sample: one array for each user input of the graph. Throws what exec::Session::run() throws, and
-  // InvalidGraph, which names the tensor, if a watched tensor has infinities or NaN. After an error the
+  // InvalidGraph, which names the tensor, if a tensor that has to be finite has infinities or NaN. After an error the
   // statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
 
@@ -68,6 +69,7 @@ class Calibration {
   exec::Session session_;
   std::map<std::uint32_t, std::map<std::uint32_t, Feed>> fed_;  // by value and statistic
   std::vector<bool> watched_;                                   // by value
+  std::vector<bool> finite_;                                    // by value
   std::vector<Observing> observing_;                            // by statistic
   std::vector<float> converted_;
 };

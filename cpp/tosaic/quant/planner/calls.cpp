@@ -163,6 +163,11 @@ bool Planner::is_weighted(const Call& c) {
 
 // True if constants beyond the range of activations reach the result.
 bool Planner::may_be_large(const Call& c) {
+  if (const ValueId addend = addend_of(c); addend.valid()) {
+    const NodeIndex producer = producer_among(c, addend);
+    return (producer.valid() && call(producer).large) ||
+           (graph_.value(addend).kind == ValueKind::kConstant && constant_is_large(addend));
+  }
   switch (c.behaviour) {
     case Behaviour::kMovement:
     case Behaviour::kSelection:
@@ -185,6 +190,12 @@ bool Planner::may_be_large(const Call& c) {
         return true;
   }
   return false;
+}
+
+// What a product of matrices is added to, such as the mask of attention; invalid for other calls.
+ValueId Planner::addend_of(const Call& c) const {
+  if (c.main == nullptr || (c.main->op != Op::kAddmm && c.main->op != Op::kBaddbmm)) return {};
+  return graph_.operands(*c.main)[0];
 }
 
 double Planner::scalar_of(const Scalar& scalar) {

@@ -22,9 +22,12 @@ void Planner::unite(Slot a, Slot b) {
   group_of_[b] = a;
 }
 
+// Edges of one call are in the order in which they were set.
 bool Planner::before(Slot a, Slot b) const {
   if (a.node != b.node) return a.node < b.node;
-  return a.is_edge() && (!b.is_edge() || a.producer < b.producer);
+  if (!a.is_edge() || !b.is_edge()) return a.is_edge() && !b.is_edge();
+  const auto edges = plan_.edges(a.node);
+  return std::ranges::find(edges, a, &PlanEntry::slot) < std::ranges::find(edges, b, &PlanEntry::slot);
 }
 
 void Planner::emit_groups() {

@@ -19,6 +19,7 @@ std::vector<LeftFloat> Planner::run() {
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
   }
   emit_groups();
+  leave_moved_floats();
   return std::move(left_);
 }
 
@@ -96,7 +97,21 @@ void Planner::decide(NodeIndex i) {
 
 void Planner::leave(NodeIndex i, Rounding rounding, std::string_view reason) {
   call(i).rounding = rounding;
-  left_.push_back({i, reason});
+  left_.push_back({i, reason, rounding == Rounding::kFloat});
+}
+
+// Movement of floats that nothing rounds on the way.
+void Planner::leave_moved_floats() {
+  for (std::uint32_t n = 0; n < calls_.size(); ++n) {
+    const NodeIndex i(n);
+    if (call(i).rounding != Rounding::kTransparent || !is_float_value(i)) continue;
+    NodeIndex from = i;
+    bool is_rounded = false;
+    for (; call(from).rounding == Rounding::kTransparent; from = call(from).base)
+      is_rounded = is_rounded || plan_.find(Slot::edge(call(from).base, from)) != nullptr;
+    if (!is_rounded && call(from).rounding == Rounding::kFloat)
+      left_.push_back({i, "it moves numbers that stay float", true});
+  }
 }
 
 bool Planner::is_result_of_tuple(NodeIndex i) {

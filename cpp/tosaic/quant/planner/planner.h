@@ -63,6 +63,7 @@ struct PlannerInput {
 struct LeftFloat {
   NodeIndex call;
   std::string_view reason;  // a static text
+  bool is_float = false;    // false: a part of integer arithmetic, such as a sum that what reads it rounds
 };
 
 // Rule of results whose only reader is an elementwise function of them.

@@ -87,6 +87,7 @@ class Planner {
   [[nodiscard]] bool is_fractional(ValueId id) const;
   [[nodiscard]] static bool is_weighted(const Call& c);
   bool may_be_large(const Call& c);
+  [[nodiscard]] ValueId addend_of(const Call& c) const;
   [[nodiscard]] static bool divides(const Node& node) { return node.op == Op::kDiv || node.op == Op::kPow; }
   [[nodiscard]] static double scalar_of(const Scalar& scalar);
   [[nodiscard]] static bool is_large(double x) { return !(std::abs(x) < kLargestActivation); }
@@ -126,6 +127,7 @@ class Planner {
   bool is_settled(NodeIndex i);
   void decide(NodeIndex i);
   void leave(NodeIndex i, Rounding rounding, std::string_view reason);
+  void leave_moved_floats();
   [[nodiscard]] bool is_result_of_tuple(NodeIndex i);
   bool passes_through(NodeIndex i);
   // The call that computes the numbers of operand `p` of `user`, and the slot where they are rounded if it

@@ -10,7 +10,8 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,11 +44,97 @@ _Place = tuple[str, int, int]  # call, its node, operand (or result)
 def to_exported(exported: Any, draft: Draft) -> torch.export.ExportedProgram:
     """See `tosaic.QuantizedProgram.to_exported`."""
     quantizer = _KnownQParams(draft)
+    module = exported.module()
+    _remove_folded_norms(module, draft.planned)
     with torch.no_grad():
-        prepared = prepare_pt2e(exported.module(), quantizer)
+        prepared = prepare_pt2e(module, quantizer)
+        states = _states_as_inputs(prepared, draft.planned.graph)
         converted = convert_pt2e(prepared)
+        _inputs_as_states(converted, states)
     args, kwargs = exported.example_inputs or ((), {})
     return torch.export.export(converted, args, kwargs)
+
+
+def _remove_folded_norms(module: GraphModule, planned: PlannedProgram) -> None:
+    """Removes the batch norms that the plan has folded into convolutions, whose weights are written later.
+
+    torchao folds them, too, but fails at transposed convolutions with groups.
+    """
+    calls = set(planned.plan.graph.names)  # without aliases
+    for node in list(module.graph.nodes):
+        if str(node.target) == "aten.batch_norm.default" and node.name not in calls:
+            if node.args[0].name not in calls:
+                raise _another((node.args[0].name, 0, 0))
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.recompile()
+
+
+@dataclass(frozen=True)
+class _State:
+    """A buffer that the program writes, and the input that stands for it.
+
+    Attributes
+    ----------
+    path : str
+    value : Tensor
+        A copy of the initial value.
+    input : str
+    persistent : bool
+    """
+
+    path: str
+    value: torch.Tensor
+    input: str
+    persistent: bool
+
+
+def _states_as_inputs(model: GraphModule, graph: _core.Graph) -> list[_State]:
+    """Makes inputs of the buffers that the program writes, so that torchao does not take them for constants.
+
+    torchao computes once what depends on constants only. It would compute the new values of such buffers, and
+    write them into the buffers of the caller's program, which the module shares.
+    """
+    states = []
+    for at, path in enumerate(sorted({port.path for port in graph.inputs if port.kind == "state"})):
+        readers = [node for node in model.graph.nodes if node.op == "get_attr" and node.target == path]
+        if not readers:
+            continue
+        owner = _attribute(model, path.rpartition(".")[0]) if "." in path else model
+        persistent = path.rpartition(".")[2] not in owner._non_persistent_buffers_set
+        state = _State(path, _attribute(model, path).clone(), f"_tosaic_state_{at}", persistent)
+        with model.graph.inserting_before(next(iter(model.graph.nodes))):
+            made = model.graph.placeholder(state.input)
+        made.meta = dict(readers[0].meta)
+        for node in readers:
+            node.replace_all_uses_with(made)
+            model.graph.erase_node(node)
+        states.append(state)
+    return states
+
+
+def _inputs_as_states(model: GraphModule, states: Sequence[_State]) -> None:
+    """Makes buffers again of the inputs that stand for them."""
+    by_input = {state.input: state for state in states}
+    for node in list(model.graph.nodes):
+        state = by_input.get(node.target) if node.op == "placeholder" else None
+        if state is None:
+            continue
+        owner: torch.nn.Module = model
+        *names, name = state.path.split(".")
+        for each in names:
+            if not hasattr(owner, each):
+                owner.add_module(each, torch.nn.Module())
+            owner = getattr(owner, each)
+        if hasattr(owner, name):
+            delattr(owner, name)
+        owner.register_buffer(name, state.value, persistent=state.persistent)
+        with model.graph.inserting_before(node):
+            made = model.graph.get_attr(state.path)
+        made.meta = dict(node.meta)
+        node.replace_all_uses_with(made)
+        model.graph.erase_node(node)
+    model.recompile()
 
 
 class KnownQParamsObserver(ObserverBase):  # type: ignore[misc]
@@ -193,7 +280,7 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
                     continue
                 slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
                 constant = self._elements.get(slot, value.constant)
-                weights.write(*found, _tensor_of(constant.array))
+                weights.write(*found, _bounded(_tensor_of(constant.array), self._qparams.get(slot)))
         model.recompile()
 
 
@@ -264,6 +351,17 @@ class _Weights:
                 return None
             self._values[node] = found
         return self._values[node]
+
+
+def _bounded(tensor: torch.Tensor, qparams: QParams | None) -> torch.Tensor:
+    """Returns a bias without elements beyond its integers of 32 bits, which torch makes the least integer.
+
+    torch clamps floats, and 2^31 - 1 is no float32. The result is off by less than 2^-22 of the range.
+    """
+    if qparams is None or qparams.dtype != "i32" or tensor.dim() != 1:
+        return tensor
+    most = torch.tensor(qparams.scales, dtype=torch.float64) * (2.0**31 - 256)
+    return torch.where(tensor.abs() > most, tensor.sign() * most, tensor).to(tensor.dtype)
 
 
 def _tensor_of(array: Any) -> torch.Tensor:
