@@ -229,7 +229,7 @@ def test_a_file_is_compared_with_the_quantized_program_but_has_no_numbers_for_fl
     made = case("images")
     made.lowered.save(tmp_path / "images.tosa")
     assert tosaic.compare(made.quantized, tmp_path / "images.tosa", made.samples)
-    with pytest.raises(tosaic.QuantMismatch, match="nothing that says what the integers stand for"):
+    with pytest.raises(tosaic.QuantMismatch, match="a file without a sidecar"):
         tosaic.compare(made.exported, tmp_path / "images.tosa", made.samples)
     cache = case("cache")
     cache.lowered.save(tmp_path / "cache.tosa")
@@ -406,3 +406,33 @@ def test_a_network_of_half_precision_that_is_right_is_called_right(dtype, target
     comparison = tosaic.compare(quantized, tosaic.lower(quantized, target=f"TOSA-1.0+INT+{target}"), samples)
     assert comparison.ok, str(comparison)
     assert [row.ok for row in comparison.outputs] == [True]
+
+
+class _Reordered(torch.nn.Module):
+    """A convolution times a mask, whose result is returned in the order of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.conv(x) * mask
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+FP"])
+@pytest.mark.parametrize("make", [lambda: torch.nn.Linear(6, 6), _Reordered])
+def test_integers_of_uint8_and_int8_that_represent_the_same_numbers_are_compared(make, target) -> None:
+    torch.manual_seed(5)
+    network = make().eval()
+    shapes = [(2, 6)] if isinstance(network, torch.nn.Linear) else [(1, 3, 6, 6), (1, 1, 4, 4)]
+    sample = tuple(torch.randn(shape) for shape in shapes)
+    exported = torch.export.export(network, sample)
+    quantized = tosaic.quantize(exported, [sample], config=tosaic.QConfig.uint8(), progress=False)
+    lowered = tosaic.lower(quantized, target=target)
+    found = tosaic.compare(quantized, lowered, [sample])
+    assert found.ok
+    assert all(row.local_share is not None for row in found)
+    wrong = tosaic.compare(
+        quantized, lowered, [sample], models={"tosa.rescale": lambda call: np.bitwise_xor(call.default(), 2)}
+    )
+    assert not wrong.ok

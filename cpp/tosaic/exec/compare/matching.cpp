@@ -41,7 +41,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
   const std::vector<const Node*>& nodes = nodes_.of(reference.of.fx);
   const std::unordered_set<std::uint32_t> unrounded = before_rounding(reference.of.fx);
   std::vector<Match> labelled, out, others;
-  for (std::size_t i = nodes.size(); i-- > 0 && out.size() + labelled.size() < kMostCandidates;) {
+  for (std::size_t i = nodes.size(); i-- > 0 && labelled.size() < kMostCandidates;) {
     const std::optional<ValueId> found = value_of(*nodes[i], reference, result_count);
     if (!found) continue;
     const ValueId value = *found;
@@ -51,6 +51,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
     std::vector<Match>& to = !reference.rounded || !own                     ? out
                              : has_same_numbers(*reference.qparams, *own) ? labelled
                                                                           : others;
+    if (to.size() >= kMostCandidates) continue;
     for (Alignment& each : alignments_of(value, reference)) to.push_back({value, std::move(each)});
   }
   labelled.insert(labelled.end(), out.begin(), out.end());

@@ -40,8 +40,8 @@ class Matcher {
   // The values of b that may be the counterpart of the reference. They belong to the FX node, and each is the
   // result of the reference's index, of a node with as many results. Their shapes align with that of the
   // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
-  // value comes first. Values with other qparams than those of a rounded reference are candidates only if there
-  // are no others. b may compute each result of a node with several results in a node of its own, which is known
+  // value comes first. Of a rounded reference, values with qparams for the same numbers precede values without
+  // qparams. Values with other qparams are candidates only if there are no others. b may compute each result of a node with several results in a node of its own, which is known
   // by its name. If `result_count` is 0, the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if

@@ -450,7 +450,7 @@ def _in_place(place: _Place) -> Exception:
         where="to_exported",
         what=f"torch cannot write rounded numbers back into the tensor that '{place[0]}' changes in place",
         expected="a program that returns what it computes",
-        got="a program that changes an input",
+        got="a program that changes an input or a state",
     )
 
 

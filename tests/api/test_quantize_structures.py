@@ -1,0 +1,268 @@
+"""`tosaic.quantize` of networks of unusual structure: masks, states, returned inputs, floats among integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
+MASKED = (torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)), torch.arange(5).expand(2, 5, 5) > 3)
+
+
+def sqnr_db(found: Any, exact: Any) -> float:
+    wanted = exact.detach().numpy()
+    return float(10 * np.log10(np.square(wanted).sum() / np.square(wanted - found).sum()))
+
+
+def leaves(results: Any) -> list[Any]:
+    return [np.asarray(each) for each in torch.utils._pytree.tree_leaves(results)]
+
+
+def require_same_in_torch(quantized: Any, *args: Any, **kwargs: Any) -> None:
+    """Torch computes the same numbers in three runs, in which states change."""
+    exported = quantized.to_exported()
+    again, module = tosaic.from_exported(exported), quantized.to_exported().module()
+    quantized.reset_state()
+    for _ in range(3):
+        wanted = leaves(quantized.run(*args, **kwargs))
+        with torch.no_grad():
+            in_torch = leaves(module(*args, **kwargs))
+        for found, other, right in zip(in_torch, leaves(again.run(*args, **kwargs)), wanted, strict=True):
+            np.testing.assert_array_equal(found, right)
+            np.testing.assert_array_equal(other, right)
+
+
+# ---- masks ----
+
+
+class Masked(nn.Module):
+    """Attention that adds a mask in one of several ways."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.how = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), how
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        q, k = self.q(x), self.k(x).transpose(-1, -2)
+        zeros = torch.zeros(hidden.shape)
+        if self.how == "sum with infinity":
+            scores = q @ k + zeros.masked_fill(hidden, INFINITE)
+        elif self.how == "product with infinity":
+            scores = torch.baddbmm(zeros.masked_fill(hidden, INFINITE), q, k)
+        elif self.how == "product with the least float":
+            scores = torch.baddbmm(hidden.float() * LOWEST, q, k)
+        elif self.how == "scaled product":
+            scores = torch.baddbmm(hidden.float() * -1e9, q, k, alpha=0.3)
+        else:
+            scores = torch.baddbmm(zeros[:, :1].masked_fill(hidden[:, :1], INFINITE).expand(-1, 5, -1), q, k)
+        return scores.softmax(-1) @ self.v(x)
+
+
+class Padded(nn.Module):
+    """Attention of torch with a mask of padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, key_padding_mask=hidden[:, 0])[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(
+            pytest.param(lambda how=how: Masked(how), id=how)
+            for how in (
+                "sum with infinity",
+                "product with infinity",
+                "product with the least float",
+                "scaled product",
+                "expanded mask",
+            )
+        ),
+        Padded,
+    ],
+)
+def test_masks_cost_no_accuracy_and_lower_to_integers(make: Any) -> None:
+    torch.manual_seed(1)
+    network = make().eval()
+    exported = torch.export.export(network, MASKED)
+    quantized = tosaic.quantize(exported, [MASKED], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for program in (quantized, lowered):
+        assert sqnr_db(program.run(*MASKED), network(*MASKED)) > 30
+    require_same_in_torch(quantized, *MASKED)
+    found = tosaic.sensitivity(exported, [MASKED], progress=False, points=1)
+    assert found.curve[0].db > 30
+
+
+# ---- sharing ----
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_concatenation_may_have_its_operands_in_any_order(order: tuple[int, ...]) -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+            return self.linear(torch.cat([inputs[at] for at in order], 1))
+
+    inputs = tuple(torch.randn(2, 4) * scale for scale in (1, 2, 3))
+    exported = torch.export.export(Joined().eval(), inputs)
+    quantized = tosaic.quantize(exported, [inputs], progress=False, config=tosaic.QConfig.int8(observer="minmax"))
+    assert tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT"), [inputs]).ok
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(tosaic.QConfig.int8(observer="minmax")))
+    prepared(*inputs)
+    theirs = convert_pt2e(prepared)(*inputs).detach().numpy()
+    np.testing.assert_allclose(quantized.run(*inputs), theirs, atol=1.01 * quantized.outputs[0].qparams.scale)
+
+
+# ---- states ----
+
+
+class Counter(nn.Module):
+    """A state that depends on the input, and two that depend on their own values only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("hidden", torch.zeros(1, 4))
+        self.register_buffer("runs", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("power", torch.ones((), dtype=torch.int64), persistent=False)
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        hidden = torch.tanh(self.linear(torch.cat([x, self.hidden], 1)))
+        self.hidden.copy_(hidden)
+        self.runs.add_(1)
+        self.power.mul_(2)
+        return hidden * 2, self.runs.clone(), self.power.clone()
+
+
+def test_torch_has_the_states_of_the_program_and_the_callers_program_keeps_its_own() -> None:
+    torch.manual_seed(3)
+    x = torch.randn(1, 4)
+    exported = torch.export.export(Counter().eval(), (x,))
+    quantized = tosaic.quantize(exported, [(x,)] * 3, progress=False)
+    require_same_in_torch(quantized, x)
+    module = exported.module()
+    assert (int(module.runs), int(module.power)) == (0, 1)
+
+
+# ---- convolutions ----
+
+
+def test_batch_norms_behind_transposed_convolutions_with_groups_reach_torch() -> None:
+    torch.manual_seed(4)
+    network = nn.Sequential(
+        nn.ConvTranspose2d(4, 8, 3, stride=2, groups=2), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
+    )
+    with torch.no_grad():
+        network[1].running_mean.normal_()
+        network[1].running_var.uniform_(0.5, 2)
+        network[1].weight.normal_()
+    x = torch.randn(1, 4, 5, 5)
+    quantized = tosaic.quantize(torch.export.export(network.eval(), (x,)), [(x,)], progress=False)
+    assert sqnr_db(quantized.run(x), network(x)) > 25
+    require_same_in_torch(quantized, x)
+
+
+def test_a_bias_beyond_its_integers_saturates_in_torch_as_here(caplog: Any) -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3), nn.Sigmoid()).eval()
+    with torch.no_grad():
+        network[0].bias.fill_(-100)  # the activation is always 0, so that its scale is tiny
+        network[2].bias.copy_(torch.tensor([3.0, -3.0, 0.0]))
+    x = torch.randn(2, 4)
+    quantized = tosaic.quantize(torch.export.export(network, (x,)), [(x,)], progress=False)
+    assert "beyond its integers" in caplog.text
+    require_same_in_torch(quantized, x)
+
+
+# ---- returned inputs, and what is left float ----
+
+
+class Returned(nn.Module):
+    """Returns its input, also as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        return {"y": self.linear(batch["x"]), "same": (batch["x"], batch["x"])}
+
+
+def test_an_input_that_is_returned_has_the_scale_with_which_it_is_read() -> None:
+    batch = {"x": torch.randn(2, 6)}
+    quantized = tosaic.quantize(
+        torch.export.export(Returned().eval(), (batch,)), [(batch,)] * 2, progress=False
+    )
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    assert tosaic.compare(quantized, lowered, [(batch,)]).ok
+    scale = quantized.inputs[0].qparams.scale
+    same = quantized.run(batch)["same"][1]
+    np.testing.assert_allclose(same, batch["x"].numpy(), atol=0.501 * scale)
+    assert lowered.outputs[1].qparams == lowered.inputs[0].qparams
+    assert not quantized.quantization.left_float
+    require_same_in_torch(quantized, batch)
+
+
+def test_an_input_that_is_returned_only_stays_float_and_is_listed() -> None:
+    class Beside(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.sigmoid(x), y
+
+    inputs = torch.randn(2, 3), torch.randn(4)
+    quantized = tosaic.quantize(torch.export.export(Beside(), inputs), [inputs], progress=False)
+    assert [row.node for row in quantized.quantization.left_float] == ["y"]
+    np.testing.assert_array_equal(quantized.run(*inputs)[1], inputs[1].numpy())
+
+
+def test_results_that_are_fused_are_not_left_float() -> None:
+    network = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 6), nn.Unflatten(1, (2, 3))
+    )
+    x = torch.randn(1, 3, 6, 6)
+    exported = torch.export.export(network.eval(), (x,))
+    whole = tosaic.quantize(exported, [(x,)], progress=False)
+    assert whole.quantization.left_float == ()
+    reasons = {row.node: row.reason for row in whole.quantization.not_rounded}
+    assert reasons["conv2d"] == "the activation after it bounds it"
+    config = tosaic.QConfig.int8().set(None, type="Linear")
+    quantized = tosaic.quantize(exported, [(x,)], config=config, progress=False)
+    left = {row.node: row.reason for row in quantized.quantization.left_float}
+    assert list(left.values()) == ["it is not selected", "it moves numbers that stay float"]
+    assert next(iter(left)) == "linear"
+    report = quantized.report()
+    assert "left float" in report.text
+    assert [row["node"] for row in report.data["left_float"]] == list(left)
+
+
+# ---- sensitivity ----
+
+
+def test_a_layer_without_anything_to_round_loses_nothing() -> None:
+    class Lists(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, xs: list[torch.Tensor], *, pair: tuple[torch.Tensor, torch.Tensor]) -> Any:
+            return [self.linear(x) for x in xs], self.linear(pair[0]) @ pair[1].T
+
+    sample = {"xs": [torch.randn(2, 4), torch.randn(3, 4)], "pair": (torch.randn(2, 4), torch.randn(5, 4))}
+    exported = torch.export.export(Lists().eval(), (sample["xs"],), {"pair": sample["pair"]})
+    found = tosaic.sensitivity(
+        exported, [sample], levels=("int8", "int16x8", "float"), points=2, progress=False
+    )
+    assert np.inf in {db for layer in found.layers for db in layer.db}
+    assert found.curve[-1].db == np.inf
