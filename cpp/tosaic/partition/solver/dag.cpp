@@ -20,7 +20,8 @@ Dag::Dag(std::uint32_t size, std::vector<Edge> edges) : size_(size), edges_(std:
 
   first_input_.assign(size_ + std::size_t{1}, 0);
   first_user_.assign(size_ + std::size_t{1}, 0);
-  for (const Edge& edge : edges_) ++first_input_[edge.to + std::size_t{1}], ++first_user_[edge.from + std::size_t{1}];
+  for (const Edge& edge : edges_)
+    ++first_input_[edge.to + std::size_t{1}], ++first_user_[edge.from + std::size_t{1}];
   for (std::size_t i = 0; i < size_; ++i)
     first_input_[i + 1] += first_input_[i], first_user_[i + 1] += first_user_[i];
   inputs_.resize(edges_.size());
