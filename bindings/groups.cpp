@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "bind.h"
-#include "tosaic/partition/solver/check.h"
-#include "tosaic/partition/solver/claims.h"
-#include "tosaic/partition/solver/connected.h"
-#include "tosaic/partition/solver/levels.h"
+#include "tosaic/partition/check.h"
+#include "tosaic/partition/claims.h"
+#include "tosaic/partition/connected.h"
+#include "tosaic/partition/levels.h"
 #include "tosaic/partition/split.h"
 
 namespace tosaic::python {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tosaic/base/error_text.h"
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/quotient.h"
 
 namespace tosaic::partition {
 namespace {

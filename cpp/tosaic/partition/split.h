@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
-#include "tosaic/partition/solver/dag.h"
-#include "tosaic/partition/solver/groups.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
 
 namespace tosaic::partition {
 
