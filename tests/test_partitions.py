@@ -1,4 +1,4 @@
-"""Groups of nodes: as few as trying all finds, in an order in which they can run, and equal to the whole program."""
+"""Groups of nodes: as few as trying all finds, able to run in some order, and equal to the whole program."""
 
 from __future__ import annotations
 

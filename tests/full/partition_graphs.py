@@ -1,10 +1,10 @@
-"""Groups of random graphs: as few as trying all finds, right for several claimants, equal to the whole program.
+"""Groups of random graphs: as few as possible, right for several claimants, equal to the whole program.
 
     python tests/full/partition_graphs.py [--start N] [--count N]
 
-Each seed makes one small dag whose groups are compared with all groupings, four dags with up to three claimants,
-and, for each fifth seed, a random program that is split. `test_partitions` tests the first seeds in the same way.
-Failures are printed with their seed. Exit code 1 if anything failed.
+Each seed makes one small dag whose groups are compared with all groupings, and four dags with up to three
+claimants. Each fifth seed also makes a random program that is split. `test_partitions` tests the first seeds
+in the same way. Failures are printed with their seed. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations

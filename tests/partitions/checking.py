@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import tosaic
-from partitions.random_dags import NONE, RandomDag, fault_of, least_counts, random_dag
 from random_graphs.quantized import quantized_program
 from tosaic import _core
+
+from partitions.random_dags import NONE, RandomDag, fault_of, least_counts, random_dag
 
 _SMALL, _CLAIMED = 7, 40
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import networkx
+import networkx as nx
 import numpy as np
 from tosaic import _core
 
@@ -40,16 +40,16 @@ def random_dag(rng: random.Random, size: int) -> RandomDag:
 
 def fault_of(dag: RandomDag, groups: list[int], *, connected: bool = False) -> str:
     """Returns what is wrong with groups, or an empty string."""
-    graph = networkx.DiGraph()
+    graph = nx.DiGraph()
     graph.add_nodes_from(range(dag.size))
     graph.add_edges_from(dag.edges)
     block = {node: ("group", group) if group != NONE else ("node", node) for node, group in enumerate(groups)}
-    quotient = networkx.DiGraph((block[a], block[b]) for a, b in dag.edges if block[a] != block[b])
-    if not networkx.is_directed_acyclic_graph(quotient):
-        return f"groups wait for each other: {networkx.find_cycle(quotient)}"
+    quotient = nx.DiGraph((block[a], block[b]) for a, b in dag.edges if block[a] != block[b])
+    if not nx.is_directed_acyclic_graph(quotient):
+        return f"groups wait for each other: {nx.find_cycle(quotient)}"
     for group in set(groups) - {NONE}:
         members = [node for node, other in enumerate(groups) if other == group]
-        if connected and not networkx.is_weakly_connected(graph.subgraph(members)):
+        if connected and not nx.is_weakly_connected(graph.subgraph(members)):
             return f"group {group} is not connected"
     return ""
 
