@@ -1,0 +1,28 @@
+// quotient: the dag in which each group is one node.
+//
+//   0 -> 1 -> 2 -> 3    groups 0 0 - 1    quotient: {0 1} -> {2} -> {3}
+//
+// Groups that read each other in a circle have no quotient dag. quotient() returns such a circle instead.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
+
+namespace tosaic::partition {
+
+struct Quotient {
+  Dag dag;
+  std::vector<DagNode> of;  // by node: the node of the quotient that it is in
+  // Groups that read each other in a circle, each by two of its nodes: the one that is read and the one that reads
+  // the group before. Empty if there is a quotient dag. Then the dag is empty, too.
+  std::vector<Edge> circle;
+};
+
+// The nodes of the quotient are in a topological order: of those that may come next, the one that has the first node
+// does.
+[[nodiscard]] Quotient quotient(const Dag& dag, const Groups& groups);
+
+}  // namespace tosaic::partition
