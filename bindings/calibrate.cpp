@@ -192,7 +192,8 @@ void bind_calibrate(py::module_& m) {
       .def(py::init(&make_program), py::arg("graph"), py::arg("watches"), py::kw_only(),
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
            py::arg("infinite") = std::set<std::string>(),
-           "`watches`: (name of a value, index of a statistic). `infinite`: values whose infinities and NaN are "
+           "`watches`: (name of a value, index of a statistic). `infinite`: values whose infinities and NaN "
+           "are "
            "left out, not refused. Any thread may start calibrations.");
   py::class_<Calibration>(m, "Calibration", "Runs samples and observes them.")
       .def(py::init(&start), py::arg("program"), py::arg("like"))

@@ -340,7 +340,8 @@ def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
             what="the program is quantized, and the target has no integer arithmetic",
             expected="a target with profile INT, such as TOSA-1.0+INT",
             got=target,
-            hint="To compute the rounded numbers with floats, lower what QuantizedProgram.to_exported() returns",
+            hint="To compute the rounded numbers with floats, lower what "
+            "QuantizedProgram.to_exported() returns",
         )
 
 

@@ -302,8 +302,8 @@ class FileBoundary:
                 what=f"'{named.path or named.value.name}' of the {side} is {dtype} in the file",
                 expected="a reference that quantizes it, once, to that dtype",
                 got="a file without a sidecar, which would say which numbers its integers represent",
-                hint="Write one with Lowered.save(path, sidecar=True), compare the lowered program itself, or "
-                "compare with the program that was quantized",
+                hint="Write one with Lowered.save(path, sidecar=True), compare the lowered program itself, "
+                "or compare with the program that was quantized",
             )
         return fitting[0]
 

@@ -144,7 +144,7 @@ def _unreadable(file: Path, got: str) -> Exception:
 
 
 def _require_arguments(item: Any, program: Program, index: int) -> None:
-    """Raises InvalidGraph if a sample has more entries than the network has arguments: labels, for example."""
+    """Raises InvalidGraph if a sample has more entries than the network has arguments, such as labels."""
     positional, keywords = program.signature.inputs.children
     most = len(positional.children) + len(keywords.keys)
     if isinstance(item, tuple | list) and len(item) > most:

@@ -36,7 +36,7 @@ def test_a_broken_pool_is_named_and_is_the_cause(program) -> None:
     with ProcessPoolExecutor(1) as executor:
         for each in (ending, program):  # the pool stays broken
             with pytest.raises(
-                tosaic.InvalidGraph, match="executor did not run samples 0 to 3.*BrokenProcessPool"
+                tosaic.InvalidGraph, match=r"executor did not run samples 0 to 3.*BrokenProcessPool"
             ) as caught:
                 tosaic.quantize(each, SAMPLES, executor=executor, progress=False)
             assert isinstance(caught.value.__cause__, BrokenProcessPool)
@@ -56,11 +56,14 @@ def test_an_executor_that_was_shut_down_or_that_cancels_is_named(program) -> Non
             tosaic.quantize(program, SAMPLES, executor=executor, progress=False)
 
 
-@pytest.mark.parametrize("make", [lambda: None, lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(1)])
+@pytest.mark.parametrize(
+    "make", [lambda: None, lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(1)]
+)
 def test_a_function_that_raises_is_named_with_the_sample_whoever_runs_it(program, make) -> None:
     executor = make()
     with pytest.raises(
-        tosaic.InvalidGraph, match="sample 0: a function that runs in place of an operator raised ZeroDivisionError"
+        tosaic.InvalidGraph,
+        match="sample 0: a function that runs in place of an operator raised ZeroDivisionError",
     ) as caught:
         tosaic.quantize(
             program.with_overrides({"linear": divides}), SAMPLES, executor=executor, progress=False
@@ -75,7 +78,7 @@ def test_a_function_that_pickle_cannot_copy_is_refused_for_processes(program) ->
     assert tosaic.quantize(local, SAMPLES, progress=False) is not None
     with (
         ProcessPoolExecutor(1) as executor,
-        pytest.raises(tosaic.InvalidGraph, match="cannot be sent to the workers.*top level of a module"),
+        pytest.raises(tosaic.InvalidGraph, match=r"cannot be sent to the workers.*top level of a module"),
     ):
         tosaic.quantize(local, SAMPLES, executor=executor, progress=False)
 
@@ -106,7 +109,7 @@ def test_a_loader_with_labels_is_refused_with_a_hint_and_the_hint_works(program)
     ):
         with pytest.raises(
             tosaic.InvalidGraph,
-            match=r"sample 0 has more entries than the network has arguments: expected 1: 'input', got 2 entries.* "
+            match=r"sample 0 has more entries than the network has arguments: expected 1: 'input', got 2 .* "
             r"\(batch\[:1\] for batch in loader\)",
         ):
             attempt()

@@ -1,4 +1,4 @@
-"""`tosaic.quantize` of networks of unusual structure: masks, states, returned inputs, floats among integers."""
+"""`tosaic.quantize` of networks of unusual structure: masks, states, returned inputs, floats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
-MASKED = (torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)), torch.arange(5).expand(2, 5, 5) > 3)
+MASKED = (
+    torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)),
+    torch.arange(5).expand(2, 5, 5) > 3,
+)
 
 
 def sqnr_db(found: Any, exact: Any) -> float:
@@ -119,7 +122,9 @@ def test_a_concatenation_may_have_its_operands_in_any_order(order: tuple[int, ..
 
     inputs = tuple(torch.randn(2, 4) * scale for scale in (1, 2, 3))
     exported = torch.export.export(Joined().eval(), inputs)
-    quantized = tosaic.quantize(exported, [inputs], progress=False, config=tosaic.QConfig.int8(observer="minmax"))
+    quantized = tosaic.quantize(
+        exported, [inputs], progress=False, config=tosaic.QConfig.int8(observer="minmax")
+    )
     assert tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT"), [inputs]).ok
     prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(tosaic.QConfig.int8(observer="minmax")))
     prepared(*inputs)
@@ -229,7 +234,12 @@ def test_an_input_that_is_returned_only_stays_float_and_is_listed() -> None:
 
 def test_results_that_are_fused_are_not_left_float() -> None:
     network = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 6), nn.Unflatten(1, (2, 3))
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 6),
+        nn.Unflatten(1, (2, 3)),
     )
     x = torch.randn(1, 3, 6, 6)
     exported = torch.export.export(network.eval(), (x,))

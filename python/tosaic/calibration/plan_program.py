@@ -155,7 +155,9 @@ def plan_program(
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
-    planned = PlannedProgram(graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float, in_integers)
+    planned = PlannedProgram(
+        graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float, in_integers
+    )
     _require_consistent(planned)
     if required and not len(planned.plan):
         raise _nothing_quantized(planned)
@@ -167,14 +169,14 @@ def _round_returned_inputs(plan: Plan) -> None:
 
     Otherwise a program of integers would need the input as floats, too.
     """
-    output = next((call for call in plan.graph if call.kind == "output"), None)
-    for name in dict.fromkeys(operand.producer for operand in output.operands) if output is not None else ():
-        if plan.graph[name].kind != "placeholder":
-            continue
-        read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == name]
-        if read and plan.get(Edge(name, output.name)) is None:
-            with plan.authored_by("returned input"):
-                plan.set(Edge(name, output.name), Shared(read[0]))
+    outputs = [call for call in plan.graph if call.kind == "output"]
+    for output in outputs:
+        for name in dict.fromkeys(operand.producer for operand in output.operands):
+            returned = Edge(name, output.name)
+            read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == name]
+            if read and plan.graph[name].kind == "placeholder" and plan.get(returned) is None:
+                with plan.authored_by("returned input"):
+                    plan.set(returned, Shared(read[0]))
 
 
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:

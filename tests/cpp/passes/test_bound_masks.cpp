@@ -71,6 +71,29 @@ TEST_CASE("large numbers of which a sum retains parts of scores are not changed"
   CHECK_FALSE(bound_masks(c.output(softmax(c, masked)).graph).has_value());
 }
 
+TEST_CASE("a mask of zeros and minus infinity selects, also behind a view", "[passes][bound-masks]") {
+  for (const bool is_viewed : {false, true}) {
+    Case c;
+    const ValueId hidden = c.input("hidden", tensor(DType::kBool, {is_viewed ? 3 : 2, is_viewed ? 2 : 3}));
+    ValueId mask = c.add(
+        Op::kWhere, {hidden, number(c, -std::numeric_limits<double>::infinity()), number(c, 0.0)}, "mask");
+    if (is_viewed) mask = c.add(Op::kPermute, {mask}, PermuteAttrs{{1, 0}}, "turned");
+    const ValueId masked = c.add(Op::kAdd, {scores(c), mask}, "masked");
+    const Graph after = bounded(c.output(softmax(c, masked)).graph);
+    CHECK(ops_of(after) == (is_viewed ? "dequantize permute where softmax" : "dequantize where softmax"));
+  }
+}
+
+TEST_CASE("the bound of a product of matrices is that of its terms", "[passes][bound-masks]") {
+  Case c;
+  const ValueId mask = c.constant("mask", {2, 2}, {0, -1e9, 0, 0});
+  const ValueId a = scores(c), b = c.add(Op::kPermute, {a}, PermuteAttrs{{1, 0}}, "turned");
+  const ValueId masked = c.add(Op::kAddmm, {mask, a, b}, AddmmAttrs{Scalar(1.0), Scalar(0.5)}, "masked");
+  const Graph after = bounded(c.output(softmax(c, masked)).graph);
+  CHECK(ops_of(after) == "dequantize permute matmul mul add softmax");
+  CHECK(lowest(after) == Approx(-200 - 2 * 0.5 * 3 * 12.8 * 12.8));
+}
+
 TEST_CASE("scores of unknown magnitude are not changed", "[passes][bound-masks]") {
   Case c;
   const ValueId mask = c.constant("mask", {2, 3}, {0, -1e9, -1e9, 0, 0, -1e9});

@@ -48,7 +48,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
     if (b_[value].data == nullptr || !means_the_same(value, reference)) continue;
     if (unrounded.contains(value.index())) continue;
     const QParamsRef& own = b_.qparams(value);
-    std::vector<Match>& to = !reference.rounded || !own                     ? out
+    std::vector<Match>& to = !reference.rounded || !own                   ? out
                              : has_same_numbers(*reference.qparams, *own) ? labelled
                                                                           : others;
     if (to.size() >= kMostCandidates) continue;

@@ -77,7 +77,8 @@ class Masks {
       return magnitude(graph_.operands(*node)[0]) *
              (node->op == Op::kMul ? std::abs(*factor) : 1 / std::abs(*factor));
     }
-    if (node->op == Op::kMatmul) return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
+    if (node->op == Op::kMatmul)
+      return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
     return kInfinity;
   }
   [[nodiscard]] double product_magnitude(ValueId a, ValueId b) const {
@@ -144,7 +145,8 @@ class Masks {
     const auto operands = graph_.operands(node);
     if (as_double(attrs.beta) != 1.0 || as_double(attrs.alpha) == 0.0) return false;
     product_ = &node;
-    return adds_mask(std::abs(as_double(attrs.alpha)) * product_magnitude(operands[1], operands[2]), operands[0]);
+    return adds_mask(std::abs(as_double(attrs.alpha)) * product_magnitude(operands[1], operands[2]),
+                     operands[0]);
   }
   bool adds_mask(double bound, ValueId mask) {
     if (!std::isfinite(bound) || graph_.type(mask).dtype != DType::kF32) return false;
