@@ -222,6 +222,12 @@ class Search {
   Search(ConnectedGroups& best, const std::vector<Edge>& edges, std::uint64_t work)
       : best_(best), edges_(edges), left_(work) {}
 
+  // True if the work suffices for a search that may prove something. On large graphs it does not.
+  [[nodiscard]] bool is_worthwhile(const State& state) const {
+    constexpr std::uint64_t kStates = 1000;
+    return kStates * cost_of(state) <= left_;
+  }
+
   // True if the whole tree was searched.
   bool run(State state) {
     for (;;) {
@@ -242,8 +248,11 @@ class Search {
   }
 
  private:
+  [[nodiscard]] std::uint64_t cost_of(const State& state) const {
+    return 4 * (state.contraction().order().size() + edges_.size());
+  }
   bool spend(const State& state) {
-    const std::uint64_t cost = 4 * (state.contraction().order().size() + edges_.size());
+    const std::uint64_t cost = cost_of(state);
     if (cost > left_) return false;
     left_ -= cost;
     return true;
@@ -274,7 +283,8 @@ ConnectedGroups of_reduced(const Dag& dag, const std::vector<bool>& supported, s
     if (Groups found = state.groups(); found.count < best.groups.count) best.groups = std::move(found);
   }
   if (best.proven()) return best;
-  if (Search(best, tried.front(), work).run(start)) best.at_least = best.groups.count;
+  Search search(best, tried.front(), work);
+  if (search.is_worthwhile(start) && search.run(start)) best.at_least = best.groups.count;
   return best;
 }
 

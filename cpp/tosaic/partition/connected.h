@@ -13,7 +13,8 @@
 //   bound     A group lies in one component of supported nodes. A component needs as many groups as it has levels
 //             (levels.h) if nothing else is supported. The sum over the components is a lower bound.
 //   branch    While the bounds differ: an edge is contracted, or its ends are kept apart for good, each with its own
-//             bounds. The work is limited. If it runs out, both bounds are returned.
+//             bounds. The work is limited. If it runs out, both bounds are returned. On graphs of more than a few
+//             hundred nodes, it would run out at once, and nothing is searched.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,6 @@ struct ConnectedGroups {
 
 // `work`: about how many edges the search may look at.
 [[nodiscard]] ConnectedGroups connected_groups(const Dag& dag, const std::vector<bool>& supported,
-                                               std::uint64_t work = 5'000'000);
+                                               std::uint64_t work = 2'000'000);
 
 }  // namespace tosaic::partition
