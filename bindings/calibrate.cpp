@@ -200,8 +200,7 @@ void bind_calibrate(py::module_& m) {
       .def("run", &run_sample, py::arg("arrays"),
            "Runs one sample: an array for each input of the graph that the caller passes.")
       .def(
-          "merge_into",
-          [](Calibration& self, Statistics& statistics) { statistics.merge(self.take()); },
+          "merge_into", [](Calibration& self, Statistics& statistics) { statistics.merge(self.take()); },
           py::arg("statistics"),
           "Moves the samples there. They follow those that were added before. The calibration is empty then.")
       .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.take())); });

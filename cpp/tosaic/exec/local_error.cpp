@@ -83,15 +83,15 @@ Array copy_of(const Array& array) {
 
 // If a number is within `error` units of a tie, arithmetic with an error of up to `error` units may round it
 // up instead of down, or down instead of up. Changes such integers of 8 bits in `rounded` to the neighbor on
-// the other side of `real`. Each variant changes a part of them; variants 0 and 1 together change all.
-// Returns true if any was changed.
-bool round_ties_otherwise(Array& rounded, const ArrayView& real, const QuantizeAttrs& attrs, double error,
-                          std::uint64_t seed, std::size_t variant) {
-  const std::vector<double> values = doubles(rounded.view()), exact = doubles(real);
+// the other side of `real`, unless they differ from `base`: those were rounded otherwise already. Each variant
+// changes a part of them; variants 0 and 1 together change all. Returns true if any was changed.
+bool round_ties_otherwise(Array& rounded, const ArrayView& base, const ArrayView& real,
+                          const QuantizeAttrs& attrs, double error, std::uint64_t seed, std::size_t variant) {
+  const std::vector<double> values = doubles(rounded.view()), before = doubles(base), exact = doubles(real);
   const ScaleGrid grid(rounded.shape, attrs);
   Array out;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1)) continue;
+    if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1) || values[i] != before[i]) continue;
     const std::size_t c = grid.of(static_cast<std::int64_t>(i));
     const double off =
         exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
@@ -389,8 +389,9 @@ bool LocalReference::run(const Node& node) {
         variants.push_back(compute_with_errors(node, k, *results));
         // inner_units is 0 if no arithmetic computed the number: both runs then round it to the same integer.
         if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
-          ties |= round_ties_otherwise(variants.back()[0], operands[0], Graph::attrs<QuantizeAttrs>(node),
-                                       error_before_rounding(inner_units), graph_.result(node).index(), k);
+          ties |= round_ties_otherwise(variants.back()[0], (*results)[0].view(), operands[0],
+                                       Graph::attrs<QuantizeAttrs>(node), error_before_rounding(inner_units),
+                                       graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
