@@ -105,7 +105,9 @@ def _window(random: Random, size: int, width: int) -> Inputs:
 def _sparse(random: Random, size: int) -> Inputs:
     """Returns a graph that has many sources and loose parts."""
     return [
-        sorted({random.randrange(max(0, i - 6), i) for _ in range(random.choice((0, 1, 1, 2, 2)))}) if i else []
+        sorted({random.randrange(max(0, i - 6), i) for _ in range(random.choice((0, 1, 1, 2, 2)))})
+        if i
+        else []
         for i in range(size)
     ]
 

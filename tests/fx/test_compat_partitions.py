@@ -1,4 +1,4 @@
-"""Our partitions are those of torch's CapabilityBasedPartitioner: ids, order of partitions, order of nodes."""
+"""Our partitions are those of torch's CapabilityBasedPartitioner: their ids, nodes and order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from fx.partition_graphs import Case, difference, graph_of, has_cycle, named, ours, random_case, torchs, with_support
+from fx.partition_graphs import (
+    Case,
+    difference,
+    graph_of,
+    has_cycle,
+    named,
+    ours,
+    random_case,
+    torchs,
+    with_support,
+)
 from torch import fx
 from tosaic import _core
 

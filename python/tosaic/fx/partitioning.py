@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from torch import fx
 from torch.fx.node import _get_qualified_name
 from torch.fx.passes.infra.partitioner import Partition
@@ -56,8 +55,8 @@ def compat_partitions(
     Raises
     ------
     InvalidGraph
-        A node stands before one that it reads, or a getitem reads tuples that are not in the same partition (there,
-        ``propose_partitions`` does not terminate).
+        A node stands before one that it reads, or a getitem reads tuples that are not in the same
+        partition (there, ``propose_partitions`` does not terminate).
 
     Examples
     --------
@@ -74,48 +73,41 @@ def compat_partitions(
     nodes = list(graph_module.graph.nodes)
     index = {node: i for i, node in enumerate(nodes)}
     modules = dict(graph_module.named_modules())
-    supported = [operator_support.is_node_supported(modules, node) for node in reversed(nodes)][::-1]
-    names = _Names()
+    supported = [operator_support.is_node_supported(modules, node) for node in reversed(nodes)]
+    names = _called(nodes)
     compute = None
     if not allows_single_node_partition:
-        free = {*_NO_COMPUTE, *(non_compute_ops or ())}
-        compute = names.counts(nodes, free, frozenset(allowed_single_node_partition_ops or ()))
+        free = {*_NO_COMPUTE, *(non_compute_ops or ()), ""}
+        alone = frozenset(allowed_single_node_partition_ops or ())
+        compute = [(name not in free) + (name in alone) for name in names]
     try:
         found = _core.compat_partitions(
             user_counts=np.array([len(node.users) for node in nodes], np.int64),
             users=np.array([index[user] for node in nodes for user in node.users], np.int64),
-            supported=np.array(supported, bool),
-            getitem=np.array([names.of(node) == _GETITEM for node in nodes], bool),
-            compute=compute,
+            supported=np.array(supported[::-1], bool),
+            getitem=np.array([name == _GETITEM for name in names], bool),
+            compute=compute if compute is None else np.array(compute, np.int64),
             skip_horizontal_fusion=skip_horizontal_fusion,
         )
     except _core.InvalidGraph as error:
         raise _with_node_name(error, nodes) from None
-    return [Partition(id=id, nodes=[nodes[i] for i in members]) for id, members in found]
+    return [Partition(id=number, nodes=[nodes[i] for i in members]) for number, members in found]
 
 
-class _Names:
-    """The qualified names of the functions that nodes call: "" for nodes that are no calls of functions."""
-
-    def __init__(self) -> None:
-        self._of: dict[Callable[..., Any], str] = {}
-
-    def of(self, node: fx.Node) -> str:
-        if node.op != "call_function":
-            return ""
-        target = node.target
-        assert callable(target)  # torch checks it when the node is made
-        name = self._of.get(target)
-        if name is None:
-            name = self._of[target] = _get_qualified_name(target)
-        return name
-
-    def counts(
-        self, nodes: Sequence[fx.Node], free: set[str], alone: frozenset[str]
-    ) -> npt.NDArray[np.int64]:
-        """Returns how much each node counts: 1 for a compute node, and 1 more for one that may be alone."""
-        names = [self.of(node) for node in nodes]
-        return np.array([name != "" and (name not in free) + (name in alone) for name in names], np.int64)
+def _called(nodes: Sequence[fx.Node]) -> list[str]:
+    """Returns the qualified name of the function that each node calls; "" for other nodes."""
+    known: dict[Any, str] = {}
+    names = []
+    for node in nodes:
+        name = ""
+        if node.op == "call_function":
+            target = node.target
+            name = known.get(target, "")
+            if not name:
+                assert callable(target)  # torch checks it when the node is made
+                name = known[target] = _get_qualified_name(target)
+        names.append(name)
+    return names
 
 
 def _with_node_name(error: _core.InvalidGraph, nodes: Sequence[fx.Node]) -> _core.InvalidGraph:

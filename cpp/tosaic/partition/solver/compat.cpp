@@ -65,7 +65,7 @@ void sort(Partitions& partitions) {
 Partitions level_partitions(const CompatInput& input) {
   const Dag& dag = input.dag;
   Partitions levels;
-  // By node: the level, or for a node that is not supported, the level that a supported node before it has at least.
+  // By node: the level, or for a node that is not supported, the least level of a supported node that it reads.
   std::vector<std::uint32_t> level(dag.size(), 0);
   std::uint32_t id = 0;
   for (DagNode node = dag.size(); node-- > 0;) {

@@ -10,17 +10,17 @@
 // end, results taken out of tuples move to the partition of the tuple, until nothing moves, and partitions with fewer
 // than two compute nodes are dropped.
 //
-// With horizontal fusion this comes to levels, counted from the end: partition k is level k. A node that is not
-// supported has the highest level that its users have. A supported node has that of its supported users, or one more
-// than that of the others, whichever is highest.
-//   1. A node of level k has a user outside of all lower levels that sees them. So its new partition, which is tried
-//      with older levels first, merges with no level below k.
-//   2. No other node leads to the new one, and its users outside of level k do not lead to level k. So it merges with
-//      level k; if there is none, level k is new.
-//   3. The first node of each level has a user that is not supported and sees all lower levels. Such a user never gets
-//      into a partition. So two levels never merge, whatever is tried.
-// A path of nodes leads to each partition that is seen here. The notes of merging.h, which may be old, do not matter.
-// The second node of a level merges with a partition of its own size and keeps its id; later nodes find a larger one.
+// With horizontal fusion this comes to levels, counted from the end: each level is a partition. The level of a
+// supported node is the highest level of its supported users, or one more than the highest level behind another user,
+// whichever is higher; 0 without users that lead to supported nodes.
+//   1. A node of level k > 0 has a user that is in none of the levels below k and from which paths lead to all of
+//      them. So the new partition of the node, which is tried with older levels first, merges with none of them.
+//   2. No path leads to the new node yet, and its users outside of level k do not lead to level k. So it merges with
+//      level k; if there is no such level, it is the first node of level k.
+//   3. The first node of level k > 0 has a user that is not supported and leads to all lower levels. This user never
+//      gets into a partition. So level k never merges with a lower level, whatever is tried.
+// These are paths of nodes: the notes of merging.h, which may be old, add nothing. The second node of a level merges
+// with a partition of its own size and keeps its id; later nodes find a larger one.
 //
 // With `skip_horizontal_fusion` the rule misses some cycles, and partitions that torch makes may wait for each other.
 // This is reproduced: such a plan has to be checked (check.h).
@@ -47,8 +47,7 @@ struct CompatInput {
 
 struct CompatPartition {
   std::uint32_t id = 0;
-  std::vector<DagNode>
-      nodes;  // ascending; after them those that moved here from other partitions, as they moved
+  std::vector<DagNode> nodes;  // ascending, then those that moved here, as they moved
   bool operator==(const CompatPartition&) const = default;
 };
 
