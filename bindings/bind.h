@@ -25,6 +25,7 @@ void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
 void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
+void bind_groups(py::module_& m);
 void bind_layout(py::module_& m);
 void bind_observe(py::module_& m);
 void bind_accuracy(py::module_& m);

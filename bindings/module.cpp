@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_graph_builder(m);
   tosaic::python::bind_exec(m);
   tosaic::python::bind_compare(m);
+  tosaic::python::bind_groups(m);
   tosaic::python::bind_layout(m);
   tosaic::python::bind_pipeline(m);
   tosaic::python::bind_observe(m);

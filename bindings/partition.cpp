@@ -1,4 +1,4 @@
-// Bindings of partition/solver.
+// Bindings of partition/compat.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bind.h"
-#include "tosaic/partition/solver/compat.h"
+#include "tosaic/partition/compat.h"
 
 namespace tosaic::python {
 namespace {

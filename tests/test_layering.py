@@ -30,7 +30,7 @@ THIRD_PARTY_HEADERS = {
 }
 # Folder of cpp/tosaic/ -> the layers that it may include besides itself, if it may include fewer layers than
 # its own layer may.
-SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}, "partition/solver": {"base"}}
+SELF_CONTAINED_FOLDERS = {"layout/solver": {"base"}}
 # Python package -> the only folder of python/tosaic that may import it.
 OWNERS = {"torch": "fx", "torchao": "fx", "executorch": "executorch"}
 

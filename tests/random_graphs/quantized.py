@@ -131,7 +131,8 @@ def check_quantized(seed: int, *, hostile: bool = False) -> QuantizedResult:
     return result
 
 
-def _check(seed: int, hostile: bool, result: QuantizedResult) -> None:
+def quantized_program(seed: int, *, hostile: bool = False) -> tuple[tosaic.Program, tuple[Any, ...]]:
+    """Returns the program of a seed with quantize and dequantize around all floats, and its arguments."""
     program = generate(seed)
     args = program.arguments()
     with torch.no_grad():
@@ -139,7 +140,11 @@ def _check(seed: int, hostile: bool, result: QuantizedResult) -> None:
         observing = _Observing(plain, seed if hostile else None)
         observing.run(*args)
         converted = torch.export.export(_Module(plain, observing.grids), args)
-    imported = tosaic.from_exported(converted)
+    return tosaic.from_exported(converted), args
+
+
+def _check(seed: int, hostile: bool, result: QuantizedResult) -> None:
+    imported, args = quantized_program(seed, hostile=hostile)
     low = None
     for target in _TARGETS:
         try:

@@ -29,7 +29,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tosaic/partition/solver/dag.h"
+#include "tosaic/partition/dag.h"
 
 namespace tosaic::partition {
 

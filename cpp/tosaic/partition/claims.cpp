@@ -1,13 +1,13 @@
-#include "tosaic/partition/solver/claims.h"
+#include "tosaic/partition/claims.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "tosaic/base/error.h"
-#include "tosaic/partition/solver/connected.h"
-#include "tosaic/partition/solver/levels.h"
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/connected.h"
+#include "tosaic/partition/levels.h"
+#include "tosaic/partition/quotient.h"
 
 namespace tosaic::partition {
 namespace {

@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/merging.h"
+#include "tosaic/partition/merging.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/quotient.h"
 
 #include <algorithm>
 #include <functional>

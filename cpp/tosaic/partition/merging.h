@@ -26,8 +26,8 @@
 #include <span>
 #include <vector>
 
-#include "tosaic/partition/solver/dag.h"
-#include "tosaic/partition/solver/id_set.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/id_set.h"
 
 namespace tosaic::partition {
 

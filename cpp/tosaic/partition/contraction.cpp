@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/contraction.h"
+#include "tosaic/partition/contraction.h"
 
 #include <algorithm>
 #include <numeric>

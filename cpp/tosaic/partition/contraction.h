@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tosaic/partition/solver/dag.h"
+#include "tosaic/partition/dag.h"
 
 namespace tosaic::partition {
 

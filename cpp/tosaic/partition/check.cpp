@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/check.h"
+#include "tosaic/partition/check.h"
 
 #include <algorithm>
 

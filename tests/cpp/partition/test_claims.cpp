@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include "tosaic/base/error.h"
-#include "tosaic/partition/solver/claims.h"
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/claims.h"
+#include "tosaic/partition/quotient.h"
 
 #include "graphs.h"
 

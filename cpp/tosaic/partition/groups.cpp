@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/groups.h"
+#include "tosaic/partition/groups.h"
 
 #include <unordered_map>
 

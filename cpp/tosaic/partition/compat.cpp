@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/compat.h"
+#include "tosaic/partition/compat.h"
 
 #include <algorithm>
 #include <span>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tosaic/base/error.h"
-#include "tosaic/partition/solver/merging.h"
+#include "tosaic/partition/merging.h"
 
 namespace tosaic::partition {
 namespace {

@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/dag.h"
+#include "tosaic/partition/dag.h"
 
 #include <algorithm>
 #include <string>

@@ -1,9 +1,9 @@
 #include <catch2/catch.hpp>
 
 #include "tosaic/base/error.h"
-#include "tosaic/partition/solver/connected.h"
-#include "tosaic/partition/solver/levels.h"
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/connected.h"
+#include "tosaic/partition/levels.h"
+#include "tosaic/partition/quotient.h"
 
 #include "graphs.h"
 

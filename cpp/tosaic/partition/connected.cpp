@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/connected.h"
+#include "tosaic/partition/connected.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "tosaic/partition/solver/contraction.h"
-#include "tosaic/partition/solver/levels.h"
-#include "tosaic/partition/solver/quotient.h"
+#include "tosaic/partition/contraction.h"
+#include "tosaic/partition/levels.h"
+#include "tosaic/partition/quotient.h"
 
 namespace tosaic::partition {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "tosaic/partition/solver/dag.h"
-#include "tosaic/partition/solver/groups.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
 
 namespace tosaic::partition {
 

@@ -1,4 +1,4 @@
-#include "tosaic/partition/solver/levels.h"
+#include "tosaic/partition/levels.h"
 
 #include <algorithm>
 

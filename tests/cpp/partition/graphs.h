@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
-#include "tosaic/partition/solver/check.h"
-#include "tosaic/partition/solver/dag.h"
-#include "tosaic/partition/solver/groups.h"
+#include "tosaic/partition/check.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
 
 namespace tosaic::partition {
 

@@ -4,10 +4,10 @@
 #include <map>
 #include <set>
 
-#include "partition/solver/graphs.h"
+#include "partition/graphs.h"
 #include "tosaic/base/error.h"
-#include "tosaic/partition/solver/compat.h"
-#include "tosaic/partition/solver/merging.h"
+#include "tosaic/partition/compat.h"
+#include "tosaic/partition/merging.h"
 
 namespace tosaic::partition {
 namespace {

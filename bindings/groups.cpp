@@ -1,0 +1,164 @@
+// Bindings of partition/: groups of the nodes of dags and graphs, as plain data.
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind.h"
+#include "tosaic/partition/check.h"
+#include "tosaic/partition/claims.h"
+#include "tosaic/partition/connected.h"
+#include "tosaic/partition/levels.h"
+#include "tosaic/partition/split.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+
+template <class T>
+using Numbers = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+partition::Dag make_dag(std::uint32_t size, const Numbers<std::uint32_t>& edges) {
+  std::vector<partition::Edge> found;
+  for (py::ssize_t i = 0; i + 1 < edges.size(); i += 2)
+    found.push_back({edges.data()[i], edges.data()[i + 1]});
+  return {size, std::move(found)};
+}
+
+py::array_t<std::int64_t> to_array(const partition::Groups& groups) {
+  py::array_t<std::int64_t> out(static_cast<py::ssize_t>(groups.of.size()));
+  auto at = out.mutable_unchecked<1>();
+  for (std::size_t i = 0; i < groups.of.size(); ++i)
+    at(static_cast<py::ssize_t>(i)) =
+        groups.of[i] == partition::kNoGroup ? -1 : static_cast<std::int64_t>(groups.of[i]);
+  return out;
+}
+
+partition::Groups groups_from(const Numbers<std::int64_t>& of) {
+  std::vector<std::uint32_t> labels;
+  const auto at = of.unchecked<1>();
+  for (py::ssize_t i = 0; i < at.shape(0); ++i)
+    labels.push_back(at(i) < 0 ? partition::kNoGroup : static_cast<std::uint32_t>(at(i)));
+  return partition::numbered(labels);
+}
+
+std::vector<bool> flags_from(const partition::Dag& dag, const Numbers<bool>& flags) {
+  const auto at = flags.unchecked<1>();
+  if (at.shape(0) != static_cast<py::ssize_t>(dag.size()))
+    throw InvalidGraph({.where = "partition",
+                        .what = "there has to be one flag for each node",
+                        .expected = std::to_string(dag.size()),
+                        .got = std::to_string(at.shape(0))});
+  std::vector<bool> out;
+  for (py::ssize_t i = 0; i < at.shape(0); ++i) out.push_back(at(i));
+  return out;
+}
+
+py::tuple level_groups(const partition::Dag& dag, const Numbers<bool>& supported) {
+  const std::vector<bool> flags = flags_from(dag, supported);
+  const partition::Groups groups = partition::level_groups(partition::levels(dag, flags), flags);
+  return py::make_tuple(to_array(groups), partition::least_proof(dag, flags));
+}
+
+py::tuple connected_groups(const partition::Dag& dag, const Numbers<bool>& supported, std::uint64_t work) {
+  const std::vector<bool> flags = flags_from(dag, supported);
+  const partition::ConnectedGroups found = [&] {
+    const py::gil_scoped_release release;
+    return partition::connected_groups(dag, flags, work);
+  }();
+  return py::make_tuple(to_array(found.groups), found.at_least);
+}
+
+const char* text_of(partition::Refusal why) {
+  switch (why) {
+    case partition::Refusal::kTooSmall:
+      return "too_small";
+    case partition::Refusal::kRejected:
+      return "rejected";
+    case partition::Refusal::kSplit:
+      return "split";
+  }
+  return "";
+}
+
+// Claims as (supported, connected, sizes or None, least size, function or None).
+py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
+                const std::vector<std::vector<partition::DagNode>>& together) {
+  std::vector<partition::Claim> made;
+  for (const py::handle each : claims) {
+    const auto fields = py::reinterpret_borrow<py::tuple>(each);
+    partition::Claim one{.supported = flags_from(dag, fields[0].cast<Numbers<bool>>()),
+                         .connected = fields[1].cast<bool>(),
+                         .least_size = fields[3].cast<std::uint32_t>()};
+    if (!fields[2].is_none()) one.size = fields[2].cast<std::vector<std::uint32_t>>();
+    if (!fields[4].is_none())
+      one.rejected = [function = fields[4].cast<py::function>()](std::span<const partition::DagNode> group) {
+        return function(std::vector<partition::DagNode>(group.begin(), group.end()))
+            .cast<std::vector<partition::DagNode>>();
+      };
+    made.push_back(std::move(one));
+  }
+  const partition::Claimed found = partition::claim(dag, made, together);
+  py::list refused;
+  for (const partition::Refused& each : found.refused)
+    refused.append(py::make_tuple(each.node, each.claimant, text_of(each.why)));
+  return py::make_tuple(to_array(found.groups), found.claimant, found.at_least, refused);
+}
+
+py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of) {
+  partition::Split found = partition::split(*graph, groups_from(of));
+  const auto names = [&](const std::vector<ValueId>& values) {
+    py::list out;
+    for (const ValueId value : values) out.append(graph->value(value).name);
+    return out;
+  };
+  py::list parts;
+  for (partition::Part& part : found.parts)
+    parts.append(py::make_tuple(std::make_shared<Graph>(std::move(part.graph)), names(part.inputs),
+                                names(part.outputs)));
+  return py::make_tuple(std::make_shared<Graph>(std::move(found.host)), parts);
+}
+
+}  // namespace
+
+void bind_groups(py::module_& m) {
+  py::class_<partition::Dag>(m, "Dag", "Nodes in topological order, and which of them read which.")
+      .def(py::init(&make_dag), py::arg("size"), py::arg("edges"),
+           "`edges`: rows (from, to), with from < to < size.")
+      .def_static(
+          "of", [](const SharedGraph& graph) { return partition::dag_of(*graph); }, py::arg("graph"))
+      .def("__len__", &partition::Dag::size)
+      .def("level_groups", &level_groups, py::arg("supported"),
+           "The fewest groups, and the nodes of a path that prove it. A group of -1 is none.")
+      .def("connected_groups", &connected_groups, py::arg("supported"), py::arg("work") = 5'000'000,
+           "The fewest groups that are connected, and a number that no grouping is below.")
+      .def("claim", &claim, py::arg("claims"),
+           py::arg("together") = std::vector<std::vector<partition::DagNode>>(),
+           "partition::Groups of several claimants, one after another: (groups, claimant of each group, at "
+           "least by "
+           "claimant, "
+           "refused nodes). `claims`: (supported, connected, sizes or None, least size, function that "
+           "returns the "
+           "nodes of a group that are rejected, or None).")
+      .def(
+          "path_back",
+          [](const partition::Dag& dag, const Numbers<std::int64_t>& of) {
+            return partition::path_back(dag, groups_from(of));
+          },
+          py::arg("groups"), "A path that leaves a group and comes back to it, or None.")
+      .def(
+          "disconnected_group",
+          [](const partition::Dag& dag, const Numbers<std::int64_t>& of) {
+            return partition::disconnected_group(dag, groups_from(of));
+          },
+          py::arg("groups"), "The first group that is not connected, or None.");
+  m.def("split", &split, py::arg("graph"), py::arg("groups"),
+        "The host graph, and (graph, names of inputs, names of outputs) of each group.");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,42 @@
+// split: a graph cut into a graph for each group and a host graph that calls them.
+//
+//   x -> conv -> relu -> sort -> linear -> y        groups 0 = {conv, relu}, 1 = {linear}
+//
+//   host      x -> call(group0) -> sort -> call(group1) -> y
+//   group 0   x -> conv -> relu
+//   group 1   sort -> linear
+//
+// A border is a value that crosses from one part to another. It keeps its type: the integers of a quantized value
+// cross as integers, with their qparams. States, and the conversions of the caller's arrays, stay with the host.
+#pragma once
+
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
+
+namespace tosaic::partition {
+
+// The nodes of the graph, by index, and which of them read which.
+[[nodiscard]] Dag dag_of(const Graph& graph);
+
+struct Part {
+  Graph graph;  // its inputs and outputs have the names of the values
+  // Values of the source, by input and by output of the part, ascending. Outputs are those that other parts, the host
+  // or the caller read.
+  std::vector<ValueId> inputs, outputs;
+};
+
+struct Split {
+  // The nodes without a group, and an opaque node "group0", "group1" ... for each group, in a topological order. Its
+  // operands and results are the inputs and outputs of the part.
+  Graph host;
+  std::vector<Part> parts;  // by group
+};
+
+// `groups.of` is by node. Throws InvalidGraph, which names the nodes, if groups wait for each other, or if a group reads
+// or assigns variables.
+[[nodiscard]] Split split(const Graph& graph, const Groups& groups);
+
+}  // namespace tosaic::partition
