@@ -21,4 +21,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_annotation(m);
   tosaic::python::bind_calibrate(m);
   tosaic::python::bind_boundary(m);
+  tosaic::python::bind_partition(m);
 }

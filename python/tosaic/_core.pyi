@@ -808,3 +808,15 @@ def insert_quantization(
     graph: Graph,
     placements: Sequence[tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None]],
 ) -> tuple[Graph, list[tuple[str, int, int]]]: ...
+
+# ---- partitions ----
+
+def compat_partitions(
+    *,
+    user_counts: npt.ArrayLike,
+    users: npt.ArrayLike,
+    supported: npt.ArrayLike,
+    getitem: npt.ArrayLike,
+    compute: npt.ArrayLike | None = None,
+    skip_horizontal_fusion: bool = False,
+) -> list[tuple[int, list[int]]]: ...

@@ -22,6 +22,7 @@ ORDER = (
     "lowering",
     "integer_lowering",
     "layout",
+    "partitioning",
     "executor",
     "integer_executor",
     "observers",

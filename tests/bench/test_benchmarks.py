@@ -13,6 +13,7 @@ from bench import (
     layout,
     lowering,
     observers,
+    partitioning,
     quantizing,
 )
 
@@ -37,6 +38,11 @@ def test_integer_lowering_is_three_hundred_times_as_fast_as_executorch() -> None
 def test_a_layout_plan_of_five_thousand_nodes_takes_milliseconds() -> None:
     result = layout.run()
     assert layout.section(result).publish() == 0, result
+
+
+def test_compat_partitions_are_a_hundred_times_as_fast_as_torchs_from_1000_nodes_on() -> None:
+    result = partitioning.run()
+    assert partitioning.section(result).publish() == 0, result
 
 
 def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
