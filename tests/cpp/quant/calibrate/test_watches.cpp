@@ -14,7 +14,6 @@ using exec::Builder;
 using exec::f32;
 using exec::view;
 
-
 // y = relu(conv(x, w)), z = y + 1. The kernel of the convolution also computes the relu.
 struct Net {
   Builder b;
