@@ -3,8 +3,8 @@
     python tests/full/partitions_compat.py [--shard I/N] [--results FOLDER] [NAME ...]
 
 A name is that of a network or of a range of seeds ("seeds_0"). Results are stored in the folder, so an
-interrupted run continues; shards may share it. Exit code 1 if any proposal differs. Takes an hour, almost all
-of it in torch.
+interrupted run continues; shards may share it. Exit code 1 if any proposal differs. Takes ten minutes, almost
+all of it in torch.
 """
 
 from __future__ import annotations
