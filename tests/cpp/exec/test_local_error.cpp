@@ -39,7 +39,8 @@ std::vector<float> near_ties(double off) {
 double share_of_others(double off) {
   const Sum net;
   const std::vector<float> x = near_ties(off), y(kCount, 0.0F);
-  const PrepareOptions options{.overrides = with_quantizers({})};
+  PrepareOptions options;
+  options.overrides = with_quantizers({});
   LocalReference local(*net.b.graph, options);
   local.set_input(net.x, {view(x, {kCount}), {}});
   local.set_input(net.y, {view(y, {kCount}), {}});
