@@ -135,7 +135,7 @@ void bind_groups(py::module_& m) {
       .def("__len__", &partition::Dag::size)
       .def("level_groups", &level_groups, py::arg("supported"),
            "The fewest groups, and the nodes of a path that prove it. A group of -1 is none.")
-      .def("connected_groups", &connected_groups, py::arg("supported"), py::arg("work") = 2'000'000,
+      .def("connected_groups", &connected_groups, py::arg("supported"), py::arg("work") = 20'000'000,
            "The fewest groups that are connected, and a number that no grouping is below.")
       .def("claim", &claim, py::arg("claims"),
            py::arg("together") = std::vector<std::vector<partition::DagNode>>(),

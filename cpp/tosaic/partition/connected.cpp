@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "tosaic/partition/contraction.h"
@@ -12,6 +13,8 @@
 
 namespace tosaic::partition {
 namespace {
+
+constexpr int kShuffles = 64;
 
 std::uint32_t find(std::vector<std::uint32_t>& parent, std::uint32_t i) {
   while (parent[i] != i) i = parent[i] = parent[parent[i]];
@@ -224,7 +227,7 @@ class Search {
 
   // True if the work suffices for a search that may prove something. On large graphs it does not.
   [[nodiscard]] bool is_worthwhile(const State& state) const {
-    constexpr std::uint64_t kStates = 1000;
+    constexpr std::uint64_t kStates = 10'000;
     return kStates * cost_of(state) <= left_;
   }
 
@@ -276,15 +279,23 @@ ConnectedGroups of_reduced(const Dag& dag, const std::vector<bool>& supported, s
   const State start(dag, supported);
   ConnectedGroups best{.groups = start.groups(), .at_least = start.at_least()};
   const std::vector<std::vector<Edge>> tried = orders(dag, supported);
-  for (const std::vector<Edge>& edges : tried) {
-    if (best.proven()) return best;
+  const auto try_order = [&](const std::vector<Edge>& edges) {
+    if (best.proven()) return;
     State state = start;
     merge_all(state, edges);
     if (Groups found = state.groups(); found.count < best.groups.count) best.groups = std::move(found);
-  }
-  if (best.proven()) return best;
+  };
+  std::ranges::for_each(tried, try_order);
   Search search(best, tried.front(), work);
-  if (search.is_worthwhile(start) && search.run(start)) best.at_least = best.groups.count;
+  if (best.proven() || !search.is_worthwhile(start)) return best;
+  std::mt19937 random;  // always the same numbers
+  std::vector<Edge> shuffled = tried.front();
+  for (int i = 0; i < kShuffles; ++i) {
+    for (std::size_t end = shuffled.size(); end > 1; --end)
+      std::swap(shuffled[end - 1], shuffled[random() % end]);
+    try_order(shuffled);
+  }
+  if (!best.proven() && search.run(start)) best.at_least = best.groups.count;
   return best;
 }
 

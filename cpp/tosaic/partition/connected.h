@@ -9,7 +9,8 @@
 //   reduce    Contractions that are in some best grouping. A supported node whose only user is supported joins it if
 //             at most one of its inputs is supported: in the group of that input, it connects nothing else, and the
 //             user waits for the same nodes with it or without it. Likewise a node whose only input is supported.
-//   greedy    Contracts edge after edge, in several orders. The best result is an upper bound.
+//   greedy    Contracts edge after edge, in several orders; on small graphs, in random ones, too. The best result is
+//             an upper bound.
 //   bound     A group lies in one component of supported nodes. A component needs as many groups as it has levels
 //             (levels.h) if nothing else is supported. The sum over the components is a lower bound.
 //   branch    While the bounds differ: an edge is contracted, or its ends are kept apart for good, each with its own
@@ -33,6 +34,6 @@ struct ConnectedGroups {
 
 // `work`: about how many edges the search may look at.
 [[nodiscard]] ConnectedGroups connected_groups(const Dag& dag, const std::vector<bool>& supported,
-                                               std::uint64_t work = 2'000'000);
+                                               std::uint64_t work = 20'000'000);
 
 }  // namespace tosaic::partition
