@@ -7,13 +7,6 @@ namespace {
 
 constexpr DagNode kNone = UINT32_MAX;
 
-std::vector<std::vector<DagNode>> members_of(const Groups& groups) {
-  std::vector<std::vector<DagNode>> members(groups.count);
-  for (DagNode node = 0; node < groups.of.size(); ++node)
-    if (groups.of[node] != kNoGroup) members[groups.of[node]].push_back(node);
-  return members;
-}
-
 // Searches paths from one group, back to it.
 class Search {
  public:

@@ -119,11 +119,8 @@ class Claiming {
 
   // Takes nodes away from the claimant. Returns false if it keeps all.
   bool refuse(const Claim& claim, const Groups& groups, std::vector<bool>& free) {
-    std::vector<std::vector<DagNode>> members(groups.count);
-    for (DagNode node = 0; node < dag_.size(); ++node)
-      if (groups.of[node] != kNoGroup) members[groups.of[node]].push_back(node);
     const std::size_t before = refused_.size();
-    for (const std::vector<DagNode>& group : members) {
+    for (const std::vector<DagNode>& group : members_of(groups)) {
       std::uint64_t size = 0;
       for (const DagNode node : group) size += claim.size.empty() ? 1 : claim.size[node];
       if (size < claim.least_size) {

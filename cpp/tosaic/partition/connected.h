@@ -1,7 +1,8 @@
 // connected: the least number of groups whose nodes are connected by edges.
 //
 //   0 -> 1 -> 3      supported: 0, 2, 3. 0 and 3 may not be together: 1 would have to run between them.
-//        2 -> 3      By levels, 2 comes early, beside 0, and {0} {2} {3} are three connected parts. {0} {2 3} are two.
+//        2 -> 3      By levels, {0 2} and {3} are groups. 0 and 2 are not connected, so the first falls in two. {0} and
+//                    {2 3} are connected: two groups, not three.
 //
 // The problem is NP-hard. It is solved by contractions of edges between supported nodes: every grouping into
 // connected groups is a sequence of contractions that never closes a circle.

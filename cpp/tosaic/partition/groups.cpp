@@ -16,4 +16,11 @@ Groups numbered(const std::vector<std::uint32_t>& labels) {
   return groups;
 }
 
+std::vector<std::vector<DagNode>> members_of(const Groups& groups) {
+  std::vector<std::vector<DagNode>> members(groups.count);
+  for (DagNode node = 0; node < groups.of.size(); ++node)
+    if (groups.of[node] != kNoGroup) members[groups.of[node]].push_back(node);
+  return members;
+}
+
 }  // namespace tosaic::partition

@@ -24,5 +24,7 @@ struct Groups {
 
 // Numbers groups by their first nodes. Nodes with the same label are a group.
 [[nodiscard]] Groups numbered(const std::vector<std::uint32_t>& labels);
+// The nodes of each group, ascending.
+[[nodiscard]] std::vector<std::vector<DagNode>> members_of(const Groups& groups);
 
 }  // namespace tosaic::partition

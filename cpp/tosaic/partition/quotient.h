@@ -16,8 +16,8 @@ namespace tosaic::partition {
 struct Quotient {
   Dag dag;
   std::vector<DagNode> of;  // by node: the node of the quotient that it is in
-  // Groups that read each other in a circle, each by two of its nodes: the one that is read and the one that reads
-  // the group before. Empty if there is a quotient dag. Then the dag is empty, too.
+  // If groups read each other in a circle: for each of them, the edge that leads to the next one. The dag is empty
+  // then. Otherwise the circle is empty.
   std::vector<Edge> circle;
 };
 

@@ -57,11 +57,11 @@ class Copy {
   std::vector<ValueId> made_;  // by value of the source
 };
 
-std::vector<std::vector<NodeId>> members_of(const Groups& groups) {
-  std::vector<std::vector<NodeId>> members(groups.count);
-  for (std::uint32_t node = 0; node < groups.of.size(); ++node)
-    if (groups.of[node] != kNoGroup) members[groups.of[node]].emplace_back(node);
-  return members;
+std::vector<std::vector<NodeId>> nodes_of(const Groups& groups) {
+  std::vector<std::vector<NodeId>> nodes;
+  for (const std::vector<DagNode>& members : members_of(groups))
+    nodes.emplace_back(members.begin(), members.end());
+  return nodes;
 }
 
 bool is_group_input(const Graph& graph, const Groups& groups, std::uint32_t group, ValueId value) {
@@ -171,7 +171,7 @@ Dag dag_of(const Graph& graph) {
 }
 
 Split split(const Graph& graph, const Groups& groups) {
-  const std::vector<std::vector<NodeId>> members = members_of(groups);
+  const std::vector<std::vector<NodeId>> members = nodes_of(groups);
   Split out;
   for (std::uint32_t group = 0; group < groups.count; ++group) {
     refuse_effects(graph, members[group]);
