@@ -3,7 +3,8 @@
     python tests/bench/calibrating.py [--rounds N] [--results FOLDER] [NETWORK ...]
 
 Calibration: the samples run through the prepared program without observers, with ranges of all samples
-(min/max) and with histograms, in turns. Times are those of the CPU, on one thread.
+(min/max) and with histograms, in turns of 16 samples. Statistics are merged once, after the last sample, as
+`tosaic.quantize` does. Times are those of the CPU, on one thread.
 
 Quantizing: in each round, both quantize the same exported program on the same samples, one after the other,
 and the outputs of both are compared with those of the float network. Times are those of the CPU, on one
@@ -161,12 +162,14 @@ def _calibration(network: Network, rounds: int) -> Calibration:
         seconds["plain"] += _cpu(lambda some=some: [plain.run(sample) for sample in some])
         for statistic, each in runs.items():
             seconds[statistic] += _cpu(lambda some=some, each=each: each.run_all(some))
+    for statistic, each in runs.items():
+        seconds[statistic] += _cpu(each.merge)
     ratios = {statistic: seconds[statistic] / seconds["plain"] for statistic in runs}
     return Calibration(network.name, 1e3 * seconds["plain"] / len(samples), ratios, len(observed.watches))
 
 
 class _Calibrating:
-    """Calibrates sample by sample, and merges the states as `tosaic.quantize` does after the last sample."""
+    """Calibrates sample by sample, and merges the statistics at the end."""
 
     def __init__(self, job: Any) -> None:
         self._program, self._total = job.ready()
@@ -178,6 +181,8 @@ class _Calibrating:
     def run_all(self, samples: Sequence[Sequence[Any]]) -> None:
         for sample in samples:
             self._calibration.run(sample)
+
+    def merge(self) -> None:
         self._calibration.merge_into(self._total)
 
 

@@ -113,19 +113,24 @@ void Histogram::Table::count(std::span<const float> block, float unit) {
   pending_ += block.size();
 }
 
-// Empties the table. The bins are sorted, and valid until the next call.
+// Empties the table. Places ascend in what it returns, which is valid until the next call.
 std::span<const Histogram::Bin> Histogram::Table::drain() {
   constexpr std::int32_t kGroup = 8;
   static_assert(kBinsPerSign % kGroup == 0 && kFirstZeroBin % kGroup == 0 && kZeroBins % kGroup == 0);
-  found_.clear();
-  found_.reserve(kUsualBins);
-  const auto take = [&](std::int32_t bin, std::int32_t place) {
-    std::uint64_t& entry = entries_[static_cast<std::size_t>(bin)];
-    if (entry == 0) return;
-    append(found_, {.place = place,
-                    .count = (entry >> kSumBits) * times_,
-                    .offsets = (entry & (kOneSample - 1)) * times_});
-    entry = 0;
+  if (found_.empty()) found_.resize(kUsualBins);
+  std::size_t count = 0;
+  // Appends the bins of a group that have samples. Each is written, and the next one overwrites an empty one.
+  const auto take = [&](std::int32_t first, std::int32_t step) {
+    if (found_.size() < count + kGroup) found_.resize(2 * found_.size());
+    Bin* end = found_.data() + count;
+    for (std::int32_t i = 0, bin = step > 0 ? first : first + kGroup - 1; i < kGroup; ++i, bin += step) {
+      const std::uint64_t entry = std::exchange(entries_[static_cast<std::size_t>(bin)], 0);
+      *end = {.place = signed_place(bin),
+              .count = (entry >> kSumBits) * times_,
+              .offsets = (entry & (kOneSample - 1)) * times_};
+      end += entry != 0;
+    }
+    count = static_cast<std::size_t>(end - found_.data());
   };
   const auto is_empty = [&](std::int32_t first) {
     std::uint64_t any = 0;
@@ -134,14 +139,18 @@ std::span<const Histogram::Bin> Histogram::Table::drain() {
     return any == 0;
   };
   for (std::int32_t first = 2 * kBinsPerSign - kGroup; first >= kBinsPerSign; first -= kGroup)
-    if (!is_empty(first))
-      for (std::int32_t bin = first + kGroup - 1; bin >= first; --bin) take(bin, signed_place(bin));
-  for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin) take(bin, 0);
+    if (!is_empty(first)) take(first, -1);
+  std::uint64_t zeros = 0;
+  for (std::int32_t bin = kFirstZeroBin; bin < kTableBins; ++bin)
+    zeros += std::exchange(entries_[static_cast<std::size_t>(bin)], 0) >> kSumBits;
+  if (zeros != 0) {
+    if (count == found_.size()) found_.resize(count + kGroup);
+    found_[count++] = {.place = 0, .count = zeros * times_, .offsets = 0};
+  }
   for (std::int32_t first = 0; first < kBinsPerSign; first += kGroup)
-    if (!is_empty(first))
-      for (std::int32_t bin = first; bin < first + kGroup; ++bin) take(bin, signed_place(bin));
+    if (!is_empty(first)) take(first, 1);
   pending_ = 0;
-  return found_;
+  return std::span(found_).first(count);
 }
 
 void Histogram::observe(std::span<const float> values, Table& table, std::uint64_t times) {
@@ -228,32 +237,35 @@ void Histogram::count_few(std::span<const float> values) {
   }
   const std::span<Bin> used(bins.data(), values.size());
   std::sort(used.begin(), used.end(), [](const Bin& a, const Bin& b) { return a.place < b.place; });
-  add(used);
+  std::vector<Bin> sorted;
+  sorted.reserve(used.size());
+  for (const Bin& bin : used) append(sorted, bin);
+  add(sorted);
 }
 
-// Adds bins of the same range. Both are sorted.
+// Adds bins of the same range. In both lists, places ascend.
 void Histogram::add(std::span<const Bin> bins) {
-  if (bins_.empty()) {
-    bins_.reserve(bins.size());
-    for (const Bin& bin : bins) append(bins_, bin);
-    return;
+  // It keeps its memory, since clearing that of each sum would take longer than adding up.
+  thread_local std::vector<Bin> sum;
+  if (sum.size() < bins_.size() + bins.size()) sum.resize(bins_.size() + bins.size());
+  const Bin* mine = bins_.data();
+  const Bin* const my_end = mine + bins_.size();
+  const Bin* other = bins.data();
+  const Bin* const other_end = other + bins.size();
+  Bin* end = sum.data();
+  // Without branches, since no processor predicts which of two bins comes next.
+  while (mine != my_end && other != other_end) {
+    const bool is_mine = mine->place <= other->place, is_other = other->place <= mine->place;
+    const std::uint64_t my_mask = -std::uint64_t{is_mine}, other_mask = -std::uint64_t{is_other};
+    *end++ = {.place = std::min(mine->place, other->place),
+              .count = (mine->count & my_mask) + (other->count & other_mask),
+              .offsets = (mine->offsets & my_mask) + (other->offsets & other_mask)};
+    mine += is_mine;
+    other += is_other;
   }
-  std::vector<Bin> others;  // bins that have no samples yet
-  auto mine = bins_.begin();
-  for (const Bin& bin : bins) {
-    while (mine != bins_.end() && mine->place < bin.place) ++mine;
-    if (mine != bins_.end() && mine->place == bin.place) {
-      mine->count += bin.count;
-      mine->offsets += bin.offsets;
-    } else {
-      append(others, bin);
-    }
-  }
-  if (others.empty()) return;
-  const auto middle = static_cast<std::ptrdiff_t>(bins_.size());
-  bins_.insert(bins_.end(), others.begin(), others.end());
-  std::inplace_merge(bins_.begin(), bins_.begin() + middle, bins_.end(),
-                     [](const Bin& a, const Bin& b) { return a.place < b.place; });
+  end = std::copy(mine, my_end, end);
+  end = std::copy(other, other_end, end);
+  bins_.assign(sum.data(), end);
 }
 
 void Histogram::merge(const Histogram& other) {
