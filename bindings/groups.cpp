@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "tosaic/partition/border_orders.h"
 #include "tosaic/partition/check.h"
 #include "tosaic/partition/claims.h"
 #include "tosaic/partition/connected.h"
@@ -124,6 +125,39 @@ py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of) {
   return py::make_tuple(std::make_shared<Graph>(std::move(found.host)), parts);
 }
 
+py::list axes_of(const std::vector<DimOrder>& orders, const std::vector<std::size_t>& ranks) {
+  py::list out;
+  for (std::size_t i = 0; i < orders.size(); ++i) out.append(to_tuple(orders[i].axes(ranks[i])));
+  return out;
+}
+
+std::vector<std::size_t> ranks_of(const Graph& graph, bool inputs) {
+  std::vector<std::size_t> out;
+  if (inputs)
+    for (const Input& each : graph.inputs()) out.push_back(graph.type(each.value).rank());
+  else
+    for (const Output& each : graph.outputs()) out.push_back(graph.type(each.value).rank());
+  return out;
+}
+
+py::dict border_orders(const SharedGraph& host, const std::vector<SharedGraph>& parts,
+                       const py::object& objective) {
+  const layout::Objective measure = objective_of(objective);
+  const std::vector<std::shared_ptr<const Graph>> graphs(parts.begin(), parts.end());
+  partition::BorderOrders found;
+  {
+    const py::gil_scoped_release release;
+    found = partition::plan_border_orders(*host, graphs, measure);
+  }
+  py::list orders;
+  for (std::size_t i = 0; i < graphs.size(); ++i)
+    orders.append(py::make_tuple(axes_of(found.parts[i].inputs, ranks_of(*graphs[i], true)),
+                                 axes_of(found.parts[i].outputs, ranks_of(*graphs[i], false))));
+  return py::dict(py::arg("parts") = orders, py::arg("transposes") = found.transposes,
+                  py::arg("bytes") = found.bytes, py::arg("cost") = found.cost,
+                  py::arg("bound") = found.bound);
+}
+
 }  // namespace
 
 void bind_groups(py::module_& m) {
@@ -157,6 +191,9 @@ void bind_groups(py::module_& m) {
             return partition::disconnected_group(dag, groups_from(of));
           },
           py::arg("groups"), "The first group that is not connected, or None.");
+  m.def("border_orders", &border_orders, py::arg("host").none(false), py::arg("parts"), py::kw_only(),
+        py::arg("objective") = "bytes",
+        "By part, the dim orders of its inputs and of its outputs, from one plan of the whole program.");
   m.def("split", &split, py::arg("graph"), py::arg("groups"),
         "The host graph, and (graph, names of inputs, names of outputs) of each group.");
 }

@@ -1,0 +1,41 @@
+// border_orders: the dim orders of the values that cross between the parts of a split graph.
+//
+//   host    x -> group0 -> grid_sample -> group1 -> y         group 0 = {conv, relu}, group 1 = {conv}
+//   joined  x -> conv -> relu -> grid_sample -> conv -> y     channels last, from relu to the second conv
+//
+// Each part is lowered alone, and a plan of one part does not know what the other parts read. So one layout plan is
+// made for the whole program (layout/plan.h): the graphs of the parts, with their composites expanded, take the places
+// of their nodes in the host. A value crosses in the order in which it is made. If everything outside its part reads it
+// in one other order, it crosses in that order, and its part transposes it. No part transposes what the plan does not.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/layout/objective.h"
+
+namespace tosaic::partition {
+
+// The orders at the inputs and outputs of one part, by index.
+struct PartOrders {
+  std::vector<DimOrder> inputs, outputs;
+};
+
+struct BorderOrders {
+  std::vector<PartOrders> parts;  // by group
+  std::int64_t transposes = 0;  // of the whole program, at the boundary of the program and inside parts, too
+  std::int64_t bytes = 0;       // that they move
+  std::int64_t cost = 0;        // by the objective
+  std::int64_t bound = 0;       // no choice of orders has a lower cost
+};
+
+// `host` is Split::host. `parts` are the graphs of its groups before dim orders are assigned; their inputs and outputs
+// are those of Part::graph. Throws InternalError if a part has other inputs or outputs.
+[[nodiscard]] BorderOrders plan_border_orders(const Graph& host,
+                                              std::span<const std::shared_ptr<const Graph>> parts,
+                                              const layout::Objective& objective);
+
+}  // namespace tosaic::partition

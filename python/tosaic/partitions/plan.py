@@ -1,0 +1,280 @@
+"""Which nodes of a program go where, and why: `PartitionPlan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.dtypes import BITS
+from tosaic.options import shown
+from tosaic.port_names import near_names
+from tosaic.problems import Problem
+from tosaic.reportable import Reportable
+
+if TYPE_CHECKING:
+    from tosaic.quantization import QParams
+
+__all__ = ["HOST", "Border", "Group", "NodePlace", "PartitionPlan", "QuantizationPlace", "Refusal"]
+
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One reason why a claimant does not take a node.
+
+    Attributes
+    ----------
+    claimant : str
+    rule : str
+        The kind of reason: a rule of the claimant such as ``dtype``, or ``too_small`` (the group of the node
+        would have too little work), ``split`` (a node that has to stay with it is refused) or ``rejected``
+        (the claimant took the group but for this node).
+    problem : Problem
+        What the rule expects and what it found, with the node and its source.
+    """
+
+    claimant: str
+    rule: str
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that one claimant runs together.
+
+    Attributes
+    ----------
+    index : int
+    claimant : str
+    nodes : tuple of str
+        Names, in topological order.
+    inputs, outputs : tuple of str
+        Names of the values that enter and leave the group.
+    macs : int
+        Multiply-accumulates of one run.
+    """
+
+    index: int
+    claimant: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    macs: int
+
+    @property
+    def name(self) -> str:
+        """The name of the group: ``group0``."""
+        return f"group{self.index}"
+
+
+@dataclass(frozen=True)
+class Border:
+    """A value that crosses from one part of the program to another.
+
+    Attributes
+    ----------
+    value : str
+    dtype : str
+    shape : tuple of int
+    qparams : QParams or None
+        What the integers of a quantized value represent.
+    made_by : int or None
+        The group that makes the value; None for the host, which also has the inputs of the program.
+    read_by : tuple of (int or None)
+        The groups that read the value; None for the host, which also has the outputs of the program.
+    bytes : int
+    """
+
+    value: str
+    dtype: str
+    shape: tuple[int, ...]
+    qparams: QParams | None
+    made_by: int | None
+    read_by: tuple[int | None, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class QuantizationPlace:
+    """What became of a quantize or dequantize node of the program.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node, or of torch's call.
+    op : str
+        ``quantize`` or ``dequantize``.
+    stayed : bool
+        True if it is still a node. False if it was swallowed: the value has qparams, and its integers cross.
+    group : int or None
+        The group that has the node; None for the host.
+    why : str
+    """
+
+    node: str
+    op: str
+    stayed: bool
+    group: int | None
+    why: str
+
+
+@dataclass(frozen=True)
+class NodePlace(Reportable):
+    """Where one node goes, and why: the answer of `PartitionPlan.why`.
+
+    Attributes
+    ----------
+    node, op, module_path, source : str
+    claimant : str
+        Who takes it; ``host`` if nobody does.
+    group : int or None
+    refusals : tuple of Refusal
+        All reasons of the claimants that were asked before and did not take it.
+    """
+
+    node: str
+    op: str
+    module_path: str
+    source: str
+    claimant: str
+    group: int | None
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class PartitionPlan(Reportable):
+    """Which nodes of a program go to which claimant, and why. `tosaic.partition` makes it.
+
+    Attributes
+    ----------
+    graph : Graph
+        The planned graph: the program after section simplify and, if it is quantized, with qparams on its
+        values. Names of nodes and values in this plan are those of this graph.
+    claimants : tuple of str
+        In the order in which they were asked.
+    groups : tuple of Group
+    group_of : tuple of (int or None)
+        By node of the graph; None for the host.
+    refusals : tuple of tuple of Refusal
+        By node of the graph.
+    at_least : tuple of int
+        By claimant: no grouping has fewer groups of it, given those of the claimants before it.
+    gains : tuple of (str, int, int, int)
+        Operators that stay on the host, with what it would bring if the claimants that refused them took
+        them: the operator, the number of its nodes, and the groups and the host's nodes that the program
+        would have then. The best come first.
+    """
+
+    graph: _core.Graph = field(repr=False)
+    claimants: tuple[str, ...]
+    groups: tuple[Group, ...]
+    group_of: tuple[int | None, ...] = field(repr=False)
+    refusals: tuple[tuple[Refusal, ...], ...] = field(repr=False)
+    at_least: tuple[int, ...]
+    gains: tuple[tuple[str, int, int, int], ...] = ()
+
+    @property
+    def is_minimal(self) -> bool:
+        """True if each claimant has as few groups as are possible after those before it."""
+        counts = [sum(group.claimant == name for group in self.groups) for name in self.claimants]
+        return all(count == least for count, least in zip(counts, self.at_least, strict=True))
+
+    @cached_property
+    def borders(self) -> tuple[Border, ...]:
+        """The values that cross between parts, in the order of the graph."""
+        return tuple(filter(None, map(self._border, self.graph.values)))
+
+    def _border(self, value: _core.Value) -> Border | None:
+        if value.kind == "constant":
+            return None
+        made_by = None if value.producer is None else self.group_of[value.producer.id]
+        readers = [self.group_of[user.id] for user in value.users] + [None] * value.is_output
+        if all(reader == made_by for reader in readers):
+            return None
+        bits = BITS[value.dtype]
+        for extent in value.shape:
+            bits *= extent
+        read_by = sorted({r for r in readers if r != made_by}, key=lambda r: -1 if r is None else r)
+        return Border(
+            value.name, value.dtype, tuple(value.shape), value.qparams, made_by, tuple(read_by), bits // 8
+        )
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int | None, int | None, int], ...]:
+        """The quotient graph: from a group to a group (None: the host), and the bytes that cross."""
+        found: dict[tuple[int | None, int | None], int] = {}
+        for border in self.borders:
+            for reader in border.read_by:
+                edge = (border.made_by, reader)
+                found[edge] = found.get(edge, 0) + border.bytes
+        return tuple((*edge, size) for edge, size in found.items())
+
+    @cached_property
+    def quantization(self) -> tuple[QuantizationPlace, ...]:
+        """The quantize and dequantize nodes that the planned graph still has, and why."""
+        found = []
+        for node in self.graph.nodes:
+            if node.op not in ("quantize", "dequantize"):
+                continue
+            group = self.group_of[node.id]
+            side = node.operands[0] if node.op == "quantize" else node.results[0]
+            ends = "an input" if node.op == "quantize" else "an output"
+            at_boundary = side is not None and (side.kind == "input" or side.is_output)
+            why = f"the caller has floats at {ends} of the program" if at_boundary else "a float operator is next"
+            found.append(QuantizationPlace(node.name, node.op, True, group, why))
+        return tuple(found)
+
+    def why(self, node: str | _core.Node) -> NodePlace:
+        """Returns where a node goes, with all reasons of the claimants that do not take it.
+
+        Parameters
+        ----------
+        node : str or Node
+            The name of a node or of a value that it makes, or of torch's call.
+
+        Raises
+        ------
+        InvalidGraph
+            There is no such node.
+        """
+        found = self._find(node)
+        origin = found.origin
+        group = self.group_of[found.id]
+        return NodePlace(
+            node=found.name,
+            op=found.op,
+            module_path="" if origin is None else str(origin.module_path),
+            source="" if origin is None else str(origin.source),
+            claimant=HOST if group is None else self.groups[group].claimant,
+            group=group,
+            refusals=self.refusals[found.id],
+        )
+
+    def _find(self, node: Any) -> _core.Node:
+        nodes = self.graph.nodes
+        if isinstance(node, str):
+            for each in nodes:
+                if node == each.name or node in [result.name for result in each.results]:
+                    return each
+            for each in nodes:
+                if any(origin.fx_name == node for origin in each.origins):
+                    return each
+        elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id].name == node.name:
+            return nodes[node.id]
+        names = [each.name for each in nodes]
+        near = near_names(node, names) if isinstance(node, str) else []
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="partition",
+            what="the plan has no such node",
+            expected="the name of a node" + (f", such as {', '.join(map(repr, near))}" if near else ""),
+            got=shown(node),
+        )
+
+    def nodes_of(self, group: int | None) -> Sequence[_core.Node]:
+        """The nodes of a group, or those of the host for None."""
+        return [node for node in self.graph.nodes if self.group_of[node.id] == group]
