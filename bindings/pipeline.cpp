@@ -293,6 +293,14 @@ void bind_pipeline(py::module_& m) {
       },
       "All passes of tosaic.");
   m.def(
+      "unfold_qdq",
+      [](const SharedGraph& graph) {
+        std::optional<Graph> found = passes::unfold_qdq(*graph);
+        return found ? std::make_shared<Graph>(std::move(*found)) : graph;
+      },
+      py::arg("graph").none(false),
+      "The graph at stage exported, with quantize and dequantize nodes in the place of qparams.");
+  m.def(
       "before_integers",
       [](const SharedGraph& graph) {
         const py::gil_scoped_release release;

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from tosaic.comparison import Comparison
     from tosaic.foreign import ForeignOp
     from tosaic.layout import Objective
+    from tosaic.partitions.claimant import Claimant
+    from tosaic.partitions.plan import PartitionPlan
+    from tosaic.partitions.split_lowered import SplitLowered
+    from tosaic.program import Program
     from tosaic.quantization import QParams
 
-__all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program"]
+__all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_program", "partition"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,8 +51,9 @@ def lower(
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
     objective: Objective = "bytes",
     operators: Sequence[ForeignOp] = (),
-) -> Lowered:
-    """Lowers a program to one TOSA graph.
+    claimants: Sequence[str | Claimant] | None = None,
+) -> Lowered | SplitLowered:
+    """Lowers a program to one TOSA graph, or to several for the parts that targets can take.
 
     The result owns its constants: this call copies them, so a later change to the module does not affect the
     result. Only `Lowered.source`, the program that was passed in, may still be a view of torch's memory. The
@@ -64,7 +69,8 @@ def lower(
         `target` beside it is refused.
     unsupported : {"error", "split"}
         What to do about operators that the target does not have. ``"error"`` raises an `UnsupportedOp` that
-        names all of them. ``"split"`` is not available in this version and raises `UnsupportedOp`.
+        names all of them. ``"split"`` lowers the parts of the program that the target, or one of the
+        `claimants`, can take. The rest stays on the host; the result is a `SplitLowered`.
     bind : optional
         Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
         or a ``.pt2`` file.
@@ -95,6 +101,14 @@ def lower(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, as in `from_exported`. Accepted only if `program`
         is an exported program or a path.
+    claimants : sequence of str or Claimant, optional
+        Who takes nodes, in the order in which they are asked: names such as ``"ethos-u55-128"``, targets such
+        as ``"TOSA-1.0+INT"``, or `Claimant`. Only with ``unsupported="split"``, and instead of `target`.
+
+    Returns
+    -------
+    Lowered or SplitLowered
+        A `SplitLowered` if `unsupported` is ``"split"``.
 
     Raises
     ------
@@ -132,16 +146,23 @@ def lower(
     with qparams of the caller's is converted to each of the qparams with which the program quantizes it, and
     an output from those with which the program dequantizes it, by integer rescales.
     """
-    if unsupported == "split":
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="lower",
-            what="splitting a program between targets is not available in this version",
-            expected="unsupported='error'",
-            got="unsupported='split'",
-            hint="tosaic.check lists what keeps the program from the target",
-        )
     require_use("lower", bind, program, operators=operators)
+    if unsupported == "split":
+        return _lower_split(
+            program_of(program, bind=bind, operators=operators),
+            [target or Pipeline.default().target] if claimants is None else claimants,
+            refused={
+                "target": None if claimants is None else target,
+                "pipeline": pipeline,
+                "dump": dump,
+                "io": io,
+                "orders": orders,
+            },
+            objective=objective_of(objective),
+            verify=verify,
+        )
+    if claimants is not None:
+        raise refusal("lower", "claimants", "None, unless unsupported='split'", claimants)
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
     source = program_of(program, bind=bind, operators=operators)
@@ -311,6 +332,73 @@ def compare(
     return compare_programs(
         a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators, models=models
     )
+
+
+def _lower_split(
+    source: Program, claimants: Any, *, refused: Mapping[str, Any], objective: Any, verify: bool
+) -> SplitLowered:
+    from tosaic.partitions.propose import require_claimants
+    from tosaic.partitions.split_lowered import lower_split
+
+    for option, value in refused.items():
+        if value is not None:
+            expected = "None if 'claimants' are given" if option == "target" else "None with unsupported='split'"
+            raise refusal("lower", option, expected, value, hint=_INSTEAD.get(option, ""))
+    return lower_split(source, require_claimants("lower", claimants), objective=objective, verify=verify)
+
+
+_INSTEAD = {
+    "target": "Each claimant has its own target",
+    "io": "Call tosaic.extract_io_quant first: it makes inputs and outputs integers",
+    "orders": "A split program takes arrays in the orders in which it was traced",
+}
+
+
+@checked
+def partition(
+    program: Any,
+    claimants: Sequence[str | Claimant],
+    *,
+    connected: bool = True,
+    bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
+) -> PartitionPlan:
+    """Plans which claimant takes which nodes of a program, and says why.
+
+    The claimants are asked in order. Each gets the fewest groups that are possible after those before it. What
+    nobody takes stays on the host, with all reasons of all claimants.
+
+    Parameters
+    ----------
+    program : Program, torch.export.ExportedProgram, Graph or path
+    claimants : sequence of str or Claimant
+        Names such as ``"ethos-u55-128"``, targets such as ``"TOSA-1.0+INT"``, or `Claimant`.
+    connected : bool
+        If False, a group may have nodes that are not connected, which needs fewer groups.
+    bind, operators
+        As in `from_exported`.
+
+    Returns
+    -------
+    PartitionPlan
+
+    Raises
+    ------
+    InvalidGraph
+        `claimants` is empty, names a claimant twice or one that does not exist, or a rule of a claimant matches
+        nothing; or the program is at a stage behind quantization.
+
+    Examples
+    --------
+    >>> plan = tosaic.partition(exported, ["TOSA-1.0+INT", "TOSA-1.0+FP"])  # doctest: +SKIP
+    >>> plan.why("softmax")  # doctest: +SKIP
+    """
+    from tosaic.partitions.propose import propose, require_claimants
+
+    require_use("partition", bind, program, operators=operators)
+    chosen = require_claimants("partition", claimants)
+    source = program_of(program, bind=bind, operators=operators).snapshot()
+    return propose(_core.before_integers(source.graph), chosen, connected=connected).plan
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:

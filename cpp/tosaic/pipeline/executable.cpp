@@ -5,6 +5,16 @@
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::pipeline {
+namespace {
+
+// True if the function of the node gets the integers of quantized values.
+bool takes_integers(const Graph& graph, const Node& node, const exec::Overrides& overrides) {
+  return exec::has_model(graph, node, overrides) ||
+         (node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers &&
+          exec::find_override(graph, node, overrides) != nullptr);
+}
+
+}  // namespace
 
 std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                         const exec::Overrides& overrides) {
@@ -12,7 +22,7 @@ std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
   if (graph->stage == Stage::kQuantized) {
     std::optional<Graph> numbers = passes::unfold_qdq(
         *graph,
-        [&overrides](const Graph& in, const Node& node) { return exec::has_model(in, node, overrides); });
+        [&overrides](const Graph& in, const Node& node) { return takes_integers(in, node, overrides); });
     if (numbers) graph = std::make_shared<const Graph>(std::move(*numbers));
   }
   std::optional<Graph> expanded =

@@ -20,6 +20,8 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
     of control flow do not count, since the number of their runs is not known.
     """
     found: Counter[str] = Counter()
+    if graph.stage == "quantized":
+        graph = _core.unfold_qdq(graph)
     for node in Pipeline.default()["decompose/decompose"].run(graph).nodes:
         count = _COUNT.get(node.op)
         if count is not None:

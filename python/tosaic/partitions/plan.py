@@ -167,6 +167,8 @@ class PartitionPlan(Reportable):
         Operators that stay on the host, with what it would bring if the claimants that refused them took
         them: the operator, the number of its nodes, and the groups and the host's nodes that the program
         would have then. The best come first.
+    host_macs : int
+        Multiply-accumulates of the host's nodes.
     """
 
     graph: _core.Graph = field(repr=False)
@@ -176,6 +178,7 @@ class PartitionPlan(Reportable):
     refusals: tuple[tuple[Refusal, ...], ...] = field(repr=False)
     at_least: tuple[int, ...]
     gains: tuple[tuple[str, int, int, int], ...] = ()
+    host_macs: int = 0
 
     @property
     def is_minimal(self) -> bool:
@@ -265,14 +268,13 @@ class PartitionPlan(Reportable):
                     return each
         elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id].name == node.name:
             return nodes[node.id]
-        names = [each.name for each in nodes]
-        near = near_names(node, names) if isinstance(node, str) else []
         raise _core.make_error(
             _core.InvalidGraph,
             where="partition",
             what="the plan has no such node",
-            expected="the name of a node" + (f", such as {', '.join(map(repr, near))}" if near else ""),
+            expected="the name of a node of `PartitionPlan.graph`, or the name of a call of torch",
             got=shown(node),
+            hint=near_names(node, [(each.name, each.name) for each in nodes]),
         )
 
     def nodes_of(self, group: int | None) -> Sequence[_core.Node]:

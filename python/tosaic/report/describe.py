@@ -16,6 +16,8 @@ from tosaic.dtypes import BITS
 from tosaic.explanation import QuantizationExplanation
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
+from tosaic.partitions.plan import NodePlace, PartitionPlan
+from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.pipeline import Pipeline
 from tosaic.ports import Io
 from tosaic.problems import CheckResult
@@ -23,6 +25,7 @@ from tosaic.program import Program
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
+from tosaic.report.partition import describe_partition, describe_place, describe_split
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
@@ -623,11 +626,14 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Io: describe_io,
     Layout: describe_layout,
     Lowered: describe_lowered,
+    NodePlace: describe_place,
+    PartitionPlan: describe_partition,
     Pipeline: describe_pipeline,
     Program: describe_program,
     QuantizationExplanation: describe_quantization,
     QuantizedProgram: describe_quantized,
     Sensitivity: describe_sensitivity,
+    SplitLowered: describe_split,
 }
 
 

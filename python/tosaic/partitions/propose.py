@@ -1,0 +1,247 @@
+"""Makes the plan of a partition: verdicts of the claimants, groups, and the reasons of the host's nodes.
+
+    graph ── verdicts ──▶ supported nodes of each claimant ── claim ──▶ groups ── lowered alone ──▶ rejected nodes
+                                                                ▲                                        │
+                                                                └────────────── barred ──────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.calibration.macs import macs_by_call
+from tosaic.partitions.claimant import Claimant
+from tosaic.partitions.plan import Group, PartitionPlan, Refusal
+from tosaic.pipeline import Pipeline
+from tosaic.problems import Problem
+
+__all__ = ["Proposal", "propose", "require_claimants"]
+
+_NO_WORK = frozenset(
+    ("quantize", "dequantize", "reshape", "permute", "clone", "expand", "slice", "split", "cat", "stack", "cast")
+)
+"""Operators that only move or convert elements: they do not count for the least size of a group."""
+
+
+def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
+    """Returns the claimants that an option names.
+
+    Raises
+    ------
+    InvalidGraph
+        `claimants` is no sequence of names and claimants, is empty, or has a claimant twice.
+    """
+    given = None if isinstance(claimants, str) or not np.iterable(claimants) else list(claimants)
+    if not given:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=where,
+            what="unknown value of 'claimants'",
+            expected="a list of names and of tosaic.Claimant, such as ['ethos-u55-128', 'cortex-m55']",
+            got=repr(claimants),
+        )
+    found = tuple(each if isinstance(each, Claimant) else Claimant.named(each) for each in given)
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=where,
+                what=f"claimant '{name}' is listed {names.count(name)} times",
+                expected="claimants with different names",
+                got=", ".join(names),
+                hint="The first claimant takes all nodes that it can, so the second one would get none",
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A plan with the graphs of its parts.
+
+    Attributes
+    ----------
+    plan : PartitionPlan
+    host : Graph
+        The nodes of the host, and a call of each group.
+    parts : tuple of Graph
+        By group.
+    """
+
+    plan: PartitionPlan
+    host: _core.Graph
+    parts: tuple[_core.Graph, ...]
+
+
+def propose(
+    graph: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
+) -> Proposal:
+    """Plans which claimant takes which nodes.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph that `_core.before_integers` returned.
+    claimants : sequence of Claimant
+        In the order in which they are asked.
+    connected : bool
+        Whether all nodes of a group have to be connected.
+    gains : bool
+        Whether to compute what one more operator would bring.
+    """
+    maker = _Maker(graph, claimants, connected)
+    groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
+    host, parts = _core.split(graph, groups)
+    of = tuple(None if group < 0 else int(group) for group in groups)
+    macs = macs_by_node(graph)
+    made = tuple(
+        Group(
+            index=i,
+            claimant=claimants[owner].name,
+            nodes=tuple(node.name for node in graph.nodes if of[node.id] == i),
+            inputs=tuple(parts[i][1]),
+            outputs=tuple(parts[i][2]),
+            macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == i),
+        )
+        for i, owner in enumerate(owners)
+    )
+    plan = PartitionPlan(
+        graph=graph,
+        claimants=tuple(each.name for each in claimants),
+        groups=made,
+        group_of=of,
+        refusals=maker.refusals(of, owners, refused),
+        at_least=tuple(at_least),
+        gains=maker.gains(of) if gains else (),
+        host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
+    )
+    return Proposal(plan, host, tuple(part for part, _, _ in parts))
+
+
+def macs_by_node(graph: _core.Graph) -> list[int]:
+    """Returns the multiply-accumulates of each node."""
+    by_call = macs_by_call(graph)
+    found = []
+    for node in graph.nodes:
+        origins = node.origins
+        name = str(origins[0].fx_name) if origins else node.name
+        found.append(by_call.pop(name, 0))
+    return found
+
+
+class _Maker:
+    """The verdicts of all claimants over one graph."""
+
+    def __init__(self, graph: _core.Graph, claimants: Sequence[Claimant], connected: bool) -> None:
+        self._graph = graph
+        self._nodes = graph.nodes
+        self._claimants = claimants
+        self._connected = connected
+        self._dag = _core.Dag.of(graph)
+        self._reasons = [
+            [tuple(verdict.reasons) for verdict in claimant.verdicts(graph)] for claimant in claimants
+        ]
+        self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
+        self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
+
+    def claim(self, supported: Sequence[Any], rejections: Sequence[Callable[..., Any] | None]) -> Any:
+        """Returns groups by node, claimants by group, the proven least counts, and refused nodes."""
+        sizes = [int(node.op not in _NO_WORK) for node in self._nodes]
+        claims = [
+            (flags, self._connected and each.connected, sizes, each.least_size, rejection)
+            for flags, each, rejection in zip(supported, self._claimants, rejections, strict=True)
+        ]
+        return self._dag.claim(claims)
+
+    def rejections(self) -> list[Callable[..., Any] | None]:
+        """For each claimant that lowers its groups, a function that names the nodes that keep a group from it."""
+        return [
+            self._rejection(index, claimant) if claimant.target else None
+            for index, claimant in enumerate(self._claimants)
+        ]
+
+    def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int]], list[int]]:
+        pipeline = Pipeline.default(claimant.target)._core
+
+        def rejected(group: list[int]) -> list[int]:
+            flags = np.full(len(self._nodes), -1)
+            flags[group] = 0
+            part = _core.split(self._graph, flags)[1][0][0]
+            problems = [Problem.from_parts(parts) for parts in _core.problems(part, pipeline=pipeline)]
+            if not problems:
+                return []
+            by_node = {node: [p for p in problems if self._is_about(p, node)] for node in group}
+            named = [node for node, found in by_node.items() if found] or group
+            for node in named:
+                self._found[index, node] = tuple(by_node[node] or problems)
+            return named
+
+        return rejected
+
+    def _is_about(self, problem: Problem, node: int) -> bool:
+        each = self._nodes[node]
+        names = {each.name, *(result.name for result in each.results)}
+        return problem.node in names or any(problem.node.startswith(name + ".") for name in names)
+
+    def refusals(
+        self, of: Sequence[int | None], owners: Sequence[int], refused: Sequence[tuple[int, int, str]]
+    ) -> tuple[tuple[Refusal, ...], ...]:
+        """By node, the reasons of all claimants that were asked and did not take it."""
+        later = {(claimant, node): why for node, claimant, why in refused}
+        found = []
+        for node in self._nodes:
+            group = of[node.id]
+            asked = len(self._claimants) if group is None else owners[group]
+            reasons: list[Refusal] = []
+            for index in range(asked):
+                name = self._claimants[index].name
+                reasons += [Refusal(name, rule, problem) for rule, problem in self._reasons[index][node.id]]
+                why = later.get((index, node.id))
+                if why is not None:
+                    problems = self._found.get((index, node.id)) or (self._problem(node, why, index),)
+                    reasons += [Refusal(name, why, problem) for problem in problems]
+            found.append(tuple(reasons))
+        return tuple(found)
+
+    def _problem(self, node: _core.Node, why: str, index: int) -> Problem:
+        claimant = self._claimants[index]
+        expected = f"at least {claimant.least_size} nodes that compute"
+        what = {
+            "too_small": (f"a group of '{claimant.name}' would be too small", expected),
+            "split": (f"another node that stays with it is not taken by '{claimant.name}'", ""),
+            "rejected": (f"'{claimant.name}' rejects the group", ""),
+        }[why]
+        origin = node.origin
+        return Problem(
+            what=what[0],
+            where="partition",
+            expected=what[1],
+            node=node.name,
+            module_path="" if origin is None else str(origin.module_path),
+            source="" if origin is None else str(origin.source),
+        )
+
+    def gains(self, of: Sequence[int | None]) -> tuple[tuple[str, int, int, int], ...]:
+        """What each operator of the host would bring if the claimants took it: groups made again without it."""
+        host: dict[str, list[int]] = {}
+        for node in self._nodes:
+            if of[node.id] is None and node.op not in ("quantize", "dequantize"):
+                host.setdefault(node.op, []).append(node.id)
+        none: list[Callable[..., Any] | None] = [None] * len(self._claimants)
+        barred = [
+            flags & ~np.isin(np.arange(len(flags)), [node for k, node in self._found if k == index])
+            for index, flags in enumerate(self.supported)
+        ]
+        found = []
+        for op, nodes in host.items():
+            flags = [each.copy() for each in barred]
+            for each in flags:
+                each[nodes] = True
+            groups, *_ = self.claim(flags, none)
+            found.append((op, len(nodes), int(groups.max(initial=-1)) + 1, int((groups < 0).sum())))
+        return tuple(sorted(found, key=lambda row: (row[2], row[3], row[0])))

@@ -1,0 +1,336 @@
+"""The reports of a partition: who takes what, the host's reasons, and the groups as a picture."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan
+from tosaic.report.document import Picture, Report, Section, table
+from tosaic.report.numbers import count, memory
+
+if TYPE_CHECKING:
+    from tosaic.partitions.split_lowered import SplitLowered
+
+__all__ = ["describe_partition", "describe_place", "describe_split", "quotient_svg"]
+
+_SHOWN = 10
+_COLOURS = ("#d2e3fc", "#ceead6", "#fde7c3", "#e9d2fd", "#fad2cf", "#d0eef2")
+
+
+def describe_partition(plan: PartitionPlan) -> Report:
+    """Makes a report of a plan: shares, groups, reasons, and what one more operator would bring."""
+    host = sum(group is None for group in plan.group_of)
+    nodes = len(plan.group_of)
+    crossing = sum(border.bytes * len(border.read_by) for border in plan.borders)
+    facts = (
+        ("nodes", f"{count(nodes, 'node')}, {_percent(nodes - host, nodes)} claimed"),
+        ("groups", count(len(plan.groups), "group") + (", proven fewest" if plan.is_minimal else "")),
+        ("crossing", f"{count(len(plan.borders), 'value')}, {memory(crossing)}"),
+    )
+    return Report(
+        title="partition",
+        facts=facts,
+        sections=tuple(_sections(plan)),
+        data=_data(plan),
+    )
+
+
+def describe_place(place: NodePlace) -> Report:
+    """Makes a report of where one node goes, with all reasons."""
+    facts = [("operator", place.op), ("goes to", _place_text(place.claimant, place.group))]
+    if place.module_path:
+        facts.append(("module", place.module_path))
+    if place.source:
+        facts.append(("source", place.source))
+    rows = [(each.claimant, each.rule, _problem_text(each.problem)) for each in place.refusals]
+    sections = [Section("reasons", table(("claimant", "rule", "why"), rows))] if rows else []
+    return Report(
+        title=place.node,
+        facts=tuple(facts),
+        sections=tuple(sections),
+        data={
+            "node": place.node,
+            "op": place.op,
+            "claimant": place.claimant,
+            "group": place.group,
+            "refusals": [_refusal_data(each) for each in place.refusals],
+        },
+    )
+
+
+def describe_split(split: SplitLowered) -> Report:
+    """Makes a report of a split program: its plan, and the file and transposes of each group."""
+    report = describe_partition(split.partitions)
+    minimal = ", proven minimal" if split.is_layout_minimal else ""
+    facts = (*report.facts, ("transposed", memory(split.transposed_bytes) + minimal))
+    return Report(
+        title="split program",
+        facts=facts,
+        sections=report.sections,
+        data={
+            **report.data,
+            "transposed_bytes": split.transposed_bytes,
+            "is_layout_minimal": split.is_layout_minimal,
+            "seconds": split.seconds,
+        },
+    )
+
+
+def _place_text(claimant: str, group: int | None) -> str:
+    return claimant if group is None else f"{claimant}, group{group}"
+
+
+def _problem_text(problem: Any) -> str:
+    text = str(problem.what)
+    if problem.expected:
+        text += f": expected {problem.expected}"
+    return text + (f", got {problem.got}" if problem.got else "")
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / max(whole, 1):.0%}"
+
+
+def _sections(plan: PartitionPlan) -> Iterable[Section]:
+    yield Section("claimants", table(_SHARES, _shares(plan)))
+    if plan.groups:
+        yield _first("groups", _GROUPS, _group_rows(plan))
+    reasons = _ranked(plan)
+    if reasons:
+        yield _first("why nodes stay on the host", ("nodes", "claimant", "operator", "rule", "why"), reasons)
+    if plan.gains:
+        columns = ("operator", "nodes", "groups then", "host nodes then")
+        rows = [(op, *(f"{each:,}" for each in row)) for op, *row in plan.gains]
+        yield _first("if the claimants took one more operator", columns, rows)
+    if plan.groups:
+        yield Section("picture", Picture(quotient_svg(plan)))
+    if plan.borders:
+        rows = [
+            (
+                border.value,
+                f"{border.dtype}[{','.join(map(str, border.shape))}]",
+                "" if border.qparams is None else "quantized",
+                _part(border.made_by),
+                ", ".join(map(_part, border.read_by)),
+                f"{border.bytes:,}",
+            )
+            for border in plan.borders
+        ]
+        columns = ("value", "type", "", "made by", "read by", "bytes")
+        yield Section("values that cross", table(columns, rows), folded=True)
+    if plan.quantization:
+        rows = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
+        yield Section(
+            "quantize and dequantize nodes", table(("node", "operator", "in", "why"), rows), folded=True
+        )
+
+
+def _first(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Section:
+    shown = rows[:_SHOWN]
+    more = len(rows) - len(shown)
+    return Section(title + (f" (first {_SHOWN} of {len(rows)})" if more else ""), table(columns, shown))
+
+
+_SHARES = ("claimant", "groups", "nodes", "share", "MACs", "share ", "bytes in", "bytes out")
+
+
+def _shares(plan: PartitionPlan) -> list[tuple[str, ...]]:
+    rows = []
+    owner = [HOST if group is None else plan.groups[group].claimant for group in plan.group_of]
+    macs: Counter[str] = Counter()
+    for group in plan.groups:
+        macs[group.claimant] += group.macs
+    macs[HOST] = plan.host_macs
+    total = sum(macs.values())
+    for name in (*plan.claimants, HOST):
+        nodes = owner.count(name)
+        entering = sum(
+            b.bytes for b in plan.borders for reader in b.read_by if _name(plan, reader) == name != _name(plan, b.made_by)
+        )
+        leaving = sum(
+            b.bytes for b in plan.borders if _name(plan, b.made_by) == name and any(_name(plan, r) != name for r in b.read_by)
+        )
+        rows.append(
+            (
+                name,
+                "" if name == HOST else str(sum(group.claimant == name for group in plan.groups)),
+                f"{nodes:,}",
+                _percent(nodes, len(owner)),
+                f"{macs[name]:,}",
+                _percent(macs[name], total),
+                f"{entering:,}",
+                f"{leaving:,}",
+            )
+        )
+    return rows
+
+
+def _name(plan: PartitionPlan, group: int | None) -> str:
+    return HOST if group is None else plan.groups[group].claimant
+
+
+_GROUPS = ("group", "claimant", "nodes", "MACs", "from", "to")
+
+
+def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
+    return [
+        (group.name, group.claimant, f"{len(group.nodes):,}", f"{group.macs:,}", group.nodes[0], group.nodes[-1])
+        for group in plan.groups
+    ]
+
+
+def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
+    """The reasons of the host's nodes; those with most nodes come first."""
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for node in plan.graph.nodes:
+        if plan.group_of[node.id] is None:
+            for each in plan.refusals[node.id]:
+                found[each.claimant, node.op, each.rule, _problem_text(each.problem)] += 1
+    return [(f"{nodes:,}", *key) for key, nodes in found.most_common()]
+
+
+def _part(group: int | None) -> str:
+    return HOST if group is None else f"group{group}"
+
+
+def _refusal_data(refusal: Any) -> dict[str, str]:
+    return {"claimant": refusal.claimant, "rule": refusal.rule, "message": refusal.problem.message}
+
+
+def _data(plan: PartitionPlan) -> dict[str, Any]:
+    return {
+        "claimants": list(plan.claimants),
+        "is_minimal": plan.is_minimal,
+        "at_least": list(plan.at_least),
+        "groups": [
+            {
+                "name": group.name,
+                "claimant": group.claimant,
+                "nodes": list(group.nodes),
+                "inputs": list(group.inputs),
+                "outputs": list(group.outputs),
+                "macs": group.macs,
+            }
+            for group in plan.groups
+        ],
+        "host": [
+            {"node": node.name, "op": node.op, "refusals": [_refusal_data(r) for r in plan.refusals[node.id]]}
+            for node in plan.graph.nodes
+            if plan.group_of[node.id] is None
+        ],
+        "borders": [
+            {
+                "value": border.value,
+                "type": f"{border.dtype}[{','.join(map(str, border.shape))}]",
+                "made_by": _part(border.made_by),
+                "read_by": [_part(reader) for reader in border.read_by],
+                "bytes": border.bytes,
+            }
+            for border in plan.borders
+        ],
+        "gains": [
+            {"operator": op, "nodes": nodes, "groups": groups, "host_nodes": host}
+            for op, nodes, groups, host in plan.gains
+        ],
+    }
+
+
+# ---- the picture ----
+
+_BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 190, 44, 24, 46
+
+
+def quotient_svg(plan: PartitionPlan) -> str:
+    """Draws the groups, and runs of the host's nodes between them, as boxes in the order in which they can run."""
+    boxes, edges = _quotient(plan)
+    rank = [0] * len(boxes)
+    for a, b in sorted(edges):
+        rank[b] = max(rank[b], rank[a] + 1)
+    rows: dict[int, list[int]] = {}
+    for box, at in enumerate(rank):
+        rows.setdefault(at, []).append(box)
+    widest = max(len(row) for row in rows.values())
+    width = widest * (_BOX_WIDTH + _GAP_X) + _GAP_X
+    height = len(rows) * (_BOX_HEIGHT + _GAP_Y) + _GAP_Y
+    at = {}
+    for row, members in rows.items():
+        left = (width - len(members) * (_BOX_WIDTH + _GAP_X) + _GAP_X) / 2
+        for i, box in enumerate(members):
+            at[box] = (left + i * (_BOX_WIDTH + _GAP_X), _GAP_Y / 2 + row * (_BOX_HEIGHT + _GAP_Y))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        'font-family="sans-serif" font-size="11" role="img">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for (a, b), size in edges.items():
+        x1, y1 = at[a][0] + _BOX_WIDTH / 2, at[a][1] + _BOX_HEIGHT
+        x2, y2 = at[b][0] + _BOX_WIDTH / 2, at[b][1]
+        parts.append(
+            f'<line x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}" stroke="#80868b" '
+            f'stroke-width="{1 + math.log10(1 + size) / 3:.1f}"><title>{size:,} bytes</title></line>'
+        )
+    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(plan.claimants)}
+    for box, (title, detail, claimant) in enumerate(boxes):
+        x, y = at[box]
+        parts.append(
+            f'<rect x="{x:.0f}" y="{y:.0f}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="5" '
+            f'fill="{colours.get(claimant, "#f1f3f4")}" stroke="#5f6368"/>'
+            f'<text x="{x + _BOX_WIDTH / 2:.0f}" y="{y + 18:.0f}" text-anchor="middle" font-weight="600" '
+            f'fill="#202124">{escape(title)}</text>'
+            f'<text x="{x + _BOX_WIDTH / 2:.0f}" y="{y + 34:.0f}" text-anchor="middle" '
+            f'fill="#3c4043">{escape(detail)}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tuple[int, int], int]]:
+    """Boxes (title, detail, claimant) in topological order, and edges between them with bytes.
+
+    Nodes of the host that wait for the same groups are one box.
+    """
+    nodes = plan.graph.nodes
+    level: dict[Any, int] = {}  # of a group or of a host's node: how many borders are before it
+    changed = True
+    keys = [("g", g) if g is not None else ("n", i) for i, g in enumerate(plan.group_of)]
+    while changed:
+        changed = False
+        for node in nodes:
+            key = keys[node.id]
+            for operand in node.operands:
+                if operand is None or operand.producer is None:
+                    continue
+                before = keys[operand.producer.id]
+                if before == key:
+                    continue
+                step = level.get(before, 0) + int(before[0] != key[0] or before[0] == "g")
+                if step > level.get(key, 0):
+                    level[key], changed = step, True
+    place: dict[int, Any] = {
+        node.id: keys[node.id] if keys[node.id][0] == "g" else ("h", level.get(keys[node.id], 0)) for node in nodes
+    }
+    order = sorted(dict.fromkeys(place.values()), key=lambda k: (level.get(k, 0) if k[0] == "g" else k[1], k))
+    index = {key: i for i, key in enumerate(order)}
+    members: Counter[Any] = Counter(place.values())
+    boxes = []
+    for key in order:
+        if key[0] == "g":
+            group = plan.groups[key[1]]
+            detail = f"{count(len(group.nodes), 'node')}, {group.macs:,} MACs"
+            boxes.append((f"{group.name}: {group.claimant}", detail, group.claimant))
+        else:
+            ops = list(dict.fromkeys(n.op for n in nodes if place[n.id] == key))
+            text = ", ".join(ops[:2]) + (" ..." if len(ops) > 2 else "")
+            boxes.append((HOST, f"{count(members[key], 'node')}: {text}", HOST))
+    edges: dict[tuple[int, int], int] = {}
+    for border in plan.borders:
+        value = plan.graph.value(border.value)
+        if value.producer is None:
+            continue
+        a = index[place[value.producer.id]]
+        for b in {index[place[user.id]] for user in value.users} - {a}:
+            edges[a, b] = edges.get((a, b), 0) + border.bytes
+    return boxes, edges
