@@ -13,6 +13,7 @@
 #include "tosaic/partition/check.h"
 #include "tosaic/partition/claims.h"
 #include "tosaic/partition/connected.h"
+#include "tosaic/partition/float_regions.h"
 #include "tosaic/partition/levels.h"
 #include "tosaic/partition/split.h"
 
@@ -191,6 +192,16 @@ void bind_groups(py::module_& m) {
             return partition::disconnected_group(dag, groups_from(of));
           },
           py::arg("groups"), "The first group that is not connected, or None.");
+  m.def(
+      "with_own_dequantize",
+      [](const SharedGraph& graph) {
+        return std::make_shared<Graph>(partition::with_own_dequantize(*graph));
+      },
+      py::arg("graph").none(false),
+      "The graph with a dequantize node for each reader of a dequantized value.");
+  m.def(
+      "float_regions", [](const SharedGraph& graph) { return partition::float_regions(*graph); },
+      py::arg("graph").none(false), "The nodes that compute with floats between integers, by region.");
   m.def("border_orders", &border_orders, py::arg("host").none(false), py::arg("parts"), py::kw_only(),
         py::arg("objective") = "bytes",
         "By part, the dim orders of its inputs and of its outputs, from one plan of the whole program.");

@@ -12,6 +12,7 @@ from tosaic.foreign import operators_by_target
 from tosaic.lowered import Lowered
 from tosaic.options import checked, file_name, file_path, is_mapping
 from tosaic.overrides import all_nodes
+from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
 from tosaic.reading import read_bytes
 
@@ -138,7 +139,7 @@ def from_graph(graph: _core.Graph) -> Program:
 def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = ()) -> Program:
     """Returns `source` as a `Program`.
 
-    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `Graph`, an exported program of torch or a
+    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `Graph`, an exported program of torch or a
     path. `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported
     program or a file, and ignored otherwise.
 
@@ -151,6 +152,8 @@ def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] 
         return source
     if isinstance(source, Lowered):
         return source.at("tosa")
+    if isinstance(source, SplitLowered):
+        return source.host
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
