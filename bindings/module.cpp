@@ -22,4 +22,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_calibrate(m);
   tosaic::python::bind_boundary(m);
   tosaic::python::bind_partition(m);
+  tosaic::python::bind_claimants(m);
 }

@@ -222,7 +222,8 @@ def test_the_table_allows_the_designed_dependencies() -> None:
     assert allowed["ir"] == {"base", "report"}
     for layer in ("analysis", "kernels", "target", "tosa"):
         assert allowed[layer] == {"base", "report", "ir"}
-    assert allowed["pipeline"] == set(allowed) - {"pipeline"}
+    assert allowed["pipeline"] == set(allowed) - {"pipeline", "claimant"}
+    assert allowed["claimant"] == set(allowed) - {"claimant"}
 
 
 @pytest.mark.parametrize(

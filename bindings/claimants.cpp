@@ -1,0 +1,90 @@
+// Bindings of claimant/.
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind.h"
+#include "tosaic/base/error_text.h"
+#include "tosaic/claimant/claimant.h"
+#include "tosaic/claimant/verdicts.h"
+
+namespace tosaic::python {
+namespace {
+
+using SharedGraph = std::shared_ptr<Graph>;
+
+py::dict to_dict(const claimant::Claimant& claimant) {
+  py::list preserved;
+  for (const Op op : claimant.preserved) preserved.append(std::string(info(op).name));
+  const auto rounding = static_cast<std::size_t>(claimant.integers.rounding);
+  return py::dict(py::arg("name") = claimant.name, py::arg("target") = claimant.target,
+                  py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
+                  py::arg("average_pool") = std::string(to_string(claimant.integers.average_pool)),
+                  py::arg("softmax") = std::string(to_string(claimant.integers.softmax)),
+                  py::arg("connected") = claimant.connected, py::arg("least_size") = claimant.least_size,
+                  py::arg("preserved") = py::tuple(preserved));
+}
+
+claimant::Match match_of(const std::string& text) {
+  if (text == "name") return claimant::Match::kName;
+  if (text == "where") return claimant::Match::kPredicate;
+  if (text == "module") return claimant::Match::kModule;
+  return claimant::Match::kOp;
+}
+
+// Rules as (kind, value, function or None, allow, text). The function takes the graph and the index of a node.
+std::vector<claimant::Rule> rules_of(const py::sequence& rules, const SharedGraph& graph) {
+  std::vector<claimant::Rule> out;
+  for (const py::handle each : rules) {
+    const auto fields = py::reinterpret_borrow<py::tuple>(each);
+    claimant::Rule rule{.match = match_of(fields[0].cast<std::string>()),
+                        .value = fields[1].cast<std::string>(),
+                        .allow = fields[3].cast<bool>(),
+                        .text = fields[4].cast<std::string>()};
+    if (rule.match == claimant::Match::kPredicate)
+      rule.predicate = [graph, function = owned(py::reinterpret_borrow<py::object>(fields[2]))](
+                           const Graph& of, const Node& node) {
+        const py::gil_scoped_acquire gil;
+        return py::bool_((*function)(graph, of.id(node).index())).cast<bool>();
+      };
+    out.push_back(std::move(rule));
+  }
+  return out;
+}
+
+py::list verdicts(const SharedGraph& graph, const std::string& name, const py::sequence& rules) {
+  const claimant::Claimant by = claimant::claimant(name);
+  const std::vector<claimant::Rule> own = rules_of(rules, graph);
+  std::vector<claimant::Verdict> found;
+  {
+    const py::gil_scoped_release release;
+    found = claimant::verdicts(graph, by, own);
+  }
+  py::list out;
+  for (const claimant::Verdict& verdict : found) {
+    py::list reasons;
+    for (const claimant::Reason& reason : verdict.reasons)
+      reasons.append(py::make_tuple(reason.rule, error_parts_to_dict(reason.parts)));
+    out.append(reasons);
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_claimants(py::module_& m) {
+  m.def(
+      "claimant", [](const std::string& name) { return to_dict(claimant::claimant(name)); }, py::arg("name"),
+      "The fields of a claimant by name.");
+  m.def("claimant_names", &claimant::claimant_names, "The names of claimants besides TOSA's targets.");
+  m.def("verdicts", &verdicts, py::arg("graph").none(false), py::arg("claimant"),
+        py::arg("rules") = py::tuple(),
+        "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
+        "function of "
+        "graph and index or None, allow, text).");
+}
+
+}  // namespace tosaic::python

@@ -1,0 +1,89 @@
+// Limits of Cortex-M: the kernels of CMSIS-NN, and those that ExecuTorch's Cortex-M backend adds (activations by a table of
+// 256 results, division). They take integers with one scale, but for the weights of convolutions and linear layers.
+#include "tosaic/claimant/tables.h"
+
+namespace tosaic::claimant {
+namespace {
+
+constexpr DTypes kI8{DType::kI8};
+constexpr DTypes kI16{DType::kI16};
+constexpr DTypes kBoth{DType::kI8, DType::kI16};
+
+const std::vector<Op> kWeighted{Op::kConv, Op::kLinear};
+const std::vector<Op> kTables{Op::kSigmoid,   Op::kTanh,        Op::kSilu, Op::kGelu,
+                              Op::kHardswish, Op::kHardsigmoid, Op::kLog,  Op::kLog2,
+                              Op::kLog10,     Op::kLog1p,       Op::kSqrt, Op::kRsqrt};
+const std::vector<Op> kSums{Op::kAdd, Op::kSub, Op::kMul};
+const std::vector<Op> kExtrema{Op::kMinimum, Op::kMaximum};
+const std::vector<Op> kPools{Op::kAvgPool, Op::kMaxPool};
+const std::vector<Op> kAverages{Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMean};
+const std::vector<Op> kMoves{Op::kReshape, Op::kClone, Op::kPermute, Op::kCat, Op::kSlice, Op::kPad};
+
+Limits table() {
+  Limits out;
+  out.operators = {
+      {kWeighted, kI8, kI8, kI8},
+      {kWeighted, kI16, kI8, kI16},
+      {{Op::kMatmul}, kI8, kI8, kI8},
+      {{Op::kMatmul}, kI16, kI16, kI16},
+      {kSums, kI8, kI8, kI8},
+      {kSums, kI16, kI16, kI16},
+      {{Op::kDiv}, kI8, kI8, kI8},
+      {{Op::kDiv}, kI16, kI16, kI16},
+      {kExtrema, kI8, kI8, kI8},
+      {{Op::kSoftmax}, kI8, {}, kI8},
+      {kTables, kI8, {}, kI8},
+      {{Op::kRelu, Op::kClamp}, kI8, {}, kI8},
+      {{Op::kRelu, Op::kClamp}, kI16, {}, kI16},
+      {kPools, kI8, {}, kI8},
+      {kPools, kI16, {}, kI16},
+      {{Op::kAdaptiveAvgPool, Op::kMean}, kI8, {}, kI8},
+      {kMoves, kBoth, {}, kBoth},
+      {{Op::kQuantize}, {DType::kF32}, {}, kBoth},
+      {{Op::kDequantize}, kBoth, {}, {DType::kF32}},
+  };
+  for (const OperatorRow& row : std::vector(out.operators)) {
+    out.limits.push_back({row.ops, Quantity::kPerTensor, 1, 1});
+    out.limits.push_back({row.ops, Quantity::kInputZeroPoint, 0, 0, When::kWide});
+    out.limits.push_back({row.ops, Quantity::kOutputZeroPoint, 0, 0, When::kWide});
+  }
+  const std::vector<LimitRow> more{
+      {kWeighted, Quantity::kConstantWeight, 1, 1},
+      {kWeighted, Quantity::kConstantBias, 1, 1},
+      {{Op::kConv}, Quantity::kSpatialRank, 1, 2},
+      {kWeighted, Quantity::kWeightAxis, 0, 0, When::kForward},
+      {{Op::kConv}, Quantity::kWeightAxis, 1, 1, When::kTransposed},
+      {{Op::kConv}, Quantity::kSpatialRank, 2, 2, When::kTransposed},
+      {{Op::kConv}, Quantity::kGroups, 1, 1, When::kTransposed},
+      {{Op::kConv}, Quantity::kDilation, 1, 1, When::kTransposed},
+      {{Op::kConv}, Quantity::kOutputPadding, 0, 0, When::kTransposed},
+      {{Op::kMatmul}, Quantity::kRank, 2, 4},
+      {kSums, Quantity::kChannelBroadcast, 1, 1},
+      {{Op::kDiv}, Quantity::kSameShapes, 1, 1},
+      {kExtrema, Quantity::kSharedQParams, 1, 1},
+      {{Op::kSoftmax}, Quantity::kOutputScale256, 1, 1},
+      {kPools, Quantity::kSpatialRank, 2, 2},
+      {kPools, Quantity::kSharedQParams, 1, 1},
+      {{Op::kAvgPool}, Quantity::kDivisorOverride, 0, 0},
+      {{Op::kAvgPool}, Quantity::kCountsPadding, 0, 0, When::kPadded},
+      {{Op::kMaxPool}, Quantity::kDilation, 1, 1},
+      {{Op::kMaxPool}, Quantity::kCeilMode, 0, 0},
+      {{Op::kAdaptiveAvgPool}, Quantity::kDividesInput, 1, 1},
+      {kAverages, Quantity::kSharedQParams, 1, 1},
+      {{Op::kMean}, Quantity::kAxisIsSpatial, 1, 1},
+      {{Op::kMean}, Quantity::kRank, 2, 4},
+      {{Op::kPermute, Op::kPad}, Quantity::kRank, 1, 4},
+      {kMoves, Quantity::kSharedQParams, 1, 1},
+  };
+  out.limits.insert(out.limits.end(), more.begin(), more.end());
+  return out;
+}
+
+}  // namespace
+
+const Limits& cortex_m_limits() {
+  static const Limits limits = table();
+  return limits;
+}
+
+}  // namespace tosaic::claimant

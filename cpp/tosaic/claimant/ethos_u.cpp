@@ -1,0 +1,117 @@
+// Limits of Ethos-U over operators of TOSA, from the report of supported operators that Vela 5.2 writes (--supported-ops-
+// report). The tests of the full tier compile programs around each limit with Vela.
+#include "tosaic/claimant/tables.h"
+
+namespace tosaic::claimant {
+namespace {
+
+constexpr std::int64_t k64K = 65536;
+constexpr std::int64_t kBias40 = 549755813887;
+constexpr DTypes kI8{DType::kI8};
+constexpr DTypes kI32{DType::kI32};
+constexpr DTypes kI48{DType::kI48};
+constexpr DTypes kI8I16{DType::kI8, DType::kI16};
+constexpr DTypes kNumbers{DType::kI8, DType::kI16, DType::kI32};
+constexpr DTypes kWeights{DType::kI8, DType::kI4};
+
+const std::vector<Op> kConvolutions{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d,
+                                    Op::kTosaTransposeConv2d};
+const std::vector<Op> kForward{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d};
+const std::vector<Op> kPools{Op::kTosaAvgPool2d, Op::kTosaMaxPool2d};
+
+Limits u55() {
+  Limits out;
+  out.operators = {
+      {kConvolutions, kI8, kWeights, kI32},
+      {kConvolutions, {DType::kI16}, kI8, kI48},
+      {{Op::kTosaMatmul}, kI8, kI8, kI32},
+      {{Op::kTosaTable}, kI8, kI8, kI8},
+      {{Op::kTosaArithmeticRightShift, Op::kTosaLogicalLeftShift}, kI32, kI32, kI32},
+      {kPools, kI8I16, {}, kI8I16},
+      {{Op::kTosaReduceMax, Op::kTosaReduceMin}, kI8I16, {}, kI8I16},
+      {{Op::kTosaReduceSum}, kI32, {}, kI32},
+      {{Op::kTosaArgmax}, kI8I16, {}, kI32},
+      {{Op::kTosaResize}, kI8I16, {}, {}},
+      {{Op::kTosaReverse}, kI8I16, {}, kI8I16},
+      {{Op::kTosaClamp}, kI8I16, {}, kI8I16},
+      {{Op::kTosaConcat, Op::kTosaReshape, Op::kTosaSlice, Op::kTosaTile, Op::kTosaPad, Op::kTosaTranspose},
+       kNumbers,
+       {},
+       kNumbers},
+      {{Op::kTosaIdentity}, {DType::kI8, DType::kI16, DType::kI32, DType::kI48}, {}, {}},
+      {{Op::kTosaCast}, kI8I16, {}, kNumbers},
+      {{Op::kTosaRescale}, {DType::kI8, DType::kI16, DType::kI32, DType::kI48}, {}, kNumbers},
+      {{Op::kTosaAbs, Op::kTosaClz, Op::kTosaNegate}, kNumbers, {}, kNumbers},
+      {{Op::kTosaAdd, Op::kTosaSub, Op::kTosaMul, Op::kTosaMaximum, Op::kTosaMinimum},
+       kNumbers,
+       kNumbers,
+       kNumbers},
+  };
+  out.limits = {
+      {{Op::kTosaAvgPool2d}, Quantity::kBatch, 1, 1},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 8, When::kPadded},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelWidth, 1, 8, When::kPadded},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelHeight, 1, 256, When::kUnpadded},
+      {{Op::kTosaAvgPool2d}, Quantity::kKernelProduct, 1, k64K, When::kUnpadded},
+      {{Op::kTosaMaxPool2d}, Quantity::kKernelHeight, 1, 256},
+      {{Op::kTosaMaxPool2d}, Quantity::kKernelProduct, 1, k64K},
+      {kPools, Quantity::kStride, 1, 3},
+      {kPools, Quantity::kHeight, 1, k64K},
+      {kPools, Quantity::kWidth, 1, k64K},
+      {kPools, Quantity::kChannels, 1, k64K},
+      {{Op::kTosaArgmax}, Quantity::kRank, 1, 4},
+      {{Op::kTosaArgmax}, Quantity::kAxisIsLast, 1, 1},
+      {{Op::kTosaArgmax}, Quantity::kAxisExtent, 1, 127},
+      {{Op::kTosaArgmax}, Quantity::kRowCount, 1, k64K},
+      {kConvolutions, Quantity::kChannels, 1, k64K},
+      {kConvolutions, Quantity::kKernelHeight, 1, 64},
+      {kConvolutions, Quantity::kKernelProduct, 1, 4096},
+      {kConvolutions, Quantity::kWeightSum, 0, 127 * k64K},
+      {kConvolutions, Quantity::kBias, -kBias40 - 1, kBias40},
+      {kForward, Quantity::kStride, 1, 3},
+      {{Op::kTosaConv3d}, Quantity::kKernelDepth, 1, 1},
+      {{Op::kTosaTransposeConv2d}, Quantity::kStride, 1, 2},
+      {{Op::kTosaTransposeConv2d}, Quantity::kSquareStride, 1, 1},
+      {{Op::kTosaTransposeConv2d}, Quantity::kHeight, 1, k64K},
+      {{Op::kTosaTransposeConv2d}, Quantity::kWidth, 1, k64K},
+      {{Op::kTosaMatmul}, Quantity::kWidth, 1, k64K},
+      {{Op::kTosaMatmul}, Quantity::kChannels, 1, k64K},
+      {{Op::kTosaResize}, Quantity::kUpscale, 2, 8},
+      {{Op::kTosaResize}, Quantity::kUpscaleShift, 1, 1, When::kBilinear},
+      {{Op::kTosaTranspose}, Quantity::kRank, 1, 4, When::kInt32},
+      {{Op::kTosaTranspose}, Quantity::kSimplePermutation, 1, 1, When::kInt32},
+      {{Op::kTosaTranspose}, Quantity::kPermutedProduct, 1, k64K, When::kNarrow},
+      {{Op::kTosaReduceSum}, Quantity::kAxisExtent, 1, k64K},
+      {{Op::kTosaReduceSum}, Quantity::kAxisOuter, 1, k64K, When::kNotLast},
+      {{Op::kTosaReduceSum}, Quantity::kAxisInner, 1, k64K, When::kNotLast},
+      {{Op::kTosaReverse}, Quantity::kAxisIsSpatial, 1, 1},
+      {{Op::kTosaArithmeticRightShift}, Quantity::kRoundingShift, 1, 1},
+  };
+  return out;
+}
+
+// Ethos-U85 has the operators of profile INT with all their dtypes, which lowering checks.
+Limits u85() {
+  Limits out;
+  for (const OpInfo& row : all_ops())
+    if (row.is_tosa && row.op != Op::kTosaCustom && !row.has(kEffect)) out.operators.push_back({{row.op}});
+  out.limits = {
+      {{Op::kTosaTransposeConv2d, Op::kTosaConv3d}, Quantity::kConstantWeight, 1, 1},
+      {{Op::kTosaTransposeConv2d, Op::kTosaConv3d}, Quantity::kConstantBias, 1, 1},
+  };
+  return out;
+}
+
+}  // namespace
+
+const Limits& ethos_u55_limits() {
+  static const Limits limits = u55();
+  return limits;
+}
+
+const Limits& ethos_u85_limits() {
+  static const Limits limits = u85();
+  return limits;
+}
+
+}  // namespace tosaic::claimant
