@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,10 @@
 
 namespace tosaic::claimant {
 
-// The node as a graph of its own. Values have their types; dim orders are logical.
-[[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, const Node& node);
+// Nodes as a graph of their own, at a stage that may contain them. What they read from other nodes are inputs, and what
+// other nodes or the caller read are outputs. Values have their types; dim orders are logical. `nodes` ascend.
+[[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, std::span<const NodeId> nodes,
+                                                 Stage stage);
 
 // A text that is equal for nodes of a graph on which lowering cannot decide differently: the operator, its attributes,
 // the types of operands and results, which operands are the same value, and the constants. Empty for a node whose

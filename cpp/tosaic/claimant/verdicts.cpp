@@ -1,6 +1,8 @@
 #include "tosaic/claimant/verdicts.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/claimant/trial.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/partition/float_regions.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
 
@@ -18,8 +21,6 @@ namespace {
 struct Findings {
   std::vector<Reason> hard, limits;
 };
-
-bool converts(const Node& node) { return node.op == Op::kQuantize || node.op == Op::kDequantize; }
 
 // The first operand or result that is a float between nodes; constants are part of the node.
 ValueId float_border(const Graph& graph, const Node& node) {
@@ -43,12 +44,35 @@ Reason float_reason(const Graph& graph, const Node& node, ValueId value, const C
            .got = to_string(graph.type(value)) + " in " + quoted(graph.value(value).name)}};
 }
 
+// The first operand or result whose integers represent numbers.
+ValueId quantized_border(const Graph& graph, const Node& node) {
+  for (const ValueId operand : graph.operands(node))
+    if (operand.valid() && graph.type(operand).qparams) return operand;
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    if (graph.type(graph.result(node, r)).qparams) return graph.result(node, r);
+  return {};
+}
+
+Reason integer_reason(const Graph& graph, const Node& node, ValueId value, const Claimant& claimant) {
+  return {
+      "integer",
+      {.where = "claimant",
+       .what =
+           quoted(info(node.op).name) + " is quantized, and " + claimant.name + " has no integer arithmetic",
+       .expected = "floats",
+       .got = std::string(to_string(graph.type(value).dtype)) + (" in " + quoted(graph.value(value).name))}};
+}
+
+bool is_at_boundary(const Graph& graph, const Node& node) {
+  return graph.producer(graph.operands(node)[0]) == nullptr || graph.is_output(graph.result(node));
+}
+
 // Transposes at the inputs and outputs of a node alone change the dim order, unless the node itself moves elements.
 // In a program, the layout plan decides where they are.
 bool is_layout_change(const Graph& tosa, const Node& node, Op canonical) {
   if (node.op != Op::kTosaTranspose || info(canonical).has(kMovement) || info(canonical).has(kView))
     return false;
-  return tosa.producer(tosa.operands(node)[0]) == nullptr || tosa.is_output(tosa.result(node));
+  return is_at_boundary(tosa, node);
 }
 
 class Judge {
@@ -62,13 +86,17 @@ class Judge {
   std::vector<Findings> all() {
     std::vector<Findings> out(graph_->nodes().size());
     // A program that lowers as a whole lowers in parts, too.
-    lowers_ =
-        claimant_.lowers_to_tosa() && !claimant_.limits && try_to_lower(graph_, pipeline_).problems.empty();
+    const bool takes_stage =
+        graph_->stage == Stage::kExported || pipeline_.target().has(target::Profile::kInt);
+    lowers_ = claimant_.lowers_to_tosa() && !claimant_.limits && takes_stage &&
+              try_to_lower(graph_, pipeline_).problems.empty();
+    const std::vector<std::optional<Findings>> of_regions = regions();
     for (const Node& node : graph_->nodes()) {
-      Findings found = of(node);
+      const std::size_t i = graph_->id(node).index();
+      Findings found = of_regions[i] ? *of_regions[i] : of(node);
       for (std::vector<Reason>* reasons : {&found.hard, &found.limits})
         for (Reason& reason : *reasons) reason.parts = placed(std::move(reason.parts), node);
-      out[graph_->id(node).index()] = std::move(found);
+      out[i] = std::move(found);
     }
     return out;
   }
@@ -79,7 +107,40 @@ class Judge {
     return located(std::move(parts), node.origin, graph_->node_name(node));
   }
 
+  // By node: the findings of its region of floats (partition/float_regions.h), if that lowers as a whole.
+  std::vector<std::optional<Findings>> regions() {
+    std::vector<std::optional<Findings>> out(graph_->nodes().size());
+    if (!claimant_.lowers_to_tosa() || !pipeline_.target().has(target::Profile::kInt)) return out;
+    for (const std::vector<partition::DagNode>& region : partition::float_regions(*graph_)) {
+      const std::vector<NodeId> nodes(region.begin(), region.end());
+      if (std::ranges::any_of(nodes, [&](NodeId id) { return info(graph_->node(id).op).has(kEffect); }))
+        continue;
+      const std::shared_ptr<const Graph> part = alone(*graph_, nodes, graph_->stage);
+      if (!pipeline_.target().has(target::Profile::kFp) && has_float_boundary(*part)) continue;
+      Findings found;
+      if (!lowers_) {
+        const Trial trial = try_to_lower(part, pipeline_);
+        if (!trial.tosa) continue;
+        if (claimant_.limits)
+          for (const Node& each : trial.tosa->nodes())
+            if (each.op != Op::kTosaTranspose || !is_at_boundary(*trial.tosa, each))
+              judge(*trial.tosa, each, *claimant_.limits, claimant_.name, found.limits);
+        drop_repeated(found.limits);
+      }
+      for (const NodeId id : nodes) out[id.index()] = found;
+    }
+    return out;
+  }
+
+  static bool has_float_boundary(const Graph& graph) {
+    return std::ranges::any_of(graph.inputs(),
+                               [&](const Input& each) { return is_float(graph.type(each.value).dtype); }) ||
+           std::ranges::any_of(graph.outputs(),
+                               [&](const Output& each) { return is_float(graph.type(each.value).dtype); });
+  }
+
   Findings of(const Node& node) {
+    if (!claimant_.lowers_to_tosa() && !claimant_.limits) return {};
     if (info(node.op).has(kEffect))
       return {{{"state",
                 {.where = "claimant",
@@ -88,12 +149,15 @@ class Judge {
               {}};
     if (!claimant_.lowers_to_tosa()) {
       Findings found;
-      if (claimant_.limits) judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
+      judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
       return found;
     }
-    if (!pipeline_.target().has(target::Profile::kFp) && !converts(node))
+    if (!pipeline_.target().has(target::Profile::kFp))
       if (const ValueId value = float_border(*graph_, node); value.valid())
         return {{float_reason(*graph_, node, value, claimant_)}, {}};
+    if (!pipeline_.target().has(target::Profile::kInt))
+      if (const ValueId value = quantized_border(*graph_, node); value.valid())
+        return {{integer_reason(*graph_, node, value, claimant_)}, {}};
     return lowers_ ? Findings{} : tried(node);
   }
 
@@ -101,7 +165,8 @@ class Judge {
     const std::string key = trial_key(*graph_, node);
     if (const auto known = known_.find(key); !key.empty() && known != known_.end()) return known->second;
     Findings found;
-    const Trial trial = try_to_lower(alone(*graph_, node), pipeline_);
+    const Stage stage = pipeline_.target().has(target::Profile::kInt) ? graph_->stage : Stage::kExported;
+    const Trial trial = try_to_lower(alone(*graph_, std::array{graph_->id(node)}, stage), pipeline_);
     for (const ErrorParts& parts : trial.problems) found.hard.push_back({"lowering", parts});
     if (trial.tosa && claimant_.limits)
       for (const Node& each : trial.tosa->nodes())

@@ -15,8 +15,9 @@ namespace tosaic::claimant {
 // By node. `graph` is what pipeline::before_integers() returns: at stage quantized, or at stage exported after section
 // simplify. The user's rules apply after the claimant's own (rules.h).
 //
-// A claimant without profile FP takes no node that reads or writes floats, except quantize and dequantize nodes:
-// a lowered program converts at its inputs and outputs.
+// A claimant without profile FP takes no node that reads or writes floats, unless the whole region of floats between
+// integers lowers to integer arithmetic (partition/float_regions.h). Every reader of a dequantized value has to have a
+// dequantize node of its own.
 //
 // Throws InvalidGraph for a graph at another stage, and for rules that are wrong.
 [[nodiscard]] std::vector<Verdict> verdicts(const std::shared_ptr<const Graph>& graph,

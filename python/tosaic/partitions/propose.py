@@ -94,6 +94,7 @@ def propose(
     gains : bool
         Whether to compute what one more operator would bring.
     """
+    graph = _core.with_own_dequantize(graph)
     maker = _Maker(graph, claimants, connected)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
     host, parts = _core.split(graph, groups)
@@ -148,6 +149,12 @@ class _Maker:
         ]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
+        # Floats between integers are integer arithmetic only as a whole.
+        self._together = [
+            region
+            for region in _core.float_regions(graph)
+            if any(flags[region].all() for flags in self.supported)
+        ]
 
     def claim(self, supported: Sequence[Any], rejections: Sequence[Callable[..., Any] | None]) -> Any:
         """Returns groups by node, claimants by group, the proven least counts, and refused nodes."""
@@ -156,7 +163,7 @@ class _Maker:
             (flags, self._connected and each.connected, sizes, each.least_size, rejection)
             for flags, each, rejection in zip(supported, self._claimants, rejections, strict=True)
         ]
-        return self._dag.claim(claims)
+        return self._dag.claim(claims, self._together)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
         """For each claimant that lowers its groups, a function that names the nodes that keep a group from it."""
