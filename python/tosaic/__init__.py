@@ -45,6 +45,16 @@ if TYPE_CHECKING:
     from tosaic.lowered import Lowered
     from tosaic.model_keys import Nodes
     from tosaic.models import GraphCall, NodeCall
+    from tosaic.partitions.claimant import Claimant
+    from tosaic.partitions.plan import (
+        Border,
+        Group,
+        NodePlace,
+        PartitionPlan,
+        QuantizationPlace,
+        Refusal,
+    )
+    from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
     from tosaic.prepared import Prepared
@@ -161,6 +171,7 @@ __all__ = [
     "load",
     "load_tosa",
     "open_program",
+    "partition",
     "wrap_quantizer",
     "compose_quantizers",
     "ForeignOp",
@@ -172,6 +183,14 @@ __all__ = [
     "Rewriter",
     "Program",
     "Lowered",
+    "SplitLowered",
+    "Claimant",
+    "PartitionPlan",
+    "Group",
+    "Border",
+    "NodePlace",
+    "QuantizationPlace",
+    "Refusal",
     "Prepared",
     "Nodes",
     "NodeCall",

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tosaic import _core
 from tosaic.pipeline import Pipeline
 
-__all__ = ["macs_by_call"]
+__all__ = ["macs_by_call", "macs_by_node"]
 
 
 def macs_by_call(graph: _core.Graph) -> Counter[str]:
@@ -26,6 +28,21 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
         count = _COUNT.get(node.op)
         if count is not None:
             found[_call_of(node)] += count(node)
+    return found
+
+
+def macs_by_node(graph: _core.Graph) -> list[int]:
+    """Returns the multiply-accumulates of a run, by node. A composite counts as the contractions it expands to."""
+    composites = {op.name for op in _core.ops() if "composite" in op.traits}
+    found = []
+    for node in graph.nodes:
+        count = _COUNT.get(node.op)
+        if count is None and node.op in composites:
+            groups = np.full(len(graph.nodes), -1)
+            groups[node.id] = 0
+            found.append(sum(macs_by_call(_core.split(graph, groups)[1][0][0]).values()))
+        else:
+            found.append(0 if count is None else count(node))
     return found
 
 

@@ -193,6 +193,26 @@ def _add_check(command: argparse.ArgumentParser) -> None:
     _add_bind(command)
 
 
+def _add_partition(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE")
+    command.add_argument(
+        "--claimants",
+        metavar="NAMES",
+        action="append",
+        required=True,
+        help="who takes nodes, in order: names such as ethos-u55-128,cortex-m55, or TOSA targets",
+    )
+    command.add_argument(
+        "--why", metavar="NODE", action="append", help="say where this node goes, with all reasons"
+    )
+    command.add_argument(
+        "--disconnected", action="store_true", help="a group may have nodes that are not connected"
+    )
+    command.add_argument("--report", metavar="FILE", help="write the report: .html, .json or text")
+    command.add_argument("-o", "--output", metavar="FOLDER", help="lower the groups, and write them there")
+    _add_bind(command)
+
+
 def _add_inspect(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "file", metavar="FILE", help="a .pt2 or .tosa file, graph text or an archive of tosaic"
@@ -270,6 +290,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "quantize": ("quantize a program of floats on samples", _add_quantize),
     "sensitivity": ("say what each layer loses in low precision, and find cheap mixes", _add_sensitivity),
     "check": ("say what would not lower, and why", _add_check),
+    "partition": ("plan which target takes which nodes, and say why", _add_partition),
     "inspect": ("print what a file holds", _add_inspect),
     "run": ("run a program on arrays", _add_run),
     "compare": ("compare two programs node by node on the same inputs", _add_compare),

@@ -132,6 +132,32 @@ def _check(args: argparse.Namespace) -> int:
     return OK if result.ok else FAILED
 
 
+def _partition(args: argparse.Namespace) -> int:
+    import tosaic
+
+    claimants = [name for each in args.claimants for name in each.split(",") if name]
+    from tosaic.report.numbers import count
+
+    plan = tosaic.partition(
+        args.file, claimants, connected=not args.disconnected, bind=bindings(args.bind)
+    )
+    report = plan.report()
+    if args.report:
+        report.save(args.report)
+    for node in args.why or ():
+        _show(plan.why(node).report(), args)
+    if not args.why:
+        _show(report, args)
+    if args.output:
+        split = tosaic.lower(
+            args.file, unsupported="split", claimants=claimants, bind=bindings(args.bind)
+        )
+        files = split.save(args.output)
+        if not args.json:
+            say(f"\nwrote {count(len(files), 'file')} to {args.output}\n")
+    return OK
+
+
 def _inspect(args: argparse.Namespace) -> int:
     from tosaic.api import lower
     from tosaic.defaults import TARGET
@@ -248,6 +274,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "quantize": _quantize,
     "sensitivity": _sensitivity,
     "check": _check,
+    "partition": _partition,
     "inspect": _inspect,
     "run": _run,
     "compare": _compare,

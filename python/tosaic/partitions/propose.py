@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.calibration.macs import macs_by_call
+from tosaic.calibration.macs import macs_by_node
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal
 from tosaic.pipeline import Pipeline
@@ -122,17 +122,6 @@ def propose(
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
     )
     return Proposal(plan, host, tuple(part for part, _, _ in parts))
-
-
-def macs_by_node(graph: _core.Graph) -> list[int]:
-    """Returns the multiply-accumulates of each node."""
-    by_call = macs_by_call(graph)
-    found = []
-    for node in graph.nodes:
-        origins = node.origins
-        name = str(origins[0].fx_name) if origins else node.name
-        found.append(by_call.pop(name, 0))
-    return found
 
 
 class _Maker:
