@@ -18,10 +18,10 @@ void append(std::string& key, const std::string& text) { key.append(text).append
 
 }  // namespace
 
-std::shared_ptr<const Graph> alone(const Graph& graph, const Node& node) {
+std::shared_ptr<const Graph> alone(const Graph& graph, const Node& node, Stage stage) {
   auto out = std::make_shared<Graph>();
   out->name = graph.name;
-  out->stage = graph.stage;
+  out->stage = stage;
   std::map<ValueId, ValueId> made;
   std::vector<ValueId> operands;
   for (const ValueId operand : graph.operands(node)) {

@@ -17,8 +17,8 @@
 
 namespace tosaic::claimant {
 
-// The node as a graph of its own. Values have their types; dim orders are logical.
-[[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, const Node& node);
+// The node as a graph of its own, at a stage that may contain it. Values have their types; dim orders are logical.
+[[nodiscard]] std::shared_ptr<const Graph> alone(const Graph& graph, const Node& node, Stage stage);
 
 // A text that is equal for nodes of a graph on which lowering cannot decide differently: the operator, its attributes,
 // the types of operands and results, which operands are the same value, and the constants. Empty for a node whose

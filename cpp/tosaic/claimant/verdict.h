@@ -11,6 +11,7 @@ namespace tosaic::claimant {
 struct Reason {
   // The kind of rule that is broken, a short name that does not change:
   //   "float"         the node reads or writes floats, and the claimant computes with integers only
+  //   "integer"       the node is quantized, and the claimant computes with floats only
   //   "state"         the node reads or assigns a variable, which only a whole program has
   //   "lowering"      the node does not lower to the claimant's target, or breaks a rule of TOSA
   //   "operator"      the claimant has no such operator

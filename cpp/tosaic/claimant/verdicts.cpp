@@ -43,6 +43,25 @@ Reason float_reason(const Graph& graph, const Node& node, ValueId value, const C
            .got = to_string(graph.type(value)) + " in " + quoted(graph.value(value).name)}};
 }
 
+// The first operand or result whose integers represent numbers.
+ValueId quantized_border(const Graph& graph, const Node& node) {
+  for (const ValueId operand : graph.operands(node))
+    if (operand.valid() && graph.type(operand).qparams) return operand;
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    if (graph.type(graph.result(node, r)).qparams) return graph.result(node, r);
+  return {};
+}
+
+Reason integer_reason(const Graph& graph, const Node& node, ValueId value, const Claimant& claimant) {
+  return {
+      "integer",
+      {.where = "claimant",
+       .what =
+           quoted(info(node.op).name) + " is quantized, and " + claimant.name + " has no integer arithmetic",
+       .expected = "floats",
+       .got = std::string(to_string(graph.type(value).dtype)) + (" in " + quoted(graph.value(value).name))}};
+}
+
 // Transposes at the inputs and outputs of a node alone change the dim order, unless the node itself moves elements.
 // In a program, the layout plan decides where they are.
 bool is_layout_change(const Graph& tosa, const Node& node, Op canonical) {
@@ -62,8 +81,10 @@ class Judge {
   std::vector<Findings> all() {
     std::vector<Findings> out(graph_->nodes().size());
     // A program that lowers as a whole lowers in parts, too.
-    lowers_ =
-        claimant_.lowers_to_tosa() && !claimant_.limits && try_to_lower(graph_, pipeline_).problems.empty();
+    const bool takes_stage =
+        graph_->stage == Stage::kExported || pipeline_.target().has(target::Profile::kInt);
+    lowers_ = claimant_.lowers_to_tosa() && !claimant_.limits && takes_stage &&
+              try_to_lower(graph_, pipeline_).problems.empty();
     for (const Node& node : graph_->nodes()) {
       Findings found = of(node);
       for (std::vector<Reason>* reasons : {&found.hard, &found.limits})
@@ -80,6 +101,7 @@ class Judge {
   }
 
   Findings of(const Node& node) {
+    if (!claimant_.lowers_to_tosa() && !claimant_.limits) return {};
     if (info(node.op).has(kEffect))
       return {{{"state",
                 {.where = "claimant",
@@ -88,12 +110,15 @@ class Judge {
               {}};
     if (!claimant_.lowers_to_tosa()) {
       Findings found;
-      if (claimant_.limits) judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
+      judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
       return found;
     }
     if (!pipeline_.target().has(target::Profile::kFp) && !converts(node))
       if (const ValueId value = float_border(*graph_, node); value.valid())
         return {{float_reason(*graph_, node, value, claimant_)}, {}};
+    if (!pipeline_.target().has(target::Profile::kInt))
+      if (const ValueId value = quantized_border(*graph_, node); value.valid())
+        return {{integer_reason(*graph_, node, value, claimant_)}, {}};
     return lowers_ ? Findings{} : tried(node);
   }
 
@@ -101,7 +126,8 @@ class Judge {
     const std::string key = trial_key(*graph_, node);
     if (const auto known = known_.find(key); !key.empty() && known != known_.end()) return known->second;
     Findings found;
-    const Trial trial = try_to_lower(alone(*graph_, node), pipeline_);
+    const Stage stage = pipeline_.target().has(target::Profile::kInt) ? graph_->stage : Stage::kExported;
+    const Trial trial = try_to_lower(alone(*graph_, node, stage), pipeline_);
     for (const ErrorParts& parts : trial.problems) found.hard.push_back({"lowering", parts});
     if (trial.tosa && claimant_.limits)
       for (const Node& each : trial.tosa->nodes())
