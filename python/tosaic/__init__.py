@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tosaic.lowered import Lowered
     from tosaic.model_keys import Nodes
     from tosaic.models import GraphCall, NodeCall
+    from tosaic.partitions.claimant import Claimant, ClaimantRule, Reason, Verdict
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
     from tosaic.prepared import Prepared
@@ -84,6 +85,10 @@ _HOME = {
     "ForeignOp": "foreign",
     "QuantizedArray": "foreign",
     "TensorSpec": "foreign",
+    "Claimant": "partitions.claimant",
+    "ClaimantRule": "partitions.claimant",
+    "Reason": "partitions.claimant",
+    "Verdict": "partitions.claimant",
     "Pipeline": "pipeline",
     "Pass": "pipeline",
     "Step": "pipeline",
@@ -157,6 +162,10 @@ __all__ = [
     "ForeignOp",
     "QuantizedArray",
     "TensorSpec",
+    "Claimant",
+    "ClaimantRule",
+    "Reason",
+    "Verdict",
     "Pipeline",
     "Pass",
     "Step",

@@ -1,0 +1,1 @@
+"""Which nodes of a program go to which target: claimants."""

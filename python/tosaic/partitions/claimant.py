@@ -1,0 +1,335 @@
+"""Who takes nodes of a program: `Claimant`, its verdicts and the user's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tosaic import _core
+from tosaic.options import refusal, shown
+from tosaic.problems import Problem
+from tosaic.sources import program_of
+
+__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict"]
+
+_KINDS = ("op", "name", "module", "where")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason why a claimant does not take a node.
+
+    Attributes
+    ----------
+    rule : str
+        The kind of rule that the node breaks, a short name that does not change: ``float``, ``integer``,
+        ``state``, ``lowering``, ``operator``, ``dtype``, ``deny``, or the name of a limit, such as
+        ``stride`` or ``kernel-height``.
+    problem : Problem
+        What is wrong, what was expected and found, with the node, module path and source line.
+    """
+
+    rule: str
+    problem: Problem
+
+    @property
+    def message(self) -> str:
+        """The reason as one line of text."""
+        return self.problem.message
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claimant takes a node. A verdict is true in a condition if it does.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node in the graph that was judged.
+    op : str
+        Name of its operator.
+    reasons : tuple of Reason
+        All reasons against the node, not only the first; empty if the claimant takes it.
+    """
+
+    node: str
+    op: str
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def supported(self) -> bool:
+        """True if the claimant takes the node."""
+        return not self.reasons
+
+    def __bool__(self) -> bool:
+        return self.supported
+
+
+@dataclass(frozen=True)
+class ClaimantRule:
+    """A rule of the user.
+
+    Attributes
+    ----------
+    kind : {"op", "name", "module", "where"}
+        What the rule matches: an operator, a node, a module with all that is inside, or nodes for which a
+        function returns true.
+    value : str
+        The name to match; for a function, its name.
+    allow : bool
+        Whether the rule allows nodes or denies them.
+    why : str
+        Text for the reason of a denied node.
+    where : callable, optional
+        The function of kind ``where``.
+    """
+
+    kind: str
+    value: str
+    allow: bool
+    why: str = ""
+    where: Callable[[_core.Node], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who takes nodes of a program, as data: a target, limits of a device, and rules of the user.
+
+    A claimant is made by `named`. Its verdicts are given before a program is lowered, and agree with what
+    lowering can do: claimants with a target take a node if it lowers by itself, and if the operators of
+    TOSA that it becomes are within the limits of the device.
+
+    Attributes
+    ----------
+    name : str
+    target : str
+        The TOSA target for which groups of nodes are lowered; empty for claimants that do not read TOSA.
+    rounding : {"single_round", "inexact_round", "double_round"}
+        How the claimant's rescales round.
+    average_pool : {"multiply", "divide"}
+        How an average of integers is computed: by TOSA's rounded reciprocal, or by a division that rounds
+        half away from zero.
+    softmax : {"expansion", "fixed_point"}
+        How softmax of integers is computed: as tosaic expands it, or in fixed point as in CMSIS-NN.
+    connected : bool
+        Whether a group has to be connected.
+    least_size : int
+        The least number of nodes of a group.
+    preserved : tuple of str
+        Composite operators that have to reach the claimant whole.
+    rules : tuple of ClaimantRule
+        Rules of the user. Those of the most specific kind decide: ``name``, then ``where``, ``module``,
+        ``op``.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> claimant = tosaic.Claimant.named("ethos-u55-128").deny(op="softmax", why="the host is more exact")
+    >>> claimant.target
+    'TOSA-1.0+INT+int16+int4'
+    >>> len(claimant.rules)
+    1
+    """
+
+    name: str
+    target: str = ""
+    rounding: str = "single_round"
+    average_pool: str = "multiply"
+    softmax: str = "expansion"
+    connected: bool = True
+    least_size: int = 1
+    preserved: tuple[str, ...] = ()
+    rules: tuple[ClaimantRule, ...] = ()
+
+    @classmethod
+    def named(cls, name: str) -> Claimant:
+        """Returns the claimant of a name.
+
+        Parameters
+        ----------
+        name : str
+            A TOSA target such as ``TOSA-1.0+INT``, or one of `names`: ``ethos-u55-128``, ``vgf``,
+            ``cortex-m55``, ``neutron``, ``host`` ...
+
+        Raises
+        ------
+        InvalidGraph
+            There is no claimant of this name. The message lists the names.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> tosaic.Claimant.named("cortex-m55").rounding
+        'double_round'
+        """
+        if not isinstance(name, str):
+            raise refusal("Claimant", "name", "a string such as 'ethos-u55-128'", name)
+        return cls(**_core.claimant(name))
+
+    @staticmethod
+    def names() -> tuple[str, ...]:
+        """Returns the names of the claimants besides TOSA targets.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> "vgf" in tosaic.Claimant.names()
+        True
+        """
+        return tuple(_core.claimant_names())
+
+    def deny(
+        self,
+        *,
+        op: str | None = None,
+        name: str | None = None,
+        module: str | None = None,
+        where: Callable[[_core.Node], bool] | None = None,
+        why: str = "",
+    ) -> Claimant:
+        """Returns a copy that does not take the nodes that match.
+
+        Exactly one of `op`, `name`, `module` and `where` is given.
+
+        Parameters
+        ----------
+        op : str, optional
+            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign one.
+        name : str, optional
+            Name of a node, of one of its results, or of the FX call from which it comes.
+        module : str, optional
+            Path of a module, such as ``features.3``; its inner modules match, too.
+        where : callable, optional
+            A function of a node that returns true for nodes that match.
+        why : str
+            Text for the reason.
+
+        Raises
+        ------
+        InvalidGraph
+            Not exactly one of the four is given, or one of them has a wrong type.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> claimant = tosaic.Claimant.named("vgf").deny(module="head")
+        >>> claimant.rules[0].kind, claimant.rules[0].value
+        ('module', 'head')
+        """
+        return self._with("deny", op, name, module, where, why)
+
+    def allow(
+        self,
+        *,
+        op: str | None = None,
+        name: str | None = None,
+        module: str | None = None,
+        where: Callable[[_core.Node], bool] | None = None,
+    ) -> Claimant:
+        """Returns a copy that takes the nodes that match even if they exceed the limits of the device.
+
+        A rule cannot allow what does not lower to the target. It also makes an exception from a rule of
+        `deny` of a less specific kind. Parameters and errors are those of `deny`.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> claimant = tosaic.Claimant.named("vgf").deny(op="conv").allow(name="conv2d")
+        >>> [rule.allow for rule in claimant.rules]
+        [False, True]
+        """
+        return self._with("allow", op, name, module, where, "")
+
+    def _with(self, verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -> Claimant:
+        given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
+        if len(given) != 1:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=verb,
+                what="a rule matches by one thing",
+                expected="one of op, name, module and where",
+                got=", ".join(kind for kind, _ in given) or "none of them",
+            )
+        kind, value = given[0]
+        if kind == "where" and not callable(value):
+            raise refusal(verb, "where", "a function of a node that returns a bool", value)
+        if kind != "where" and (not isinstance(value, str) or not value):
+            raise refusal(verb, kind, "a string that is not empty", value)
+        if not isinstance(why, str):
+            raise refusal(verb, "why", "a string", why)
+        rule = ClaimantRule(kind, value, verb == "allow", why)
+        if kind == "where":
+            text = getattr(value, "__name__", type(value).__name__)
+            rule = replace(rule, value=text, where=value)
+        return replace(self, rules=(*self.rules, rule))
+
+    def supports(self, program: Any, node: str | None = None) -> tuple[Verdict, ...] | Verdict:
+        """Says which nodes of a program this claimant takes and, if not, why.
+
+        Parameters
+        ----------
+        program : Program, torch.export.ExportedProgram, Graph or path
+            A program that is not lowered. A quantized program is judged with its quantization on values: a
+            node means "dequantize the operands, compute, quantize the result".
+        node : str, optional
+            Name of a node, of one of its results, or of the FX call from which it comes.
+
+        Returns
+        -------
+        tuple of Verdict, or Verdict
+            A verdict for each node, in the order of the graph, or the verdict of `node`.
+
+        Raises
+        ------
+        InvalidGraph
+            The program is lowered already, it has no such node, a rule matches no node, nobody has the
+            operator of a rule, or two rules of one kind contradict each other.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import tosaic
+        >>> exported = torch.export.export(torch.nn.Softmax(-1), (torch.ones(2, 4),))
+        >>> verdict = tosaic.Claimant.named("TOSA-1.0+INT").supports(exported, "softmax")
+        >>> verdict.supported, verdict.reasons[0].rule
+        (False, 'float')
+        """
+        graph = _core.before_integers(program_of(program).graph)
+        nodes = graph.nodes
+        rules = [_rule(rule, nodes) for rule in self.rules]
+        found = [
+            Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
+            for each, reasons in zip(nodes, _core.verdicts(graph, self.name, rules), strict=True)
+        ]
+        return tuple(found) if node is None else found[_index_of(node, graph)]
+
+
+def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:
+    def matches(_: _core.Graph, index: int) -> bool:
+        assert rule.where is not None
+        answer = rule.where(nodes[index])
+        if not isinstance(answer, bool):
+            raise refusal("Claimant", "where", f"True or False from '{rule.value}'", answer)
+        return answer
+
+    return rule.kind, rule.value, matches if rule.where else None, rule.allow, rule.why
+
+
+def _index_of(name: Any, graph: _core.Graph) -> int:
+    nodes = graph.nodes
+    by_name = [i for i, node in enumerate(nodes) if name in (node.name, *(r.name for r in node.results))]
+    by_call = [i for i, node in enumerate(nodes) if any(origin.fx_name == name for origin in node.origins)]
+    for found in (by_name, by_call):
+        if len(found) == 1:
+            return found[0]
+    names = [node.name for node in nodes]
+    hint = f"The nodes of this call are {', '.join(nodes[i].name for i in by_call)}" if by_call else ""
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="supports",
+        what="several nodes come from this call" if by_call else "the program has no such node",
+        expected="the name of a node",
+        got=shown(name),
+        hint=hint or (_core.did_you_mean(name, names) if isinstance(name, str) else ""),
+    )
