@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         __version__,
     )
     from tosaic.annotation.config import QConfig
-    from tosaic.api import check, compare, from_exported, from_graph, lower, open_program
+    from tosaic.api import check, compare, from_exported, from_graph, lower, open_program, partition
     from tosaic.archive import load
     from tosaic.calibration.quantize_program import quantize
     from tosaic.calibration.quantized_program import QuantizedProgram
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tosaic.lowered import Lowered
     from tosaic.model_keys import Nodes
     from tosaic.models import GraphCall, NodeCall
-    from tosaic.partitions.claimant import Claimant
+    from tosaic.partitions.claimant import Claimant, ClaimantRule, Reason, Verdict
     from tosaic.partitions.plan import (
         Border,
         Group,
@@ -77,6 +77,9 @@ _HOME = {
     "partition": "api",
     "Border": "partitions.plan",
     "Claimant": "partitions.claimant",
+    "Verdict": "partitions.claimant",
+    "Reason": "partitions.claimant",
+    "ClaimantRule": "partitions.claimant",
     "Group": "partitions.plan",
     "NodePlace": "partitions.plan",
     "PartitionPlan": "partitions.plan",
@@ -185,6 +188,9 @@ __all__ = [
     "Lowered",
     "SplitLowered",
     "Claimant",
+    "ClaimantRule",
+    "Verdict",
+    "Reason",
     "PartitionPlan",
     "Group",
     "Border",

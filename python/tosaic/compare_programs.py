@@ -23,6 +23,7 @@ from tosaic.dtypes import is_float, is_float_array, type_text
 from tosaic.lowered import Lowered
 from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
+from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
 from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
@@ -100,6 +101,8 @@ def compare_programs(
     models: Any = None,
 ) -> Comparison:
     """See `tosaic.compare`."""
+    # A group of a split program is one node, whose local error has no bound.
+    local = local and not isinstance(a, SplitLowered) and not isinstance(b, SplitLowered)
     pair = _Pair(
         _Side(a, bind, operators, _described(b)),
         _Side(b, bind, operators, _described(a)),

@@ -1,1 +1,1 @@
-"""Programs whose nodes go to several targets: claimants, the plan of who takes what, and what is lowered."""
+"""Which nodes of a program go to which target: claimants."""

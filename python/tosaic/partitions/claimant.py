@@ -1,38 +1,64 @@
-"""Who takes nodes of a program: `Claimant`."""
+"""Who takes nodes of a program: `Claimant`, its verdicts and the user's rules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.options import refusal, shown
 from tosaic.problems import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict"]
 
-__all__ = ["Claimant", "Verdict"]
+_KINDS = ("op", "name", "module", "where")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason why a claimant does not take a node.
+
+    Attributes
+    ----------
+    rule : str
+        The kind of rule that the node breaks, a short name that does not change: ``float``, ``integer``,
+        ``state``, ``lowering``, ``operator``, ``dtype``, ``deny``, or the name of a limit, such as
+        ``stride`` or ``kernel-height``.
+    problem : Problem
+        What is wrong, what was expected and found, with the node, module path and source line.
+    """
+
+    rule: str
+    problem: Problem
+
+    @property
+    def message(self) -> str:
+        """The reason as one line of text."""
+        return self.problem.message
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claimant takes a node. It is true in a condition if the claimant does.
+    """Whether a claimant takes a node. A verdict is true in a condition if it does.
 
     Attributes
     ----------
     node : str
-        Name of the node.
-    reasons : tuple of (str, Problem)
-        All reasons why the claimant does not take it: the rule, and what it expects and found.
+        Name of the node in the graph that was judged.
+    op : str
+        Name of its operator.
+    reasons : tuple of Reason
+        All reasons against the node, not only the first; empty if the claimant takes it.
     """
 
     node: str
-    reasons: tuple[tuple[str, Problem], ...] = ()
+    op: str
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def supported(self) -> bool:
-        """True if there are no reasons against it."""
+        """True if the claimant takes the node."""
         return not self.reasons
 
     def __bool__(self) -> bool:
@@ -40,73 +66,133 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Claimant:
-    """Who takes nodes of a program: a target with its limits, and the rules of the user.
+class ClaimantRule:
+    """A rule of the user.
 
-    `Claimant.named` makes it. `deny` and `allow` return changed copies.
+    Attributes
+    ----------
+    kind : {"op", "name", "module", "where"}
+        What the rule matches: an operator, a node, a module with all that is inside, or nodes for which a
+        function returns true.
+    value : str
+        The name to match; for a function, its name.
+    allow : bool
+        Whether the rule allows nodes or denies them.
+    why : str
+        Text for the reason of a denied node.
+    where : callable, optional
+        The function of kind ``where``.
+    """
+
+    kind: str
+    value: str
+    allow: bool
+    why: str = ""
+    where: Callable[[_core.Node], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who takes nodes of a program, as data: a target, limits of a device, and rules of the user.
+
+    A claimant is made by `named`. Its verdicts are given before a program is lowered, and agree with what
+    lowering can do: claimants with a target take a node if it lowers by itself, and if the operators of
+    TOSA that it becomes are within the limits of the device.
 
     Attributes
     ----------
     name : str
-        Such as ``"ethos-u55-128"``; reports show it.
+        The name in reports. Two claimants of one program have different names.
     kind : str
-        The name of the built-in claimant whose limits apply.
+        The name of the built-in claimant, whose limits apply.
     target : str
-        The TOSA target for which groups are lowered; empty if they are not lowered to TOSA.
+        The TOSA target for which groups of nodes are lowered; empty for claimants that do not read TOSA.
+    rounding : {"single_round", "inexact_round", "double_round"}
+        How the claimant's rescales round.
+    average_pool : {"multiply", "divide"}
+        How an average of integers is computed: by TOSA's rounded reciprocal, or by a division that rounds
+        half away from zero.
+    softmax : {"expansion", "fixed_point"}
+        How softmax of integers is computed: as tosaic expands it, or in fixed point as in CMSIS-NN.
     connected : bool
-        Whether all nodes of a group have to be connected.
+        Whether a group has to be connected.
     least_size : int
-        The least number of nodes of a group that compute.
-    rules : tuple
-        The rules of the user, in the order in which they were added.
+        The least number of nodes of a group. Nodes that only move or convert elements do not count.
+    preserved : tuple of str
+        Composite operators that have to reach the claimant whole.
+    rules : tuple of ClaimantRule
+        Rules of the user. Those of the most specific kind decide: ``name``, then ``where``, ``module``,
+        ``op``.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> claimant = tosaic.Claimant.named("ethos-u55-128").deny(op="softmax", why="the host is more exact")
+    >>> claimant.target
+    'TOSA-1.0+INT+int16+int4'
+    >>> len(claimant.rules)
+    1
     """
 
     name: str
     kind: str
-    target: str
+    target: str = ""
+    rounding: str = "single_round"
+    average_pool: str = "multiply"
+    softmax: str = "expansion"
     connected: bool = True
     least_size: int = 1
-    rules: tuple[tuple[str, str, Any, bool, str], ...] = field(default=())
+    preserved: tuple[str, ...] = ()
+    rules: tuple[ClaimantRule, ...] = ()
 
     @classmethod
     def named(cls, name: str, *, alias: str = "", least_size: int | None = None) -> Claimant:
-        """Returns a built-in claimant.
+        """Returns the claimant of a name.
 
         Parameters
         ----------
         name : str
-            A TOSA target such as ``"TOSA-1.0+INT"``, or one of `Claimant.names`.
+            A TOSA target such as ``TOSA-1.0+INT``, or one of `names`: ``ethos-u55-128``, ``vgf``,
+            ``cortex-m55``, ``neutron``, ``host`` ...
         alias : str
-            A name for reports, in the place of `name`. Two claimants of one program have different names.
+            A name for reports, in the place of `name`.
         least_size : int, optional
-            The least number of nodes of a group that compute; that of the built-in claimant by default.
+            The least number of nodes of a group; that of the built-in claimant by default.
 
         Raises
         ------
         InvalidGraph
-            There is no such claimant. The message lists the known names.
+            There is no claimant of this name. The message lists the names.
 
         Examples
         --------
         >>> import tosaic
-        >>> tosaic.Claimant.named("TOSA-1.0+INT").target
-        'TOSA-1.0+INT'
+        >>> tosaic.Claimant.named("cortex-m55").rounding
+        'double_round'
         """
         if not isinstance(name, str):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="claimant",
-                what="a claimant is named by a text",
-                expected="a TOSA target, or one of " + ", ".join(map(repr, _core.claimant_names())),
-                got=shown(name),
-            )
-        fields = _core.claimant(name)
-        size = fields["least_size"] if least_size is None else least_size
-        return cls(alias or name, name, fields["target"], fields["connected"], size)
+            raise refusal("Claimant", "name", "a string such as 'ethos-u55-128'", name)
+        if not isinstance(alias, str):
+            raise refusal("Claimant", "alias", "a string", alias)
+        if least_size is not None and (type(least_size) is not int or least_size < 0):
+            raise refusal("Claimant", "least_size", "an integer of at least 0", least_size)
+        found = cls(kind=name, **_core.claimant(name))
+        return replace(
+            found,
+            name=alias or found.name,
+            least_size=found.least_size if least_size is None else least_size,
+        )
 
     @staticmethod
     def names() -> tuple[str, ...]:
-        """The names of the built-in claimants, besides TOSA's targets."""
+        """Returns the names of the claimants besides TOSA targets.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> "vgf" in tosaic.Claimant.names()
+        True
+        """
         return tuple(_core.claimant_names())
 
     def deny(
@@ -118,32 +204,36 @@ class Claimant:
         where: Callable[[_core.Node], bool] | None = None,
         why: str = "",
     ) -> Claimant:
-        """Returns this claimant without the nodes that a rule matches.
+        """Returns a copy that does not take the nodes that match.
+
+        Exactly one of `op`, `name`, `module` and `where` is given.
 
         Parameters
         ----------
         op : str, optional
-            The name of an operator (``"softmax"``), or the target of a foreign one.
+            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign one.
         name : str, optional
-            The name of a node, of one of its results, or of torch's call.
+            Name of a node, of one of its results, or of the FX call from which it comes.
         module : str, optional
-            The path of a module; inner modules match, too.
+            Path of a module, such as ``features.3``; its inner modules match, too.
         where : callable, optional
-            Called with each node; the rule matches if it returns True.
+            A function of a node that returns true for nodes that match.
         why : str
-            For the reports.
-
-        Notes
-        -----
-        A rule that matches no node raises InvalidGraph when the claimant judges a program. Of the rules that
-        match a node, the most specific kind counts: name, then `where`, then module, then operator.
+            Text for the reason.
 
         Raises
         ------
         InvalidGraph
-            Not exactly one of `op`, `name`, `module` and `where` was passed.
+            Not exactly one of the four is given, or one of them has a wrong type.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> claimant = tosaic.Claimant.named("vgf").deny(module="head")
+        >>> claimant.rules[0].kind, claimant.rules[0].value
+        ('module', 'head')
         """
-        return self._with(op, name, module, where, False, why)
+        return self._with("deny", op, name, module, where, why)
 
     def allow(
         self,
@@ -153,64 +243,121 @@ class Claimant:
         module: str | None = None,
         where: Callable[[_core.Node], bool] | None = None,
     ) -> Claimant:
-        """Returns this claimant with the nodes that a rule matches, whatever the limits of the device are.
+        """Returns a copy that takes the nodes that match even if they exceed the limits of the device.
 
-        A rule cannot allow what does not lower to the target, or floats on a target of integers. Parameters and
-        errors are those of `deny`.
+        A rule cannot allow what does not lower to the target. It also makes an exception from a rule of
+        `deny` of a less specific kind. Parameters and errors are those of `deny`.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> claimant = tosaic.Claimant.named("vgf").deny(op="conv").allow(name="conv2d")
+        >>> [rule.allow for rule in claimant.rules]
+        [False, True]
         """
-        return self._with(op, name, module, where, True, "")
+        return self._with("allow", op, name, module, where, "")
 
-    def _with(self, op: Any, name: Any, module: Any, where: Any, allow: bool, why: str) -> Claimant:
-        passed = {
-            kind: value
-            for kind, value in {"op": op, "name": name, "module": module, "where": where}.items()
-            if value is not None
-        }
-        if len(passed) != 1:
+    def _with(self, verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -> Claimant:
+        given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
+        if len(given) != 1:
             raise _core.make_error(
                 _core.InvalidGraph,
-                where="claimant",
+                where=verb,
                 what="a rule matches by one thing",
-                expected="one of 'op', 'name', 'module' and 'where'",
-                got=", ".join(map(repr, passed)) or "none of them",
+                expected="one of op, name, module and where",
+                got=", ".join(kind for kind, _ in given) or "none of them",
             )
-        ((kind, value),) = passed.items()
-        if (kind == "where") != callable(value) or (kind != "where" and not isinstance(value, str)):
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="claimant",
-                what=f"unknown value of '{kind}'",
-                expected="a function of a node" if kind == "where" else "a text",
-                got=shown(value),
-            )
-        text = getattr(value, "__name__", "where") if kind == "where" else value
-        function = value if kind == "where" else None
-        return replace(self, rules=(*self.rules, (kind, text, function, allow, why)))
+        kind, value = given[0]
+        if kind == "where" and not callable(value):
+            raise refusal(verb, "where", "a function of a node that returns a bool", value)
+        if kind != "where" and (not isinstance(value, str) or not value):
+            raise refusal(verb, kind, "a string that is not empty", value)
+        if not isinstance(why, str):
+            raise refusal(verb, "why", "a string", why)
+        rule = ClaimantRule(kind, value, verb == "allow", why)
+        if kind == "where":
+            text = getattr(value, "__name__", type(value).__name__)
+            rule = replace(rule, value=text, where=value)
+        return replace(self, rules=(*self.rules, rule))
 
-    def verdicts(self, graph: _core.Graph) -> list[Verdict]:
-        """Returns a verdict for each node of a graph.
+    def supports(self, program: Any, node: str | None = None) -> tuple[Verdict, ...] | Verdict:
+        """Says which nodes of a program this claimant takes and, if not, why.
 
         Parameters
         ----------
-        graph : Graph
-            A graph at stage ``exported`` or ``quantized``, as `PartitionPlan.graph`.
+        program : Program, torch.export.ExportedProgram, Graph or path
+            A program that is not lowered. A quantized program is judged with its quantization on values: a
+            node means "dequantize the operands, compute, quantize the result".
+        node : str, optional
+            Name of a node, of one of its results, or of the FX call from which it comes.
+
+        Returns
+        -------
+        tuple of Verdict, or Verdict
+            A verdict for each node, in the order of the graph, or the verdict of `node`.
 
         Raises
         ------
         InvalidGraph
-            The graph is at another stage, a rule matches no node, an operator does not exist, or two rules
-            contradict each other.
+            The program is lowered already, it has no such node, a rule matches no node, nobody has the
+            operator of a rule, or two rules of one kind contradict each other.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import tosaic
+        >>> exported = torch.export.export(torch.nn.Softmax(-1), (torch.ones(2, 4),))
+        >>> verdict = tosaic.Claimant.named("TOSA-1.0+INT").supports(exported, "softmax")
+        >>> verdict.supported, verdict.reasons[0].rule
+        (False, 'float')
         """
-        rules = [
-            (kind, text, None if function is None else _by_index(function), allow, why)
-            for kind, text, function, allow, why in self.rules
-        ]
-        found = _core.verdicts(graph, self.kind, rules)
-        return [
-            Verdict(node.name, tuple((rule, Problem.from_parts(parts)) for rule, parts in reasons))
-            for node, reasons in zip(graph.nodes, found, strict=True)
-        ]
+        from tosaic.sources import program_of
+
+        graph = _core.with_own_dequantize(_core.before_integers(program_of(program).graph))
+        found = self.verdicts(graph)
+        return found if node is None else found[_index_of(node, graph)]
+
+    def verdicts(self, graph: _core.Graph) -> tuple[Verdict, ...]:
+        """Returns the verdict of each node of a graph such as `PartitionPlan.graph`.
+
+        Raises
+        ------
+        InvalidGraph
+            As `supports`.
+        """
+        nodes = graph.nodes
+        rules = [_rule(rule, nodes) for rule in self.rules]
+        return tuple(
+            Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
+            for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules), strict=True)
+        )
 
 
-def _by_index(function: Callable[[_core.Node], bool]) -> Callable[[_core.Graph, int], bool]:
-    return lambda graph, index: bool(function(graph.nodes[index]))
+def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:
+    def matches(_: _core.Graph, index: int) -> bool:
+        assert rule.where is not None
+        answer = rule.where(nodes[index])
+        if not isinstance(answer, bool):
+            raise refusal("Claimant", "where", f"True or False from '{rule.value}'", answer)
+        return answer
+
+    return rule.kind, rule.value, matches if rule.where else None, rule.allow, rule.why
+
+
+def _index_of(name: Any, graph: _core.Graph) -> int:
+    nodes = graph.nodes
+    by_name = [i for i, node in enumerate(nodes) if name in (node.name, *(r.name for r in node.results))]
+    by_call = [i for i, node in enumerate(nodes) if any(origin.fx_name == name for origin in node.origins)]
+    for found in (by_name, by_call):
+        if len(found) == 1:
+            return found[0]
+    names = [node.name for node in nodes]
+    hint = f"The nodes of this call are {', '.join(nodes[i].name for i in by_call)}" if by_call else ""
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where="supports",
+        what="several nodes come from this call" if by_call else "the program has no such node",
+        expected="the name of a node",
+        got=shown(name),
+        hint=hint or (_core.did_you_mean(name, names) if isinstance(name, str) else ""),
+    )

@@ -134,7 +134,7 @@ class _Maker:
         self._connected = connected
         self._dag = _core.Dag.of(graph)
         self._reasons = [
-            [tuple(verdict.reasons) for verdict in claimant.verdicts(graph)] for claimant in claimants
+            [verdict.reasons for verdict in claimant.verdicts(graph)] for claimant in claimants
         ]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
@@ -196,7 +196,7 @@ class _Maker:
             reasons: list[Refusal] = []
             for index in range(asked):
                 name = self._claimants[index].name
-                reasons += [Refusal(name, rule, problem) for rule, problem in self._reasons[index][node.id]]
+                reasons += [Refusal(name, each.rule, each.problem) for each in self._reasons[index][node.id]]
                 why = later.get((index, node.id))
                 if why is not None:
                     problems = self._found.get((index, node.id)) or (self._problem(node, why, index),)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.defaults import THRESHOLD_DB
 from tosaic.lowered import Lowered
 from tosaic.options import checked
 from tosaic.overrides import Overrides
@@ -24,6 +25,7 @@ from tosaic.writing import make_folder, write_text
 if TYPE_CHECKING:
     import os
 
+    from tosaic.comparison import Comparison
     from tosaic.layout import Objective
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import PartitionPlan
@@ -58,6 +60,18 @@ class PartCall:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"part": self.part, "on": self.on}
+
+
+class _Recorder:
+    """A function that remembers copies of its arguments."""
+
+    def __init__(self, function: Callable[..., Any], entered: list[tuple[Any, ...]]) -> None:
+        self._function = function
+        self._entered = entered
+
+    def __call__(self, *arrays: Any) -> Any:
+        self._entered.append(tuple(np.array(array) for array in arrays))
+        return self._function(*arrays)
 
 
 def _in_order(array: Any, port: Port) -> Any:
@@ -163,6 +177,45 @@ class SplitLowered(Preparable):
             chosen._call(on)
             on = "tosaic"
         return Preparable.prepare(chosen, models=models, on=on, threads=threads, write_back=write_back)
+
+    @checked
+    def compare_groups(self, samples: Any, *, threshold_db: float = THRESHOLD_DB) -> dict[str, Comparison]:
+        """Compares each lowered group with its nodes before lowering, on what enters the group in a run.
+
+        The comparison of whole programs, `tosaic.compare`, sees a group as one node. These comparisons look into
+        the groups, node by node.
+
+        Parameters
+        ----------
+        samples
+            As in `tosaic.compare`.
+        threshold_db : float
+            As in `tosaic.compare`.
+
+        Returns
+        -------
+        dict of str to Comparison
+            By name of the group.
+        """
+        from tosaic.compare_programs import compare_programs
+        from tosaic.samples import read_samples
+
+        entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
+        recording = copy.copy(self)
+        vars(recording).pop("session", None)
+        functions: dict[str, Callable[..., Any]] = {
+            name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()
+        }
+        recording._overrides = Overrides(functions, self._source._overrides.foreign)
+        for sample in read_samples(samples, self._source):
+            recording.run(*sample.args, **sample.kwargs)
+        return {
+            group.name: compare_programs(
+                Program(part.source.graph), part, entered[group.name], threshold_db=threshold_db, local=True
+            )
+            for group, part in zip(self._plan.groups, self._parts, strict=True)
+            if isinstance(part, Lowered)
+        }
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, ...]:
