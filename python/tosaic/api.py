@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tosaic import _core
 from tosaic.boundary_orders import Form, boundary_orders
@@ -37,6 +37,33 @@ __all__ = ["check", "compare", "from_exported", "from_graph", "lower", "open_pro
 _LOG = logging.getLogger(__name__)
 
 
+@overload
+def lower(
+    program: Any,
+    *,
+    target: str | None = ...,
+    pipeline: Pipeline | None = ...,
+    unsupported: Literal["error"] = ...,
+    bind: Any = ...,
+    dump: str | os.PathLike[str] | None = ...,
+    verify: bool = ...,
+    io: Mapping[str, str | Mapping[str | int, str | QParams]] | None = ...,
+    orders: Mapping[str, Form | Mapping[str | int, Form]] | None = ...,
+    objective: Objective = ...,
+    operators: Sequence[ForeignOp] = ...,
+) -> Lowered: ...
+@overload
+def lower(
+    program: Any,
+    *,
+    target: str | None = ...,
+    unsupported: Literal["split"],
+    bind: Any = ...,
+    verify: bool = ...,
+    objective: Objective = ...,
+    operators: Sequence[ForeignOp] = ...,
+    claimants: Sequence[str | Claimant] | None = ...,
+) -> SplitLowered: ...
 @checked
 def lower(
     program: Any,
@@ -342,7 +369,8 @@ def _lower_split(
 
     for option, value in refused.items():
         if value is not None:
-            expected = "None if 'claimants' are given" if option == "target" else "None with unsupported='split'"
+            split = "None with unsupported='split'"
+            expected = "None if 'claimants' are given" if option == "target" else split
             raise refusal("lower", option, expected, value, hint=_INSTEAD.get(option, ""))
     return lower_split(source, require_claimants("lower", claimants), objective=objective, verify=verify)
 
@@ -365,8 +393,8 @@ def partition(
 ) -> PartitionPlan:
     """Plans which claimant takes which nodes of a program, and says why.
 
-    The claimants are asked in order. Each gets the fewest groups that are possible after those before it. What
-    nobody takes stays on the host, with all reasons of all claimants.
+    The claimants are asked in order. Each gets the fewest groups that are possible after those before it.
+    What nobody takes stays on the host, with all reasons of all claimants.
 
     Parameters
     ----------
@@ -385,8 +413,8 @@ def partition(
     Raises
     ------
     InvalidGraph
-        `claimants` is empty, names a claimant twice or one that does not exist, or a rule of a claimant matches
-        nothing; or the program is at a stage behind quantization.
+        `claimants` is empty, names a claimant twice or one that does not exist, or a rule of a claimant
+        matches nothing; or the program is at a stage behind quantization.
 
     Examples
     --------

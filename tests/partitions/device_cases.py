@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from quantize_calls import qdq
 from torch import nn
 
@@ -160,20 +160,58 @@ def _pools() -> Iterator[DeviceCase]:
                 (1, 2, 12, 12),
             )
         for stride in (1, 2, 3, 4):
-            yield from _wide(f"{name} stride {stride}", lambda x, c=call, s=stride: c(x, 2, s), (1, 2, 14, 14))
+            yield from _wide(
+                f"{name} stride {stride}", lambda x, c=call, s=stride: c(x, 2, s), (1, 2, 14, 14)
+            )
         yield from _wide(f"{name} batch 2", lambda x, c=call: c(x, 3, 2), (2, 2, 9, 9))
         yield from _wide(f"{name} ceil mode", lambda x, c=call: c(x, 3, 2, ceil_mode=True), (1, 2, 10, 10))
-    yield from _wide("avg_pool2d without padding in the count", lambda x: F.avg_pool2d(x, 3, 2, 1, False, False), (1, 2, 9, 9))
+    yield from _wide(
+        "avg_pool2d without padding in the count",
+        lambda x: F.avg_pool2d(x, 3, 2, 1, False, False),
+        (1, 2, 9, 9),
+    )
     yield from _wide("max_pool2d dilation 2", lambda x: F.max_pool2d(x, 3, 1, 0, 2), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d to 1", lambda x: F.adaptive_avg_pool2d(x, 1), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d 7 to 3", lambda x: F.adaptive_avg_pool2d(x, 3), (1, 2, 7, 7))
 
 
-_UNARY = (
-    "abs ceil cos erf exp floor log neg reciprocal round rsqrt sqrt sigmoid sign sin tanh relu acos atan expm1 log1p "
-    "square logit"
-).split()
-_FUNCTIONS = "gelu silu hardswish hardsigmoid mish softplus elu leaky_relu relu6 selu".split()
+_UNARY = [
+    "abs",
+    "ceil",
+    "cos",
+    "erf",
+    "exp",
+    "floor",
+    "log",
+    "neg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "tanh",
+    "relu",
+    "acos",
+    "atan",
+    "expm1",
+    "log1p",
+    "square",
+    "logit",
+]
+_FUNCTIONS = [
+    "gelu",
+    "silu",
+    "hardswish",
+    "hardsigmoid",
+    "mish",
+    "softplus",
+    "elu",
+    "leaky_relu",
+    "relu6",
+    "selu",
+]
 
 
 def _elementwise() -> Iterator[DeviceCase]:
@@ -181,14 +219,14 @@ def _elementwise() -> Iterator[DeviceCase]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5))
     for name in _FUNCTIONS:
         yield from _wide(name, getattr(F, name), (1, 3, 4, 5))
-    for name in "add sub mul div maximum minimum pow remainder fmod atan2".split():
+    for name in ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "remainder", "fmod", "atan2"]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5), (1, 3, 4, 5))
     for name in ("add", "mul", "maximum"):
         yield from _wide(f"{name} broadcast", getattr(torch, name), (2, 3, 4, 5), (4, 1))
         yield from _wide(f"{name} rank 5", getattr(torch, name), (2, 2, 3, 4, 5), (2, 2, 3, 4, 5))
         yield from _wide(f"{name} rank 6", getattr(torch, name), (2, 2, 2, 3, 4, 5), (2, 2, 2, 3, 4, 5))
         yield from _wide(f"{name} of 65537", getattr(torch, name), (1, 65537), (1, 65537))
-    for name in "eq ne lt le gt ge".split():
+    for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5), (1, 3, 4, 5))
     yield from _wide("where", lambda a, b: torch.where(a > b, a, b), (1, 3, 4, 5), (1, 3, 4, 5))
     yield from _wide("clamp", lambda x: torch.clamp(x, -1, 2), (1, 3, 4, 5))
@@ -199,7 +237,9 @@ def _elementwise() -> Iterator[DeviceCase]:
 def _reductions() -> Iterator[DeviceCase]:
     for name in ("sum", "mean", "amax", "amin", "var"):
         for axis in (-1, 1, 2):
-            yield from _wide(f"{name} axis {axis}", lambda x, n=name, a=axis: getattr(torch, n)(x, a), (1, 3, 4, 5))
+            yield from _wide(
+                f"{name} axis {axis}", lambda x, n=name, a=axis: getattr(torch, n)(x, a), (1, 3, 4, 5)
+            )
         yield from _wide(f"{name} spatial", lambda x, n=name: getattr(torch, n)(x, (2, 3)), (2, 3, 4, 5))
         yield from _wide(f"{name} of 65537", lambda x, n=name: getattr(torch, n)(x, -1), (2, 65537))
         yield from _wide(f"{name} beside 65537", lambda x, n=name: getattr(torch, n)(x, 0), (2, 65537))
@@ -231,7 +271,9 @@ def _movements() -> Iterator[DeviceCase]:
     yield from _wide("permute with 65537", lambda x: x.permute(1, 0), (2, 65537))
     yield from _wide("permute with a product of 66000", lambda x: x.permute(3, 2, 1, 0), (300, 220, 300, 2))
     for axis in (0, 1, 3):
-        yield from _wide(f"cat axis {axis}", lambda a, b, d=axis: torch.cat((a, b), d), (2, 3, 4, 5), (2, 3, 4, 5))
+        yield from _wide(
+            f"cat axis {axis}", lambda a, b, d=axis: torch.cat((a, b), d), (2, 3, 4, 5), (2, 3, 4, 5)
+        )
     yield from _wide("stack", lambda a, b: torch.stack((a, b)), (3, 4), (3, 4))
     yield from _wide("slice", lambda x: x[:, 1:3], (1, 4, 4, 5))
     yield from _wide("slice step 2", lambda x: x[:, :, ::2], (1, 4, 4, 5))
@@ -254,7 +296,9 @@ def _movements() -> Iterator[DeviceCase]:
 
 def _samplings() -> Iterator[DeviceCase]:
     for factor in (2, 3, 4, 8, 16):
-        yield from _wide(f"nearest {factor}", lambda x, f=factor: F.interpolate(x, scale_factor=float(f)), (1, 2, 5, 5))
+        yield from _wide(
+            f"nearest {factor}", lambda x, f=factor: F.interpolate(x, scale_factor=float(f)), (1, 2, 5, 5)
+        )
         yield from _wide(
             f"bilinear {factor}",
             lambda x, f=factor: F.interpolate(x, scale_factor=float(f), mode="bilinear"),
@@ -270,7 +314,9 @@ def _samplings() -> Iterator[DeviceCase]:
     yield from _wide("nearest to half", lambda x: F.interpolate(x, scale_factor=0.5), (1, 2, 8, 8))
     yield from _wide("nearest 2x4", lambda x: F.interpolate(x, size=(10, 20)), (1, 2, 5, 5))
     yield from _wide("nearest 2, batch 2", lambda x: F.interpolate(x, scale_factor=2.0), (2, 2, 5, 5))
-    yield from _wide("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), (1, 2, 5, 5), (1, 3, 3, 2))
+    yield from _wide(
+        "grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), (1, 2, 5, 5), (1, 3, 3, 2)
+    )
 
 
 CASES: tuple[DeviceCase, ...] = (

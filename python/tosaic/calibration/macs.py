@@ -32,7 +32,10 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
 
 
 def macs_by_node(graph: _core.Graph) -> list[int]:
-    """Returns the multiply-accumulates of a run, by node. A composite counts as the contractions it expands to."""
+    """Returns the multiply-accumulates of a run, by node.
+
+    A composite counts as the contractions that it expands to.
+    """
     composites = {op.name for op in _core.ops() if "composite" in op.traits}
     found = []
     for node in graph.nodes:

@@ -138,9 +138,7 @@ def _partition(args: argparse.Namespace) -> int:
     claimants = [name for each in args.claimants for name in each.split(",") if name]
     from tosaic.report.numbers import count
 
-    plan = tosaic.partition(
-        args.file, claimants, connected=not args.disconnected, bind=bindings(args.bind)
-    )
+    plan = tosaic.partition(args.file, claimants, connected=not args.disconnected, bind=bindings(args.bind))
     report = plan.report()
     if args.report:
         report.save(args.report)
@@ -149,9 +147,7 @@ def _partition(args: argparse.Namespace) -> int:
     if not args.why:
         _show(report, args)
     if args.output:
-        split = tosaic.lower(
-            args.file, unsupported="split", claimants=claimants, bind=bindings(args.bind)
-        )
+        split = tosaic.lower(args.file, unsupported="split", claimants=claimants, bind=bindings(args.bind))
         files = split.save(args.output)
         if not args.json:
             say(f"\nwrote {count(len(files), 'file')} to {args.output}\n")

@@ -227,7 +227,8 @@ class PartitionPlan(Reportable):
             side = node.operands[0] if node.op == "quantize" else node.results[0]
             ends = "an input" if node.op == "quantize" else "an output"
             at_boundary = side is not None and (side.kind == "input" or side.is_output)
-            why = f"the caller has floats at {ends} of the program" if at_boundary else "a float operator is next"
+            boundary = f"the caller has floats at {ends} of the program"
+            why = boundary if at_boundary else "a float operator is next"
             found.append(QuantizationPlace(node.name, node.op, True, group, why))
         return tuple(found)
 

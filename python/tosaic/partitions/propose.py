@@ -1,8 +1,8 @@
 """Makes the plan of a partition: verdicts of the claimants, groups, and the reasons of the host's nodes.
 
-    graph ── verdicts ──▶ supported nodes of each claimant ── claim ──▶ groups ── lowered alone ──▶ rejected nodes
-                                                                ▲                                        │
-                                                                └────────────── barred ──────────────────┘
+1. Each claimant judges each node.
+2. The nodes that it takes become groups, one claimant after the other.
+3. Each group is lowered alone. The nodes that keep it from its target are barred, and step 2 is repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ from tosaic.problems import Problem
 __all__ = ["Proposal", "propose", "require_claimants"]
 
 _NO_WORK = frozenset(
-    ("quantize", "dequantize", "reshape", "permute", "clone", "expand", "slice", "split", "cat", "stack", "cast")
+    (
+        "quantize",
+        "dequantize",
+        "reshape",
+        "permute",
+        "clone",
+        "expand",
+        "slice",
+        "split",
+        "cat",
+        "stack",
+        "cast",
+    )
 )
 """Operators that only move or convert elements: they do not count for the least size of a group."""
 
@@ -133,9 +145,7 @@ class _Maker:
         self._claimants = claimants
         self._connected = connected
         self._dag = _core.Dag.of(graph)
-        self._reasons = [
-            [verdict.reasons for verdict in claimant.verdicts(graph)] for claimant in claimants
-        ]
+        self._reasons = [[verdict.reasons for verdict in claimant.verdicts(graph)] for claimant in claimants]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
         # Floats between integers are integer arithmetic only as a whole.
@@ -155,7 +165,7 @@ class _Maker:
         return self._dag.claim(claims, self._together)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
-        """For each claimant that lowers its groups, a function that names the nodes that keep a group from it."""
+        """For each claimant with a target, a function that names the nodes that keep a group from it."""
         return [
             self._rejection(index, claimant) if claimant.target else None
             for index, claimant in enumerate(self._claimants)
@@ -223,7 +233,7 @@ class _Maker:
         )
 
     def gains(self, of: Sequence[int | None]) -> tuple[tuple[str, int, int, int], ...]:
-        """What each operator of the host would bring if the claimants took it: groups made again without it."""
+        """What each operator of the host would bring if the claimants took it: the groups are made again."""
         host: dict[str, list[int]] = {}
         for node in self._nodes:
             if of[node.id] is None and node.op not in ("quantize", "dequantize"):

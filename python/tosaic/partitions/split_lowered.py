@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import os
 
     from tosaic.comparison import Comparison
-    from tosaic.layout import Objective
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import PartitionPlan
     from tosaic.ports import Port
@@ -83,9 +82,9 @@ def _in_order(array: Any, port: Port) -> Any:
 class SplitLowered(Preparable):
     """A program whose groups are lowered for their claimants; the host runs the rest, and calls the groups.
 
-    `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node ``group0``,
-    ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its results are those of
-    the program before it was split. `prepare` takes models of groups by these names.
+    `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
+    ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
+    results are those of the program before it was split. `prepare` takes models of groups by these names.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class SplitLowered(Preparable):
 
     @property
     def transposed_bytes(self) -> int:
-        """Bytes that one run transposes: at the boundary of the program, between its parts and inside them."""
+        """Bytes that one run transposes: at the boundary of the program, between parts and inside them."""
         return int(self._borders["bytes"])
 
     @property
@@ -166,7 +165,8 @@ class SplitLowered(Preparable):
         models : mapping or callable, optional
             A key ``"group0"`` selects a group: its model gets the arrays that enter the group.
         on : {"tosaic", "reference"}
-            What computes the groups. ``"reference"`` is the TOSA reference model; the host's nodes run on tosaic.
+            What computes the groups. ``"reference"`` is the TOSA reference model; the host's nodes run on
+            tosaic.
         threads, write_back
             As in `Program.prepare`.
         """
@@ -182,8 +182,8 @@ class SplitLowered(Preparable):
     def compare_groups(self, samples: Any, *, threshold_db: float = THRESHOLD_DB) -> dict[str, Comparison]:
         """Compares each lowered group with its nodes before lowering, on what enters the group in a run.
 
-        The comparison of whole programs, `tosaic.compare`, sees a group as one node. These comparisons look into
-        the groups, node by node.
+        The comparison of whole programs, `tosaic.compare`, sees a group as one node. These comparisons look
+        into the groups, node by node.
 
         Parameters
         ----------
@@ -211,7 +211,12 @@ class SplitLowered(Preparable):
             recording.run(*sample.args, **sample.kwargs)
         return {
             group.name: compare_programs(
-                Program(part.source.graph), part, entered[group.name], threshold_db=threshold_db, local=True
+                Program(part.source.graph),
+                part,
+                entered[group.name],
+                threshold_db=threshold_db,
+                local=True,
+                bind=None,
             )
             for group, part in zip(self._plan.groups, self._parts, strict=True)
             if isinstance(part, Lowered)
@@ -219,7 +224,7 @@ class SplitLowered(Preparable):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Writes a folder: a ``.tosa`` file with sidecar for each lowered group, the host, and ``partitions.json``.
+        """Writes a folder: a ``.tosa`` file with sidecar for each lowered group, the host, and a listing.
 
         Parameters
         ----------
@@ -229,7 +234,7 @@ class SplitLowered(Preparable):
         Returns
         -------
         tuple of Path
-            The files. ``partitions.json`` is written last, so a folder that has it is complete.
+            The files. The listing, ``partitions.json``, is written last, so a folder that has it is complete.
 
         Raises
         ------
@@ -278,7 +283,7 @@ def lower_split(
     source: Program,
     claimants: Sequence[Claimant],
     *,
-    objective: Objective | Any = "bytes",
+    objective: Any = "bytes",
     verify: bool = True,
 ) -> SplitLowered:
     """Splits a program between claimants and lowers each group, as `tosaic.lower` documents it."""

@@ -25,8 +25,8 @@ from tosaic.program import Program
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
-from tosaic.report.partition import describe_partition, describe_place, describe_split
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
+from tosaic.report.partition import describe_partition, describe_place, describe_split
 from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable

@@ -149,10 +149,15 @@ def _shares(plan: PartitionPlan) -> list[tuple[str, ...]]:
     for name in (*plan.claimants, HOST):
         nodes = owner.count(name)
         entering = sum(
-            b.bytes for b in plan.borders for reader in b.read_by if _name(plan, reader) == name != _name(plan, b.made_by)
+            b.bytes
+            for b in plan.borders
+            for reader in b.read_by
+            if _name(plan, reader) == name != _name(plan, b.made_by)
         )
         leaving = sum(
-            b.bytes for b in plan.borders if _name(plan, b.made_by) == name and any(_name(plan, r) != name for r in b.read_by)
+            b.bytes
+            for b in plan.borders
+            if _name(plan, b.made_by) == name and any(_name(plan, r) != name for r in b.read_by)
         )
         rows.append(
             (
@@ -178,7 +183,14 @@ _GROUPS = ("group", "claimant", "nodes", "MACs", "from", "to")
 
 def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
     return [
-        (group.name, group.claimant, f"{len(group.nodes):,}", f"{group.macs:,}", group.nodes[0], group.nodes[-1])
+        (
+            group.name,
+            group.claimant,
+            f"{len(group.nodes):,}",
+            f"{group.macs:,}",
+            group.nodes[0],
+            group.nodes[-1],
+        )
         for group in plan.groups
     ]
 
@@ -245,7 +257,7 @@ _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 190, 44, 24, 46
 
 
 def quotient_svg(plan: PartitionPlan) -> str:
-    """Draws the groups, and runs of the host's nodes between them, as boxes in the order in which they can run."""
+    """Draws the groups, and the host's nodes between them, as boxes in the order in which they can run."""
     boxes, edges = _quotient(plan)
     rank = [0] * len(boxes)
     for a, b in sorted(edges):
@@ -290,47 +302,52 @@ def quotient_svg(plan: PartitionPlan) -> str:
 def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tuple[int, int], int]]:
     """Boxes (title, detail, claimant) in topological order, and edges between them with bytes.
 
-    Nodes of the host that wait for the same groups are one box.
+    Nodes of the host with the same number of groups before them are one box.
     """
     nodes = plan.graph.nodes
-    level: dict[Any, int] = {}  # of a group or of a host's node: how many borders are before it
+    level = _levels(plan)
+    keys = [(level[n.id], -1 if (g := plan.group_of[n.id]) is None else g) for n in nodes]
+    order = sorted(dict.fromkeys(keys))
+    index = {key: i for i, key in enumerate(order)}
+    boxes = []
+    for key in order:
+        members = [node for node in nodes if keys[node.id] == key]
+        if key[1] < 0:
+            ops = list(dict.fromkeys(node.op for node in members))
+            text = ", ".join(ops[:2]) + (" ..." if len(ops) > 2 else "")
+            boxes.append((HOST, f"{count(len(members), 'node')}: {text}", HOST))
+        else:
+            group = plan.groups[key[1]]
+            detail = f"{count(len(members), 'node')}, {group.macs:,} MACs"
+            boxes.append((f"{group.name}: {group.claimant}", detail, group.claimant))
+    edges: dict[tuple[int, int], int] = {}
+    sizes = {border.value: border.bytes for border in plan.borders}
+    for node in nodes:
+        a = index[keys[node.id]]
+        for result in node.results:
+            for b in {index[keys[user.id]] for user in result.users} - {a}:
+                edges[a, b] = edges.get((a, b), 0) + sizes.get(result.name, 0)
+    return boxes, edges
+
+
+def _levels(plan: PartitionPlan) -> list[int]:
+    """By node: the greatest number of group borders on a path to it; the same for all nodes of a group."""
+    nodes = plan.graph.nodes
+    level = [0] * len(nodes)
+    of_group = [0] * len(plan.groups)
     changed = True
-    keys = [("g", g) if g is not None else ("n", i) for i, g in enumerate(plan.group_of)]
     while changed:
         changed = False
         for node in nodes:
-            key = keys[node.id]
+            group = plan.group_of[node.id]
+            found = 0 if group is None else of_group[group]
             for operand in node.operands:
                 if operand is None or operand.producer is None:
                     continue
-                before = keys[operand.producer.id]
-                if before == key:
-                    continue
-                step = level.get(before, 0) + int(before[0] != key[0] or before[0] == "g")
-                if step > level.get(key, 0):
-                    level[key], changed = step, True
-    place: dict[int, Any] = {
-        node.id: keys[node.id] if keys[node.id][0] == "g" else ("h", level.get(keys[node.id], 0)) for node in nodes
-    }
-    order = sorted(dict.fromkeys(place.values()), key=lambda k: (level.get(k, 0) if k[0] == "g" else k[1], k))
-    index = {key: i for i, key in enumerate(order)}
-    members: Counter[Any] = Counter(place.values())
-    boxes = []
-    for key in order:
-        if key[0] == "g":
-            group = plan.groups[key[1]]
-            detail = f"{count(len(group.nodes), 'node')}, {group.macs:,} MACs"
-            boxes.append((f"{group.name}: {group.claimant}", detail, group.claimant))
-        else:
-            ops = list(dict.fromkeys(n.op for n in nodes if place[n.id] == key))
-            text = ", ".join(ops[:2]) + (" ..." if len(ops) > 2 else "")
-            boxes.append((HOST, f"{count(members[key], 'node')}: {text}", HOST))
-    edges: dict[tuple[int, int], int] = {}
-    for border in plan.borders:
-        value = plan.graph.value(border.value)
-        if value.producer is None:
-            continue
-        a = index[place[value.producer.id]]
-        for b in {index[place[user.id]] for user in value.users} - {a}:
-            edges[a, b] = edges.get((a, b), 0) + border.bytes
-    return boxes, edges
+                before = operand.producer.id
+                found = max(found, level[before] + int(plan.group_of[before] != group))
+            changed |= found > level[node.id]
+            level[node.id] = max(found, level[node.id])
+            if group is not None and found > of_group[group]:
+                of_group[group], changed = found, True
+    return level
