@@ -1,0 +1,299 @@
+"""Plans of partitions and split programs, through `tosaic.partition` and `tosaic.lower`."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from models.zoo import build, quiet
+from refusals import refusal
+from torch import nn
+
+INT = "TOSA-1.0+INT+int16"
+
+
+class Sorted(nn.Module):
+    """A convolution, an operator that TOSA lacks, and a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.special.i0(torch.relu(self.first(x))))
+
+
+class Warped(nn.Module):
+    """Image warping: a sampler between convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return self.last(F.grid_sample(torch.relu(self.first(x)), grid, align_corners=False))
+
+
+def exported(module: nn.Module, *args: torch.Tensor) -> Any:
+    torch.manual_seed(0)
+    return torch.export.export(module.eval(), args)
+
+
+@pytest.fixture(scope="module")
+def image() -> torch.Tensor:
+    return torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def grid() -> torch.Tensor:
+    return torch.rand(1, 8, 8, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
+
+
+@pytest.fixture(scope="module")
+def warped(image: torch.Tensor, grid: torch.Tensor) -> Any:
+    return tosaic.quantize(exported(Warped(), image, grid), [(image, grid)], progress=False)
+
+
+def denying(*ops: str, target: str = INT) -> tosaic.Claimant:
+    claimant = tosaic.Claimant.named(target)
+    for op in ops:
+        claimant = claimant.deny(op=op, why="the test wants it on the host")
+    return claimant
+
+
+# ---- plans ----
+
+
+def test_a_program_that_a_target_can_take_is_one_group(image: torch.Tensor) -> None:
+    plan = tosaic.partition(exported(nn.Conv2d(4, 8, 3), image), ["TOSA-1.0+FP"])
+    assert [group.claimant for group in plan.groups] == ["TOSA-1.0+FP"]
+    assert plan.is_minimal
+    assert plan.nodes_of(None) == []
+    assert plan.groups[0].macs == 8 * 6 * 6 * 4 * 9
+
+
+def test_an_operator_that_the_target_lacks_stays_on_the_host_with_its_reason_and_place(
+    image: torch.Tensor,
+) -> None:
+    plan = tosaic.partition(exported(Sorted(), image), ["TOSA-1.0+FP"])
+    assert [node.origin.fx_name for node in plan.nodes_of(None)] == ["special_i0"]
+    assert len(plan.groups) == 2
+    place = plan.why("special_i0")
+    assert (place.claimant, place.group) == ("host", None)
+    assert [refusal.claimant for refusal in place.refusals] == ["TOSA-1.0+FP"]
+    assert place.refusals[0].problem.source.startswith("test_plans.py:")
+
+
+def test_the_plan_computes_what_one_more_operator_would_bring(warped: Any) -> None:
+    plan = tosaic.partition(warped, [denying("grid_sample")])
+    assert len(plan.groups) == 2
+    assert plan.gains == (("grid_sample", 1, 1, 3),)  # the nodes that quantize and dequantize stay
+
+
+def test_claimants_are_asked_in_order(warped: Any) -> None:
+    first = denying("grid_sample", "relu")
+    plan = tosaic.partition(warped, [first, "TOSA-1.0+INT"])
+    owner = {node: group.claimant for group in plan.groups for node in group.nodes}
+    assert owner["conv2d"] == INT
+    assert owner["grid_sampler"] == "TOSA-1.0+INT"
+    rules = [refusal.rule for refusal in plan.why("grid_sampler").refusals]
+    assert rules == ["deny"]
+
+
+def test_no_float_enters_or_leaves_a_group_of_a_target_of_integers(warped: Any) -> None:
+    plan = tosaic.partition(warped, [denying("grid_sample", target="TOSA-1.0+INT")])
+    values = {value.name: value for value in plan.graph.values}
+    for group in plan.groups:
+        assert {values[name].dtype for name in (*group.inputs, *group.outputs)} == {"i8"}
+    assert all(each.group is None for each in plan.quantization)
+
+
+def test_a_group_without_work_is_not_worth_it() -> None:
+    class Moves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.i0(x.reshape(4, 2)).t()
+
+    plan = tosaic.partition(exported(Moves(), torch.ones(2, 4)), ["TOSA-1.0+FP"])
+    assert plan.groups == ()
+    rules = {refusal.rule for reasons in plan.refusals for refusal in reasons}
+    assert "too_small" in rules
+
+
+def test_floats_between_integers_stay_together(image: torch.Tensor) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(x)
+            return torch.relu(self.conv(y) + y)
+
+    quantized = tosaic.quantize(exported(Residual(), image), [(image,)], progress=False)
+    plan = tosaic.partition(quantized, [INT])
+    assert len(plan.groups) == 1
+    assert {node.op for node in plan.nodes_of(None)} <= {"quantize", "dequantize"}
+
+
+# ---- split programs ----
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2_small", "deit_tiny_small", "bert4_small", "ds_cnn_small"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6])
+def test_a_network_split_between_two_targets_computes_the_integers_of_the_whole_one(
+    name: str, share: float
+) -> None:
+    with quiet():
+        network = build(name)
+        program = torch.export.export(network.module.eval(), network.sample())
+        quantized = tosaic.quantize(program, [network.sample(i) for i in range(2)], progress=False)
+    names = [node.name for node in tosaic.partition(quantized, [INT]).graph.nodes]
+    rng = np.random.default_rng(0)
+    denied = {each for each in names if rng.random() < share}
+    first = tosaic.Claimant.named(INT, alias="first")
+    if denied:
+        first = first.deny(where=lambda node: node.name in denied)
+    split = tosaic.lower(
+        quantized, unsupported="split", claimants=[first, tosaic.Claimant.named(INT, alias="second")]
+    )
+    whole = tosaic.lower(quantized, target=INT)
+    sample = network.sample(5)
+    assert np.array_equal(split.run(*sample), whole.run(*sample))
+    assert split.partitions.is_minimal
+    assert split.is_layout_minimal
+    assert split.transposed_bytes == whole.layout.bytes
+    assert sum(part.layout.bytes for part in split.parts) <= whole.layout.bytes
+
+
+def test_a_sampler_on_the_host_leaves_one_group_per_side_without_transposes_between(
+    warped: Any, image: torch.Tensor, grid: torch.Tensor
+) -> None:
+    target = "TOSA-1.0+INT+FP+int16"
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample", target=target)])
+    before, after = split.parts
+    channels_last = (0, 2, 3, 1)
+    assert [port.dim_order for port in before.outputs] == [channels_last]
+    assert [port.dim_order for port in after.inputs if len(port.shape) == 4] == [channels_last]
+    assert split.transposed_bytes == tosaic.lower(warped, target=target).layout.bytes
+    assert tosaic.compare(warped, split, [(image, grid)]).ok
+
+
+def test_groups_run_on_the_reference_model(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    expected = split.run(image, grid)
+    assert np.array_equal(split.prepare(on="reference").run(image, grid), expected)
+
+
+def test_a_model_replaces_a_group(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    seen = []
+
+    def model(call: Any) -> Any:
+        seen.append([array.dtype.name for array in call.operands])
+        return np.zeros(call.result_types[0].shape, np.int8)
+
+    result = split.prepare(models={"group1": model}).run(image, grid)
+    assert seen == [["int8"]]
+    assert len(np.unique(result)) == 1
+
+
+def test_each_group_is_compared_with_its_nodes(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    found = split.compare_groups([(image, grid)])
+    assert list(found) == ["group0", "group1"]
+    assert all(found.values())
+    assert "conv2d" in str(found["group0"])
+
+
+def test_a_split_program_is_pickled(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    again = pickle.loads(pickle.dumps(split))
+    assert np.array_equal(again.run(image, grid), split.run(image, grid))
+
+
+def test_a_split_program_is_saved_as_a_folder(warped: Any, tmp_path: Path) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    files = split.save(tmp_path / "out")
+    listing = json.loads(files[-1].read_text())
+    assert [entry["file"] for entry in listing["groups"]] == ["group0.tosa", "group1.tosa"]
+    for entry, part in zip(listing["groups"], split.parts, strict=True):
+        read = tosaic.load_tosa(tmp_path / "out" / entry["file"])
+        assert [port.shape for port in read.inputs] == [port.shape for port in part.inputs]
+
+
+def test_the_report_fits_a_terminal_and_says_why(warped: Any) -> None:
+    plan = tosaic.partition(warped, [denying("grid_sample", target="TOSA-1.0+INT")])
+    text = str(plan)
+    assert len(text.splitlines()) < 40
+    assert "the test wants it on the host" in text
+    assert "<svg" in plan.report().html
+    assert json.loads(plan.report().json)["groups"][0]["name"] == "group0"
+    assert "grid_sample" in str(plan.why("grid_sampler"))
+
+
+# ---- wrong input ----
+
+
+@pytest.mark.parametrize(
+    ("claimants", "message"),
+    [
+        ([], "[partition] unknown value of 'claimants': expected a list of names and of tosaic.Claimant"),
+        ("vgf", "[partition] unknown value of 'claimants': expected a list of names and of tosaic.Claimant"),
+        (["vgf", "vgf"], "[partition] claimant 'vgf' is listed 2 times: expected claimants with different"),
+        (["vfg"], "[claimant] "),
+        ([3], "[Claimant] unknown value of 'name': expected a string such as 'ethos-u55-128', got 3"),
+    ],
+)
+def test_wrong_claimants_are_refused(warped: Any, claimants: Any, message: str) -> None:
+    assert refusal(tosaic.InvalidGraph, tosaic.partition, warped, claimants).startswith(message)
+
+
+def test_a_rule_that_matches_nothing_is_refused(warped: Any) -> None:
+    claimant = tosaic.Claimant.named(INT).deny(module="no.such.module")
+    assert "no.such.module" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+
+
+def test_rules_that_contradict_each_other_are_refused(warped: Any) -> None:
+    claimant = tosaic.Claimant.named(INT).deny(op="conv").allow(op="conv")
+    assert "conv" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+
+
+def test_an_operator_that_nobody_has_is_refused(warped: Any) -> None:
+    claimant = tosaic.Claimant.named(INT).deny(op="convv")
+    assert "convv" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+
+
+def test_a_node_that_the_plan_lacks_is_refused(warped: Any) -> None:
+    plan = tosaic.partition(warped, [INT])
+    text = refusal(tosaic.InvalidGraph, plan.why, "conv2e")
+    assert text.startswith("[partition] the plan has no such node")
+    assert "Did you mean 'conv2d'" in text
+
+
+@pytest.mark.parametrize("option", ["target", "io", "orders", "dump", "pipeline"])
+def test_options_that_do_not_fit_a_split_are_refused(warped: Any, option: str, tmp_path: Path) -> None:
+    value = {
+        "target": INT,
+        "io": {"inputs": "int8"},
+        "orders": {"inputs": "nhwc"},
+        "dump": tmp_path,
+        "pipeline": tosaic.Pipeline.default(INT),
+    }[option]
+    text = refusal(
+        tosaic.InvalidGraph, tosaic.lower, warped, unsupported="split", claimants=[INT], **{option: value}
+    )
+    assert text.startswith(f"[lower] unknown value of '{option}': expected None")
+
+
+def test_claimants_without_a_split_are_refused(warped: Any) -> None:
+    text = refusal(tosaic.InvalidGraph, tosaic.lower, warped, target=INT, claimants=[INT])
+    assert text.startswith("[lower] unknown value of 'claimants'")
