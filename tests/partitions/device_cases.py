@@ -160,10 +160,17 @@ def _pools() -> Iterator[DeviceCase]:
                 (1, 2, 12, 12),
             )
         for stride in (1, 2, 3, 4):
-            yield from _wide(f"{name} stride {stride}", lambda x, c=call, s=stride: c(x, 2, s), (1, 2, 14, 14))
+            yield from _wide(
+                f"{name} stride {stride}", lambda x, c=call, s=stride: c(x, 2, s), (1, 2, 14, 14)
+            )
         yield from _wide(f"{name} batch 2", lambda x, c=call: c(x, 3, 2), (2, 2, 9, 9))
         yield from _wide(f"{name} ceil mode", lambda x, c=call: c(x, 3, 2, ceil_mode=True), (1, 2, 10, 10))
-    yield from _wide("avg_pool2d without padding in the count", lambda x: F.avg_pool2d(x, 3, 2, 1, False, False), (1, 2, 9, 9))
+    for kernel in (3, 8, 9):
+        yield from _wide(
+            f"avg_pool2d kernel {kernel}, padded, not counted",
+            lambda x, k=kernel: F.avg_pool2d(x, k, 1, k // 2, False, False),
+            (1, 2, 9, 9),
+        )
     yield from _wide("max_pool2d dilation 2", lambda x: F.max_pool2d(x, 3, 1, 0, 2), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d to 1", lambda x: F.adaptive_avg_pool2d(x, 1), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d 7 to 3", lambda x: F.adaptive_avg_pool2d(x, 3), (1, 2, 7, 7))
@@ -199,7 +206,9 @@ def _elementwise() -> Iterator[DeviceCase]:
 def _reductions() -> Iterator[DeviceCase]:
     for name in ("sum", "mean", "amax", "amin", "var"):
         for axis in (-1, 1, 2):
-            yield from _wide(f"{name} axis {axis}", lambda x, n=name, a=axis: getattr(torch, n)(x, a), (1, 3, 4, 5))
+            yield from _wide(
+                f"{name} axis {axis}", lambda x, n=name, a=axis: getattr(torch, n)(x, a), (1, 3, 4, 5)
+            )
         yield from _wide(f"{name} spatial", lambda x, n=name: getattr(torch, n)(x, (2, 3)), (2, 3, 4, 5))
         yield from _wide(f"{name} of 65537", lambda x, n=name: getattr(torch, n)(x, -1), (2, 65537))
         yield from _wide(f"{name} beside 65537", lambda x, n=name: getattr(torch, n)(x, 0), (2, 65537))
@@ -231,7 +240,9 @@ def _movements() -> Iterator[DeviceCase]:
     yield from _wide("permute with 65537", lambda x: x.permute(1, 0), (2, 65537))
     yield from _wide("permute with a product of 66000", lambda x: x.permute(3, 2, 1, 0), (300, 220, 300, 2))
     for axis in (0, 1, 3):
-        yield from _wide(f"cat axis {axis}", lambda a, b, d=axis: torch.cat((a, b), d), (2, 3, 4, 5), (2, 3, 4, 5))
+        yield from _wide(
+            f"cat axis {axis}", lambda a, b, d=axis: torch.cat((a, b), d), (2, 3, 4, 5), (2, 3, 4, 5)
+        )
     yield from _wide("stack", lambda a, b: torch.stack((a, b)), (3, 4), (3, 4))
     yield from _wide("slice", lambda x: x[:, 1:3], (1, 4, 4, 5))
     yield from _wide("slice step 2", lambda x: x[:, :, ::2], (1, 4, 4, 5))
@@ -254,7 +265,9 @@ def _movements() -> Iterator[DeviceCase]:
 
 def _samplings() -> Iterator[DeviceCase]:
     for factor in (2, 3, 4, 8, 16):
-        yield from _wide(f"nearest {factor}", lambda x, f=factor: F.interpolate(x, scale_factor=float(f)), (1, 2, 5, 5))
+        yield from _wide(
+            f"nearest {factor}", lambda x, f=factor: F.interpolate(x, scale_factor=float(f)), (1, 2, 5, 5)
+        )
         yield from _wide(
             f"bilinear {factor}",
             lambda x, f=factor: F.interpolate(x, scale_factor=float(f), mode="bilinear"),
@@ -270,7 +283,9 @@ def _samplings() -> Iterator[DeviceCase]:
     yield from _wide("nearest to half", lambda x: F.interpolate(x, scale_factor=0.5), (1, 2, 8, 8))
     yield from _wide("nearest 2x4", lambda x: F.interpolate(x, size=(10, 20)), (1, 2, 5, 5))
     yield from _wide("nearest 2, batch 2", lambda x: F.interpolate(x, scale_factor=2.0), (2, 2, 5, 5))
-    yield from _wide("grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), (1, 2, 5, 5), (1, 3, 3, 2))
+    yield from _wide(
+        "grid_sample", lambda x, g: F.grid_sample(x, g, align_corners=False), (1, 2, 5, 5), (1, 3, 3, 2)
+    )
 
 
 CASES: tuple[DeviceCase, ...] = (
