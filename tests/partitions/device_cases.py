@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from quantize_calls import qdq
 from torch import nn
 
@@ -177,10 +177,13 @@ def _pools() -> Iterator[DeviceCase]:
 
 
 _UNARY = (
-    "abs ceil cos erf exp floor log neg reciprocal round rsqrt sqrt sigmoid sign sin tanh relu acos atan expm1 log1p "
-    "square logit"
-).split()
-_FUNCTIONS = "gelu silu hardswish hardsigmoid mish softplus elu leaky_relu relu6 selu".split()
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "round", "rsqrt", "sqrt"),
+    *("sigmoid", "sign", "sin", "tanh", "relu", "acos", "atan", "expm1", "log1p", "square", "logit"),
+)
+_FUNCTIONS = (
+    *("gelu", "silu", "hardswish", "hardsigmoid", "mish"),
+    *("softplus", "elu", "leaky_relu", "relu6", "selu"),
+)
 
 
 def _elementwise() -> Iterator[DeviceCase]:
@@ -188,14 +191,14 @@ def _elementwise() -> Iterator[DeviceCase]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5))
     for name in _FUNCTIONS:
         yield from _wide(name, getattr(F, name), (1, 3, 4, 5))
-    for name in "add sub mul div maximum minimum pow remainder fmod atan2".split():
+    for name in ["add", "sub", "mul", "div", "maximum", "minimum", "pow", "remainder", "fmod", "atan2"]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5), (1, 3, 4, 5))
     for name in ("add", "mul", "maximum"):
         yield from _wide(f"{name} broadcast", getattr(torch, name), (2, 3, 4, 5), (4, 1))
         yield from _wide(f"{name} rank 5", getattr(torch, name), (2, 2, 3, 4, 5), (2, 2, 3, 4, 5))
         yield from _wide(f"{name} rank 6", getattr(torch, name), (2, 2, 2, 3, 4, 5), (2, 2, 2, 3, 4, 5))
         yield from _wide(f"{name} of 65537", getattr(torch, name), (1, 65537), (1, 65537))
-    for name in "eq ne lt le gt ge".split():
+    for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
         yield from _wide(name, getattr(torch, name), (1, 3, 4, 5), (1, 3, 4, 5))
     yield from _wide("where", lambda a, b: torch.where(a > b, a, b), (1, 3, 4, 5), (1, 3, 4, 5))
     yield from _wide("clamp", lambda x: torch.clamp(x, -1, 2), (1, 3, 4, 5))
