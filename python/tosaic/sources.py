@@ -140,8 +140,8 @@ def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] 
     """Returns `source` as a `Program`.
 
     `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `Graph`, an
-    exported program of torch or a path. `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported
-    program or a file, and ignored otherwise.
+    exported program of torch or a path. `bind` is ignored if `source` cannot have symbolic dimensions.
+    `operators` are for an exported program or a file, and ignored otherwise.
 
     Raises
     ------

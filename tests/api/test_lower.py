@@ -88,16 +88,6 @@ def test_all_offending_nodes_are_listed_with_their_reasons(unliftable) -> None:
         assert problem.source.startswith("conftest.py:")
 
 
-def test_splitting_is_refused_clearly(case) -> None:
-    with pytest.raises(tosaic.UnsupportedOp) as error:
-        tosaic.lower(case.program, unsupported="split")
-    assert str(error.value) == (
-        "[lower] splitting a program between targets is not available in this version: expected "
-        "unsupported='error', got unsupported='split'. "
-        "tosaic.check lists what keeps the program from the target."
-    )
-
-
 def test_an_unknown_choice_is_refused(case) -> None:
     with pytest.raises(
         tosaic.InvalidGraph, match=r"unknown value of 'unsupported': expected 'error' or 'split', got 'skip'"

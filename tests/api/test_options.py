@@ -214,7 +214,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "target": lambda value: value is None or isinstance(value, str),
     "threshold_db": is_number,
     "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
-    "unsupported": lambda value: isinstance(value, str) and value == "error",
+    "unsupported": lambda value: isinstance(value, str) and value in ("error", "split"),
     "verify": is_flag,
     "weights": is_flag,
     "write_back": is_flag,

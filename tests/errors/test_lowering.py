@@ -223,9 +223,6 @@ def test_wrong_values_of_option_unsupported_are_refused() -> None:
     assert refusal(tosaic.InvalidGraph, tosaic.lower, exported, unsupported="skip") == (
         "[lower] unknown value of 'unsupported': expected 'error' or 'split', got 'skip'"
     )
-    assert refusal(tosaic.UnsupportedOp, tosaic.lower, exported, unsupported="split").startswith(
-        "[lower] splitting a program between targets is not available in this version"
-    )
 
 
 def test_a_value_that_is_not_a_program_is_refused() -> None:

@@ -165,53 +165,25 @@ def _pools() -> Iterator[DeviceCase]:
             )
         yield from _wide(f"{name} batch 2", lambda x, c=call: c(x, 3, 2), (2, 2, 9, 9))
         yield from _wide(f"{name} ceil mode", lambda x, c=call: c(x, 3, 2, ceil_mode=True), (1, 2, 10, 10))
-    yield from _wide(
-        "avg_pool2d without padding in the count",
-        lambda x: F.avg_pool2d(x, 3, 2, 1, False, False),
-        (1, 2, 9, 9),
-    )
+    for kernel in (3, 8, 9):
+        yield from _wide(
+            f"avg_pool2d kernel {kernel}, padded, not counted",
+            lambda x, k=kernel: F.avg_pool2d(x, k, 1, k // 2, False, False),
+            (1, 2, 9, 9),
+        )
     yield from _wide("max_pool2d dilation 2", lambda x: F.max_pool2d(x, 3, 1, 0, 2), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d to 1", lambda x: F.adaptive_avg_pool2d(x, 1), (1, 2, 9, 9))
     yield from _wide("adaptive_avg_pool2d 7 to 3", lambda x: F.adaptive_avg_pool2d(x, 3), (1, 2, 7, 7))
 
 
-_UNARY = [
-    "abs",
-    "ceil",
-    "cos",
-    "erf",
-    "exp",
-    "floor",
-    "log",
-    "neg",
-    "reciprocal",
-    "round",
-    "rsqrt",
-    "sqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "tanh",
-    "relu",
-    "acos",
-    "atan",
-    "expm1",
-    "log1p",
-    "square",
-    "logit",
-]
-_FUNCTIONS = [
-    "gelu",
-    "silu",
-    "hardswish",
-    "hardsigmoid",
-    "mish",
-    "softplus",
-    "elu",
-    "leaky_relu",
-    "relu6",
-    "selu",
-]
+_UNARY = (
+    *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "round", "rsqrt", "sqrt"),
+    *("sigmoid", "sign", "sin", "tanh", "relu", "acos", "atan", "expm1", "log1p", "square", "logit"),
+)
+_FUNCTIONS = (
+    *("gelu", "silu", "hardswish", "hardsigmoid", "mish"),
+    *("softplus", "elu", "leaky_relu", "relu6", "selu"),
+)
 
 
 def _elementwise() -> Iterator[DeviceCase]:

@@ -23,14 +23,14 @@ Limits u55() {
   Limits out;
   out.operators = {
       {kConvolutions, kI8, kWeights, kI32},
-      {kConvolutions, {DType::kI16}, kI8, kI48},
+      {kForward, {DType::kI16}, kI8, kI48},  // Vela refuses transposed ones, though it lists them
       {{Op::kTosaMatmul}, kI8, kI8, kI32},
       {{Op::kTosaTable}, kI8, kI8, kI8},
       {{Op::kTosaArithmeticRightShift, Op::kTosaLogicalLeftShift}, kI32, kI32, kI32},
       {kPools, kI8I16, {}, kI8I16},
       {{Op::kTosaReduceMax, Op::kTosaReduceMin}, kI8I16, {}, kI8I16},
       {{Op::kTosaReduceSum}, kI32, {}, kI32},
-      {{Op::kTosaArgmax}, kI8I16, {}, kI32},
+      {{Op::kTosaArgmax}, kI8, {}, kI32},
       {{Op::kTosaResize}, kI8I16, {}, {}},
       {{Op::kTosaReverse}, kI8I16, {}, kI8I16},
       {{Op::kTosaClamp}, kI8I16, {}, kI8I16},
@@ -63,7 +63,8 @@ Limits u55() {
       {{Op::kTosaArgmax}, Quantity::kAxisIsLast, 1, 1},
       {{Op::kTosaArgmax}, Quantity::kAxisExtent, 1, 127},
       {{Op::kTosaArgmax}, Quantity::kRowCount, 1, k64K},
-      {kConvolutions, Quantity::kChannels, 1, k64K},
+      {kConvolutions, Quantity::kInputChannels, 1, k64K},
+      {kConvolutions, Quantity::kConstantWeight, 1, 1},
       {kConvolutions, Quantity::kKernelHeight, 1, 64},
       {kConvolutions, Quantity::kKernelProduct, 1, 4096},
       {kConvolutions, Quantity::kWeightSum, 0, 127 * k64K},
@@ -96,6 +97,7 @@ Limits u85() {
   for (const OpInfo& row : all_ops())
     if (row.is_tosa && row.op != Op::kTosaCustom && !row.has(kEffect)) out.operators.push_back({{row.op}});
   out.limits = {
+      {kConvolutions, Quantity::kInputChannels, 1, k64K},  // not listed, but Vela refuses more
       {{Op::kTosaTransposeConv2d, Op::kTosaConv3d}, Quantity::kConstantWeight, 1, 1},
       {{Op::kTosaTransposeConv2d, Op::kTosaConv3d}, Quantity::kConstantBias, 1, 1},
   };

@@ -67,6 +67,7 @@ enum class Quantity : std::uint8_t {
   kHeight,             // extents of operand 0 and of the result, of 3 axes or more
   kWidth,              // ...
   kChannels,           // ...
+  kInputChannels,      // of operand 0
   kSpatial,            // height times width of operand 0
   kRank,               // of operands that are not constant, and of results
   kSpatialRank,        // of a convolution, pool or resize

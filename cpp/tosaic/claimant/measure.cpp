@@ -131,6 +131,18 @@ Numbers kernel_volume(const NodeView& view) {
   return {from_last(window->kernel, 0) * from_last(window->kernel, 1) * channels};
 }
 
+// The stride along an axis on which the result has one element moves nothing.
+Numbers strides(const NodeView& view) {
+  const std::optional<Window> window = window_of(view);
+  if (!window) return {};
+  const Shape& made = view.result().shape;
+  const std::size_t behind = info(view.node.op).is_tosa ? 1 : 0;
+  Numbers out;
+  for (const std::size_t place : {std::size_t{1}, std::size_t{0}})
+    out.push_back(from_last(made, place + behind) == 1 ? 1 : from_last(window->stride, place));
+  return out;
+}
+
 Numbers square_stride(const NodeView& view) {
   const std::optional<Window> window = window_of(view);
   if (!window) return {};
@@ -271,6 +283,11 @@ Numbers channels(const NodeView& view) {
   for (const TensorType* type : input_and_result(view))
     if (type->rank() > 0) out.push_back(type->shape[channel_axis(view, type->rank())]);
   return out;
+}
+
+Numbers input_channels(const NodeView& view) {
+  const Shape& shape = view.input().shape;
+  return shape.empty() ? Numbers{} : Numbers{shape[channel_axis(view, shape.size())]};
 }
 
 Numbers spatial_product(const NodeView& view) {
@@ -566,7 +583,7 @@ constexpr QuantityInfo kQuantities[] = {
      {},
      {},
      kernel_volume},
-    {Quantity::kStride, "stride", "the stride", {}, {}, planar<&Window::stride>},
+    {Quantity::kStride, "stride", "the stride", {}, {}, strides},
     {Quantity::kStrideDepth,
      "stride-depth",
      "the stride along the depth",
@@ -592,6 +609,7 @@ constexpr QuantityInfo kQuantities[] = {
     {Quantity::kHeight, "height", "the height", {}, {}, spatial_extent<1>},
     {Quantity::kWidth, "width", "the width", {}, {}, spatial_extent<0>},
     {Quantity::kChannels, "channels", "the number of channels", {}, {}, channels},
+    {Quantity::kInputChannels, "input-channels", "the number of input channels", {}, {}, input_channels},
     {Quantity::kSpatial, "spatial", "the height times the width", {}, {}, spatial_product},
     {Quantity::kRank, "rank", "the number of axes", {}, {}, ranks},
     {Quantity::kSpatialRank, "spatial-rank", "the number of spatial axes", {}, {}, spatial_rank},

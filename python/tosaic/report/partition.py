@@ -109,7 +109,7 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
     if plan.groups:
         yield Section("picture", Picture(quotient_svg(plan)))
     if plan.borders:
-        rows = [
+        crossing = [
             (
                 border.value,
                 f"{border.dtype}[{','.join(map(str, border.shape))}]",
@@ -121,11 +121,11 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
             for border in plan.borders
         ]
         columns = ("value", "type", "", "made by", "read by", "bytes")
-        yield Section("values that cross", table(columns, rows), folded=True)
+        yield Section("values that cross", table(columns, crossing), folded=True)
     if plan.quantization:
-        rows = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
+        nodes = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
         yield Section(
-            "quantize and dequantize nodes", table(("node", "operator", "in", "why"), rows), folded=True
+            "quantize and dequantize nodes", table(("node", "operator", "in", "why"), nodes), folded=True
         )
 
 
@@ -139,7 +139,7 @@ _SHARES = ("claimant", "groups", "nodes", "share", "MACs", "share ", "bytes in",
 
 
 def _shares(plan: PartitionPlan) -> list[tuple[str, ...]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     owner = [HOST if group is None else plan.groups[group].claimant for group in plan.group_of]
     macs: Counter[str] = Counter()
     for group in plan.groups:
@@ -306,10 +306,11 @@ def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tup
     """
     nodes = plan.graph.nodes
     level = _levels(plan)
-    keys = [(level[n.id], -1 if (g := plan.group_of[n.id]) is None else g) for n in nodes]
+    groups = [-1 if group is None else group for group in plan.group_of]
+    keys = [(level[node.id], groups[node.id]) for node in nodes]
     order = sorted(dict.fromkeys(keys))
     index = {key: i for i, key in enumerate(order)}
-    boxes = []
+    boxes: list[tuple[str, str, str]] = []
     for key in order:
         members = [node for node in nodes if keys[node.id] == key]
         if key[1] < 0:
