@@ -48,7 +48,7 @@ from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.io_quant import IoQuant, PortQuant
 from tosaic.quantization import QParams
 
-__all__ = ["Operators", "aten_operator", "extract_from_exported"]
+__all__ = ["Operators", "aten_operator", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
@@ -308,7 +308,7 @@ class _Rewrite:
             program._graph_signature = signature
             program._example_inputs = examples
             return program, io
-        return _program_with(program, self._graph, signature, examples), io
+        return program_with(program, self._graph, signature, examples), io
 
     # ---- inputs ----
 
@@ -464,7 +464,7 @@ class _Rewrite:
         return tree_unflatten(leaves, tree)
 
 
-def _program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
+def program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
     return torch.export.ExportedProgram(
         root=program.graph_module,
         graph=graph,
