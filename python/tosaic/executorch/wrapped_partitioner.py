@@ -5,8 +5,8 @@
     regrouped                    groups of what is left: tosaic.fx.regroup
     tags of the result           one for each group; constants follow the nodes that read them
 
-Operators of `host_ops` are kept whole until the program is partitioned. ExecuTorch asks for such operators again
-when everything is lowered, and refuses a program in which one of them is left. Then they are not named.
+Operators of `host_ops` are kept whole until the program is partitioned. ExecuTorch asks for such operators
+again when everything is lowered, and refuses a program in which one of them is left. Then they are not named.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ class _Placeholders:
     """Parameters, buffers and constants of a program, and what the inner partitioner did with them.
 
     ExecuTorch copies a constant that delegates and the host read. It also copies a buffer that the program
-    writes, which would then be two buffers. So such a buffer belongs to a delegate only if nobody else reads it
-    and the delegate computes its new value.
+    writes, which would then be two buffers. So such a buffer belongs to a delegate only if nobody else reads
+    it and the delegate computes its new value.
     """
 
     def __init__(self, program: Any) -> None:

@@ -1,4 +1,4 @@
-"""`wrap_partitioner` and `combine_partitioners`: any partitioner of ExecuTorch, with borders as they are asked."""
+"""`wrap_partitioner` and `combine_partitioners`: any partitioner of ExecuTorch, with chosen boundaries."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def wrap_partitioner(
     inner : executorch.exir.backend.partitioner.Partitioner
         Any partitioner of ExecuTorch, also one that this function returned.
     quantized_inputs, quantized_outputs : None, "all" or sequence of str or int
-        User inputs whose quantize nodes stay outside of delegates, and user outputs whose dequantize nodes do:
-        by path, by name, or by index among the user's tensors. Layout operators between them stay outside,
-        too. ``"all"``: all that are quantized. `tosaic.extract_io_quant` makes them integers afterwards.
+        User inputs whose quantize nodes stay outside of delegates, and user outputs whose dequantize nodes
+        do: by path, by name, or by index among the user's tensors. Layout operators between them stay
+        outside, too. ``"all"``: all that are quantized. `tosaic.extract_io_quant` makes them integers
+        afterwards.
     host_ops : sequence
-        Operators that stay outside of delegates, each with the dequantize nodes in front of it and the quantize
-        nodes behind it: operators of torch, edge operators, or names. ``"grid_sampler_2d"`` means all overloads
-        of ``aten.grid_sampler_2d``. They are not decomposed.
+        Operators that stay outside of delegates, each with the dequantize nodes in front of it and the
+        quantize nodes behind it: operators of torch, edge operators, or names. ``"grid_sampler_2d"`` means
+        all overloads of ``aten.grid_sampler_2d``. They are not decomposed.
     integer_only : bool, optional
         Whether the backend has no floats. Then no float tensor enters or leaves a delegate. Default: as the
         TOSA specification in the compile specs says, and False for backends without one.
@@ -52,8 +53,9 @@ def wrap_partitioner(
     Raises
     ------
     InvalidGraph
-        `inner` is no partitioner, an option has another form, or there is no such operator. While a program is
-        lowered: an input or output does not exist, or the program does not call an operator of `host_ops`.
+        `inner` is no partitioner, an option has another form, or there is no such operator. While a program
+        is lowered: an input or output does not exist, or the program does not call an operator of
+        `host_ops`.
     QuantMismatch
         While a program is lowered: an input or output that is named is not quantized.
 
@@ -93,8 +95,8 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     """Returns partitioners of several backends for one call of ``to_edge_transform_and_lower``.
 
     ExecuTorch decomposes the program for one partitioner after another. An operator that only the second one
-    wants whole is decomposed for the first one already. Each of the returned partitioners keeps whole what any
-    of them wants whole. Nodes belong to the first partitioner that takes them.
+    wants whole is decomposed for the first one already. Each of the returned partitioners keeps whole what
+    any of them wants whole. Nodes belong to the first partitioner that takes them.
 
     Parameters
     ----------
@@ -113,8 +115,9 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
 
     Examples
     --------
-    >>> partitioner = tosaic.executorch.combine_partitioners([wrapped, XnnpackPartitioner()])  # doctest: +SKIP
-    >>> edge = to_edge_transform_and_lower(exported, partitioner=partitioner)  # doctest: +SKIP
+    >>> members = [wrapped, XnnpackPartitioner()]  # doctest: +SKIP
+    >>> members = tosaic.executorch.combine_partitioners(members)  # doctest: +SKIP
+    >>> edge = to_edge_transform_and_lower(exported, partitioner=members)  # doctest: +SKIP
     """
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, require_partitioner
 

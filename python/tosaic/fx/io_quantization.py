@@ -465,6 +465,7 @@ class _Rewrite:
 
 
 def program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
+    """Returns a program with another graph, which has the states and constants of the given one."""
     return torch.export.ExportedProgram(
         root=program.graph_module,
         graph=graph,

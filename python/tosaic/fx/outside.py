@@ -7,8 +7,8 @@
     ... ─▶ [dequantize ─▶ sampler ─▶ quantize] ─▶ ...      a host operator
 
 A dequantize node in front of an output or of a host operator may have other readers, which would read floats
-from outside. `with_own_dequantize` gives the output or the operator dequantize nodes of its own. Only programs
-that are not yet partitioned can be changed so.
+from outside. `with_own_dequantize` gives the output or the operator dequantize nodes of its own. Only
+programs that are not yet partitioned can be changed so.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Outside:
         """
         if not any(True for _ in self._shared(program)):
             return program
-        graph, old = copied_graph(program.graph)
+        graph, _ = copied_graph(program.graph)
         signature = program.graph_signature
         changed = program_with(program, graph, signature, program.example_inputs)
         while (shared := next(self._shared(changed), None)) is not None:
@@ -210,18 +210,18 @@ class _Shared:
     def separate(self) -> None:
         """Copies the chain for its reader."""
         made: dict[Node, Node] = {}
+        last = self.chain[-1]
         for node in self.chain:
-            with node.graph.inserting_after(self.chain[-1] if not made else made[before]):
-                made[node] = node.graph.node_copy(node, lambda each: made.get(each, each))
-            made[node].meta = copy.copy(node.meta)
-            before = node
-        new = made[self.chain[-1]]
+            with node.graph.inserting_after(last):
+                last = made[node] = node.graph.node_copy(node, lambda each: made.get(each, each))
+            last.meta = copy.copy(node.meta)
         if self.result is None:
-            self.reader.replace_input_with(self.chain[-1], new)
+            self.reader.replace_input_with(self.chain[-1], last)
             return
-        results: Any = list(self.reader.args[0])  # type: ignore[arg-type]
-        results[self.result] = new
-        self.reader.args = (type(self.reader.args[0])(results),)
+        (results,) = self.reader.args
+        listed: Any = list(results)  # type: ignore[arg-type]
+        listed[self.result] = last
+        self.reader.args = (tuple(listed) if isinstance(results, tuple) else listed,)
 
 
 def _has_other_readers(chain: Sequence[Node], reader: Node) -> bool:

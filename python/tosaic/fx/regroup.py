@@ -8,13 +8,14 @@ What holds afterwards, in each graph:
 
 - The delegates can run one after another, over all tags, and no group has more parts that are not connected
   than the tag had.
-- A delegate of an integer-only backend reads no float tensor and returns none. Nodes lose their tags for this.
+- A delegate of an integer-only backend reads no float tensor and returns none. Nodes lose their tags for
+  this.
 - A tuple and what is taken from it are in one group, or outside.
 - A group that changed and computes nothing is outside. It has only quantize and dequantize nodes and layout
   operators that move nothing.
 
-Each of these can break another one, so that they are repeated until no node loses its tag. Then groups are made
-of what is left of each tag, by `tosaic.partition` in C++: as few as possible.
+Each of these can break another one, so they are repeated until no node loses its tag. Groups are made of what
+is left of each tag by the solver in ``partition/``: as few as possible.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class _Regrouping:
 
     def run(self, outside: Collection[Node]) -> dict[str, list[list[Node]]]:
         self._remove(outside)
-        self._remove_exposed({node: hash_ for node, hash_ in self._tag.items()})
+        self._remove_exposed(dict(self._tag))
         while True:
             group = self._groups()
             before = len(self._tag)
@@ -123,7 +124,7 @@ class _Regrouping:
     # ---- nodes that lose their tags ----
 
     def _remove(self, nodes: Iterable[Node]) -> None:
-        """Removes the tags of nodes, of the tuples that they are taken from, and of what is taken from them."""
+        """Removes the tags of nodes; a tuple and what is taken from it lose their tags together."""
         waiting = [node for node in nodes if node in self._tag]
         while waiting:
             node = waiting.pop()
@@ -134,7 +135,7 @@ class _Regrouping:
                 waiting += node.all_input_nodes
 
     def _remove_exposed(self, group: Mapping[Node, Any]) -> None:
-        """Removes the tags of nodes between which and the outside of their group a float tensor would pass."""
+        """Removes the tags of nodes that would read floats from outside of their group, or return floats."""
         waiting = [node for node in self._nodes if node in self._tag]
         while waiting:
             node = waiting.pop()
@@ -293,8 +294,8 @@ def _has_work(node: Node) -> bool:
 def _moves_nothing(node: Node) -> bool:
     """True for a layout operator whose result has the elements of its operand, in the same order.
 
-    True also if that cannot be tried, because sizes are symbolic or large: a group without work is left to the
-    host, which is always right.
+    True also if that cannot be tried, because sizes are symbolic or large: a group without work is left to
+    the host, which is always right.
     """
     value = node.all_input_nodes[0].meta["val"]
     if value.numel() != node.meta["val"].numel():
