@@ -19,6 +19,7 @@ from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from tosaic import _core
 from tosaic.fx.host_operators import modules_of
 from tosaic.fx.outside import Outside
+from tosaic.fx.quantize_calls import torch_operator
 from tosaic.fx.regroup import TAG, Tag, regrouped
 from tosaic.options import shown
 
@@ -157,8 +158,8 @@ class CombinedPartitioner(_Around):
 
 
 def _is_listed(target: Any, operators: Sequence[Any]) -> bool:
-    torchs = getattr(target, "_op", target)
-    return any(each is target or getattr(each, "_op", each) is torchs for each in operators)
+    operator = torch_operator(target)
+    return operator is not None and any(torch_operator(each) is operator for each in operators)
 
 
 def _integer_only(compile_specs: Sequence[Any]) -> bool:

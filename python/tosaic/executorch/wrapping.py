@@ -122,7 +122,7 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, require_partitioner
 
     where = "combine_partitioners"
-    if isinstance(partitioners, str) or not isinstance(partitioners, Sequence) or not partitioners:
+    if not isinstance(partitioners, list | tuple) or not partitioners:
         raise refusal(where, "partitioners", "a sequence of partitioners, at least one", partitioners)
     for i, each in enumerate(partitioners):
         require_partitioner(where, f"partitioners[{i}]", each)

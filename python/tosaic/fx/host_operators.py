@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tosaic import _core
-from tosaic.fx.quantize_calls import operator_of
+from tosaic.fx.quantize_calls import operator_of, torch_operator
 from tosaic.options import shown
 
 __all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
@@ -53,13 +53,12 @@ class HostOperators:
 
     def match(self, node: Node) -> bool:
         """True if the node calls one of the operators, in any dialect."""
-        operator = operator_of(node) if node.op == "call_function" else None
-        return operator is not None and any(each.means(operator) for each in self.named)
+        return node.op == "call_function" and self.hold(node.target)
 
     def hold(self, target: Any) -> bool:
         """True if an operator, of torch or of the edge dialect, is one of these."""
-        operator = getattr(target, "_op", target)
-        return isinstance(operator, torch._ops.OpOverload) and any(e.means(operator) for e in self.named)
+        operator = torch_operator(target)
+        return operator is not None and any(each.means(operator) for each in self.named)
 
     def overloads_in(self, module: GraphModule) -> list[Any]:
         """Returns the operators of torch that the graph and its bodies call and that are some of these."""
@@ -96,14 +95,14 @@ def host_operators(where: str, given: Iterable[Any]) -> HostOperators:
 
 
 def _named(where: str, given: Any) -> _Named:
-    operator = getattr(given, "_op", given)  # edge operators hold torch's
-    if isinstance(operator, torch._ops.OpOverload):
+    operator = torch_operator(given)
+    if operator is not None:
         schema = operator._schema
         return _Named(_text_of(operator), schema.name, schema.overload_name or "default")
-    if isinstance(operator, torch._ops.OpOverloadPacket):
-        return _Named(str(operator), operator._qualified_op_name, None)
-    if isinstance(operator, str) and operator:
-        return _read(where, operator)
+    if isinstance(given, torch._ops.OpOverloadPacket):
+        return _Named(str(given), given._qualified_op_name, None)
+    if isinstance(given, str) and given:
+        return _read(where, given)
     raise _core.make_error(
         _core.InvalidGraph,
         where=where,

@@ -27,7 +27,7 @@ from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io_quantization import program_with
 from tosaic.fx.origins import place_of
-from tosaic.fx.quantize_calls import is_move, is_whole_copy
+from tosaic.fx.quantize_calls import is_move, is_whole_copy, schema_of
 from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.options import shown
 from tosaic.port_names import known_names, near_names, position_of
@@ -51,9 +51,7 @@ def is_dequantize(node: Node) -> bool:
 
 
 def _is_called(node: Node, start: str) -> bool:
-    if node.op != "call_function":
-        return False
-    schema = getattr(getattr(node.target, "_op", node.target), "_schema", None)
+    schema = schema_of(node) if node.op == "call_function" else None
     name = "" if schema is None else schema.name
     return any(name.startswith(library + start) for library in _LIBRARIES)
 

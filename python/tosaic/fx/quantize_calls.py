@@ -22,6 +22,7 @@ __all__ = [
     "operator_of",
     "overwrites",
     "schema_of",
+    "torch_operator",
 ]
 
 _LIBRARY = "quantized_decomposed::"
@@ -41,9 +42,14 @@ _MOVES = frozenset(f"aten::{name}" for name in _ATEN_MOVES.split()) | {
 
 def operator_of(node: Node) -> Any:
     """Returns the operator of torch that a node calls, also in the edge dialect; else None."""
-    for target in (node.target, getattr(node.target, "_op", None)):
-        if isinstance(target, torch._ops.OpOverload):
-            return target
+    return torch_operator(node.target)
+
+
+def torch_operator(target: Any) -> Any:
+    """Returns an operator of torch as it is, and the one that an edge operator holds; else None."""
+    for each in (target, getattr(target, "_op", None)):
+        if isinstance(each, torch._ops.OpOverload):
+            return each
     return None
 
 
