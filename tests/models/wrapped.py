@@ -194,7 +194,9 @@ def _wrong_tags(nodes: Sequence[Any], tag: Any, partition_tags: Any) -> Iterator
 
 
 def _floats_at_borders(program: Any, tag: Any) -> Iterator[str]:
-    users = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT}
+    users = {
+        spec.arg.name for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT
+    }
     for node in program.graph.nodes:
         for each in node.all_input_nodes:
             is_float = getattr(getattr(each.meta.get("val"), "dtype", None), "is_floating_point", False)
