@@ -18,7 +18,7 @@ from tosaic.executorch import combine_partitioners, wrap_partitioner
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
 
-import torch.nn.functional as F  # noqa: E402, N812
+import torch.nn.functional as F  # noqa: E402
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult  # noqa: E402
 from executorch.exir.passes.quantize_io_pass import extract_io_quant_params  # noqa: E402
 from models.delegates import WithDelegates, run_file  # noqa: E402
@@ -49,9 +49,6 @@ class Warping(nn.Module):
         warped = F.grid_sample(features, flow, align_corners=False)
         result = torch.relu(self.last(warped)) + features
         return result, result.mean((2, 3)), result + y
-
-
-ARGS = 0, 1
 
 
 @cache
@@ -180,13 +177,14 @@ def scale_of(program: Any, output: int) -> float:
 def with_damage(file: bytes) -> bytes:
     """Returns a `.tosa` file in which a weight of each convolution is different."""
     graph = tosaic._core.deserialize(file)
-    weights = [node.inputs[1] for node in graph.nodes if node.op == "tosa.conv2d"]
     out = bytearray(file)
-    for value in weights:
-        held = np.asarray(value.constant).tobytes()
-        at = file.find(held)
-        assert at > 0
-        out[at : at + len(held)] = bytes(byte ^ 0x55 for byte in held)
+    for node in graph.nodes:
+        weight = node.operands[1].constant if node.op == "tosa.conv2d" else None
+        if weight is not None:
+            held = weight.array.tobytes()
+            at = file.find(held)
+            assert at > 0
+            out[at : at + len(held)] = bytes(byte ^ 0x55 for byte in held)
     return bytes(out)
 
 
@@ -233,4 +231,4 @@ def test_a_second_backend_takes_what_the_first_one_leaves() -> None:
     backends = [each.backend for each in delegates(manager)]
     assert backends.count("TOSABackend") == 2
     assert backends.count("XnnpackBackend") >= 1
-    assert not any("grid_sampler" in call for call in host_calls(manager))  # of the first one only
+    assert sum("grid_sampler" in call for call in host_calls(manager)) == 1

@@ -153,7 +153,7 @@ class Watched(Partitioner):
                 if index in self._asked[side]:
                     if after[node] is not None:
                         yield f"{node.name} of {side} {index} is in {after[node]}"
-                elif (before[node] is None) != (after[node] is None) and port is not None:
+                elif (before[node] is None) != (after[node] is None) and port and not self._integer_only:
                     yield f"{node.name} of {side} {index}, which nobody asked for, changed sides"
             if index in self._asked[side] and not found:
                 yield f"{side} {index} has no quantize or dequantize node"
@@ -170,7 +170,7 @@ class Watched(Partitioner):
 
 
 def _wrong_tags(nodes: Sequence[Any], tag: Any, partition_tags: Any) -> Iterator[str]:
-    """Yields tags of nodes without a partition, partitions without nodes, and partitions that wait in circles."""
+    """Yields tags without a partition, partitions without nodes, and partitions that wait for each other."""
     used = {each for each in tag.values() if each is not None}
     yield from (f"tag {each} has no partition" for each in sorted(used - set(partition_tags)))
     working = {tag[node] for node in nodes if node.op != "placeholder"}

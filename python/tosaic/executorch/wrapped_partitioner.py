@@ -62,7 +62,7 @@ class _Around(Partitioner):  # type: ignore[misc]
 
 
 class WrappedPartitioner(_Around):
-    """What `tosaic.wrap_partitioner` returns.
+    """What `tosaic.executorch.wrap_partitioner` returns.
 
     Attributes
     ----------
