@@ -22,7 +22,7 @@ import torch.nn.functional as F  # noqa: E402
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult  # noqa: E402
 from executorch.exir.passes.quantize_io_pass import extract_io_quant_params  # noqa: E402
 from models.delegates import WithDelegates, run_file  # noqa: E402
-from models.wrapped import INTEGER_ONLY, PARTITIONERS, Watched, delegates, lower  # noqa: E402
+from models.wrapped import INTEGER_ONLY, PARTITIONERS, Watched, damaged, delegates, lower  # noqa: E402
 from models.zoo import quiet  # noqa: E402
 from torch import nn  # noqa: E402
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
@@ -164,28 +164,14 @@ def test_payloads_compute_what_the_quantized_program_computes_and_damage_is_seen
     steps = [scale_of(quantized(), i) for i in range(3)]
     for mine, theirs, step in zip(found, expected, steps, strict=True):
         assert np.abs(mine - theirs).max() <= 2.5 * step
-    damaged = WithDelegates(program, lambda file, args: run_file(with_damage(file), args)).run(*inputs())
-    errors = zip(damaged, expected, steps, strict=True)
+    found = WithDelegates(program, lambda file, args: run_file(damaged(file), args)).run(*inputs())
+    errors = zip(found, expected, steps, strict=True)
     assert any(np.abs(mine - theirs).max() > 2.5 * step for mine, theirs, step in errors)
 
 
 def scale_of(program: Any, output: int) -> float:
     result = next(iter(reversed(program.graph.nodes))).args[0][output]
     return float(result.args[1])
-
-
-def with_damage(file: bytes) -> bytes:
-    """Returns a `.tosa` file in which a weight of each convolution is different."""
-    graph = tosaic._core.deserialize(file)
-    out = bytearray(file)
-    for node in graph.nodes:
-        weight = node.operands[1].constant if node.op == "tosa.conv2d" else None
-        if weight is not None:
-            held = weight.array.tobytes()
-            at = file.find(held)
-            assert at > 0
-            out[at : at + len(held)] = bytes(byte ^ 0x55 for byte in held)
-    return bytes(out)
 
 
 class Whole(Partitioner):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,11 @@ from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from torch.export.graph_signature import InputKind, OutputKind
+from tosaic import _core
 
 from models.zoo import quiet
 
-__all__ = ["INTEGER_ONLY", "PARTITIONERS", "Delegate", "Watched", "delegates", "lower"]
+__all__ = ["INTEGER_ONLY", "PARTITIONERS", "Delegate", "Watched", "damaged", "delegates", "lower"]
 
 
 def _tosa(spec: str) -> Callable[[], Partitioner]:
@@ -98,6 +100,17 @@ def delegates(manager: Any) -> list[Delegate]:
     return found
 
 
+def damaged(file: bytes) -> bytes:
+    """Returns a `.tosa` file whose largest constant has other numbers."""
+    arrays = [value.constant.array for value in _core.deserialize(file).values if value.constant is not None]
+    for array in sorted(arrays, key=lambda array: -array.nbytes):
+        held = array.tobytes()
+        at = file.find(held)
+        if len(held) >= 16 and at >= 0:
+            return file[:at] + bytes(byte ^ 0x15 for byte in held) + file[at + len(held) :]
+    return file
+
+
 class Watched(Partitioner):
     """A wrapped partitioner, and what is wrong with the tags that it returns.
 
@@ -106,6 +119,9 @@ class Watched(Partitioner):
     wrong : list of str
     groups : int
         The number of tags of the last program.
+    claimed : Counter
+        How many calls of each operator the inner partitioner takes, without those that quantize, dequantize
+        or only move elements.
     """
 
     def __init__(
@@ -124,6 +140,7 @@ class Watched(Partitioner):
         self._integer_only = integer_only
         self.wrong: list[str] = []
         self.groups = 0
+        self.claimed: Counter[str] = Counter()
 
     def ops_to_not_decompose(self, ep: Any) -> Any:
         return self.wrapped.ops_to_not_decompose(ep)
@@ -139,6 +156,7 @@ class Watched(Partitioner):
             result = self.wrapped.partition(exported_program)
         after = {node: node.meta.get("delegation_tag") for node in nodes}
         self.groups = len(result.partition_tags)
+        self.claimed = Counter(_operator(node) for node, tag in before.items() if tag and _computes(node))
         self.wrong += _wrong_tags(nodes, after, result.partition_tags)
         self.wrong += self._wrong_ports(exported_program, before, after)
         self.wrong += self._wrong_hosts(nodes, after)
@@ -167,6 +185,19 @@ class Watched(Partitioner):
             near += [each for each in node.all_input_nodes if "dequantize" in str(each.target)]
             near += [each for each in node.users if "quantize" in str(each.target)]
             yield from (f"{each.name} is in {after[each]}" for each in near if after[each] is not None)
+
+
+def _operator(node: Any) -> str:
+    """Returns the operator that a node calls: ``aten.relu.default``."""
+    return str(node.target._op) if hasattr(node.target, "_op") else str(node.target)
+
+
+def _computes(node: Any) -> bool:
+    value, operator = node.meta.get("val"), getattr(node.target, "_op", None)
+    if node.op != "call_function" or operator is None or not isinstance(value, torch.Tensor):
+        return False
+    moves = torch.Tag.view_copy in operator.tags or "clone" in str(operator) or "dim_order" in str(operator)
+    return not moves and "quantize" not in str(operator)
 
 
 def _wrong_tags(nodes: Sequence[Any], tag: Any, partition_tags: Any) -> Iterator[str]:
