@@ -35,7 +35,7 @@ from models.delegates import WithDelegates, run_file
 from models.integers import signal_to_noise
 from models.quantize import QUANTIZERS, converted
 from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
-from models.vulkan import run_vgf
+from models.vulkan import run_vgf, runs_vgf
 from models.wrapped import INTEGER_ONLY, PARTITIONERS, Watched, damaged, delegates, lower
 from models.zoo import build, one_thread, quiet
 from tosaic.executorch import wrap_partitioner
@@ -62,7 +62,8 @@ operator of which the partitioner takes the fewest calls. *floats*: float tensor
 delegates of these two programs.
 
 Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm's emulation layers,
-XNNPACK's with ExecuTorch's runtime. Vela's files do not run here. *differing*: elements of the output in
+XNNPACK's with ExecuTorch's runtime. Vela's files do not run here, and VGF files run only where Mesa's software
+driver is installed. *differing*: elements of the output in
 which *boundary* differs from *alone*. The ratios in dB compare the outputs with those of the quantized
 program in torch. *damaged*: the ratio of the last program if the largest constant of each payload has other
 numbers.
@@ -136,7 +137,7 @@ def measure(name: str, kind: str) -> Measured:
         if not is_float:
             out.wrong += _other_extractions(boundary) + _other_extractions(hosted)
         run = _RUNS.get(kind)
-        if run is not None:
+        if run is not None and (kind != "vgf" or runs_vgf()):
             found = [run(each, False)(*sample) for each in managers]
             found.append(run(hosted, True)(*sample))
             out.ratios = [signal_to_noise([expected], [each]) for each in found]
