@@ -130,6 +130,7 @@ _SUBMODULES = (
     "cli",
     "comparison",
     "demo",
+    "executorch",
     "fx",
     "layout",
     "pipeline",

@@ -62,11 +62,10 @@ operator of which the partitioner takes the fewest calls. *floats*: float tensor
 delegates of these two programs.
 
 Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm's emulation layers,
-XNNPACK's with ExecuTorch's runtime. Vela's files do not run here, and VGF files run only where Mesa's software
-driver is installed. *differing*: elements of the output in
-which *boundary* differs from *alone*. The ratios in dB compare the outputs with those of the quantized
-program in torch. *damaged*: the ratio of the last program if the largest constant of each payload has other
-numbers.
+XNNPACK's with ExecuTorch's runtime. Vela's files do not run here, and VGF files run only where Mesa's
+software driver is installed. *differing*: elements of the output in which *boundary* differs from *alone*.
+The ratios in dB compare the outputs with those of the quantized program in torch. *damaged*: the ratio of
+the last program if the largest constant of each payload has other numbers.
 """
 
 
@@ -276,7 +275,22 @@ def page(rows: Sequence[Measured]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def measured(name: str, kind: str, results: Path = RESULTS) -> Measured:
+    """Returns the measurement of one partitioner on one network, which may be stored."""
+    return Measured(**recorded(results, f"{name}-{kind}", lambda: measure(name, kind)))
+
+
+def write_page(results: Path = RESULTS) -> bool:
+    """Writes docs/wrapped_partitioners.md, once everything is measured."""
+    known = [stored(results, f"{name}-{kind}") for name in NETWORKS for kind in PARTITIONERS]
+    if not all(known):
+        return False
+    PAGE.write_text(page([Measured(**m) for m in known if m]))
+    return True
+
+
 def main() -> int:
+    """Runs the command line."""
     parser = parser_of(__doc__, RESULTS)
     parser.add_argument("networks", nargs="*", default=NETWORKS, metavar="NETWORK")
     parser.add_argument("--kinds", nargs="*", default=list(PARTITIONERS), metavar="PARTITIONER")
@@ -286,15 +300,12 @@ def main() -> int:
     broken = 0
     for name in in_shard(list(options.networks), options.shard):
         for kind in options.kinds:
-            key = f"{name}-{kind}"
-            m = Measured(**recorded(options.results, key, lambda name=name, kind=kind: measure(name, kind)))
+            m = measured(name, kind, options.results)
             print(asdict(m), flush=True)
             for line in violations(m):
                 broken += 1
                 print(f"    {line}", flush=True)
-    known = [stored(options.results, f"{name}-{kind}") for name in NETWORKS for kind in PARTITIONERS]
-    if all(known):
-        PAGE.write_text(page([Measured(**m) for m in known if m]))
+    write_page(options.results)
     return 1 if broken else 0
 
 
