@@ -152,6 +152,7 @@ _SUBMODULES = (
     "cli",
     "comparison",
     "demo",
+    "executorch",
     "fx",
     "layout",
     "pipeline",

@@ -35,7 +35,7 @@ def fingerprint(folder: Path) -> str:
     """
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
     package = Path(tosaic.__file__).parent
-    folders = ("fx/**", "annotation", "calibration")
+    folders = ("fx/**", "annotation", "calibration", "executorch")
     sources = [path for each in folders for path in package.glob(f"{each}/*.py")] + [*folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["convert", "run_vgf", "tool"]
+__all__ = ["convert", "run_vgf", "runs_vgf", "tool"]
 
 _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 
@@ -40,6 +40,11 @@ def convert(program: Path, to: Path) -> None:
     _called([tool("model-converter"), "--input", str(program), "--output", str(to)], program.parent)
 
 
+def runs_vgf() -> bool:
+    """True if the software driver is installed."""
+    return _DRIVER.exists()
+
+
 def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
     """Runs a .vgf file and returns its outputs, row-major in the program's shapes.
 
@@ -52,7 +57,7 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
     RuntimeError
         A tool failed. The message has what the tool printed.
     """
-    if not _DRIVER.exists():
+    if not runs_vgf():
         raise FileNotFoundError(f"{_DRIVER} is missing: apt-get install mesa-vulkan-drivers libvulkan1")
     folder = program.parent
     environment = _environment(folder)

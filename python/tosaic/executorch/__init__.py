@@ -2,5 +2,12 @@
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
+from tosaic.executorch.wrapping import combine_partitioners, wrap_partitioner
 
-__all__ = ["ConversionsOutside", "conversion", "decompose_for_arm"]
+__all__ = [
+    "ConversionsOutside",
+    "combine_partitioners",
+    "conversion",
+    "decompose_for_arm",
+    "wrap_partitioner",
+]

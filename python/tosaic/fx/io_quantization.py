@@ -5,10 +5,9 @@
     x: f32 ─▶ permute ─▶ quantize ─▶ ...      x: int8 ─▶ permute ─▶ ...
     ... ─▶ dequantize ─▶ view ─▶ output       ... ─▶ view ─▶ output
 
-The program is read completely before a node changes, so a refusal changes nothing. A call is a layout
-operator if it returns a view of its only tensor (by its schema, or by the tag of its copying form), or if it
-is one of `_MOVES`; it must not name a dtype. Scales of an axis are followed through such a call by what it
-does to the indices along that axis.
+The program is read completely before a node changes, so a refusal changes nothing.
+`tosaic.fx.quantize_calls` says which calls are layout operators. Scales of an axis are followed through such
+a call by what it does to the indices along that axis.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 import torch
 from torch.export.graph_signature import (
     ExportGraphSignature,
-    InputKind,
     OutputKind,
     OutputSpec,
     TensorArgument,
@@ -31,31 +29,29 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic.dtypes import TORCH
 from tosaic.extract_io import Ports, answers
-from tosaic.fx.exported_program import input_paths, module_argument_names, trees_of_call
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import set_value
 from tosaic.fx.origins import place_of
+from tosaic.fx.quantize_calls import (
+    ZEROING,
+    arguments_of,
+    inserted_by,
+    is_call,
+    is_move,
+    is_whole_copy,
+    operator_of,
+    overwrites,
+    schema_of,
+)
+from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.io_quant import IoQuant, PortQuant
 from tosaic.quantization import QParams
 
-__all__ = ["Operators", "aten_operator", "extract_from_exported"]
+__all__ = ["Operators", "aten_operator", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
-_LIBRARY = "quantized_decomposed::"
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
-_FILL = {"aten::constant_pad_nd": "value", "aten::pad": "value"}  # argument with the inserted number
-_ZEROING = ("aten::tril", "aten::triu")  # insert 0, whatever it represents
-_ATEN_MOVES = (
-    "clone contiguous reshape flatten flip roll repeat tile rot90 pixel_shuffle pixel_unshuffle "
-    "channel_shuffle _unsafe_view constant_pad_nd pad reflection_pad1d reflection_pad2d reflection_pad3d "
-    "replication_pad1d replication_pad2d replication_pad3d _to_copy to lift_fresh_copy"
-)
-_MOVES = frozenset(f"aten::{name}" for name in _ATEN_MOVES.split()) | {
-    *_ZEROING,
-    "dim_order_ops::_clone_dim_order",
-    "dim_order_ops::_to_dim_order_copy",
-}
 
 Operators = Callable[[str], Any]
 """Returns the operator of ``quantized_decomposed`` with this name, in the dialect of the program."""
@@ -82,19 +78,6 @@ def extract_from_exported(
     of_outputs = answers("outputs", outputs, [port.named for port in reading.outputs], reading.candidates_out)
     answered = _agreeing(reading, of_inputs)
     return _Rewrite(reading, answered, [each for _, each in of_outputs], method, operators).run(in_place)
-
-
-@dataclass(frozen=True)
-class _Port:
-    """A user input or output: its place in the signature, its names and its node."""
-
-    spec: int
-    path: str
-    node: Node | None
-
-    @property
-    def named(self) -> tuple[str, str]:
-        return self.path, "" if self.node is None else self.node.name
 
 
 @dataclass(frozen=True)
@@ -126,39 +109,14 @@ class _Reading:
     def __init__(self, program: Any) -> None:
         self.program = program
         self.nodes = list(program.graph.nodes)
-        signature = program.graph_signature
-        placeholders = [node for node in self.nodes if node.op == "placeholder"]
-        users = [
-            (i, node)
-            for i, (node, spec) in enumerate(zip(placeholders, signature.input_specs, strict=True))
-            if spec.kind is InputKind.USER_INPUT
-        ]
-        kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
-        results = list(self.nodes[-1].args[0])
-        returned = [
-            (i, result)
-            for i, (result, spec) in enumerate(zip(results, signature.output_specs, strict=True))
-            if spec.kind in kinds
-        ]
-        in_tree, out_tree = trees_of_call(program, len(users), len(returned))
-        paths = input_paths(in_tree, module_argument_names(program), [node.name for _, node in users])
-        tensors = [_is_tensor(node) for _, node in users]
-        self.inputs = [
-            _Port(i, path, node)
-            for (i, node), path, is_tensor in zip(users, paths, tensors, strict=True)
-            if is_tensor
-        ]
-        self.outputs = [
-            _Port(i, path, node if isinstance(node, Node) else None)
-            for (i, node), path in zip(returned, out_tree.paths("out"), strict=True)
-            if _is_tensor(node)
-        ]
+        ports = user_ports(program)
+        self.inputs, self.outputs = ports.inputs, ports.outputs
+        results = self.nodes[-1].args[0]
         self.written = {
             spec.target: results[i]
-            for i, spec in enumerate(signature.output_specs)
+            for i, spec in enumerate(program.graph_signature.output_specs)
             if spec.kind is OutputKind.USER_INPUT_MUTATION
         }
-        self.leaf_of_input = [i for i, is_tensor in enumerate(tensors) if is_tensor]
         self.found: list[_Found | None] = []
         self.candidates_in = [self._of_input(port) for port in self.inputs]
         self.chains: list[_Chain | None] = []
@@ -166,7 +124,7 @@ class _Reading:
 
     # ---- inputs ----
 
-    def _of_input(self, port: _Port) -> Candidates:
+    def _of_input(self, port: UserPort) -> Candidates:
         try:
             found = self._readers(port.node)
         except _StaysFloatError as obstacle:
@@ -184,7 +142,7 @@ class _Reading:
         for user in node.users:
             if user.op == "output":
                 raise _StaysFloatError("it is an output, too")
-            if _overwrites(user, node):
+            if overwrites(user, node):
                 continue
             found = self._reader(node, user)
             all_found.quantizes += found.quantizes
@@ -195,15 +153,15 @@ class _Reading:
         return all_found
 
     def _reader(self, node: Node, user: Node) -> _Found:
-        if _is_call(user, "quantize") and user.args[0] is node:
+        if is_call(user, "quantize") and user.args[0] is node:
             return _Found([user], [], [self.qparams(user)])
-        if not _is_move(user):
+        if not is_move(user):
             raise _StaysFloatError(f"'{user.target}' reads it as floats ({place_of(user)})")
         behind = self._readers(user)
         for qparams in behind.qparams:
             _require_zero(user, qparams)
         before = [_axis_in_front(user, qparams) for qparams in behind.qparams]
-        if _inserted(user) is not None and len(before) > 1:
+        if inserted_by(user) is not None and len(before) > 1:
             raise _StaysFloatError(
                 f"it is padded before it is quantized in several ways (node '{user.name}')"
             )
@@ -212,7 +170,7 @@ class _Reading:
 
     # ---- outputs ----
 
-    def _of_output(self, port: _Port) -> Candidates:
+    def _of_output(self, port: UserPort) -> Candidates:
         try:
             chain = self.chain(port.node)
         except _StaysFloatError as obstacle:
@@ -225,14 +183,14 @@ class _Reading:
         """Returns the dequantize node that makes a value, and the layout operators behind it."""
         moves: list[Node] = []
         copies: list[Node] = []
-        while node is not None and (_is_move(node) or _is_whole_copy(node)):
-            if _is_move(node):
+        while node is not None and (is_move(node) or is_whole_copy(node)):
+            if is_move(node):
                 moves.insert(0, node)
                 node = node.all_input_nodes[0]
             else:
                 copies.append(node)
                 node = node.args[1]  # type: ignore[assignment]
-        if node is None or not _is_call(node, "dequantize"):
+        if node is None or not is_call(node, "dequantize"):
             made = "it is no result of a call" if node is None else f"{place_of(node)} makes it"
             raise _StaysFloatError(made)
         qparams = self.qparams(node)
@@ -245,7 +203,7 @@ class _Reading:
 
     def qparams(self, node: Node) -> QParams:
         """Returns the qparams of a quantize or dequantize node."""
-        values = _arguments(node)
+        values = arguments_of(node)
         numbers = {name: self._numbers(node, value) for name, value in values.items() if name in _NUMBERS}
         by_name = {_NUMBERS[name]: value for name, value in numbers.items()}
         scales = tuple(map(float, by_name["scale"]))
@@ -294,7 +252,7 @@ def _agreeing(reading: _Reading, found: list[tuple[Asked, Answer]]) -> list[Answ
     """Returns the answers for inputs. A written input and its new value become the same integers, or stay."""
     out: list[Answer] = []
     for port, (asked, each), candidates in zip(reading.inputs, found, reading.candidates_in, strict=True):
-        if each is False or port.node is None or port.node.name not in reading.written:
+        if each is False or port.node.name not in reading.written:
             out.append(each)
             continue
         try:
@@ -350,7 +308,7 @@ class _Rewrite:
             program._graph_signature = signature
             program._example_inputs = examples
             return program, io
-        return _program_with(program, self._graph, signature, examples), io
+        return program_with(program, self._graph, signature, examples), io
 
     # ---- inputs ----
 
@@ -358,7 +316,7 @@ class _Rewrite:
         reading = self._reading
         for position, (port, each) in enumerate(zip(reading.inputs, self._inputs, strict=True)):
             found = reading.found[position]
-            if each is False or found is None or port.node is None:
+            if each is False or found is None:
                 continue
             node = self._new[port.node]
             if isinstance(each, QParams):
@@ -404,7 +362,7 @@ class _Rewrite:
         for position, (port, chain, each) in enumerate(
             zip(reading.outputs, reading.chains, self._outputs, strict=True)
         ):
-            if each is False or chain is None or port.node is None:
+            if each is False or chain is None:
                 continue
             if isinstance(each, QParams):
                 results[port.spec] = self._quantized_output(results[port.spec], each)
@@ -413,7 +371,7 @@ class _Rewrite:
                 results[port.spec] = self._integers(chain)
                 yield PortQuant(position, port.path, "", chain.qparams)
         for port, answer in zip(reading.inputs, self._inputs, strict=True):
-            if answer is True and port.node is not None and port.node.name in reading.written:
+            if answer is True and port.node.name in reading.written:
                 written = reading.written[port.node.name]
                 (at,) = [
                     i
@@ -494,20 +452,20 @@ class _Rewrite:
         if examples is None:
             return None
         leaves, tree = tree_flatten(examples)
-        for position, (leaf, each) in enumerate(zip(reading.leaf_of_input, self._inputs, strict=True)):
-            found = reading.found[position]
-            if each is False or found is None or leaf >= len(leaves):
+        for port, found, each in zip(reading.inputs, reading.found, self._inputs, strict=True):
+            if each is False or found is None or port.leaf >= len(leaves):
                 continue
-            value = leaves[leaf]
+            value = leaves[port.leaf]
             if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
                 qparams = each if isinstance(each, QParams) else found.qparams[0]
                 integers = torch.from_numpy(qparams.quantize(value.detach().numpy()).copy())
-                leaves[leaf] = torch.empty_strided(value.shape, value.stride(), dtype=integers.dtype)
-                leaves[leaf].copy_(integers)
+                leaves[port.leaf] = torch.empty_strided(value.shape, value.stride(), dtype=integers.dtype)
+                leaves[port.leaf].copy_(integers)
         return tree_unflatten(leaves, tree)
 
 
-def _program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
+def program_with(program: Any, graph: Any, signature: ExportGraphSignature, examples: Any) -> Any:
+    """Returns a program with another graph, which has the states and constants of the given one."""
     return torch.export.ExportedProgram(
         root=program.graph_module,
         graph=graph,
@@ -521,89 +479,15 @@ def _program_with(program: Any, graph: Any, signature: ExportGraphSignature, exa
     )
 
 
-# ---- calls ----
-
-
-def _operator(node: Node) -> Any:
-    """Returns the operator of torch that a node calls, also in the edge dialect; else None."""
-    for target in (node.target, getattr(node.target, "_op", None)):
-        if isinstance(target, torch._ops.OpOverload):
-            return target
-    return None
-
-
-def _schema(node: Node) -> Any:
-    return getattr(_operator(node), "_schema", None)
-
-
-def _is_call(node: Node, kind: str) -> bool:
-    """True for a call of quantize or dequantize, by tensor or by channel."""
-    schema = _schema(node) if node.op == "call_function" else None
-    name = "" if schema is None else schema.name
-    return name in (f"{_LIBRARY}{kind}_per_tensor", f"{_LIBRARY}{kind}_per_channel") and (
-        kind == "quantize" or node.meta["val"].dtype is torch.float32
-    )
-
-
-def _arguments(node: Node) -> dict[str, Any]:
-    """Returns the arguments of a call by name, without defaults."""
-    names = [argument.name for argument in _schema(node).arguments]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-
-
-def _is_tensor(node: Any) -> bool:
-    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def _is_move(node: Node) -> bool:
-    """True for a call that only places elements of its only tensor, or inserts zeros between them."""
-    schema = _schema(node) if node.op == "call_function" else None
-    sources = node.all_input_nodes
-    if schema is None or schema.is_mutable or len(schema.returns) != 1:
-        return False
-    tensors = [each for each in sources if _is_tensor(each)]
-    if not _is_tensor(node) or len(tensors) != 1 or not node.args or node.args[0] is not tensors[0]:
-        return False
-    if node.meta["val"].dtype is not tensors[0].meta["val"].dtype:
-        return False
-    values = _arguments(node)
-    if any(isinstance(value, torch.dtype) for value in values.values()):
-        return False
-    if _inserted(node) is not None:
-        return values.get(_FILL[schema.name], 0) in (0, None)
-    alias = schema.returns[0].alias_info
-    of_first = schema.arguments[0].alias_info
-    is_view = alias is not None and of_first is not None and not alias.is_write
-    is_copied_view = torch.Tag.view_copy in _operator(node).tags
-    return (is_view or is_copied_view or schema.name in _MOVES) and schema.name != "aten::as_strided"
-
-
-def _is_whole_copy(node: Node) -> bool:
-    """True for a call of the functional ``copy`` whose result is its second operand."""
-    schema = _schema(node) if node.op == "call_function" else None
-    if schema is None or schema.name != "aten::copy" or not all(map(_is_tensor, node.args[:2])):
-        return False
-    result, source = node.meta["val"], node.args[1].meta["val"]  # type: ignore[union-attr]
-    return bool(result.dtype is source.dtype and result.shape == source.shape)
-
-
-def _overwrites(user: Node, node: Node) -> bool:
-    """True if the call only replaces the value of the node."""
-    return _is_whole_copy(user) and user.args[0] is node and user.args[1] is not node
-
-
-def _inserted(node: Node) -> str | None:
-    """Returns the argument with the number that a padding inserts; None if the call inserts none."""
-    is_constant = _arguments(node).get("mode", "constant") == "constant"
-    return _FILL.get(_schema(node).name) if is_constant else None
+# ---- changes of calls ----
 
 
 def _insert(node: Node, zero_point: int) -> None:
     """Makes a padding of integers insert the zero point."""
-    name = _inserted(node)
+    name = inserted_by(node)
     if name is None:
         return
-    names = [argument.name for argument in _schema(node).arguments]
+    names = [argument.name for argument in schema_of(node).arguments]
     at = names.index(name)
     if at < len(node.args):
         node.args = (*node.args[:at], zero_point, *node.args[at + 1 :])
@@ -634,12 +518,12 @@ def _indices_behind(node: Node, axis: int) -> Any:
     spread = [1] * len(shape)
     spread[axis] = shape[axis]
     indices = torch.arange(shape[axis]).reshape(spread).expand(tuple(shape)).contiguous()
-    name = _inserted(node)
+    name = inserted_by(node)
     if name is None:
-        return _operator(node)(indices, *node.args[1:], **node.kwargs)
-    first, *others = _arguments(node)
-    arguments = {each: _arguments(node)[each] for each in others}
-    return _operator(node)(**{first: indices, **arguments, name: _NO_INDEX})
+        return operator_of(node)(indices, *node.args[1:], **node.kwargs)
+    first, *others = arguments_of(node)
+    arguments = {each: arguments_of(node)[each] for each in others}
+    return operator_of(node)(**{first: indices, **arguments, name: _NO_INDEX})
 
 
 _NO_INDEX = -1  # of a number that a padding inserts
@@ -660,7 +544,9 @@ def _order_along(indices: Any) -> tuple[int, list[int]] | None:
 def _require_zero(node: Node, qparams: QParams) -> None:
     """Raises _StaysFloatError unless the integer that a layout operator inserts represents 0."""
     zeros = set(qparams.zero_points)
-    if (_inserted(node) is not None and len(zeros) > 1) or (_schema(node).name in _ZEROING and zeros != {0}):
+    if (inserted_by(node) is not None and len(zeros) > 1) or (
+        schema_of(node).name in ZEROING and zeros != {0}
+    ):
         raise _StaysFloatError(f"node '{node.name}' inserts 0, which its integers represent otherwise")
 
 

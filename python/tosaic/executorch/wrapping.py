@@ -1,0 +1,149 @@
+"""`wrap_partitioner` and `combine_partitioners`: any partitioner of ExecuTorch, with chosen boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from tosaic.options import refusal, whole_number
+
+if TYPE_CHECKING:
+    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
+
+__all__ = ["combine_partitioners", "wrap_partitioner"]
+
+_WHERE = "wrap_partitioner"
+Ports = Literal["all"] | Sequence[str | int] | None
+
+
+def wrap_partitioner(
+    inner: Any,
+    *,
+    quantized_inputs: Ports = None,
+    quantized_outputs: Ports = None,
+    host_ops: Sequence[Any] = (),
+    integer_only: bool | None = None,
+) -> WrappedPartitioner:
+    """Returns a partitioner that tags what `inner` tags, except for nodes that are to stay outside.
+
+    Parameters
+    ----------
+    inner : executorch.exir.backend.partitioner.Partitioner
+        Any partitioner of ExecuTorch, also one that this function returned.
+    quantized_inputs, quantized_outputs : None, "all" or sequence of str or int
+        User inputs whose quantize nodes stay outside of delegates, and user outputs whose dequantize nodes
+        do: by path, by name, or by index among the user's tensors. Layout operators between them stay
+        outside, too. ``"all"``: all that are quantized. `tosaic.extract_io_quant` makes them integers
+        afterwards.
+    host_ops : sequence
+        Operators that stay outside of delegates, each with the dequantize nodes in front of it and the
+        quantize nodes behind it: operators of torch, edge operators, or names. ``"grid_sampler_2d"`` means
+        all overloads of ``aten.grid_sampler_2d``. They are not decomposed.
+    integer_only : bool, optional
+        Whether the backend has no floats. Then no float tensor enters or leaves a delegate. Default: as the
+        TOSA specification in the compile specs says, and False for backends without one.
+
+    Returns
+    -------
+    WrappedPartitioner
+        For ``to_edge_transform_and_lower``, which also gives outputs and host operators dequantize nodes of
+        their own. Without it (``to_edge`` and ``to_backend``), a dequantize node that other nodes read, too,
+        leaves its delegate for all of them.
+
+    Raises
+    ------
+    InvalidGraph
+        `inner` is no partitioner, an option has another form, or there is no such operator. While a program
+        is lowered: an input or output does not exist, or the program does not call an operator of
+        `host_ops`.
+    QuantMismatch
+        While a program is lowered: an input or output that is named is not quantized.
+
+    Notes
+    -----
+    What is left of a tag becomes the fewest groups for which the delegates of all tags can run one after
+    another. Groups that compute nothing any more are left to the host.
+
+    Examples
+    --------
+    >>> partitioner = tosaic.executorch.wrap_partitioner(  # doctest: +SKIP
+    ...     VgfPartitioner(VgfCompileSpec("TOSA-1.0+FP+INT")),
+    ...     quantized_inputs=["image"],
+    ...     quantized_outputs="all",
+    ...     host_ops=["grid_sampler_2d"],
+    ... )
+    >>> edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])  # doctest: +SKIP
+    """
+    from tosaic.executorch.wrapped_partitioner import WrappedPartitioner, require_partitioner
+    from tosaic.fx.host_operators import host_operators
+    from tosaic.fx.outside import Outside
+
+    require_partitioner(_WHERE, "inner", inner)
+    if integer_only not in (None, True, False):
+        raise refusal(_WHERE, "integer_only", "None, True or False", integer_only)
+    if isinstance(host_ops, str) or not isinstance(host_ops, Sequence | set | frozenset):
+        raise refusal(_WHERE, "host_ops", "a sequence of operators or of their names", host_ops)
+    ports = {"quantized_inputs": quantized_inputs, "quantized_outputs": quantized_outputs}
+    read = {option: _ports(option, wanted) for option, wanted in ports.items()}
+    outside = Outside(
+        _WHERE, read["quantized_inputs"], read["quantized_outputs"], host_operators(_WHERE, host_ops)
+    )
+    return WrappedPartitioner(inner, outside, integer_only)
+
+
+def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitioner]:
+    """Returns partitioners of several backends for one call of ``to_edge_transform_and_lower``.
+
+    ExecuTorch decomposes the program for one partitioner after another. An operator that only the second one
+    wants whole is decomposed for the first one already. Each of the returned partitioners keeps whole what
+    any of them wants whole. Nodes belong to the first partitioner that takes them.
+
+    Parameters
+    ----------
+    partitioners : sequence of executorch.exir.backend.partitioner.Partitioner
+        In the order in which they take nodes. Some, or all, may be wrapped.
+
+    Returns
+    -------
+    list of CombinedPartitioner
+        As many, in the same order.
+
+    Raises
+    ------
+    InvalidGraph
+        One of the partitioners is none, there are none, or one is listed twice.
+
+    Examples
+    --------
+    >>> members = [wrapped, XnnpackPartitioner()]  # doctest: +SKIP
+    >>> members = tosaic.executorch.combine_partitioners(members)  # doctest: +SKIP
+    >>> edge = to_edge_transform_and_lower(exported, partitioner=members)  # doctest: +SKIP
+    """
+    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, require_partitioner
+
+    where = "combine_partitioners"
+    if not isinstance(partitioners, list | tuple) or not partitioners:
+        raise refusal(where, "partitioners", "a sequence of partitioners, at least one", partitioners)
+    for i, each in enumerate(partitioners):
+        require_partitioner(where, f"partitioners[{i}]", each)
+    if len({id(each) for each in partitioners}) != len(partitioners):
+        raise refusal(where, "partitioners", "each partitioner once", partitioners)
+    return [CombinedPartitioner(each, partitioners) for each in partitioners]
+
+
+def _ports(option: str, wanted: Any) -> Any:
+    if wanted is None or (isinstance(wanted, str) and wanted == "all"):
+        return wanted
+    if isinstance(wanted, tuple | list | set | frozenset) and all(map(_is_key, wanted)):
+        return tuple(wanted)
+    raise refusal(_WHERE, option, "None, 'all', or a sequence of paths, names or indices", wanted)
+
+
+def _is_key(value: Any) -> bool:
+    if isinstance(value, str):
+        return True
+    try:
+        whole_number(value)
+    except TypeError:
+        return False
+    return True
