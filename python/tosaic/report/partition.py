@@ -104,8 +104,8 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         yield _first("why nodes stay on the host", ("nodes", "claimant", "operator", "rule", "why"), reasons)
     if plan.gains:
         columns = ("operator", "nodes", "groups then", "host nodes then")
-        rows = [(op, *(f"{each:,}" for each in row)) for op, *row in plan.gains]
-        yield _first("if the claimants took one more operator", columns, rows)
+        gained = [(op, *(f"{each:,}" for each in row)) for op, *row in plan.gains]
+        yield _first("if the claimants took one more operator", columns, gained)
     if plan.groups:
         yield Section("picture", Picture(quotient_svg(plan)))
     if plan.borders:
@@ -263,12 +263,12 @@ def quotient_svg(plan: PartitionPlan) -> str:
     for a, b in sorted(edges):
         rank[b] = max(rank[b], rank[a] + 1)
     rows: dict[int, list[int]] = {}
-    for box, at in enumerate(rank):
-        rows.setdefault(at, []).append(box)
+    for box, row_of_box in enumerate(rank):
+        rows.setdefault(row_of_box, []).append(box)
     widest = max(len(row) for row in rows.values())
     width = widest * (_BOX_WIDTH + _GAP_X) + _GAP_X
     height = len(rows) * (_BOX_HEIGHT + _GAP_Y) + _GAP_Y
-    at = {}
+    at: dict[int, tuple[float, float]] = {}
     for row, members in rows.items():
         left = (width - len(members) * (_BOX_WIDTH + _GAP_X) + _GAP_X) / 2
         for i, box in enumerate(members):
