@@ -355,6 +355,7 @@ OPTIONS: dict[str, Option] = {
     "threads": Option("a whole number, 1 or more", _threads),
     "unsupported": _one_of("error", "split"),
     "verify": _FLAG,
+    "connected": _FLAG,
     "wanted_db": _or_none(_NUMBER),
     "weights": _FLAG,
     "write_back": _FLAG,

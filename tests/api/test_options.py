@@ -88,6 +88,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.from_exported, {"ep": exported}),
         Public(tosaic.from_graph, {"graph": program.graph}),
         Public(tosaic.lower, {"program": exported}),
+        Public(tosaic.partition, {"program": exported, "claimants": ["TOSA-1.0+FP"]}),
         Public(tosaic.check, {"program": exported}),
         Public(tosaic.compare, {"a": exported, "b": lowered, **x}),
         Public(tosaic.extract_io_quant, {"program": exported}),
@@ -159,6 +160,8 @@ def is_no_port(value: Any) -> bool:
 
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "author": lambda value: isinstance(value, str),
+    "claimants": lambda value: value is None,
+    "connected": is_flag,
     "conflict": lambda value: isinstance(value, str) and value in ("first", "last", "error"),
     "in_place": is_flag,
     "inner": lambda value: False,
@@ -261,6 +264,9 @@ WITHOUT_OPTIONS = {
     "tosaic.pipeline.Pass",  # these three: tests/api/test_pipelines.py
     "tosaic.pipeline.Pipeline",
     "tosaic.pipeline.Rewriter",
+    "tosaic.partitions.claimant.Claimant",  # these: tests/partitions
+    "tosaic.partitions.plan.PartitionPlan",
+    "tosaic.partitions.split_lowered.SplitLowered",
     "tosaic.annotation.config.QConfig",  # these two: tests/fx/annotations/test_quantizer.py
     "tosaic.fx.annotations.quantizer.Quantizer",
 }
@@ -290,7 +296,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
     elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
-    elsewhere |= {"config", "costs", "executor", "exported", "levels", "tools"}
+    elsewhere |= {"claimants", "config", "costs", "executor", "exported", "levels", "tools"}
     elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():

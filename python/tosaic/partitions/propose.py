@@ -15,6 +15,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.calibration.macs import macs_by_node
+from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal
 from tosaic.pipeline import Pipeline
@@ -55,7 +56,7 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
             where=where,
             what="unknown value of 'claimants'",
             expected="a list of names and of tosaic.Claimant, such as ['ethos-u55-128', 'cortex-m55']",
-            got=repr(claimants),
+            got=shown(claimants),
         )
     found = tuple(each if isinstance(each, Claimant) else Claimant.named(each) for each in given)
     names = [each.name for each in found]

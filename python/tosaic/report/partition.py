@@ -46,8 +46,8 @@ def describe_place(place: NodePlace) -> Report:
         facts.append(("module", place.module_path))
     if place.source:
         facts.append(("source", place.source))
-    rows = [(each.claimant, each.rule, _problem_text(each.problem)) for each in place.refusals]
-    sections = [Section("reasons", table(("claimant", "rule", "why"), rows))] if rows else []
+    reasons = [(each.claimant, each.rule, _problem_text(each.problem)) for each in place.refusals]
+    sections = [Section("reasons", table(("claimant", "rule", "why"), reasons))] if reasons else []
     return Report(
         title=place.node,
         facts=tuple(facts),
@@ -89,6 +89,11 @@ def _problem_text(problem: Any) -> str:
     if problem.expected:
         text += f": expected {problem.expected}"
     return text + (f", got {problem.got}" if problem.got else "")
+
+
+def _rule_text(problem: Any) -> str:
+    """Returns a problem without what was found, which differs from node to node."""
+    return str(problem.what) + (f": expected {problem.expected}" if problem.expected else "")
 
 
 def _percent(part: int, whole: int) -> str:
@@ -201,7 +206,7 @@ def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
     for node in plan.graph.nodes:
         if plan.group_of[node.id] is None:
             for each in plan.refusals[node.id]:
-                found[each.claimant, node.op, each.rule, _problem_text(each.problem)] += 1
+                found[each.claimant, node.op, each.rule, _rule_text(each.problem)] += 1
     return [(f"{nodes:,}", *key) for key, nodes in found.most_common()]
 
 
