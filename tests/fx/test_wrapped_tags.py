@@ -47,6 +47,12 @@ class Nothing(BackendDetails):
         return PreprocessResult(processed_bytes=b"nothing")
 
 
+def name_of(node: Any) -> str:
+    """Returns the name of the operator or function that a node calls."""
+    schema = getattr(getattr(node.target, "_op", None), "_schema", None)
+    return node.target.__name__ if schema is None else schema.name.split("::")[1]
+
+
 class Tags(Partitioner):
     """Tags the calls of each operator, or the k-th call of it, as a table says."""
 
@@ -61,8 +67,7 @@ class Tags(Partitioner):
         for node in exported_program.graph.nodes:
             if node.op != "call_function":
                 continue
-            schema = getattr(getattr(node.target, "_op", None), "_schema", None)
-            name = "getitem" if schema is None else schema.name.split("::")[1]
+            name = name_of(node)
             counts[name] = counts.get(name, 0) + 1
             tag = self._tags.get(f"{name}{counts[name]}", self._tags.get(name, self._tags.get("*")))
             if tag is not None:
@@ -91,8 +96,7 @@ def partitioned(partitioner: Partitioner, program: Any) -> dict[str, list[str]]:
     for node in edge.graph.nodes:
         tag = node.meta.get("delegation_tag")
         if tag is not None and node.op == "call_function":
-            schema = getattr(getattr(node.target, "_op", None), "_schema", None)
-            found[tag].append("getitem" if schema is None else schema.name.split("::")[1])
+            found[tag].append(name_of(node))
     return found
 
 
@@ -180,6 +184,17 @@ def test_a_tuple_and_its_elements_leave_together() -> None:
     program = exported(lambda x: (torch.sin(torch.max(torch.cos(x), 1)[0]),), X)
     found = partitioned(wrap_partitioner(Tags({"*": "a"}), host_ops=["aten.max.dim"]), program)
     assert found == {"a": ["cos"], "a_1": ["sin"]}
+
+
+def test_control_flow_around_a_host_operator_stays_on_the_host() -> None:
+    def branched(x: Any) -> Any:
+        y = torch.sin(x)
+        return (torch.cos(torch.cond(y.sum() > 0, torch.erf, torch.tanh, (y,))),)
+
+    program = exported(branched, X)
+    names = {"sin": "a", "sum": "a", "gt": "a", "cos": "a", "cond": "a"}
+    found = partitioned(wrap_partitioner(Tags(names), host_ops=["erf"]), program)
+    assert found == {"a": ["sin", "sum", "gt"], "a_1": ["cos"]}
 
 
 # ---- floats of integer-only backends ----
@@ -328,6 +343,14 @@ def test_wrapped_partitioners_can_be_wrapped() -> None:
     program = exported(lambda x: (torch.erf(torch.sin(torch.tanh(x))),), X)
     once = wrap_partitioner(Tags({"*": "a"}), host_ops=["erf"])
     assert partitioned(wrap_partitioner(once, host_ops=["tanh"]), program) == {"a": ["sin"]}
+
+
+def test_a_partitioner_may_name_an_operator_that_another_one_has_taken() -> None:
+    program = exported(lambda x: (torch.cos(torch.erf(x)),), X)
+    second = wrap_partitioner(Tags({"cos": "b"}), host_ops=["erf"])
+    manager = lowered(combine_partitioners([Tags({"erf": "a"}), second]), program)
+    assert [each.calls for each in delegates(manager)] == [1, 1]
+    assert_computes_the_same(manager, program, X)
 
 
 def test_a_host_operator_of_one_partitioner_may_be_taken_by_another_one() -> None:

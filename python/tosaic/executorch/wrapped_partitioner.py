@@ -196,7 +196,8 @@ class _Placeholders:
 
     ExecuTorch copies a constant that delegates and the host read. It also copies a buffer that the program
     writes, which would then be two buffers. So such a buffer belongs to a delegate only if nobody else reads
-    it and the delegate computes its new value.
+    it and the delegate computes its new value. A constant that must not be copied (``no_copy``) becomes an
+    input of delegates if it has several readers.
     """
 
     def __init__(self, program: Any) -> None:
@@ -227,7 +228,8 @@ class _Placeholders:
             target = self._buffer_of.get(node.name)
             if target in self._new_value:
                 written = self._new_value[target]
-                alone = len(readers) == 1 and written is not None and readers == {written.meta.get(TAG)}
-                tags = tags if alone else []
-            if tags:
+                readers.add(None if written is None else written.meta.get(TAG))
+            elif not node.meta.get("no_copy", False):
+                readers = set(tags[:1])
+            if tags and len(readers) == 1:
                 node.meta[TAG] = tags[0]

@@ -66,8 +66,13 @@ class HostOperators:
         return list(dict.fromkeys(found))
 
     def require_calls(self, module: GraphModule) -> None:
-        """Raises InvalidGraph if a graph and its bodies have no call of one of the operators."""
+        """Raises InvalidGraph if a graph and its bodies have no call of one of the operators.
+
+        Calls in delegates count, too: a partitioner before this one may have taken all of them.
+        """
         called = {operator_of(node): None for node in _calls(module)}
+        for delegate in _delegates(module):
+            called |= {operator_of(node): None for node in _calls(delegate)}
         called.pop(None, None)
         for each in self.named:
             if any(each.means(operator) for operator in called):
@@ -173,6 +178,15 @@ def modules_of(module: GraphModule) -> Iterator[GraphModule]:
             if body not in seen:
                 seen.add(body)
                 yield from modules_of(body)
+
+
+def _delegates(module: GraphModule) -> Iterator[GraphModule]:
+    """Yields the graphs that ExecuTorch's delegates were lowered from."""
+    for each in modules_of(module):
+        for child in each.children():
+            program = getattr(child, "original_module", None)
+            if program is not None:
+                yield program.graph_module
 
 
 def _calls(module: GraphModule) -> Iterator[Node]:
