@@ -139,6 +139,13 @@ def test_a_target_of_floats_refuses_quantized_nodes(net: tosaic.Program) -> None
     assert Claimant.named("TOSA-1.0+FP").supports(net, "sin")
 
 
+def test_a_target_without_16_bits_says_so() -> None:
+    program = tosaic.from_exported(exported(_BY_NAME["nearest to half int16"]))
+    (verdict,) = (v for v in Claimant.named("TOSA-1.0+INT").supports(program) if v.op == "resize")
+    assert [reason.rule for reason in verdict.reasons] == ["lowering"]
+    assert "expected EXT-INT16, got i16 -> i16 on TOSA-1.0+INT" in verdict.reasons[0].message
+
+
 def test_a_lowered_program_is_refused(net: tosaic.Program) -> None:
     lowered = tosaic.lower(net, target="TOSA-1.0+INT+FP")
     text = refusal(InvalidGraph, Claimant.named("host").supports, lowered)
@@ -165,6 +172,8 @@ def test_a_lowered_program_is_refused(net: tosaic.Program) -> None:
         ("matmul rank 3 int16", {"dtype"}),
         ("where int8", {"operator"}),
         ("argmax of 128 int8", {"axis-extent"}),
+        ("bilinear 2 int8", {"bilinear"}),
+        ("permute with 65537 int8", {"permuted-product"}),
     ],
 )
 def test_limits_of_ethos_u55(name: str, rules: set[str]) -> None:

@@ -13,7 +13,10 @@
 #include <vector>
 
 #include "tosaic/claimant/limits.h"
-#include "tosaic/target/layout_needs.h"
+
+namespace tosaic::target {
+struct LayoutNeeds;
+}
 
 namespace tosaic::claimant {
 

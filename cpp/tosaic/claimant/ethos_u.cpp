@@ -78,7 +78,10 @@ Limits u55() {
       {{Op::kTosaMatmul}, Quantity::kWidth, 1, k64K},
       {{Op::kTosaMatmul}, Quantity::kChannels, 1, k64K},
       {{Op::kTosaResize}, Quantity::kUpscale, 2, 8},
-      {{Op::kTosaResize}, Quantity::kUpscaleShift, 1, 1, When::kBilinear},
+      // Vela lists bilinear resizes, but refuses them, and nearest ones in another form than these.
+      {{Op::kTosaResize}, Quantity::kBilinear, 0, 0},
+      {{Op::kTosaResize}, Quantity::kReplicates, 1, 1},
+      {{Op::kTosaResize}, Quantity::kBatch, 1, 1},
       {{Op::kTosaTranspose}, Quantity::kRank, 1, 4, When::kInt32},
       {{Op::kTosaTranspose}, Quantity::kSimplePermutation, 1, 1, When::kInt32},
       {{Op::kTosaTranspose}, Quantity::kPermutedProduct, 1, k64K, When::kNarrow},

@@ -82,7 +82,8 @@ enum class Quantity : std::uint8_t {
   kPermutedProduct,    // the largest product of all but two axes of a permuted tensor
   kSimplePermutation,  // yes if a permutation of 4 axes swaps neighbours, with one batch where channels move
   kUpscale,            // the factor of a resize by axis, 0 if it is not a power of two
-  kUpscaleShift,       // yes if a rescale of scale 1 follows that shifts by the log2 of both factors
+  kBilinear,           // yes if a resize is bilinear
+  kReplicates,         // yes if a nearest resize of TOSA repeats elements, in one of the two forms of Vela
   kAlignsCorners,      // yes if a resize aligns corners
   kRoundingShift,      // yes if a shift to the right rounds
   kSameShapes,         // yes if all operands have the same shape

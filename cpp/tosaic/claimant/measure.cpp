@@ -425,18 +425,30 @@ Numbers upscales(const NodeView& view) {
   return out;
 }
 
-// TOSA's RESIZE scales bilinear results of integers up by both denominators; devices expect one shift back.
-Numbers upscale_shift(const NodeView& view) {
+bool is_bilinear(const NodeView& view) {
+  const Attrs& attrs = *view.node.attrs;
+  const auto* canonical = get_if<ResizeAttrs>(&attrs);
+  const auto* tosa = get_if<TosaResizeAttrs>(&attrs);
+  return (canonical != nullptr ? canonical->mode
+          : tosa != nullptr    ? tosa->mode
+                               : ResizeMode::kNearest) == ResizeMode::kBilinear;
+}
+
+Numbers bilinear_mode(const NodeView& view) { return {is_bilinear(view) ? 1 : 0}; }
+
+// Scales of one axis: k/1 without offset and border, or 2k/2 with an offset of 1 - k and a border of k - 1.
+bool replicates_axis(std::int64_t numerator, std::int64_t denominator, std::int64_t offset,
+                     std::int64_t border) {
+  if (denominator == 1) return offset == 0 && border == 0;
+  return denominator == 2 && offset == 1 - numerator / 2 && border == numerator / 2 - 1;
+}
+
+Numbers replicates(const NodeView& view) {
   const auto* resize = get_if<TosaResizeAttrs>(view.node.attrs.get());
-  if (resize == nullptr) return {};
-  std::int64_t shift = 0;
-  for (std::int64_t factor = resize->scale[0] * resize->scale[2]; factor > 1; factor /= 2) ++shift;
-  const std::span<const NodeId> users = view.graph.users(view.graph.result(view.node));
-  if (users.size() != 1) return {0};
-  const auto* rescale = get_if<TosaRescaleAttrs>(view.graph.node(users[0]).attrs.get());
-  if (rescale == nullptr || rescale->multiplier.size() != 1) return {0};
-  return {std::ldexp(static_cast<double>(rescale->multiplier[0]), -static_cast<int>(rescale->shift[0])) ==
-                  std::ldexp(1.0, -static_cast<int>(shift))
+  if (resize == nullptr || resize->mode != ResizeMode::kNearest) return {};
+  const Dims& scale = resize->scale;
+  return {replicates_axis(scale[0], scale[1], resize->offset[0], resize->border[0]) &&
+                  replicates_axis(scale[2], scale[3], resize->offset[1], resize->border[1])
               ? 1
               : 0};
 }
@@ -631,8 +643,9 @@ constexpr QuantityInfo kQuantities[] = {
     {Quantity::kSimplePermutation, "permutation", "the permutation", "a swap of neighbours",
      "another permutation", simple_permutation},
     {Quantity::kUpscale, "upscale", "the factor of the resize, 0 if it is no power of two", {}, {}, upscales},
-    {Quantity::kUpscaleShift, "upscale-shift", "the rescale behind it", "a shift by the factors",
-     "another rescale", upscale_shift},
+    {Quantity::kBilinear, "bilinear", "the mode of the resize", "bilinear", "nearest", bilinear_mode},
+    {Quantity::kReplicates, "resize-form", "the scale, offset and border",
+     "those that repeat elements as Vela expects", "others", replicates},
     {Quantity::kAlignsCorners, "align-corners", "the resize", "aligned corners",
      "corners that are not aligned", aligns_corners},
     {Quantity::kRoundingShift, "rounding-shift", "the shift", "one that rounds", "one that truncates",
@@ -685,14 +698,6 @@ bool has_bits(const NodeView& view, std::initializer_list<DType> dtypes) {
 bool pads(const NodeView& view) {
   const std::optional<Window> window = window_of(view);
   return window && is_padded(window->padding);
-}
-bool is_bilinear(const NodeView& view) {
-  const Attrs& attrs = *view.node.attrs;
-  const auto* canonical = get_if<ResizeAttrs>(&attrs);
-  const auto* tosa = get_if<TosaResizeAttrs>(&attrs);
-  return (canonical != nullptr ? canonical->mode
-          : tosa != nullptr    ? tosa->mode
-                               : ResizeMode::kNearest) == ResizeMode::kBilinear;
 }
 bool is_transposed(const NodeView& view) {
   const auto* conv = get_if<ConvAttrs>(view.node.attrs.get());
