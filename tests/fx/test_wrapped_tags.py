@@ -6,6 +6,7 @@ were given, so that a wrong split gives a wrong result, or does not lower.
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -361,6 +362,84 @@ def test_a_host_operator_of_one_partitioner_may_be_taken_by_another_one() -> Non
     assert (first.wrong, second.wrong) == ([], [])
     assert [each.calls for each in delegates(manager)] == [1, 1, 1]
     assert_computes_the_same(manager, program, X)
+
+
+# ---- random programs ----
+
+
+CALLS = ("sin", "erf", "add", "add", "cos", "qdq", "qdq", "max", "share")
+
+
+def random_function(seed: int) -> Any:
+    """Returns a function of one tensor: calls of floats, tuples, and integers between quantize nodes."""
+    draw = random.Random(seed)
+    plan = [(draw.choice(CALLS), draw.random(), draw.random()) for _ in range(draw.randint(6, 16))]
+
+    def run(x: Any) -> Any:
+        values = [x]
+        for call, first, second in plan:
+            a, b = (values[int(each * len(values))] for each in (first, second))
+            if call == "qdq":
+                values.append(qdq(a))
+            elif call == "share":
+                integers = q(a)
+                values += [dq(integers), dq(integers)]
+            elif call == "add":
+                values.append(a + b)
+            elif call == "max":
+                values.append(torch.max(a, 1, keepdim=True)[0] + b)
+            else:
+                values.append(getattr(torch, call)(a))
+        return tuple(values[1:][-3:])
+
+    return run
+
+
+class Drawn(Tags):
+    """Tags each call with one of three tags, or none, at random: groups need not be convex or connected."""
+
+    def __init__(self, seed: int, specs: Sequence[Any]) -> None:
+        super().__init__({"*": "a", "sin": "b", "erf": "c"}, specs)
+        self._seed = seed
+
+    def partition(self, exported_program: Any) -> PartitionResult:
+        result = super().partition(exported_program)
+        draw = random.Random(self._seed)
+        for node in exported_program.graph.nodes:
+            if node.op == "call_function":
+                tag = draw.choice(["a", "b", "c", None])
+                source = node.args[0] if name_of(node) == "getitem" else node
+                node.meta["delegation_tag"] = tag if source is node else source.meta["delegation_tag"]
+        return result
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_tags_of_random_programs_become_delegates_that_compute_the_same(seed: int) -> None:
+    program = exported(random_function(seed), X)
+    specs = INTEGERS if seed % 2 else []
+    calls = {name_of_aten(node) for node in read_nodes(program)}
+    host = sorted(calls & {"sin", "erf", "add", "max"})[: seed % 3]
+    wrapped = wrap_partitioner(Drawn(seed, specs), host_ops=host)
+    watched = Watched(wrapped, integer_only=bool(specs))
+    manager = lowered([watched], program)
+    assert [each for each in watched.wrong if "changed sides" not in each] == []  # groups without work do
+    assert_computes_the_same(manager, program, X)
+
+
+def read_nodes(program: Any) -> set[Any]:
+    """Returns the nodes on which results depend."""
+    found = set()
+    waiting = [next(iter(reversed(program.graph.nodes)))]
+    while waiting:
+        node = waiting.pop()
+        waiting += [each for each in node.all_input_nodes if each not in found]
+        found.add(node)
+    return found
+
+
+def name_of_aten(node: Any) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else str(schema.name).split("::")[1]
 
 
 # ---- errors ----

@@ -237,13 +237,16 @@ def _floats_at_borders(program: Any, tag: Any) -> Iterator[str]:
 
 
 def _quantized_ports(program: Any) -> Iterator[tuple[str, int, Any, list[Any]]]:
-    """Yields side, index, node, and the quantize or dequantize nodes directly at it."""
+    """Yields side, index, node, and the quantize or dequantize nodes at it, behind paddings and views."""
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     for i, name in enumerate(inputs):
-        readers = [user for user in nodes[name].users if ".quantize_per" in str(user.target)]
-        yield "input", i, nodes[name], readers
+        readers = list(nodes[name].users)
+        for user in readers:
+            if any(moved in str(user.target) for moved in ("constant_pad", "view_copy", "permute_copy")):
+                readers += user.users  # the loop goes on with these
+        yield "input", i, nodes[name], [each for each in readers if ".quantize_per" in str(each.target)]
     outputs = [s.arg.name for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
     for i, name in enumerate(outputs):
         made = [nodes[name]] if ".dequantize_per" in str(nodes[name].target) else []
