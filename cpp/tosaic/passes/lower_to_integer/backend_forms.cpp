@@ -9,6 +9,7 @@
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/table_lookup.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
 #include "tosaic/quant/requantize.h"
 #include "tosaic/target/integer_semantics.h"
 
