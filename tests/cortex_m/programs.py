@@ -250,12 +250,10 @@ def _contraction(
     low = draw.pick(-128, w)  # w: with the qparams of a relu
     if qparams is not None:
         y, w, low = qparams
-    stride, padding, dilation = draw.whole(1, 2), draw.whole(0, 1), draw.whole(1, 2)
-    if (kernel - 1) * dilation >= 9:
-        dilation = 1
+    stride, padding = draw.whole(1, 2), draw.whole(0, 1)
 
     def call(image: Tensor) -> Tensor:
-        sums = F.conv2d(dq(image, x, z), weight(), bias(), stride, padding, dilation)
+        sums = F.conv2d(dq(image, x, z), weight(), bias(), stride, padding)
         return q(after(sums), y, w, low)
 
     return _program(call, draw.integers(2, channels, 12, 11))
@@ -343,8 +341,7 @@ def avg_pool(draw: Drawn) -> Program:
 def mean(draw: Drawn) -> Program:
     s, z = draw.qparams()
     shape = (2, 40, draw.whole(1, 8), draw.whole(1, 8))
-    keeps = bool(draw.whole(0, 1))
-    return _program(lambda x: q(dq(x, s, z).mean((2, 3), keeps), s, z), draw.integers(*shape))
+    return _program(lambda x: q(dq(x, s, z).mean((2, 3), True), s, z), draw.integers(*shape))
 
 
 def adaptive_avg_pool(draw: Drawn) -> Program:
@@ -355,9 +352,9 @@ def adaptive_avg_pool(draw: Drawn) -> Program:
 
 def max_pool(draw: Drawn) -> Program:
     s, z = draw.qparams()
-    kernel, stride = draw.whole(2, 3), draw.whole(1, 3)
+    kernel, stride, padding = draw.whole(2, 3), draw.whole(1, 3), draw.whole(0, 1)
     return _program(
-        lambda x: q(F.max_pool2d(dq(x, s, z), kernel, stride, draw.whole(0, 0)), s, z),
+        lambda x: q(F.max_pool2d(dq(x, s, z), kernel, stride, padding), s, z),
         draw.integers(1, 5, 14, 13),
     )
 

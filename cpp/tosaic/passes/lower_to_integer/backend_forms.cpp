@@ -134,7 +134,9 @@ std::optional<RuleResult> function_form(const RuleContext& ctx) {
   std::vector<double> numbers;
   for (std::int64_t q = -128; q < 128; ++q)
     numbers.push_back(static_cast<double>(q - x->zero_point) * x->scale());
-  const ConstantRef results = evaluate_in_double(ctx.node, numbers);
+  const bool is_gelu = ctx.node.op() == Op::kGelu;  // the backend has one table for both kinds of GELU
+  const ConstantRef results =
+      evaluate_in_double(ctx.node.op(), is_gelu ? Attrs(GeluAttrs{}) : ctx.node.attributes(), numbers);
   const Elements elements(*results);
   std::vector<double> entries(elements.size());
   std::vector<std::size_t> defined;
@@ -166,16 +168,19 @@ std::int64_t bound_of(double number, const QParams& qparams) {
 // hardsigmoid of a result that is not rounded before: x / 6 + 1/2 in the scale and zero point of the rescale.
 // The saturation of the result replaces the bounds 0 and 1, so the qparams must have exactly this range.
 std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
-  const QParams* const to = byte_result(ctx);
-  if (semantics_of(ctx).hard != target::HardForm::kInQParams || to == nullptr || !ctx.is_scaled(0) ||
-      ctx.node.operand_type(0).qparams || bound_of(0, *to) != to->qmin || bound_of(1, *to) != to->qmax)
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  if (semantics_of(ctx).hard != target::HardForm::kInQParams || !to || to->storage != DType::kI8 ||
+      !ctx.is_scaled(0) || ctx.node.operand_type(0).qparams || bound_of(0, *to) != to->qmin ||
+      bound_of(1, *to) != to->qmax)
     return std::nullopt;
+  const double scale = to->scales.front();
+  const std::int64_t zero_point = to->zero_points.front();
   QParams wider = *to;
-  wider.scales = {to->scales.front() * 6};
-  wider.zero_points = {std::clamp(
-      to->zero_points.front() + static_cast<std::int64_t>(std::nearbyint(1 / (2 * to->scales.front()))),
-      to->qmin, to->qmax)};
-  return store(ctx.build, ctx.scaled(0), wider);
+  wider.scales = {scale * 6};
+  wider.zero_points = {std::clamp(zero_point + static_cast<std::int64_t>(std::nearbyint(1 / (2 * scale))),
+                                  to->qmin, to->qmax)};
+  return ScaledInteger{
+      store(ctx.build, ctx.scaled(0), wider), {scale}, zero_point, {to->qmin, to->qmax}};
 }
 
 // x * (min(x, 3) + 3) / 6 as a product of integers: 3 is rounded into the zero point of the second factor, and

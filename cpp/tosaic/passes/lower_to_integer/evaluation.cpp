@@ -81,11 +81,11 @@ ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>
   return in_signed->storage == made->dtype ? made : recoded(*made, in_signed->storage, -offset);
 }
 
-ConstantRef evaluate_in_double(const NodeView& node, const std::vector<double>& numbers) {
+ConstantRef evaluate_in_double(Op op, const Attrs& attributes, const std::vector<double>& numbers) {
   Graph graph;
   const ValueId x = graph.add_constant(
       make_constant("", DType::kF64, {static_cast<std::int64_t>(numbers.size())}, numbers));
-  return folded_result(graph, graph.add(node.op(), node.attributes(), std::span(&x, 1), nullptr));
+  return folded_result(graph, graph.add(op, attributes, std::span(&x, 1), nullptr));
 }
 
 std::vector<ValueId> deciding_values(const RuleContext& ctx) {
