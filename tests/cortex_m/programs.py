@@ -30,6 +30,8 @@ class Program:
 
     exported: torch.export.ExportedProgram
     arrays: tuple[Tensor, ...]
+    exact: Tensor | None = None
+    """Of average pools: the averages of the integers, in f64."""
 
 
 class Drawn:
@@ -100,9 +102,21 @@ class Drawn:
         return lambda: _Q.dequantize_per_channel(stored, unit, zeros, 0, low, high, torch.int32)
 
 
-def _program(call: Callable[..., Tensor], *arrays: Tensor) -> Program:
+def _program(call: Callable[..., Tensor], *arrays: Tensor, exact: Tensor | None = None) -> Program:
     with torch.no_grad():
-        return Program(exported(call, *arrays), arrays)
+        return Program(exported(call, *arrays), arrays, exact)
+
+
+def _channels_last(image: Tensor) -> Tensor:
+    return image.to(memory_format=torch.channels_last)
+
+
+def _constant(draw: Drawn, zero: int) -> Tensor:
+    """Returns a constant second operand: of the whole shape or of channels, of both signs or of one."""
+    shape = draw.pick((1, 8, 32, 32), (1, 8, 1, 1))
+    if draw.whole(0, 1) or zero >= 100:
+        return draw.integers(*shape)
+    return torch.randint(zero + 1, 128, shape, generator=draw.generator).to(torch.int8)
 
 
 def _sums_size(x: float, scales: Tensor, terms: int) -> float:
@@ -148,10 +162,20 @@ def mul(draw: Drawn) -> Program:
 def mul_by_constant(draw: Drawn) -> Program:
     (a, az), (b, bz) = draw.qparams(), draw.qparams()
     y, z = draw.result(60 * a * 60 * b)
-    factor = draw.integers(1, 8, 32, 32)
-    if draw.whole(0, 1):
-        factor = (factor.short() % 100 + bz).clamp(bz + 1 if bz < 127 else 127, 127).to(torch.int8)
-    return _program(lambda s: q(dq(s, a, az) * dq(factor, b, bz), y, z), draw.integers(1, 8, 32, 32))
+    factor = _channels_last(_constant(draw, bz))
+    return _program(
+        lambda s: q(dq(s, a, az) * dq(factor, b, bz), y, z), _channels_last(draw.integers(1, 8, 32, 32))
+    )
+
+
+def add_constant(draw: Drawn) -> Program:
+    (a, az), (b, bz) = draw.qparams(), draw.qparams()
+    y, z = draw.result(100 * max(a, b))
+    y = max(y, 1e-4 * max(a, b))
+    addend = _channels_last(_constant(draw, bz))
+    return _program(
+        lambda s: q(dq(s, a, az) + dq(addend, b, bz), y, z), _channels_last(draw.integers(1, 8, 32, 32))
+    )
 
 
 def div(draw: Drawn) -> Program:
@@ -214,7 +238,7 @@ def _function(f: Callable[[Tensor], Tensor], size: float) -> Callable[[Drawn], P
 
 
 def hardsigmoid(draw: Drawn) -> Program:
-    return _contraction(draw, lambda x: F.hardsigmoid(x), (1 / 255, -128, -128))
+    return _contraction(draw, F.hardsigmoid, (1 / 255, -128, -128))
 
 
 def hardswish(draw: Drawn) -> Program:
@@ -332,22 +356,26 @@ def avg_pool(draw: Drawn) -> Program:
     stride = (draw.whole(1, 3), draw.whole(1, 3))
     padding = (draw.whole(0, kernel[0] // 2), draw.whole(0, kernel[1] // 2))
     ceil, counts = bool(draw.whole(0, 1)), bool(draw.whole(0, 1))
+    x = draw.integers(1, 5, 14, 13)
     return _program(
         lambda x: q(F.avg_pool2d(dq(x, s, z), kernel, stride, padding, ceil, counts), s, z),
-        draw.integers(1, 5, 14, 13),
+        x,
+        exact=F.avg_pool2d(x.double() - z, kernel, stride, padding, ceil, counts) + z,
     )
 
 
 def mean(draw: Drawn) -> Program:
     s, z = draw.qparams()
-    shape = (2, 40, draw.whole(1, 8), draw.whole(1, 8))
-    return _program(lambda x: q(dq(x, s, z).mean((2, 3), True), s, z), draw.integers(*shape))
+    x = draw.integers(2, 40, draw.whole(1, 8), draw.whole(1, 8))
+    exact = x.double().mean((2, 3), True)
+    return _program(lambda x: q(dq(x, s, z).mean((2, 3), True), s, z), x, exact=exact)
 
 
 def adaptive_avg_pool(draw: Drawn) -> Program:
     s, z = draw.qparams()
-    shape = (2, 40, draw.whole(2, 8), draw.whole(2, 8))
-    return _program(lambda x: q(F.adaptive_avg_pool2d(dq(x, s, z), 1), s, z), draw.integers(*shape))
+    x = draw.integers(2, 40, draw.whole(2, 8), draw.whole(2, 8))
+    exact = x.double().mean((2, 3), True)
+    return _program(lambda x: q(F.adaptive_avg_pool2d(dq(x, s, z), 1), s, z), x, exact=exact)
 
 
 def max_pool(draw: Drawn) -> Program:
@@ -384,6 +412,7 @@ PROGRAMS: dict[str, Callable[[Drawn], Program]] = {
     "sub": sub,
     "mul": mul,
     "mul by constant": mul_by_constant,
+    "add constant": add_constant,
     "div": div,
     "maximum": maximum,
     "minimum": minimum,

@@ -244,6 +244,7 @@ constexpr OpTable<Form> kForms = {
     {Op::kSoftmax, softmax_form},
     {Op::kHardsigmoid, hardsigmoid_form},
     {Op::kHardswish, hardswish_form},
+    {Op::kAdaptiveAvgPool, whole_image_average},
     {Op::kPad, pad_form},
     {Op::kClamp, clamp_form},
 };

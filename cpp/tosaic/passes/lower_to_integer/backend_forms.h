@@ -8,8 +8,10 @@
 //   pad, clamp             on the integers
 //   other functions        a table of f64 results, rounded half away from zero
 //
+//   adaptive_avg_pool      one average of a whole image (integer_reduction.cpp)
+//
 // These are forms for operands of 8 bits. A node with other operands has the form that it has on any target.
-// Average pools are in integer_reduction.cpp, since only their zero points differ.
+// The rules of avg_pool and mean read the semantics themselves, since only their zero points differ.
 #pragma once
 
 #include <optional>
@@ -26,5 +28,9 @@ namespace tosaic::passes {
 // a row has too many elements for its sums.
 [[nodiscard]] std::optional<ScaledInteger> fixed_point_softmax(IntegerBuilder& build, const ScaledInteger& x,
                                                                std::int64_t axis);
+
+// integer_reduction.cpp. adaptive_avg_pool to one pixel, with the same qparams for operand and result, as
+// AverageForm::kRawSum computes it. Returns nothing for other nodes.
+[[nodiscard]] std::optional<RuleResult> whole_image_average(const RuleContext& ctx);
 
 }  // namespace tosaic::passes

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_contraction.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
@@ -207,6 +208,16 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
                        {std::ldexp(small.scale(), -finer) / static_cast<double>(*least)},
                        0,
                        {small.range.low << finer, small.range.high << finer}};
+}
+
+std::optional<RuleResult> whole_image_average(const RuleContext& ctx) {
+  const Shape& out = ctx.node.result_type().shape;
+  if (ctx.build.rules().semantics.average != target::AverageForm::kRawSum || out.size() != 4 || out[2] != 1 ||
+      out[3] != 1 || !ctx.is_scaled(0))
+    return std::nullopt;
+  const ScaledInteger x = ctx.scaled(0);
+  if (x.axis || !is_over_image(ctx.build, x, {2, 3}) || !has_qparams_of_result(ctx, x)) return std::nullopt;
+  return pooled_images(ctx.build, x);
 }
 
 namespace {
