@@ -1,9 +1,9 @@
 """Random quantized programs of one operator that the Cortex-M backend has a kernel for.
 
-A program reads int8 tensors, dequantizes them, calls the operator, and quantizes the result. `PROGRAMS` has a
-function for each operator, which draws the program of a seed. An odd seed has qparams as observers choose them;
-an even seed has extreme ones: scales that differ by orders of magnitude, zero points at the ends of the range,
-results that saturate, and results that round to few integers.
+A program reads int8 tensors, dequantizes them, calls the operator, and quantizes the result. `PROGRAMS` has
+a function for each operator, which draws the program of a seed. An odd seed has qparams as observers choose
+them. An even seed has extreme ones: scales that differ by orders of magnitude, zero points at the ends of the
+range, results that saturate, and results that round to few integers.
 """
 
 from __future__ import annotations

@@ -61,10 +61,6 @@ def of_executorch(
     return called(backend), np.asarray(result)
 
 
-def _contiguous(arrays: tuple[torch.Tensor, ...]) -> list[np.ndarray]:
-    return [np.ascontiguousarray(array.numpy()) for array in arrays]
-
-
 def lowered(program: torch.export.ExportedProgram, semantics: str = "cmsis-nn") -> _core.LoweredGraphs:
     """Returns the program lowered with the arithmetic of a backend."""
     return _core.lower(tosaic.from_exported(program).graph, pipeline=TARGET, semantics=semantics)
@@ -74,5 +70,5 @@ def of_tosaic(
     program: torch.export.ExportedProgram, *arrays: torch.Tensor, semantics: str = "cmsis-nn"
 ) -> np.ndarray:
     """Returns the integers that the lowered program computes."""
-    (result,) = _core.Session(lowered(program, semantics).tosa).run(_contiguous(arrays))
+    (result,) = _core.Session(lowered(program, semantics).tosa).run([array.numpy() for array in arrays])
     return np.asarray(result)

@@ -43,58 +43,62 @@ _HEAD = """# Cortex-M arithmetic
 
 {date}; tosaic {version}, ExecuTorch {executorch}{kernels}.
 
-Several integer forms of an operator are within one unit of torch's q/dq graph. A group that goes to a Cortex-M
-has to compute the integers that CMSIS-NN computes there. With the integer semantics `cmsis-nn`
-(`cpp/tosaic/target/integer_semantics.h`), `lower-to-integer` chooses these forms. They are TOSA graphs like all
-others: the reference model computes the same integers from them.
+Several integer forms of an operator are within one unit of torch's q/dq graph. A group that goes to a
+Cortex-M has to compute the integers that CMSIS-NN computes there. With the integer semantics `cmsis-nn`
+(`cpp/tosaic/target/integer_semantics.h`), `lower-to-integer` chooses these forms. They are TOSA graphs like
+all others: the reference model computes the same integers from them.
 
-Each program has one operator between dequantize and quantize nodes of 8 bits. Half of the programs have qparams as
-observers choose them, the others have extreme ones. ExecuTorch's Cortex-M passes and its Python operators compute
-the expected integers. *Usual* are the forms without these semantics, with double rounding. A column of differences
-has the share of elements that differ, and the largest difference in units.
+Each program has one operator between dequantize and quantize nodes of 8 bits. Half of the programs have
+qparams as observers choose them, the others have extreme ones. ExecuTorch's Cortex-M passes and its Python
+operators compute the expected integers. *Usual* are the forms without these semantics, with double rounding.
+The columns have the share of elements that differ, and the largest difference in units.
 
 | operator | calls | programs | elements | usual | cmsis-nn | C kernel |
 |---|---|---:|---:|---:|---:|---:|
 """
 
 _NOTES = """
-`=`: no element differs. `-`: not compared, because the Python operator already is the kernel's arithmetic.
+`=`: no element differs. `-`: not compared.
 
 ## How the forms differ
 
-| operator | usual form | form of CMSIS-NN |
-|---|---|---|
-| requantize | one rounding | two: of the product / 2^31, then of the rest, half away from zero |
-| add, sub | one rounding to a unit as fine as the ranges allow | 20 more bits, each operand rounded to twice the larger scale |
-| mul by a constant | a constant of one sign changes the scale | the integers are multiplied |
-| div | a table of torch's results | a table of f32 quotients times one f32 scale, half away from zero; x / 0 is 0 |
-| avg_pool, mean over an image | halves away from the zero point | halves away from the integer 0; padding that counts is zero points |
-| softmax | exp and reciprocal of 30 bits | exp of 5 integer bits, sums without the last 12 bits, three Newton steps |
-| sigmoid, tanh, silu, gelu, log, sqrt .. | a table of f32 results, half to even, NaN is 0 | a table of f64 results, half away from zero, NaN is the nearest entry; both kinds of gelu have the table of the exact one |
-| hardsigmoid after a contraction or sum | the function of the sums | one rescale with scale 6 s and a rounded zero point |
-| hardswish | a table of torch's results | x * (min(x, 3) + 3) of integers, with 3 rounded to integers |
-| clamp, pad | bounds rounded as torch's quantize does | round(x / scale + zero point), half to even |
-| conv, linear, bmm, max_pool, maximum, minimum, relu, transpose | equal | equal |
+- **Requantizing.** CMSIS-NN rounds twice: the product / 2^31, then the rest, half away from zero.
+- **add, sub.** Usual: one rounding to a unit as fine as the ranges allow. CMSIS-NN: 20 more bits, and each
+  operand is rounded to units of twice the larger scale.
+- **mul by a constant.** Usual: a constant of one sign changes the scale. CMSIS-NN multiplies the integers.
+- **div.** A table of f32 quotients times one f32 scale, rounded half away from zero; x / 0 is 0.
+- **avg_pool, mean over an image.** Usual: halves are rounded away from the zero point. CMSIS-NN: away from the
+  integer 0. Padding that counts has the zero point.
+- **softmax.** Usual: exp and reciprocal of 30 bits. CMSIS-NN: exp of numbers with 5 integer bits, a sum without
+  the last 12 bits, three steps of Newton's method.
+- **Functions.** A table of f64 results, rounded half away from zero. Infinity saturates. NaN becomes the entry of
+  the nearest number; usual: 0. Both kinds of gelu have the table of the exact one.
+- **hardsigmoid** of a contraction or sum. One rescale with 6 times the scale and a rounded zero point.
+- **hardswish.** The product x * (min(x, 3) + 3) of integers, with 3 rounded to an integer.
+- **clamp, pad.** The bound is round(x / scale + zero point), half to even.
+
+The other operators have the same form everywhere; only the rounding of their rescale differs.
 
 ## Where the Python operators differ from the kernels
 
-| operator | Python operator | kernel, and tosaic |
-|---|---|---|
-| avg_pool, mean | average of floats, half to even with float errors | (sum +- count / 2) / count. Results differ only where the average is halfway between two integers. |
-| softmax | softmax of floats | fixed point; at most one unit apart |
-| div | half to even | half away from zero. A quotient in f32 is seldom halfway: no element differed. |
-| bmm | sums in f32, exact up to 2^24 | sums in i32. Products of up to 257 int8 pairs never differ. |
-| add, mul, conv | sums of 64 bits | i32 that wraps; ExecuTorch refuses an add that could wrap |
+- **avg_pool, mean.** Python averages floats. The kernel computes (sum +- count / 2) / count. They differ only
+  where the average is halfway between two integers, and the test requires this. The C kernel decides.
+- **softmax.** Python computes it in floats. The test allows one unit; the C kernel decides.
+- **div.** Python rounds half to even. The column shows how often that matters.
+- **bmm.** Python sums in f32, which is exact up to 2^24: always for depths up to 257.
+- **add, mul, contractions.** Python has 64 bits where the kernel has 32. ExecuTorch refuses an add that could
+  overflow.
 
 ## What has no such form
 
-| case | what happens |
+| case | what it has instead |
 |---|---|
-| softmax of rows with more than 4095 elements | the kernel's i32 sum may overflow; the usual form |
-| softmax of rows with 512 elements or more whose sum reaches 2^28 | the kernel shifts by more than 31, which C leaves undefined; the exact quotient |
-| div of int16 | the kernel computes in floats; the usual form |
-| values that are not int8, or have a scale for each channel | the backend has no kernel; the usual form |
-| avg_pool and mean whose result has other qparams | the kernel cannot rescale; the usual form |
+| softmax of rows with more than 4095 elements: the kernel's sum may overflow | the usual form |
+| softmax of a row whose exponentials add up to 512 or more: the kernel shifts by more than 31 bits | 0 |
+| div of int16, which the kernel computes in floats | the usual form |
+| values that are not int8, or that have a scale for each channel: there is no kernel | the usual form |
+| avg_pool and mean whose result has other qparams: the kernel cannot rescale | the usual form |
+| dilated convolutions: the Python operator does not run | the form of other convolutions, not compared |
 """
 
 
