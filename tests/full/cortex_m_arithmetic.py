@@ -67,12 +67,12 @@ _NOTES = """
   operand is rounded to units of twice the larger scale.
 - **mul by a constant.** Usual: a constant of one sign changes the scale. CMSIS-NN multiplies the integers.
 - **div.** A table of f32 quotients times one f32 scale, rounded half away from zero; x / 0 is 0.
-- **avg_pool, mean over an image.** Usual: halves are rounded away from the zero point. CMSIS-NN: away from the
-  integer 0. Padding that counts has the zero point.
-- **softmax.** Usual: exp and reciprocal of 30 bits. CMSIS-NN: exp of numbers with 5 integer bits, a sum without
-  the last 12 bits, three steps of Newton's method.
-- **Functions.** A table of f64 results, rounded half away from zero. Infinity saturates. NaN becomes the entry of
-  the nearest number; usual: 0. Both kinds of gelu have the table of the exact one.
+- **avg_pool, mean over an image.** Usual: halves are rounded away from the zero point. CMSIS-NN: away from
+  the integer 0. Padding that counts has the zero point.
+- **softmax.** Usual: exp and reciprocal of 30 bits. CMSIS-NN: exp of numbers with 5 integer bits, a sum
+  without the last 12 bits, three steps of Newton's method.
+- **Functions.** A table of f64 results, rounded half away from zero. Infinity saturates. NaN becomes the entry
+  of the nearest number; usual: 0. Both kinds of gelu have the table of the exact one.
 - **hardsigmoid** of a contraction or sum. One rescale with 6 times the scale and a rounded zero point.
 - **hardswish.** The product x * (min(x, 3) + 3) of integers, with 3 rounded to an integer.
 - **clamp, pad.** The bound is round(x / scale + zero point), half to even.
@@ -98,6 +98,7 @@ The other operators have the same form everywhere; only the rounding of their re
 | div of int16, which the kernel computes in floats | the usual form |
 | values that are not int8, or that have a scale for each channel: there is no kernel | the usual form |
 | avg_pool and mean whose result has other qparams: the kernel cannot rescale | the usual form |
+| avg_pool with `ceil_mode` and padding that counts: ExecuTorch may add a row or column | torch's shape |
 | dilated convolutions: the Python operator does not run | the form of other convolutions, not compared |
 """
 

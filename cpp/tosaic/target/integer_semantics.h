@@ -38,8 +38,8 @@ enum class SoftmaxForm : std::uint8_t {
 };
 // A function of one operand of 8 bits, as a table.
 enum class FunctionForm : std::uint8_t {
-  kAsTorch,     // in f32, rounded half to even; NaN becomes 0
-  kInDouble,    // in f64, rounded half away from zero; NaN becomes the entry of the nearest number
+  kAsTorch,   // in f32, rounded half to even; NaN becomes 0
+  kInDouble,  // in f64, rounded half away from zero; NaN becomes the entry of the nearest number
 };
 // div of two operands of 8 bits.
 enum class QuotientForm : std::uint8_t {

@@ -40,7 +40,9 @@ bool has_qparams(const ScaledInteger& x, const QParams& qparams) {
 }
 
 // x rounded half away from zero, between the least and the greatest i8.
-std::int64_t nearest_byte(double x) { return static_cast<std::int64_t>(std::clamp(std::round(x), -128.0, 127.0)); }
+std::int64_t nearest_byte(double x) {
+  return static_cast<std::int64_t>(std::clamp(std::round(x), -128.0, 127.0));
+}
 
 ConstantRef table_of(const std::vector<double>& entries) {
   return make_constant("", DType::kI8, {static_cast<std::int64_t>(entries.size())}, entries);
@@ -151,9 +153,10 @@ std::optional<RuleResult> function_form(const RuleContext& ctx) {
   const auto distance = [](std::size_t a, std::size_t b) { return a < b ? b - a : a - b; };
   for (std::size_t k = 0; k < entries.size(); ++k)
     if (std::isnan(elements.as_double(k)))
-      entries[k] = entries[*std::min_element(defined.begin(), defined.end(), [&](std::size_t a, std::size_t b) {
-        return distance(a, k) < distance(b, k);
-      })];
+      entries[k] =
+          entries[*std::min_element(defined.begin(), defined.end(), [&](std::size_t a, std::size_t b) {
+            return distance(a, k) < distance(b, k);
+          })];
   return looked_up(ctx.build, *x, *table_of(entries));
 }
 
@@ -179,8 +182,7 @@ std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
   wider.scales = {scale * 6};
   wider.zero_points = {std::clamp(zero_point + static_cast<std::int64_t>(std::nearbyint(1 / (2 * scale))),
                                   to->qmin, to->qmax)};
-  return ScaledInteger{
-      store(ctx.build, ctx.scaled(0), wider), {scale}, zero_point, {to->qmin, to->qmax}};
+  return ScaledInteger{store(ctx.build, ctx.scaled(0), wider), {scale}, zero_point, {to->qmin, to->qmax}};
 }
 
 // x * (min(x, 3) + 3) / 6 as a product of integers: 3 is rounded into the zero point of the second factor, and

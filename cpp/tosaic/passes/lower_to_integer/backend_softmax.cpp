@@ -69,7 +69,7 @@ std::vector<std::int64_t> exp_table(double scale, std::int64_t count) {
 
 // 1 / (1 + f) in units of 2^-31, for 0 <= f < 1 in units of 2^-31.
 ValueId reciprocal_of_one_plus(IntegerMath& m, ValueId f) {
-  const ValueId half = m.add(m.right(f, 1), std::int64_t{1} << 30);  // (1 + f) / 2
+  const ValueId half = m.add(m.right(f, 1), std::int64_t{1} << 30);             // (1 + f) / 2
   ValueId x = m.add(m.mul(half, m.number(half, -1010580540), 31), 1515870810);  // 48/17 - 32/17 * half
   for (int step = 0; step < 3; ++step) {
     const ValueId rest = m.sub(std::int64_t{1} << 29, m.mul(half, x, 31));
@@ -97,11 +97,12 @@ std::optional<ScaledInteger> fixed_point_softmax(IntegerBuilder& build, const Sc
   const ValueId half_reciprocal = reciprocal_of_one_plus(m, fraction);
   const std::int64_t most = (std::int64_t{1} << 30) - 1;
   const ValueId saturates = build.binary(Op::kTosaGreater, half_reciprocal, m.number(sum, most));
-  const ValueId reciprocal = build.emit(Op::kTosaSelect, NoAttrs{},
-                                        {saturates, m.number(sum, kOne), m.left(half_reciprocal, 1)});
+  const ValueId reciprocal =
+      build.emit(Op::kTosaSelect, NoAttrs{}, {saturates, m.number(sum, kOne), m.left(half_reciprocal, 1)});
   ValueId product = m.mul(exps, reciprocal, 31);
   ValueId shift = m.sub(kSumBits + 23, headroom);
-  if (terms > kFewTerms) {  // by more than 31 in two steps; the first drops bits that do not decide the rounding
+  if (terms >
+      kFewTerms) {  // by more than 31 in two steps; the first drops bits that do not decide the rounding
     product = m.right(product, m.maximum(m.add(shift, -31), 0));
     shift = m.minimum(shift, 31);
   }

@@ -124,8 +124,7 @@ ValueId without_kept_axes(const RuleContext& ctx, ValueId x) {
 RuleResult integer_sum(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const ScaledInteger x = ctx.with_one_scale(0);
-  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) &&
-      has_qparams_of_result(ctx, x))
+  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) && has_qparams_of_result(ctx, x))
     return without_kept_axes(ctx, pooled_images(ctx.build, x));
   ScaledInteger sum = sum_over(ctx.build, x, attrs.axes);
   if (ctx.node.op() == Op::kMean) {
@@ -179,8 +178,7 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
   }
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
   const bool counts_image = !attrs.divisor_override && (!attrs.count_include_pad || !pads);
-  if (counts_image && same_qparams)
-    return pooled(ctx.build, x, kernel, attrs.stride, before, out);
+  if (counts_image && same_qparams) return pooled(ctx.build, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
   const std::vector<ScaledInteger> parts = narrow_parts(ctx.build, x);
   ScaledInteger sums = window_sums(ctx.build, parts.front(), windows, kernel);
