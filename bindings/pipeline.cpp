@@ -113,8 +113,10 @@ pipeline::BoundaryOrders orders_of(const py::object& inputs, const py::object& o
 pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change, const py::object& inputs,
                                   const py::object& outputs, const py::object& objective = py::str("bytes"),
                                   const py::object& input_orders = py::none(),
-                                  const py::object& output_orders = py::none()) {
+                                  const py::object& output_orders = py::none(),
+                                  const std::string& semantics = "tosa") {
   pipeline::LowerOptions options;
+  options.semantics = target::semantics_named(semantics);
   options.orders = orders_of(input_orders, output_orders);
   options.objective = objective_of(objective);
   options.inputs = forms_of(inputs);
@@ -320,9 +322,9 @@ void bind_pipeline(py::module_& m) {
       "lower",
       [](const SharedGraph& graph, const py::object& pipeline, bool verify_each, const py::object& on_change,
          const py::object& inputs, const py::object& outputs, const py::object& objective,
-         const py::object& input_orders, const py::object& output_orders) {
-        const pipeline::LowerOptions options =
-            options_of(verify_each, on_change, inputs, outputs, objective, input_orders, output_orders);
+         const py::object& input_orders, const py::object& output_orders, const std::string& semantics) {
+        const pipeline::LowerOptions options = options_of(verify_each, on_change, inputs, outputs, objective,
+                                                          input_orders, output_orders, semantics);
         const pipeline::Pipeline steps = pipeline_of(pipeline);
         const py::gil_scoped_release release;
         return pipeline::lower(graph, steps, options);
@@ -330,10 +332,11 @@ void bind_pipeline(py::module_& m) {
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
       py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
-      py::arg("output_orders") = py::none(),
+      py::arg("output_orders") = py::none(), py::arg("semantics") = "tosa",
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the "
       "boundary "
-      "that are quantized or dequantized there are 'float', 'converted' or 'integer'.");
+      "that are quantized or dequantized there are 'float', 'converted' or 'integer'. `semantics`: 'tosa' or "
+      "'cmsis-nn', the integer forms of operators.");
   m.def(
       "io_quantization",
       [](const SharedGraph& graph) {

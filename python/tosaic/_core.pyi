@@ -475,6 +475,7 @@ def lower(
     objective: _Objective = ...,
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+    semantics: Literal["tosa", "cmsis-nn"] = ...,
 ) -> LoweredGraphs: ...
 def problems(
     graph: Graph, *, pipeline: Pipeline | str = ..., inputs: str | None = ..., outputs: str | None = ...

@@ -42,7 +42,7 @@ std::optional<Graph> run_fuse_composites(const Graph& graph, const PassOptions&)
 }
 
 std::optional<Graph> run_lower_to_integer(const Graph& graph, const PassOptions& options) {
-  return lower_to_integer(graph, integer_rules(options.target)).graph;
+  return lower_to_integer(graph, integer_rules(options.target, options.semantics)).graph;
 }
 
 std::vector<Pass> make_passes() {

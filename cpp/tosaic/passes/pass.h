@@ -19,6 +19,7 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/layout/objective.h"
+#include "tosaic/target/integer_semantics.h"
 #include "tosaic/target/layout_needs.h"
 #include "tosaic/target/spec.h"
 
@@ -49,6 +50,8 @@ struct PassOptions {
   layout::Objective objective = layout::Measure::kBytes;  // what the layout plan minimises
   // The dim orders that the target's operators take. A claimant other than TOSA sets its own table.
   target::LayoutNeeds layout_needs = target::tosa_layout_needs();
+  // How the target computes with integers. A claimant other than TOSA sets its own.
+  target::IntegerSemantics semantics = target::tosa_semantics();
 };
 
 // A set of stages.

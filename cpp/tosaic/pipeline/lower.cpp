@@ -33,7 +33,8 @@ passes::PassOptions pass_options(const target::TargetSpec& target, const LowerOp
   return {.target = target,
           .inputs = {options.inputs.by_default.value_or(by_default), options.inputs.by_index},
           .outputs = {options.outputs.by_default.value_or(by_default), options.outputs.by_index},
-          .objective = options.objective};
+          .objective = options.objective,
+          .semantics = options.semantics};
 }
 
 // The path of an input or output, and the shape of the caller's array, as text: "'args[0]' [1,3,8,8]".

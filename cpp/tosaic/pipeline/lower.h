@@ -26,6 +26,7 @@ struct LowerOptions {
   IoForms inputs = {}, outputs = {};
   BoundaryOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
+  target::IntegerSemantics semantics = target::tosa_semantics();
   bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed
   // Called with each graph that a pass changed.
   std::function<void(const Step& step, const Graph& graph)> on_change = {};

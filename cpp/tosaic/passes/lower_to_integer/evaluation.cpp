@@ -81,6 +81,13 @@ ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>
   return in_signed->storage == made->dtype ? made : recoded(*made, in_signed->storage, -offset);
 }
 
+ConstantRef evaluate_in_double(Op op, const Attrs& attributes, const std::vector<double>& numbers) {
+  Graph graph;
+  const ValueId x = graph.add_constant(
+      make_constant("", DType::kF64, {static_cast<std::int64_t>(numbers.size())}, numbers));
+  return folded_result(graph, graph.add(op, attributes, std::span(&x, 1), nullptr));
+}
+
 std::vector<ValueId> deciding_values(const RuleContext& ctx) {
   constexpr int kFarthest = 32;  // the most nodes of a chain; longer chains are seldom smooth functions
   const Graph& graph = ctx.node.graph();

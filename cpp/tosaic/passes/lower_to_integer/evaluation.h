@@ -13,6 +13,10 @@ namespace tosaic::passes {
 [[nodiscard]] ConstantRef evaluate_stored(const NodeView& node, const std::vector<ConstantRef>& operands,
                                           const std::vector<const QParams*>& qparams);
 
+// Runs an operator of one operand in f64 on these numbers.
+[[nodiscard]] ConstantRef evaluate_in_double(Op op, const Attrs& attributes,
+                                             const std::vector<double>& numbers);
+
 // Upstream values of which the node's result is an elementwise function, nearest first. Between such a value
 // and the node are only elementwise operators and constants of one element. Each listed value has scaled
 // integers and the shape of the result. If the node has only one operand that is not a constant, that operand

@@ -11,6 +11,7 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_contraction.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
@@ -81,7 +82,10 @@ bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
 ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel, const Dims& stride,
                const Dims& before, const Shape& out) {
   ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
-  TosaAvgPoolAttrs pool{kernel, stride, {}, x.zero_point, x.zero_point, DType::kI32};
+  // Without the zero point, halves are rounded away from zero as the integers have it.
+  const bool raw = build.rules().semantics.average == target::AverageForm::kRawSum;
+  const std::int64_t zero_point = raw ? 0 : x.zero_point;
+  TosaAvgPoolAttrs pool{kernel, stride, {}, zero_point, zero_point, DType::kI32};
   for (std::size_t i = 0; i < 2; ++i) {
     const std::int64_t extent = build.type(image).shape[i + 1];
     const std::int64_t after = (out[i + 2] - 1) * stride[i] + kernel[i] - extent - before[i];
@@ -95,6 +99,22 @@ ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel
                     {build.emit(Op::kTosaAvgPool2d, pool, {image})});
 }
 
+// The average of whole images.
+ValueId pooled_images(IntegerBuilder& build, const ScaledInteger& x) {
+  const Shape& in = build.type(x.id).shape;
+  return pooled(build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1});
+}
+
+// avg_pool with count_include_pad, for AverageForm::kRawSum: the image is padded with the zero point, and then
+// pooled without padding.
+ValueId padded_and_pooled(IntegerBuilder& build, const ScaledInteger& x, const PoolAttrs& attrs,
+                          const Shape& out) {
+  const Dims pads{0, 0, attrs.padding[0], attrs.padding[1]};
+  ScaledInteger image = x;
+  image.id = build.emit(Op::kPad, PadAttrs{pads, pads, PadMode::kConstant, x.zero_point}, {x.id});
+  return pooled(build, image, attrs.kernel, attrs.stride, {0, 0}, out);
+}
+
 ValueId without_kept_axes(const RuleContext& ctx, ValueId x) {
   return ctx.build.reshape(x, ctx.node.result_type().shape);
 }
@@ -104,11 +124,8 @@ ValueId without_kept_axes(const RuleContext& ctx, ValueId x) {
 RuleResult integer_sum(const RuleContext& ctx) {
   const auto& attrs = ctx.node.attrs<ReduceAttrs>();
   const ScaledInteger x = ctx.with_one_scale(0);
-  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) &&
-      has_qparams_of_result(ctx, x)) {
-    const Shape& in = ctx.build.type(x.id).shape;
-    return without_kept_axes(ctx, pooled(ctx.build, x, {in[2], in[3]}, {1, 1}, {0, 0}, {in[0], in[1], 1, 1}));
-  }
+  if (ctx.node.op() == Op::kMean && is_over_image(ctx.build, x, attrs.axes) && has_qparams_of_result(ctx, x))
+    return without_kept_axes(ctx, pooled_images(ctx.build, x));
   ScaledInteger sum = sum_over(ctx.build, x, attrs.axes);
   if (ctx.node.op() == Op::kMean) {
     std::int64_t count = 1;
@@ -134,6 +151,11 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
   if (attrs.kernel.size() != 2 || in.size() != 4)
     return Refusal{"its rank"};  // the expansion has a rank that has a rule
   const ScaledInteger x = ctx.with_one_scale(0);
+  const bool pads = attrs.padding[0] != 0 || attrs.padding[1] != 0;
+  const bool same_qparams = is_narrow(ctx.build.type(x.id).dtype) && has_qparams_of_result(ctx, x);
+  if (ctx.build.rules().semantics.average == target::AverageForm::kRawSum && same_qparams && pads &&
+      attrs.count_include_pad && !attrs.divisor_override)
+    return padded_and_pooled(ctx.build, x, attrs, out);
   Dims kernel = attrs.kernel, before = attrs.padding, after;
   std::vector<std::int64_t> counts{1};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -155,10 +177,8 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
     counts = std::move(each);
   }
   if (attrs.divisor_override) std::fill(counts.begin(), counts.end(), *attrs.divisor_override);
-  const bool counts_image = !attrs.divisor_override &&
-                            (!attrs.count_include_pad || (attrs.padding[0] == 0 && attrs.padding[1] == 0));
-  if (counts_image && is_narrow(ctx.build.type(x.id).dtype) && has_qparams_of_result(ctx, x))
-    return pooled(ctx.build, x, kernel, attrs.stride, before, out);
+  const bool counts_image = !attrs.divisor_override && (!attrs.count_include_pad || !pads);
+  if (counts_image && same_qparams) return pooled(ctx.build, x, kernel, attrs.stride, before, out);
   const ConvAttrs windows{attrs.stride, before, after, {1, 1}, {0, 0}, 1, false};
   const std::vector<ScaledInteger> parts = narrow_parts(ctx.build, x);
   ScaledInteger sums = window_sums(ctx.build, parts.front(), windows, kernel);
@@ -186,6 +206,16 @@ RuleResult integer_avg_pool(const RuleContext& ctx) {
                        {std::ldexp(small.scale(), -finer) / static_cast<double>(*least)},
                        0,
                        {small.range.low << finer, small.range.high << finer}};
+}
+
+std::optional<RuleResult> whole_image_average(const RuleContext& ctx) {
+  const Shape& out = ctx.node.result_type().shape;
+  if (ctx.build.rules().semantics.average != target::AverageForm::kRawSum || out.size() != 4 || out[2] != 1 ||
+      out[3] != 1 || !ctx.is_scaled(0))
+    return std::nullopt;
+  const ScaledInteger x = ctx.scaled(0);
+  if (x.axis || !is_over_image(ctx.build, x, {2, 3}) || !has_qparams_of_result(ctx, x)) return std::nullopt;
+  return pooled_images(ctx.build, x);
 }
 
 namespace {

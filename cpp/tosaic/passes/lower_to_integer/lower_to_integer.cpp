@@ -15,6 +15,7 @@
 //   graph_lowering                        walks over the graph, and chooses the route of each node
 //   foreign_operator                      lowers foreign operators that compute with integers
 //   node_lowering, expansion              lower one node, by its rule or by the rules of its parts
+//   backend_forms, backend_softmax        have the forms that a backend's semantics choose
 //   nan_masks                             adds masks of NaN to what a rule returns
 //   rules, integer_*                      have the rule of each operator, by family
 //   function_table, function_samples      compute functions that the float kernels evaluate at compile time
@@ -41,11 +42,13 @@
 
 namespace tosaic::passes {
 
-IntegerRules integer_rules(const target::TargetSpec& target) {
+IntegerRules integer_rules(const target::TargetSpec& target, const target::IntegerSemantics& semantics) {
+  const bool rounds_twice = target.has(target::Extension::kDoubleRound);
   return {.float_arithmetic = target.has(target::Profile::kFp),
           .wide_integers = target.has(target::Extension::kInt16),
-          .rounding_mode = target.has(target::Extension::kDoubleRound) ? RoundingMode::kDoubleRound
-                                                                       : RoundingMode::kSingleRound};
+          .rounding_mode = semantics.rounding.value_or(rounds_twice ? RoundingMode::kDoubleRound
+                                                                    : RoundingMode::kSingleRound),
+          .semantics = semantics};
 }
 
 LoweredToInteger lower_to_integer(const Graph& graph, const IntegerRules& rules) {

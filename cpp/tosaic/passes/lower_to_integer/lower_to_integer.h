@@ -5,6 +5,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/integer_semantics.h"
 
 namespace tosaic::passes {
 
@@ -13,8 +14,10 @@ struct IntegerRules {
   bool float_arithmetic = true;  // operators may be left to floats, between dequantize and quantize
   bool wide_integers = true;     // 16-bit values
   RoundingMode rounding_mode = RoundingMode::kSingleRound;  // how RESCALE rounds
+  target::IntegerSemantics semantics = {};                  // the forms of operators
 };
-[[nodiscard]] IntegerRules integer_rules(const target::TargetSpec& target);
+[[nodiscard]] IntegerRules integer_rules(const target::TargetSpec& target,
+                                         const target::IntegerSemantics& semantics = {});
 
 struct LoweredToInteger {
   Graph graph;                   // stage integer

@@ -1,5 +1,6 @@
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 
+#include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/expansion.h"
 #include "tosaic/passes/lower_to_integer/function_samples.h"
@@ -34,6 +35,7 @@ std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
 // by the rule of its operator, or as a function of one number. Returns nothing if none of these applies.
 std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   if (const std::optional<ValueId> known = evaluated_constant(ctx)) return *known;
+  if (std::optional<RuleResult> form = backend_form(ctx)) return form;
   const IntegerRule rule = rule_of(ctx.node.node());
   // A result without qparams has more bits by arithmetic than by a table.
   if (ctx.node.result_qparams() != nullptr || rule == nullptr)
