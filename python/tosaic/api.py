@@ -202,6 +202,7 @@ def lower(
     declared = boundary_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
     forms = io_forms(source.graph, io, has_floats="FP" in target.split("+"))
+    of_ports: Any = forms.forms
     try:
         lowered = _core.lower(
             forms.graph,
@@ -211,7 +212,7 @@ def lower(
             objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
-            **forms.forms,
+            **of_ports,
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.

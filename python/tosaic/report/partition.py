@@ -125,8 +125,8 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
             )
             for border in plan.borders
         ]
-        columns = ("value", "type", "", "made by", "read by", "bytes")
-        yield Section("values that cross", table(columns, crossing), folded=True)
+        titles = ("value", "type", "", "made by", "read by", "bytes")
+        yield Section("values that cross", table(titles, crossing), folded=True)
     if plan.quantization:
         nodes = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
         yield Section(
