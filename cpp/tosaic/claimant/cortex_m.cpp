@@ -1,5 +1,7 @@
 // Limits of Cortex-M: the kernels of CMSIS-NN, and those that ExecuTorch's Cortex-M backend adds (activations by a table of
 // 256 results, division). They take integers with one scale, but for the weights of convolutions and linear layers.
+#include <initializer_list>
+
 #include "tosaic/claimant/tables.h"
 
 namespace tosaic::claimant {
@@ -9,15 +11,16 @@ constexpr DTypes kI8{DType::kI8};
 constexpr DTypes kI16{DType::kI16};
 constexpr DTypes kBoth{DType::kI8, DType::kI16};
 
-const std::vector<Op> kWeighted{Op::kConv, Op::kLinear};
-const std::vector<Op> kTables{Op::kSigmoid,   Op::kTanh,        Op::kSilu, Op::kGelu,
-                              Op::kHardswish, Op::kHardsigmoid, Op::kLog,  Op::kLog2,
-                              Op::kLog10,     Op::kLog1p,       Op::kSqrt, Op::kRsqrt};
-const std::vector<Op> kSums{Op::kAdd, Op::kSub, Op::kMul};
-const std::vector<Op> kExtrema{Op::kMinimum, Op::kMaximum};
-const std::vector<Op> kPools{Op::kAvgPool, Op::kMaxPool};
-const std::vector<Op> kAverages{Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMean};
-const std::vector<Op> kMoves{Op::kReshape, Op::kClone, Op::kPermute, Op::kCat, Op::kSlice, Op::kPad};
+constexpr std::initializer_list<Op> kWeighted{Op::kConv, Op::kLinear};
+constexpr std::initializer_list<Op> kTables{Op::kSigmoid,   Op::kTanh,        Op::kSilu, Op::kGelu,
+                                            Op::kHardswish, Op::kHardsigmoid, Op::kLog,  Op::kLog2,
+                                            Op::kLog10,     Op::kLog1p,       Op::kSqrt, Op::kRsqrt};
+constexpr std::initializer_list<Op> kSums{Op::kAdd, Op::kSub, Op::kMul};
+constexpr std::initializer_list<Op> kExtrema{Op::kMinimum, Op::kMaximum};
+constexpr std::initializer_list<Op> kPools{Op::kAvgPool, Op::kMaxPool};
+constexpr std::initializer_list<Op> kAverages{Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMean};
+constexpr std::initializer_list<Op> kMoves{Op::kReshape, Op::kClone, Op::kPermute,
+                                           Op::kCat,     Op::kSlice, Op::kPad};
 
 Limits table() {
   Limits out;

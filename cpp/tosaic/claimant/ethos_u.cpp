@@ -1,5 +1,7 @@
 // Limits of Ethos-U over operators of TOSA, from the report of supported operators that Vela 5.2 writes (--supported-ops-
 // report). The tests of the full tier compile programs around each limit with Vela.
+#include <initializer_list>
+
 #include "tosaic/claimant/tables.h"
 
 namespace tosaic::claimant {
@@ -14,10 +16,10 @@ constexpr DTypes kI8I16{DType::kI8, DType::kI16};
 constexpr DTypes kNumbers{DType::kI8, DType::kI16, DType::kI32};
 constexpr DTypes kWeights{DType::kI8, DType::kI4};
 
-const std::vector<Op> kConvolutions{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d,
-                                    Op::kTosaTransposeConv2d};
-const std::vector<Op> kForward{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d};
-const std::vector<Op> kPools{Op::kTosaAvgPool2d, Op::kTosaMaxPool2d};
+constexpr std::initializer_list<Op> kConvolutions{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d,
+                                                  Op::kTosaTransposeConv2d};
+constexpr std::initializer_list<Op> kForward{Op::kTosaConv2d, Op::kTosaDepthwiseConv2d, Op::kTosaConv3d};
+constexpr std::initializer_list<Op> kPools{Op::kTosaAvgPool2d, Op::kTosaMaxPool2d};
 
 Limits u55() {
   Limits out;

@@ -1,5 +1,7 @@
 // Limits of NXP's eIQ Neutron N3-64 (i.MX RT700), as far as they are public: ExecuTorch's NXP backend states them. Its SDK
 // is not public, so nothing here was run on it.
+#include <initializer_list>
+
 #include "tosaic/claimant/tables.h"
 
 namespace tosaic::claimant {
@@ -10,14 +12,15 @@ constexpr std::int64_t kMacs = 8;  // of a pipeline; input channels are padded t
 constexpr DTypes kBytes{DType::kI8, DType::kU8};
 constexpr DTypes kI8{DType::kI8};
 
-const std::vector<Op> kBroadcasting{Op::kAdd, Op::kSub, Op::kMul, Op::kMaximum, Op::kMinimum, Op::kPrelu};
-const std::vector<Op> kSharing{
+constexpr std::initializer_list<Op> kBroadcasting{Op::kAdd,     Op::kSub,     Op::kMul,
+                                                  Op::kMaximum, Op::kMinimum, Op::kPrelu};
+constexpr std::initializer_list<Op> kSharing{
     Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMaxPool, Op::kMean,    Op::kSum,     Op::kAmax,    Op::kAmin,
     Op::kPad,     Op::kPermute,         Op::kCat,     Op::kMaximum, Op::kMinimum, Op::kReshape, Op::kClone,
     Op::kSlice};
-const std::vector<Op> kAlone{Op::kAbs,       Op::kNeg,     Op::kExp,   Op::kLog,   Op::kRsqrt,
-                             Op::kSigmoid,   Op::kTanh,    Op::kRelu,  Op::kClamp, Op::kHardswish,
-                             Op::kLeakyRelu, Op::kSoftmax, Op::kResize};
+constexpr std::initializer_list<Op> kAlone{
+    Op::kAbs,  Op::kNeg,   Op::kExp,       Op::kLog,       Op::kRsqrt,   Op::kSigmoid, Op::kTanh,
+    Op::kRelu, Op::kClamp, Op::kHardswish, Op::kLeakyRelu, Op::kSoftmax, Op::kResize};
 
 Limits table() {
   Limits out;

@@ -31,7 +31,7 @@ const IntegerSemantics& semantics_named(std::string_view name) {
   throw InvalidGraph({.where = "lower",
                       .what = "unknown integer semantics",
                       .expected = "'tosa' or 'cmsis-nn'",
-                      .got = quoted(std::string(name))});
+                      .got = quoted(name)});
 }
 
 }  // namespace tosaic::target
