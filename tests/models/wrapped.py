@@ -156,7 +156,9 @@ class Watched(Partitioner):
             result = self.wrapped.partition(exported_program)
         after = {node: node.meta.get("delegation_tag") for node in nodes}
         self.groups = len(result.partition_tags)
-        self.claimed = Counter(_operator(node) for node, tag in before.items() if tag and _computes(node))
+        self.claimed = Counter(
+            str(_operator(node)) for node, tag in before.items() if tag and _computes(node)
+        )
         self.wrong += _wrong_tags(nodes, after, result.partition_tags)
         self.wrong += self._wrong_ports(exported_program, before, after)
         self.wrong += self._wrong_hosts(nodes, after)
@@ -187,13 +189,15 @@ class Watched(Partitioner):
             yield from (f"{each.name} is in {after[each]}" for each in near if after[each] is not None)
 
 
-def _operator(node: Any) -> str:
-    """Returns the operator that a node calls: ``aten.relu.default``."""
-    return str(node.target._op) if hasattr(node.target, "_op") else str(node.target)
+def _operator(node: Any) -> Any:
+    """Returns the operator of torch that a node calls."""
+    return (
+        node.target if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "_op", None)
+    )
 
 
 def _computes(node: Any) -> bool:
-    value, operator = node.meta.get("val"), getattr(node.target, "_op", None)
+    value, operator = node.meta.get("val"), _operator(node)
     if node.op != "call_function" or operator is None or not isinstance(value, torch.Tensor):
         return False
     moves = torch.Tag.view_copy in operator.tags or "clone" in str(operator) or "dim_order" in str(operator)
