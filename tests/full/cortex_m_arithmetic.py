@@ -71,8 +71,8 @@ _NOTES = """
   the integer 0. Padding that counts has the zero point.
 - **softmax.** Usual: exp and reciprocal of 30 bits. CMSIS-NN: exp of numbers with 5 integer bits, a sum
   without the last 12 bits, three steps of Newton's method.
-- **Functions.** A table of f64 results, rounded half away from zero. Infinity saturates. NaN becomes the entry
-  of the nearest number; usual: 0. Both kinds of gelu have the table of the exact one.
+- **Functions.** A table of f64 results, rounded half away from zero. Infinity saturates. NaN becomes the
+  entry of the nearest number; usual: 0. Both kinds of gelu have the table of the exact one.
 - **hardsigmoid** of a contraction or sum. One rescale with 6 times the scale and a rounded zero point.
 - **hardswish.** The product x * (min(x, 3) + 3) of integers, with 3 rounded to an integer.
 - **clamp, pad.** The bound is round(x / scale + zero point), half to even.
