@@ -163,7 +163,8 @@ def lower(
             objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
-            **forms.forms,
+            inputs=forms.forms.get("inputs"),
+            outputs=forms.forms.get("outputs"),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.
