@@ -63,6 +63,14 @@ def test_the_usual_integer_forms_differ_from_the_backend(name: str) -> None:
     assert any(compared(name, seed).usual_differing for seed in DRAWN)
 
 
+def test_a_sum_rounds_each_operand_to_units_of_twice_the_larger_scale() -> None:
+    nodes = lowered(PROGRAMS["add"](Drawn(3)).exported).tosa.nodes
+    rescales = [node.attrs for node in nodes if node.op == "tosa.rescale"]
+    scales = [attrs["multiplier"][0] / 2 ** attrs["shift"][0] for attrs in rescales]
+    assert scales.count(2.0**20) == 2  # 20 more bits for each operand
+    assert max(scale for scale in scales if scale != 2.0**20) == 0.5  # the operand of the larger scale
+
+
 def test_every_stage_from_integers_on_computes_the_same() -> None:
     for name in ("add", "softmax", "avg_pool", "div"):
         program = PROGRAMS[name](Drawn(3))

@@ -202,7 +202,6 @@ def lower(
     declared = boundary_orders(source.graph, orders, views_as_traced=False)
     asked: Any = objective_of(objective)
     forms = io_forms(source.graph, io, has_floats="FP" in target.split("+"))
-    of_ports: Any = forms.forms
     try:
         lowered = _core.lower(
             forms.graph,
@@ -212,7 +211,8 @@ def lower(
             objective=asked,
             input_orders=declared["inputs"],
             output_orders=declared["outputs"],
-            **of_ports,
+            inputs=forms.forms.get("inputs"),
+            outputs=forms.forms.get("outputs"),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.

@@ -356,7 +356,7 @@ def avg_pool(draw: Drawn) -> Program:
     stride = (draw.whole(1, 3), draw.whole(1, 3))
     padding = (draw.whole(0, kernel[0] // 2), draw.whole(0, kernel[1] // 2))
     ceil = bool(draw.whole(0, 1))
-    # With padding that counts, ExecuTorch pads first, and ceil_mode may then add a row that torch lacks.
+    # ExecuTorch pads first if padding counts. Then ceil_mode may add a row that torch does not have.
     counts = bool(draw.whole(0, 1)) and not (ceil and any(padding))
     x = draw.integers(1, 5, 14, 13)
     return _program(

@@ -64,7 +64,7 @@ _NOTES = """
 
 - **Requantizing.** CMSIS-NN rounds twice: the product / 2^31, then the rest, half away from zero.
 - **add, sub.** Usual: one rounding to a unit as fine as the ranges allow. CMSIS-NN: 20 more bits, and each
-  operand is rounded to units of twice the larger scale.
+  operand is rounded to units of twice the larger scale. About one result in a million can differ.
 - **mul by a constant.** Usual: a constant of one sign changes the scale. CMSIS-NN multiplies the integers.
 - **div.** A table of f32 quotients times one f32 scale, rounded half away from zero; x / 0 is 0.
 - **avg_pool, mean over an image.** Usual: halves are rounded away from the zero point. CMSIS-NN: away from
