@@ -19,13 +19,16 @@ using SharedGraph = std::shared_ptr<Graph>;
 py::dict to_dict(const claimant::Claimant& claimant) {
   py::list preserved;
   for (const Op op : claimant.preserved) preserved.append(std::string(info(op).name));
-  const auto rounding = static_cast<std::size_t>(claimant.integers.rounding);
-  return py::dict(py::arg("name") = claimant.name, py::arg("target") = claimant.target,
-                  py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
-                  py::arg("average_pool") = std::string(to_string(claimant.integers.average_pool)),
-                  py::arg("softmax") = std::string(to_string(claimant.integers.softmax)),
-                  py::arg("connected") = claimant.connected, py::arg("least_size") = claimant.least_size,
-                  py::arg("preserved") = py::tuple(preserved));
+  const target::IntegerSemantics& integers = claimant.integers;
+  const auto rounding = static_cast<std::size_t>(integers.rounding.value_or(RoundingMode::kSingleRound));
+  return py::dict(
+      py::arg("name") = claimant.name, py::arg("target") = claimant.target,
+      py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
+      py::arg("average_pool") = integers.average == target::AverageForm::kRawSum ? "divide" : "multiply",
+      py::arg("softmax") =
+          integers.softmax == target::SoftmaxForm::kFixedPoint5_26 ? "fixed_point" : "expansion",
+      py::arg("connected") = claimant.connected, py::arg("least_size") = claimant.least_size,
+      py::arg("preserved") = py::tuple(preserved));
 }
 
 claimant::Match match_of(const std::string& text) {

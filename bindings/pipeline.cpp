@@ -311,6 +311,15 @@ void bind_pipeline(py::module_& m) {
       py::arg("graph").none(false),
       "The graph that lower-to-integer would take: simplified, its quantization on values.");
   m.def(
+      "before_layout",
+      [](const SharedGraph& graph, const py::object& pipeline) {
+        const pipeline::Pipeline steps = pipeline_of(pipeline);
+        const py::gil_scoped_release release;
+        return shared(pipeline::before_layout(graph, steps));
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("pipeline"),
+      "The graph after the sections of the pipeline before section layout.");
+  m.def(
       "run_pass",
       [](const std::string& name, const SharedGraph& graph) {
         const std::shared_ptr<const Graph> out = pipeline::run_pass(name, *graph);

@@ -395,7 +395,7 @@ def partition(
     """Plans which claimant takes which nodes of a program, and says why.
 
     The claimants are asked in order. Each gets the fewest groups that are possible after those before it.
-    What nobody takes stays on the host, with all reasons of all claimants.
+    A node that no claimant takes stays on the host. The plan has every reason of every claimant for it.
 
     Parameters
     ----------

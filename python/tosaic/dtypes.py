@@ -6,12 +6,23 @@ core.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["BITS", "ML_DTYPES", "NUMPY", "NUMPY_INTEGERS", "TORCH", "is_float", "is_float_array", "type_text"]
+__all__ = [
+    "BITS",
+    "ML_DTYPES",
+    "NUMPY",
+    "NUMPY_INTEGERS",
+    "TORCH",
+    "bytes_of",
+    "is_float",
+    "is_float_array",
+    "type_text",
+]
 
 # Name in graphs, bits of an element, name in torch, name of the numpy dtype that arrays have. An empty name
 # means that torch or numpy has no such dtype.
@@ -49,6 +60,12 @@ NUMPY_INTEGERS: dict[str, np.dtype[Any]] = {
 
 ML_DTYPES: dict[str, str] = {name: torch for name, torch in TORCH.items() if name not in NUMPY}
 """The name of the dtype in the package ml_dtypes (and in torch), for the floats that numpy lacks."""
+
+
+def bytes_of(value: Any) -> int:
+    """Returns the size in bytes of the elements of a value of a graph."""
+    elements: int = math.prod(value.shape)
+    return (elements * BITS[value.dtype] + 7) // 8
 
 
 def is_float(dtype: str) -> bool:

@@ -237,6 +237,4 @@ class Lowered(Preparable):
         return save(self, path, data)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
-        outputs = ", ".join(port.type_text for port in self.outputs)
-        return f"<tosaic.Lowered {self._target}: ({inputs}) -> {outputs}, {len(self._graph)} nodes>"
+        return f"<tosaic.Lowered {self._target}: {self.type_text}, {len(self._graph)} nodes>"

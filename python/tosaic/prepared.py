@@ -188,10 +188,8 @@ class Prepared:
 
     def __repr__(self) -> str:
         graph = self._source.graph
-        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
-        outputs = ", ".join(port.type_text for port in self.outputs)
         return (
-            f"<tosaic.Prepared '{graph.name}' @{graph.stage} on {self._on}: ({inputs}) -> {outputs}, "
+            f"<tosaic.Prepared '{graph.name}' @{graph.stage} on {self._on}: {self._source.type_text}, "
             f"{self._models_text(len(graph))}>"
         )
 
@@ -269,9 +267,13 @@ class Preparable(Runnable):
         >>> program.prepare(models={"relu": lambda call: call.default()}).run(x)  # doctest: +SKIP
         """
         self._own_graph()
-        table = Models(models)
+        source, table = self._with_models(models, on)
+        return Prepared(source, table, on=on, threads=threads, write_back=write_back)
+
+    def _with_models(self, models: Any, on: str) -> tuple[Runnable, Models]:
+        """Returns the program that is to be run, and its models."""
         if on == "reference":
             from tosaic.reference_graph import model_of_graph
 
-            table = Models(model_of_graph(self.graph, models))
-        return Prepared(self, table, on=on, threads=threads, write_back=write_back)
+            return self, Models(model_of_graph(self.graph, models))
+        return self, Models(models)

@@ -249,6 +249,4 @@ class Program(Preparable):
 
     def __repr__(self) -> str:
         graph = self._graph
-        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
-        outputs = ", ".join(port.type_text for port in self.outputs)
-        return f"<tosaic.Program '{graph.name}' @{graph.stage}: ({inputs}) -> {outputs}, {len(graph)} nodes>"
+        return f"<tosaic.Program '{graph.name}' @{graph.stage}: {self.type_text}, {len(graph)} nodes>"

@@ -345,6 +345,12 @@ class Runnable(Reportable):
         """Resets every state to its initial value."""
         self.session.reset_state()
 
+    @property
+    def type_text(self) -> str:
+        """The inputs and outputs as text: ``(x: f32[1,3,8,8]) -> f32[1,10]``."""
+        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
+        return f"({inputs}) -> {', '.join(port.type_text for port in self.outputs)}"
+
     def text(self) -> str:
         """Returns the graph as text, which `Graph.parse` reads back."""
         return self._graph.text()

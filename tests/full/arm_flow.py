@@ -14,8 +14,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ import tosaic
 from markdown_table import markdown_table
 from models.delegates import delegates_of, lower_with_executorch
 from models.integers import signal_to_noise
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.reference_model import run_reference_model
@@ -155,12 +153,7 @@ def arm_db(name: str) -> float:
 def page(rows: Sequence[Measured]) -> str:
     """Returns the text of docs/arm_flow.md."""
     head = _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        torchao=version("torchao"),
-        executorch=version("executorch"),
+        **measured_with(),
     )
     header = ("network", "delegates", "outside", "int8", "TOSAQuantizer", "lowered", "differing")
     lines = [

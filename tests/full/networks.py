@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import date
 from pathlib import Path
 
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
-import tosaic
 from markdown_table import markdown_table
 from models.measure import Error, Measurement, measure, violations
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "networks"
@@ -70,10 +67,7 @@ def page(rows: list[Measurement]) -> str:
     """Returns the text of docs/networks.md."""
     head = _HEAD.format(
         beyond=_beyond_by_largest(rows),
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
+        **measured_with(),
     )
     between = (
         "The largest difference of each engine. The last four columns cover only the samples that the\n"

@@ -18,8 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from markdown_table import markdown_table
 from models import quantize
 from models.integers import convert, signal_to_noise
 from models.planning import plan_us
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.reference_model import run_reference_model
@@ -199,12 +197,7 @@ def page(rows: Sequence[Measured], ratios: dict[str, float], arms: dict[str, Tim
     """
     head = _HEAD.format(
         more=", ".join(MORE),
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        torchao=version("torchao"),
-        executorch=version("executorch"),
+        **measured_with(),
     )
     header = (
         "network", "int8", "TOSAQuantizer", "int16x8", "to q/dq", "differing", "TOSA ops",

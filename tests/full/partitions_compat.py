@@ -15,8 +15,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,10 +23,9 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-import tosaic
 from fx.partition_graphs import Case, has_cycle, named, ours, random_case, random_support, torchs
 from markdown_table import markdown_table
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, SMALL, build, quiet
 
 RESULTS = ROOT / "build" / "full" / "partitions_compat"
@@ -134,11 +131,7 @@ def page(rows: list[Compared]) -> str:
         lines.append((label, *(f"{number:,}" for number in numbers)))
     proposals = sum(row.proposals for row in rows)
     return _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        executorch=version("executorch"),
+        **measured_with(),
         equal=f"{proposals - sum(len(row.differences) for row in rows):,}",
         proposals=f"{proposals:,}",
         shares=", ".join(f"{share:.0%}" for share in _SHARES),

@@ -16,8 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ import tosaic
 from full.quantized_networks import programs
 from markdown_table import markdown_table
 from models.integers import NotConverted, convert, signal_to_noise
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Fixed, Observed, Plan
@@ -268,12 +266,7 @@ def violations(m: Measured) -> list[str]:
 def page(rows: Sequence[Measured]) -> str:
     """Returns the text of docs/quantize_networks.md."""
     head = _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        torchao=version("torchao"),
-        executorch=version("executorch"),
+        **measured_with(),
         calibration=CALIBRATION,
         samples=_SAMPLES,
         near=_NEAR,

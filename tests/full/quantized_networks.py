@@ -17,7 +17,6 @@ import math
 import re
 import sys
 from dataclasses import asdict
-from datetime import date
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +24,6 @@ from pathlib import Path
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
 import tosaic
 from markdown_table import markdown_table
 from models import quantize, zoo
@@ -40,7 +38,7 @@ from models.integers import (
     measure_integers,
     violations,
 )
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.zoo import NETWORKS, build
 
 RESULTS = ROOT / "build" / "full" / "quantized_networks"
@@ -105,13 +103,8 @@ def _peers() -> str:
 def page(rows: list[Quantized], arms: dict[str, Arm]) -> str:
     """Returns the text of docs/quantized_networks.md."""
     head = _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
+        **measured_with(),
         isas=", ".join(tosaic._core.usable_isas()),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        torchao=version("torchao"),
-        executorch=version("executorch"),
     )
     parts = [head, _main_table(rows, arms)]
     without = [m for m in rows if m.not_converted]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from layers.measuring import classes, layers_of
 from layers.table import OUT_OF_REACH
 from markdown_table import markdown_table
 from models.integers import QUANTIZERS, NotConverted, convert, laid_out
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.verdicts import Verdicts, verdicts
 from models.zoo import NETWORKS, build, one_thread, quiet
 
@@ -130,10 +129,7 @@ def page(rows: dict[str, Verdicts]) -> str:
     """Returns the text of docs/verdicts.md."""
     tried = sum(2 * sum(v.spoiled.values()) for v in rows.values())
     head = _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
+        **measured_with(),
         right=sum(not v.refused for v in rows.values()),
         forms=len(rows),
         caught=tried - sum(len(v.missed) for v in rows.values()),

@@ -18,8 +18,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from markdown_table import markdown_table
 from models.delegates import WithDelegates, run_file
 from models.integers import signal_to_noise
 from models.quantize import QUANTIZERS, converted
-from models.results import ROOT, cpu_name, in_shard, parser_of, recorded, stored
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.vulkan import run_vgf, runs_vgf
 from models.wrapped import INTEGER_ONLY, PARTITIONERS, Watched, damaged, delegates, lower
 from models.zoo import build, one_thread, quiet
@@ -261,12 +259,7 @@ QUANTIZERS["tosaic for arm"] = lambda: tosaic.Quantizer(compatible_with="arm")
 def page(rows: Sequence[Measured]) -> str:
     """Returns the text of docs/wrapped_partitioners.md."""
     head = _HEAD.format(
-        date=date.today().isoformat(),
-        cpu=cpu_name(),
-        version=tosaic.__version__,
-        torch=torch.__version__,
-        torchao=version("torchao"),
-        executorch=version("executorch"),
+        **measured_with(),
     )
     header = (
         "network", "partitioner", "host operator", "alone", "boundary", "host", "floats", "differing",

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from datetime import date
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,17 @@ from tosaic import _core
 
 ROOT = Path(__file__).resolve().parents[2]
 
-__all__ = ["ROOT", "cpu_name", "in_shard", "parser_of", "recorded", "resolve_shard", "store", "stored"]
+__all__ = [
+    "ROOT",
+    "cpu_name",
+    "in_shard",
+    "measured_with",
+    "parser_of",
+    "recorded",
+    "resolve_shard",
+    "store",
+    "stored",
+]
 
 
 @cache
@@ -97,6 +108,17 @@ def resolve_shard(text: str) -> tuple[int, int]:
 def in_shard(names: Sequence[str], shard: tuple[int, int]) -> list[str]:
     """Returns the names of the shard i/n: every n-th name, beginning with the i-th."""
     return list(names[shard[0] - 1 :: shard[1]])
+
+
+def measured_with() -> dict[str, str]:
+    """Returns what a page says of its measurements: the date, the CPU, and the versions of the packages."""
+    return {
+        "date": date.today().isoformat(),
+        "cpu": cpu_name(),
+        "version": tosaic.__version__,
+        "torch": torch.__version__,
+        **{name: version(name) for name in ("torchao", "executorch")},
+    }
 
 
 def cpu_name() -> str:

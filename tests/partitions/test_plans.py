@@ -190,7 +190,9 @@ def test_a_sampler_on_the_host_leaves_one_group_per_side_without_transposes_betw
 def test_groups_run_on_the_reference_model(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
     split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
     expected = split.run(image, grid)
-    assert np.array_equal(split.prepare(on="reference").run(image, grid), expected)
+    prepared = split.prepare(on="reference")
+    assert (prepared.on, split.stage) == ("reference", "quantized")
+    assert np.array_equal(prepared.run(image, grid), expected)
 
 
 def test_a_model_replaces_a_group(warped: Any, image: torch.Tensor, grid: torch.Tensor) -> None:
@@ -249,7 +251,10 @@ def test_the_report_fits_a_terminal_and_says_why(warped: Any) -> None:
         ([], "[partition] unknown value of 'claimants': expected a list of names and of tosaic.Claimant"),
         ("vgf", "[partition] unknown value of 'claimants': expected a list of names and of tosaic.Claimant"),
         (["vgf", "vgf"], "[partition] claimant 'vgf' is listed 2 times: expected claimants with different"),
-        (["vfg"], "[claimant] "),
+        (
+            ["vfg"],
+            "[claimant] unknown claimant: expected a TOSA target such as 'TOSA-1.0+INT', or one of host",
+        ),
         ([3], "[Claimant] unknown value of 'name': expected a string such as 'ethos-u55-128', got 3"),
     ],
 )
@@ -259,17 +264,26 @@ def test_wrong_claimants_are_refused(warped: Any, claimants: Any, message: str) 
 
 def test_a_rule_that_matches_nothing_is_refused(warped: Any) -> None:
     claimant = tosaic.Claimant.named(INT).deny(module="no.such.module")
-    assert "no.such.module" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+    assert refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant]) == (
+        "[claimant] rule deny(module='no.such.module') matches no node: expected a rule that matches a node "
+        "of graph 'forward'"
+    )
 
 
 def test_rules_that_contradict_each_other_are_refused(warped: Any) -> None:
     claimant = tosaic.Claimant.named(INT).deny(op="conv").allow(op="conv")
-    assert "conv" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+    assert refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant]).startswith(
+        "[claimant] rules deny(op='conv') and allow(op='conv') contradict each other: expected rules of one "
+        "kind that agree on a node, got one that allows it and one that denies it (node 'conv2d', module "
+    )
 
 
 def test_an_operator_that_nobody_has_is_refused(warped: Any) -> None:
     claimant = tosaic.Claimant.named(INT).deny(op="convv")
-    assert "convv" in refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant])
+    assert refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant]) == (
+        "[claimant] no operator has the name of rule deny(op='convv'): expected the name of an operator, such "
+        "as 'conv', got 'convv'. Did you mean 'conv'."
+    )
 
 
 def test_a_node_that_the_plan_lacks_is_refused(warped: Any) -> None:

@@ -66,18 +66,17 @@ Claimant over_tosa(std::string name, std::string target, const Limits* limits) {
   return out;
 }
 
-Claimant over_canonical(std::string name, const Limits& limits, const IntegerSemantics& integers) {
+Claimant over_canonical(std::string name, const Limits& limits) {
   Claimant out;
   out.name = std::move(name);
   out.limits = shared(limits);
-  out.integers = integers;
+  out.integers = target::cmsis_nn_semantics();
   out.preserved = composites_of(limits);
   out.layout = &preserving_layout_needs();
   return out;
 }
 
 Claimant of_family(const NamedRow& row) {
-  constexpr IntegerSemantics kKernels{RoundingMode::kDoubleRound, AveragePool::kDivide, Softmax::kFixedPoint};
   const std::string name(row.name);
   switch (row.family) {
     case Family::kEthosU55:
@@ -87,9 +86,9 @@ Claimant of_family(const NamedRow& row) {
     case Family::kVgf:
       return over_tosa(name, "TOSA-1.0+INT+FP+int16", &vgf_limits());
     case Family::kCortexM:
-      return over_canonical(name, cortex_m_limits(), kKernels);
+      return over_canonical(name, cortex_m_limits());
     case Family::kNeutron:
-      return over_canonical(name, neutron_limits(), kKernels);
+      return over_canonical(name, neutron_limits());
     case Family::kHost:
       break;
   }
@@ -117,13 +116,6 @@ target::LayoutNeeds make_preserving_needs() {
 }
 
 }  // namespace
-
-std::string_view to_string(AveragePool pool) {
-  return pool == AveragePool::kMultiply ? "multiply" : "divide";
-}
-std::string_view to_string(Softmax softmax) {
-  return softmax == Softmax::kExpansion ? "expansion" : "fixed_point";
-}
 
 const target::LayoutNeeds& preserving_layout_needs() {
   static const target::LayoutNeeds needs = make_preserving_needs();

@@ -436,7 +436,8 @@ bool is_bilinear(const NodeView& view) {
 
 Numbers bilinear_mode(const NodeView& view) { return {is_bilinear(view) ? 1 : 0}; }
 
-// Scales of one axis: k/1 without offset and border, or 2k/2 with an offset of 1 - k and a border of k - 1.
+// True if a nearest RESIZE copies each element of an axis k times. Its scale is then k/1, with offset and border 0, or
+// 2k/2, with offset 1 - k and border k - 1.
 bool replicates_axis(std::int64_t numerator, std::int64_t denominator, std::int64_t offset,
                      std::int64_t border) {
   if (denominator == 1) return offset == 0 && border == 0;

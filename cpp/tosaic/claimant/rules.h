@@ -1,7 +1,7 @@
 // rules: what the user allows a claimant, or denies it.
 //
-//   deny op=softmax          no softmax
-//   allow module=head        but every node of module head that lowers, whatever the limits of the device are
+//   deny op=softmax          takes no softmax
+//   allow module=head        takes a node of module head if it lowers, even if it exceeds the limits of the device
 //
 // Of the rules that match a node, those of the most specific kind count: name, then predicate, then module, then
 // operator. A rule cannot allow what does not lower, or floats on a claimant of integers.
@@ -33,8 +33,9 @@ struct Rule {
 // "deny(op='softmax')"
 [[nodiscard]] std::string to_string(const Rule& rule);
 
-// By node: the rule that decides, or null. Throws InvalidGraph for a rule that matches no node, an operator that nobody
-// has, and two rules of one kind of which one allows a node and the other denies it.
+// Returns, for each node, the rule that decides about it, or null. Throws InvalidGraph if a rule matches no node or names
+// an operator that does not exist, or if two rules of one kind contradict each other: one allows a node, and the other
+// denies it.
 [[nodiscard]] std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules);
 
 }  // namespace tosaic::claimant

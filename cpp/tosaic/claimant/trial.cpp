@@ -1,10 +1,10 @@
 #include "tosaic/claimant/trial.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
 
+#include "tosaic/partition/split.h"
 #include "tosaic/pipeline/lower.h"
 
 namespace tosaic::claimant {
@@ -20,54 +20,11 @@ void append(std::string& key, const std::string& text) { key.append(text).append
 }  // namespace
 
 std::shared_ptr<const Graph> alone(const Graph& graph, std::span<const NodeId> nodes, Stage stage) {
-  auto out = std::make_shared<Graph>();
-  out->name = graph.name;
+  auto out =
+      std::make_shared<Graph>(std::move(partition::part_of(graph, nodes, partition::Unread::kOutput).graph));
   out->stage = stage;
-  std::map<ValueId, ValueId> made;
-  const auto of = [&](ValueId id) {
-    const auto [at, is_new] = made.try_emplace(id);
-    if (is_new && id.valid()) {
-      const Value& value = graph.value(id);
-      if (value.constant) {
-        at->second = out->add_constant(value.constant);
-        out->set_qparams(at->second, value.type.qparams);
-      } else {
-        at->second = out->add_input(InputKind::kUser, value.name, plain(value.type), value.name);
-      }
-    }
-    return at->second;
-  };
-  for (const NodeId id : nodes) {  // inputs first
-    for (const ValueId operand : graph.operands(graph.node(id))) {
-      const Node* const producer = operand.valid() ? graph.producer(operand) : nullptr;
-      if (producer == nullptr || !std::ranges::binary_search(nodes, graph.id(*producer)))
-        static_cast<void>(of(operand));
-    }
-  }
-  for (const NodeId id : nodes) {
-    const Node& node = graph.node(id);
-    std::vector<ValueId> operands;
-    for (const ValueId operand : graph.operands(node)) operands.push_back(of(operand));
-    const NodeId copy = out->add_copy(graph, node, operands);
-    for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      made[graph.result(node, r)] = out->result(out->node(copy), r);
-      out->set_order(out->result(out->node(copy), r), {});
-    }
-  }
-  for (const NodeId id : nodes) {
-    const Node& node = graph.node(id);
-    for (std::uint32_t r = 0; r < node.result_count; ++r) {
-      const ValueId result = graph.result(node, r);
-      const std::span<const NodeId> users = graph.users(result);
-      if (!users.empty() && !graph.is_output(result) &&
-          std::ranges::all_of(users, [&](NodeId user) { return std::ranges::binary_search(nodes, user); }))
-        continue;
-      Output output;
-      output.value = of(result);
-      output.path = out->value(output.value).name;
-      out->add_output(std::move(output));
-    }
-  }
+  for (const Node& node : out->nodes())
+    for (std::uint32_t r = 0; r < node.result_count; ++r) out->set_order(out->result(node, r), {});
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -119,13 +120,10 @@ class Judge {
       if (!pipeline_.target().has(target::Profile::kFp) && has_float_boundary(*part)) continue;
       Findings found;
       if (!lowers_) {
-        const Trial trial = try_to_lower(part, pipeline_);
-        if (!trial.tosa) continue;
-        if (claimant_.limits)
-          for (const Node& each : trial.tosa->nodes())
-            if (each.op != Op::kTosaTranspose || !is_at_boundary(*trial.tosa, each))
-              judge(*trial.tosa, each, *claimant_.limits, claimant_.name, found.limits);
-        drop_repeated(found.limits);
+        found = judged(part, [](const Graph& tosa, const Node& each) {
+          return each.op == Op::kTosaTranspose && is_at_boundary(tosa, each);
+        });
+        if (!found.hard.empty()) continue;
       }
       for (const NodeId id : nodes) out[id.index()] = found;
     }
@@ -164,16 +162,26 @@ class Judge {
   Findings tried(const Node& node) {
     const std::string key = trial_key(*graph_, node);
     if (const auto known = known_.find(key); !key.empty() && known != known_.end()) return known->second;
-    Findings found;
     const Stage stage = pipeline_.target().has(target::Profile::kInt) ? graph_->stage : Stage::kExported;
-    const Trial trial = try_to_lower(alone(*graph_, std::array{graph_->id(node)}, stage), pipeline_);
+    const Findings found = judged(
+        alone(*graph_, std::array{graph_->id(node)}, stage),
+        [op = node.op](const Graph& tosa, const Node& each) { return is_layout_change(tosa, each, op); });
+    if (!key.empty()) known_.emplace(key, found);
+    return found;
+  }
+
+  // What keeps a graph from the target, and the limits that its operators of TOSA exceed. Those for which `is_exempt` is
+  // true have no limits.
+  Findings judged(const std::shared_ptr<const Graph>& graph,
+                  const std::function<bool(const Graph&, const Node&)>& is_exempt) const {
+    Findings found;
+    const Trial trial = try_to_lower(graph, pipeline_);
     for (const ErrorParts& parts : trial.problems) found.hard.push_back({"lowering", parts});
     if (trial.tosa && claimant_.limits)
       for (const Node& each : trial.tosa->nodes())
-        if (!is_layout_change(*trial.tosa, each, node.op))
+        if (!is_exempt(*trial.tosa, each))
           judge(*trial.tosa, each, *claimant_.limits, claimant_.name, found.limits);
     drop_repeated(found.limits);
-    if (!key.empty()) known_.emplace(key, found);
     return found;
   }
 

@@ -12,14 +12,14 @@
 
 namespace tosaic::claimant {
 
-// By node. `graph` is what pipeline::before_integers() returns: at stage quantized, or at stage exported after section
-// simplify. The user's rules apply after the claimant's own (rules.h).
+// Returns a verdict for each node of a graph that pipeline::before_integers() returned. The graph is at stage quantized,
+// or at stage exported. The claimant's limits are applied first, and then the user's rules (rules.h).
 //
-// A claimant without profile FP takes no node that reads or writes floats, unless the whole region of floats between
-// integers lowers to integer arithmetic (partition/float_regions.h). Every reader of a dequantized value has to have a
-// dequantize node of its own.
+// A claimant without profile FP takes no node that reads or writes floats. There is one exception: nodes that compute with
+// floats between integers are a region (partition/float_regions.h), and the claimant takes all of its nodes if the region
+// lowers to integer arithmetic. The graph has to be one that partition::with_own_dequantize() returned.
 //
-// Throws InvalidGraph for a graph at another stage, and for rules that are wrong.
+// Throws InvalidGraph if the graph is at another stage, or if a rule is wrong.
 [[nodiscard]] std::vector<Verdict> verdicts(const std::shared_ptr<const Graph>& graph,
                                             const Claimant& claimant, std::span<const Rule> rules = {});
 

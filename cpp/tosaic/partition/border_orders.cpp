@@ -9,6 +9,7 @@
 #include "tosaic/layout/plan.h"
 #include "tosaic/layout/review.h"
 #include "tosaic/layout/views.h"
+#include "tosaic/partition/graph_copy.h"
 #include "tosaic/partition/groups.h"
 
 namespace tosaic::partition {
@@ -18,34 +19,27 @@ namespace {
 // of several stages.
 class Joined {
  public:
-  Joined(const Graph& host, std::span<const std::shared_ptr<const Graph>> parts) : inputs_(parts.size()) {
-    outputs_.resize(parts.size());
+  Joined(const Graph& host, std::span<const std::shared_ptr<const Graph>> parts)
+      : inputs_(parts.size()), outputs_(parts.size()) {
     graph_.name = host.name;
     graph_.stage = host.stage;
     for (const auto& part : parts) graph_.stage = std::max(graph_.stage, part->stage);
-    Values made(host.values().size());
-    for (const Input& input : host.inputs()) {
-      const Value& value = host.value(input.value);
-      made[input.value.index()] =
-          graph_.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
-    }
-    std::size_t group = 0;
+    GraphCopy copy(host, graph_);
+    copy.add_inputs();
+    std::size_t calls = 0;
     for (const Node& node : host.nodes()) {
-      const std::optional<std::size_t> called = group_of(node, parts);
-      if (called) {
-        add_part(host, node, *parts[*called], static_cast<std::uint32_t>(*called), made);
-        ++group;
+      if (const std::optional<std::uint32_t> group = called_by(node, parts)) {
+        add_part(host, node, *parts[*group], *group, copy);
+        ++calls;
       } else {
-        copy(host, node, made, kNoGroup);
+        copy.add(node);
+        groups_.push_back(kNoGroup);
       }
     }
-    if (group != parts.size())
+    if (calls != parts.size())
       throw InternalError(
-          {.where = "partition", .what = "the host calls " + std::to_string(group) + " groups"});
-    for (Output output : host.outputs()) {
-      output.value = of(host, output.value, made);
-      graph_.add_output(std::move(output));
-    }
+          {.where = "partition", .what = "the host calls " + std::to_string(calls) + " groups"});
+    copy.add_outputs();
   }
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
@@ -54,35 +48,17 @@ class Joined {
   [[nodiscard]] const std::vector<ValueId>& outputs(std::size_t part) const { return outputs_[part]; }
 
  private:
-  using Values = std::vector<ValueId>;  // the value here, by value of another graph
-
-  static std::optional<std::size_t> group_of(const Node& node,
-                                             std::span<const std::shared_ptr<const Graph>> parts) {
+  static std::optional<std::uint32_t> called_by(const Node& node,
+                                                std::span<const std::shared_ptr<const Graph>> parts) {
     if (node.op != Op::kOpaque) return std::nullopt;
     const std::string& target = Graph::attrs<OpaqueAttrs>(node).target;
-    for (std::size_t part = 0; part < parts.size(); ++part)
+    for (std::uint32_t part = 0; part < parts.size(); ++part)
       if (target == parts[part]->name) return part;
     return std::nullopt;
   }
 
-  ValueId of(const Graph& source, ValueId value, Values& made) {
-    if (!value.valid()) return value;
-    ValueId& known = made[value.index()];
-    if (!known.valid()) known = graph_.add_constant(source.value(value).constant);
-    return known;
-  }
-
-  void copy(const Graph& source, const Node& node, Values& made, std::uint32_t group) {
-    std::vector<ValueId> operands;
-    for (const ValueId operand : source.operands(node)) operands.push_back(of(source, operand, made));
-    const NodeId added = graph_.add_copy(source, node, operands);
-    groups_.resize(graph_.nodes().size(), kNoGroup);
-    groups_[added.index()] = group;
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      made[source.result(node, r).index()] = graph_.result(graph_.node(added), r);
-  }
-
-  void add_part(const Graph& host, const Node& call, const Graph& part, std::uint32_t group, Values& made) {
+  void add_part(const Graph& host, const Node& call, const Graph& part, std::uint32_t group,
+                GraphCopy& copy) {
     if (part.inputs().size() != call.operand_count || part.outputs().size() != call.result_count)
       throw InternalError({.where = "partition",
                            .what = "lowering changed the inputs or outputs of " + part.name,
@@ -90,23 +66,21 @@ class Joined {
                                        std::to_string(call.result_count) + " outputs",
                            .got = std::to_string(part.inputs().size()) + " inputs, " +
                                   std::to_string(part.outputs().size()) + " outputs"});
-    Values of_part(part.values().size());
-    for (std::uint32_t i = 0; i < call.operand_count; ++i) {
-      const ValueId operand = of(host, host.operands(call)[i], made);
-      of_part[part.inputs()[i].value.index()] = operand;
-      inputs_[group].push_back(operand);
-    }
-    for (const Node& node : part.nodes()) copy(part, node, of_part, group);
+    GraphCopy of_part(part, graph_);
+    inputs_[group] = copy.all(host.operands(call));
+    for (std::uint32_t i = 0; i < call.operand_count; ++i)
+      of_part.set(part.inputs()[i].value, inputs_[group][i]);
+    for (const Node& node : part.nodes()) of_part.add(node);
+    groups_.resize(graph_.nodes().size(), group);
     for (std::uint32_t r = 0; r < call.result_count; ++r) {
-      const ValueId result = of(part, part.outputs()[r].value, of_part);
-      made[host.result(call, r).index()] = result;
-      outputs_[group].push_back(result);
+      outputs_[group].push_back(of_part.of(part.outputs()[r].value));
+      copy.set(host.result(call, r), outputs_[group].back());
     }
   }
 
   Graph graph_;
-  std::vector<std::uint32_t> groups_;     // by node
-  std::vector<Values> inputs_, outputs_;  // by part
+  std::vector<std::uint32_t> groups_;                   // by node
+  std::vector<std::vector<ValueId>> inputs_, outputs_;  // by part
 };
 
 // The one order in which everything outside the group reads the value; nothing if there are several, or if a view of

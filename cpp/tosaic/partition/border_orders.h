@@ -3,10 +3,13 @@
 //   host    x -> group0 -> grid_sample -> group1 -> y         group 0 = {conv, relu}, group 1 = {conv}
 //   joined  x -> conv -> relu -> grid_sample -> conv -> y     channels last, from relu to the second conv
 //
-// Each part is lowered alone, and a plan of one part does not know what the other parts read. So one layout plan is
-// made for the whole program (layout/plan.h): the graphs of the parts, with their composites expanded, take the places
-// of their nodes in the host. A value crosses in the order in which it is made. If everything outside its part reads it
-// in one other order, it crosses in that order, and its part transposes it. No part transposes what the plan does not.
+// Each part is lowered alone, and a layout plan of one part does not know in which orders other parts read its outputs. So
+// one plan is made for the whole program (layout/plan.h). Its graph is the host, in which the nodes of each part replace
+// the call of the part. Composites of the parts are expanded.
+//
+// An output of a part has the dim order in which its value is made. There is one exception: if all readers in other parts
+// want the same other order, the output has that order, and the part transposes the value. So all parts together transpose
+// no more than the plan.
 #pragma once
 
 #include <cstdint>

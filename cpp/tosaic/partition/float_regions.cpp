@@ -5,19 +5,11 @@
 #include <numeric>
 #include <utility>
 
+#include "tosaic/partition/graph_copy.h"
 #include "tosaic/partition/split.h"
 
 namespace tosaic::partition {
 namespace {
-
-// The readers of a value besides the first one: each gets a copy of its producer.
-bool is_shared(const Graph& graph, const Node& node) {
-  const ValueId result = graph.result(node);
-  std::vector<NodeId> readers(graph.users(result).begin(), graph.users(result).end());
-  std::ranges::sort(readers);
-  readers.erase(std::ranges::unique(readers).begin(), readers.end());
-  return readers.size() + (graph.is_output(result) ? 1 : 0) > 1;
-}
 
 class Regions {
  public:
@@ -75,52 +67,27 @@ Graph with_own_dequantize(const Graph& graph) {
   Graph out;
   out.name = graph.name;
   out.stage = graph.stage;
-  std::vector<ValueId> made(graph.values().size());
-  const auto of = [&](ValueId value) {
-    if (!value.valid()) return value;
-    ValueId& known = made[value.index()];
-    if (known.valid()) return known;
-    known = out.add_constant(graph.value(value).constant);
-    out.set_qparams(known, graph.value(value).type.qparams);
-    return known;
-  };
-  for (const Input& input : graph.inputs()) {
-    const Value& value = graph.value(input.value);
-    made[input.value.index()] =
-        out.add_input(input.kind, value.name, value.type, input.path, input.boundary, input.initial);
-  }
-  std::vector<bool> is_used(
-      graph.values().size());  // by value: the first copy of its dequantize node has a reader
-  for (const Output& output : graph.outputs()) is_used[output.value.index()] = true;
+  GraphCopy copy(graph, out);
+  copy.add_inputs();
+  std::vector<bool> is_taken(graph.values().size());  // by value: a reader, or the caller, has the first node
+  for (const Output& output : graph.outputs()) is_taken[output.value.index()] = true;
   for (const Node& node : graph.nodes()) {
-    std::vector<ValueId> operands;
-    std::map<ValueId, ValueId> own;
-    for (const ValueId operand : graph.operands(node)) {
+    std::vector<ValueId> operands = copy.all(graph.operands(node));
+    std::map<ValueId, ValueId> own;  // a node that reads a value twice reads one copy
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const ValueId operand = graph.operands(node)[i];
       const Node* const producer = operand.valid() ? graph.producer(operand) : nullptr;
-      if (producer == nullptr || producer->op != Op::kDequantize || !is_shared(graph, *producer)) {
-        operands.push_back(of(operand));
-        continue;
-      }
-      if (!own.contains(operand)) {
-        if (!is_used[operand.index()]) {
-          is_used[operand.index()] = true;
-          own[operand] = of(operand);
-        } else {
-          std::vector<ValueId> read;
-          for (const ValueId each : graph.operands(*producer)) read.push_back(of(each));
-          own[operand] = out.result(out.node(out.add_copy(graph, *producer, read)));
-        }
-      }
-      operands.push_back(own[operand]);
+      if (producer == nullptr || producer->op != Op::kDequantize) continue;
+      const auto [at, is_new] = own.try_emplace(operand, operands[i]);
+      if (is_new && is_taken[operand.index()])
+        at->second =
+            out.result(out.node(out.add_copy(graph, *producer, copy.all(graph.operands(*producer)))));
+      is_taken[operand.index()] = true;
+      operands[i] = at->second;
     }
-    const NodeId copy = out.add_copy(graph, node, operands);
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      made[graph.result(node, r).index()] = out.result(out.node(copy), r);
+    copy.add(node, operands);
   }
-  for (Output output : graph.outputs()) {
-    output.value = of(output.value);
-    out.add_output(std::move(output));
-  }
+  copy.add_outputs();
   return out;
 }
 

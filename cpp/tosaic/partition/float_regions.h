@@ -3,12 +3,14 @@
 //   x i8 -> dequantize -> conv -> add -> relu -> quantize -> y i8       one region of 6 nodes, with the
 //   z i8 -> dequantize ----------^                                      dequantize nodes that add reads
 //
-// At stage quantized, most nodes read and write integers that have qparams. Between nodes that a quantizer left
-// unquantized, such as a convolution and the addition behind it, there are floats. Lowering makes integer arithmetic of
-// such a region as a whole, and of no part of it: so a claimant of integers takes all of the region or nothing.
+// At stage quantized, most nodes read and write integers that have qparams. A quantizer may leave a value unquantized,
+// such as that between a convolution and the addition behind it. Nodes that such floats connect are a region. Lowering
+// turns a whole region into integer arithmetic, but no part of one. So a claimant of integers takes all nodes of a region,
+// or none.
 //
-// A dequantize node that several nodes read would join regions that only share an integer, and could make a region
-// wait for itself. So each reader first gets a dequantize node of its own.
+// Two regions may read the same integers through one dequantize node. The node would make one region of them, and a node
+// between the two could then wait for the region and the region for it. So with_own_dequantize() comes first: it copies
+// the dequantize node for each reader.
 #pragma once
 
 #include <vector>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tosaic/base/error_text.h"
+#include "tosaic/partition/graph_copy.h"
 #include "tosaic/partition/quotient.h"
 
 namespace tosaic::partition {
@@ -16,95 +17,11 @@ TensorType plain(TensorType type) {
   return type;
 }
 
-// Copies nodes of a graph to another one.
-class Copy {
- public:
-  Copy(const Graph& source, Graph& out) : source_(source), out_(out), made_(source.values().size()) {
-    out_.stage = source.stage;
-  }
-
-  [[nodiscard]] bool has(ValueId value) const { return made_[value.index()].valid(); }
-  void set(ValueId value, ValueId made) {
-    made_[value.index()] = made;
-    out_.set_source(made, value);
-  }
-  // The copy of a value; constants are copied when they are read.
-  ValueId of(ValueId value) {
-    if (!value.valid() || has(value)) return value.valid() ? made_[value.index()] : value;
-    const Value& constant = source_.value(value);
-    if (!constant.constant)
-      throw InternalError(
-          {.where = "partition", .what = "a part reads " + quoted(constant.name) + " too early"});
-    const ValueId made = out_.add_constant(constant.constant);
-    out_.set_qparams(made, constant.type.qparams);
-    made_[value.index()] = made;
-    return made;
-  }
-  std::vector<ValueId> all(std::span<const ValueId> values) {
-    std::vector<ValueId> out;
-    for (const ValueId value : values) out.push_back(of(value));
-    return out;
-  }
-  void add(const Node& node) {
-    const NodeId copy = out_.add_copy(source_, node, all(source_.operands(node)));
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      set(source_.result(node, r), out_.result(out_.node(copy), r));
-  }
-
- private:
-  const Graph& source_;
-  Graph& out_;
-  std::vector<ValueId> made_;  // by value of the source
-};
-
 std::vector<std::vector<NodeId>> nodes_of(const Groups& groups) {
   std::vector<std::vector<NodeId>> nodes;
   for (const std::vector<DagNode>& members : members_of(groups))
     nodes.emplace_back(members.begin(), members.end());
   return nodes;
-}
-
-bool is_group_input(const Graph& graph, const Groups& groups, std::uint32_t group, ValueId value) {
-  const Node* const producer = graph.producer(value);
-  return producer == nullptr ? graph.value(value).kind == ValueKind::kInput
-                             : groups.of[graph.id(*producer).index()] != group;
-}
-
-bool is_read_outside(const Graph& graph, const Groups& groups, std::uint32_t group, ValueId value) {
-  return graph.is_output(value) || std::ranges::any_of(graph.users(value), [&](NodeId user) {
-           return groups.of[user.index()] != group;
-         });
-}
-
-Part part_of(const Graph& graph, const Groups& groups, std::uint32_t group,
-             const std::vector<NodeId>& members) {
-  Part part;
-  for (const NodeId member : members) {
-    const Node& node = graph.node(member);
-    for (const ValueId operand : graph.operands(node))
-      if (operand.valid() && graph.value(operand).kind != ValueKind::kConstant &&
-          is_group_input(graph, groups, group, operand))
-        part.inputs.push_back(operand);
-    for (std::uint32_t r = 0; r < node.result_count; ++r)
-      if (is_read_outside(graph, groups, group, graph.result(node, r)))
-        part.outputs.push_back(graph.result(node, r));
-  }
-  std::ranges::sort(part.inputs);
-  part.inputs.erase(std::ranges::unique(part.inputs).begin(), part.inputs.end());
-  part.graph.name = "group" + std::to_string(group);
-  Copy copy(graph, part.graph);
-  for (const ValueId input : part.inputs) {
-    const Value& value = graph.value(input);
-    copy.set(input, part.graph.add_input(InputKind::kUser, value.name, plain(value.type), value.name));
-  }
-  for (const NodeId member : members) copy.add(graph.node(member));
-  for (const ValueId output : part.outputs) {
-    Output made;
-    made.value = copy.of(output);
-    made.path = graph.value(output).name;
-    part.graph.add_output(std::move(made));
-  }
-  return part;
 }
 
 void refuse_effects(const Graph& graph, const std::vector<NodeId>& members) {
@@ -142,7 +59,7 @@ std::vector<std::uint32_t> order_of(const Graph& graph, const Dag& dag, const Gr
 }
 
 void add_call(const Graph& graph, const Part& part, const std::vector<NodeId>& members, Graph& host,
-              Copy& copy) {
+              GraphCopy& copy) {
   OpaqueAttrs attrs;
   attrs.target = part.graph.name;
   attrs.integers = true;
@@ -170,30 +87,72 @@ Dag dag_of(const Graph& graph) {
   return {static_cast<std::uint32_t>(graph.nodes().size()), std::move(edges)};
 }
 
+Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread) {
+  const auto is_inside = [&](NodeId node) { return std::ranges::binary_search(nodes, node); };
+  Part part;
+  for (const NodeId id : nodes) {
+    const Node& node = graph.node(id);
+    for (const ValueId operand : graph.operands(node)) {
+      if (!operand.valid() || graph.value(operand).kind == ValueKind::kConstant) continue;
+      const Node* const producer = graph.producer(operand);
+      if (producer == nullptr || !is_inside(graph.id(*producer))) part.inputs.push_back(operand);
+    }
+    for (std::uint32_t r = 0; r < node.result_count; ++r) {
+      const ValueId result = graph.result(node, r);
+      const std::span<const NodeId> users = graph.users(result);
+      if (graph.is_output(result) || !std::ranges::all_of(users, is_inside) ||
+          (users.empty() && unread == Unread::kOutput))
+        part.outputs.push_back(result);
+    }
+  }
+  std::ranges::sort(part.inputs);
+  part.inputs.erase(std::ranges::unique(part.inputs).begin(), part.inputs.end());
+  part.graph.name = graph.name;
+  part.graph.stage = graph.stage;
+  GraphCopy copy(graph, part.graph);
+  for (const ValueId input : part.inputs) {
+    const Value& value = graph.value(input);
+    const ValueId made = part.graph.add_input(InputKind::kUser, value.name, plain(value.type), value.name);
+    part.graph.set_source(made, input);
+    copy.set(input, made);
+  }
+  for (const NodeId id : nodes) {
+    const Node& node = graph.node(id);
+    const NodeId made = copy.add(node);
+    for (std::uint32_t r = 0; r < node.result_count; ++r)
+      part.graph.set_source(part.graph.result(part.graph.node(made), r), graph.result(node, r));
+  }
+  for (const ValueId output : part.outputs) {
+    Output made;
+    made.value = copy.of(output);
+    made.path = graph.value(output).name;
+    part.graph.add_output(std::move(made));
+  }
+  return part;
+}
+
 Split split(const Graph& graph, const Groups& groups) {
   const std::vector<std::vector<NodeId>> members = nodes_of(groups);
   Split out;
   for (std::uint32_t group = 0; group < groups.count; ++group) {
     refuse_effects(graph, members[group]);
-    out.parts.push_back(part_of(graph, groups, group, members[group]));
+    Part& part = out.parts.emplace_back(part_of(graph, members[group], Unread::kDropped));
+    part.graph.name = "group" + std::to_string(group);
   }
   out.host.name = graph.name;
-  Copy copy(graph, out.host);
-  for (const Input& input : graph.inputs()) {
-    const Value& value = graph.value(input.value);
-    copy.set(input.value, out.host.add_input(input.kind, value.name, value.type, input.path, input.boundary,
-                                             input.initial));
-  }
+  out.host.stage = graph.stage;
+  GraphCopy copy(graph, out.host);
+  copy.add_inputs();
   for (const std::uint32_t first : order_of(graph, dag_of(graph), groups)) {
     if (groups.of[first] == kNoGroup)
       copy.add(graph.nodes()[first]);
     else
       add_call(graph, out.parts[groups.of[first]], members[groups.of[first]], out.host, copy);
   }
-  for (Output output : graph.outputs()) {
-    output.value = copy.of(output.value);
-    out.host.add_output(std::move(output));
-  }
+  copy.add_outputs();
+  for (std::uint32_t v = 0; v < graph.values().size(); ++v)
+    if (const ValueId value(v); copy.has(value) && graph.value(value).kind != ValueKind::kConstant)
+      out.host.set_source(copy.of(value), value);
   return out;
 }
 

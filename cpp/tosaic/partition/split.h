@@ -10,6 +10,8 @@
 // cross as integers, with their qparams. States, and the conversions of the caller's arrays, stay with the host.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -34,6 +36,12 @@ struct Split {
   Graph host;
   std::vector<Part> parts;  // by group
 };
+
+// Whether a result that nothing reads is an output.
+enum class Unread : std::uint8_t { kDropped, kOutput };
+
+// The nodes, which ascend, as a graph with the name and stage of the source.
+[[nodiscard]] Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread);
 
 // `groups.of` is by node. Throws InvalidGraph, which names the nodes, if groups wait for each other, or if a group reads
 // or assigns variables.

@@ -340,6 +340,14 @@ std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>&
   return now;
 }
 
+std::shared_ptr<const Graph> before_layout(const std::shared_ptr<const Graph>& graph,
+                                           const Pipeline& pipeline, const LowerOptions& options) {
+  Run run(with_boundary_orders(graph, options.orders), pipeline.target(), options);
+  for (const Section section : {Section::kSimplify, Section::kQuantize, Section::kDecompose})
+    run.section(pipeline.steps(), section);
+  return run.graph();
+}
+
 std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,
                                         const target::TargetSpec& target) {
   std::optional<Graph> next = passes::state_to_variables(*graph, {.target = target});

@@ -67,6 +67,12 @@ struct Lowered {
 // exists. A graph at another stage than exported is returned as it is.
 [[nodiscard]] std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph);
 
+// The graph after the sections before layout: its operators are those for which dim orders are planned. Throws what
+// lower() throws until then.
+[[nodiscard]] std::shared_ptr<const Graph> before_layout(const std::shared_ptr<const Graph>& graph,
+                                                         const Pipeline& pipeline,
+                                                         const LowerOptions& options = {});
+
 // The TOSA graph in the form that a file for the target has: state is in variables if the target has
 // variables. If the program has state, call this function on Lowered::tosa, and serialize what it returns.
 [[nodiscard]] std::shared_ptr<const Graph> file_graph(std::shared_ptr<const Graph> graph,

@@ -134,21 +134,23 @@ def _check(args: argparse.Namespace) -> int:
 
 def _partition(args: argparse.Namespace) -> int:
     import tosaic
-
-    claimants = [name for each in args.claimants for name in each.split(",") if name]
+    from tosaic.partitions.propose import require_claimants
+    from tosaic.partitions.split_lowered import lower_split
     from tosaic.report.numbers import count
 
-    plan = tosaic.partition(args.file, claimants, connected=not args.disconnected, bind=bindings(args.bind))
-    report = plan.report()
+    program = tosaic.open_program(args.file, bind=bindings(args.bind))
+    names = [name for each in args.claimants for name in each.split(",") if name]
+    claimants = require_claimants("partition", names)
+    connected = not args.disconnected
+    plan = tosaic.partition(program, claimants, connected=connected)
     if args.report:
-        report.save(args.report)
+        plan.report().save(args.report)
     for node in args.why or ():
         _show(plan.why(node).report(), args)
     if not args.why:
-        _show(report, args)
+        _show(plan.report(), args)
     if args.output:
-        split = tosaic.lower(args.file, unsupported="split", claimants=claimants, bind=bindings(args.bind))
-        files = split.save(args.output)
+        files = lower_split(program, claimants, connected=connected).save(args.output)
         if not args.json:
             say(f"\nwrote {count(len(files), 'file')} to {args.output}\n")
     return OK

@@ -24,7 +24,10 @@ def wrap_partitioner(
     host_ops: Sequence[Any] = (),
     integer_only: bool | None = None,
 ) -> WrappedPartitioner:
-    """Returns a partitioner that tags what `inner` tags, except for nodes that are to stay outside.
+    """Returns a partitioner that runs `inner`, and then removes the tags of nodes that stay on the host.
+
+    These are the quantize and dequantize nodes of chosen inputs and outputs, and chosen operators. A node
+    that `inner` does not tag gets no tag.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.options import refusal, shown
+from tosaic.partitions.plan import nodes_named
 from tosaic.problems import Problem
 
 __all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict"]
@@ -345,19 +346,16 @@ def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:
 
 
 def _index_of(name: Any, graph: _core.Graph) -> int:
-    nodes = graph.nodes
-    by_name = [i for i, node in enumerate(nodes) if name in (node.name, *(r.name for r in node.results))]
-    by_call = [i for i, node in enumerate(nodes) if any(origin.fx_name == name for origin in node.origins)]
-    for found in (by_name, by_call):
-        if len(found) == 1:
-            return found[0]
-    names = [node.name for node in nodes]
-    hint = f"The nodes of this call are {', '.join(nodes[i].name for i in by_call)}" if by_call else ""
+    found = nodes_named(name, graph)
+    if len(found) == 1:
+        return found[0].id
+    near = [each.name for each in graph.nodes]
+    hint = f"The nodes of this call are {', '.join(each.name for each in found)}" if found else ""
     raise _core.make_error(
         _core.InvalidGraph,
         where="supports",
-        what="several nodes come from this call" if by_call else "the program has no such node",
+        what="several nodes come from this call" if found else "the program has no such node",
         expected="the name of a node",
         got=shown(name),
-        hint=hint or (_core.did_you_mean(name, names) if isinstance(name, str) else ""),
+        hint=hint or (_core.did_you_mean(name, near) if isinstance(name, str) else ""),
     )

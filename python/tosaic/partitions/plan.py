@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import BITS
+from tosaic.dtypes import bytes_of
 from tosaic.options import shown
 from tosaic.port_names import near_names
 from tosaic.problems import Problem
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
 __all__ = ["HOST", "Border", "Group", "NodePlace", "PartitionPlan", "QuantizationPlace", "Refusal"]
 
 HOST = "host"
+
+
+def nodes_named(name: str, graph: _core.Graph) -> list[_core.Node]:
+    """Returns the node that has this name, or a result of this name.
+
+    If there is none, returns the nodes that come from the call of torch of this name.
+    """
+    nodes = graph.nodes
+    found = [each for each in nodes if name in (each.name, *(result.name for result in each.results))]
+    return found or [each for each in nodes if any(origin.fx_name == name for origin in each.origins)]
+
+
+def place_of(node: _core.Node) -> dict[str, str]:
+    """Returns the name, module path and source line of a node, as attributes of results have them."""
+    origin = node.origin
+    return {
+        "node": node.name,
+        "module_path": "" if origin is None else str(origin.module_path),
+        "source": "" if origin is None else str(origin.source),
+    }
 
 
 @dataclass(frozen=True)
@@ -100,7 +120,9 @@ class Border:
 
 @dataclass(frozen=True)
 class QuantizationPlace:
-    """What became of a quantize or dequantize node of the program.
+    """A quantize or dequantize node that the planned graph still has.
+
+    Other such nodes of the program became qparams of values.
 
     Attributes
     ----------
@@ -108,8 +130,6 @@ class QuantizationPlace:
         Name of the node, or of torch's call.
     op : str
         ``quantize`` or ``dequantize``.
-    stayed : bool
-        True if it is still a node. False if it was swallowed: the value has qparams, and its integers cross.
     group : int or None
         The group that has the node; None for the host.
     why : str
@@ -117,7 +137,6 @@ class QuantizationPlace:
 
     node: str
     op: str
-    stayed: bool
     group: int | None
     why: str
 
@@ -198,12 +217,15 @@ class PartitionPlan(Reportable):
         readers = [self.group_of[user.id] for user in value.users] + [None] * value.is_output
         if all(reader == made_by for reader in readers):
             return None
-        bits = BITS[value.dtype]
-        for extent in value.shape:
-            bits *= extent
         read_by = sorted({r for r in readers if r != made_by}, key=lambda r: -1 if r is None else r)
         return Border(
-            value.name, value.dtype, tuple(value.shape), value.qparams, made_by, tuple(read_by), bits // 8
+            value.name,
+            value.dtype,
+            tuple(value.shape),
+            value.qparams,
+            made_by,
+            tuple(read_by),
+            bytes_of(value),
         )
 
     @cached_property
@@ -229,7 +251,7 @@ class PartitionPlan(Reportable):
             at_boundary = side is not None and (side.kind == "input" or side.is_output)
             boundary = f"the caller has floats at {ends} of the program"
             why = boundary if at_boundary else "a float operator is next"
-            found.append(QuantizationPlace(node.name, node.op, True, group, why))
+            found.append(QuantizationPlace(node.name, node.op, group, why))
         return tuple(found)
 
     def why(self, node: str | _core.Node) -> NodePlace:
@@ -238,7 +260,8 @@ class PartitionPlan(Reportable):
         Parameters
         ----------
         node : str or Node
-            The name of a node or of a value that it makes, or of torch's call.
+            The name of a node, the name of a value that the node makes, or the name of the call of torch that
+            became the node.
 
         Raises
         ------
@@ -246,13 +269,10 @@ class PartitionPlan(Reportable):
             There is no such node.
         """
         found = self._find(node)
-        origin = found.origin
         group = self.group_of[found.id]
         return NodePlace(
-            node=found.name,
+            **place_of(found),
             op=found.op,
-            module_path="" if origin is None else str(origin.module_path),
-            source="" if origin is None else str(origin.source),
             claimant=HOST if group is None else self.groups[group].claimant,
             group=group,
             refusals=self.refusals[found.id],
@@ -261,12 +281,8 @@ class PartitionPlan(Reportable):
     def _find(self, node: Any) -> _core.Node:
         nodes = self.graph.nodes
         if isinstance(node, str):
-            for each in nodes:
-                if node == each.name or node in [result.name for result in each.results]:
-                    return each
-            for each in nodes:
-                if any(origin.fx_name == node for origin in each.origins):
-                    return each
+            if named := nodes_named(node, self.graph):
+                return named[0]
         elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id].name == node.name:
             return nodes[node.id]
         raise _core.make_error(

@@ -17,7 +17,7 @@ from tosaic import _core
 from tosaic.calibration.macs import macs_by_node
 from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
-from tosaic.partitions.plan import Group, PartitionPlan, Refusal
+from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 from tosaic.pipeline import Pipeline
 from tosaic.problems import Problem
 
@@ -223,15 +223,7 @@ class _Maker:
             "split": (f"another node that stays with it is not taken by '{claimant.name}'", ""),
             "rejected": (f"'{claimant.name}' rejects the group", ""),
         }[why]
-        origin = node.origin
-        return Problem(
-            what=what[0],
-            where="partition",
-            expected=what[1],
-            node=node.name,
-            module_path="" if origin is None else str(origin.module_path),
-            source="" if origin is None else str(origin.source),
-        )
+        return Problem(what=what[0], where="partition", expected=what[1], **place_of(node))
 
     def gains(self, of: Sequence[int | None]) -> tuple[tuple[str, int, int, int], ...]:
         """What each operator of the host would bring if the claimants took it: the groups are made again."""

@@ -15,6 +15,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.lowered import Lowered
+from tosaic.models import Models
 from tosaic.options import checked
 from tosaic.overrides import Overrides
 from tosaic.partitions.propose import propose
@@ -84,7 +85,9 @@ class SplitLowered(Preparable):
 
     `tosaic.lower` makes it with ``unsupported="split"``. The graph is that of the host, with a node
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
-    results are those of the program before it was split. `prepare` takes models of groups by these names.
+    results are those of the program before it was split. `prepare` takes models of groups by these names: a
+    model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model computes the
+    groups, and tosaic the nodes of the host.
     """
 
     def __init__(
@@ -103,14 +106,21 @@ class SplitLowered(Preparable):
         self._parts = tuple(parts)
         self._borders = dict(borders)
         self._seconds = seconds
-        self._call("tosaic")
+        self._overrides = Overrides(self._calls("tosaic"), source._overrides.foreign)
 
-    def _call(self, on: str) -> None:
-        functions: dict[str, Callable[..., Any]] = {
+    def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
+        """Returns the function of each group, by name. Programs of tosaic's operators run on tosaic."""
+        return {
             group.name: PartCall(part, on if isinstance(part, Lowered) else "tosaic")
             for group, part in zip(self._plan.groups, self._parts, strict=True)
         }
-        self._overrides = Overrides(functions, self._source._overrides.foreign)
+
+    def _with_functions(self, functions: Mapping[str, Callable[..., Any]]) -> SplitLowered:
+        """Returns the same program with other functions of its groups."""
+        changed = copy.copy(self)
+        vars(changed).pop("session", None)
+        changed._overrides = Overrides(functions, self._overrides.foreign)
+        return changed
 
     @property
     def source(self) -> Program:
@@ -149,34 +159,10 @@ class SplitLowered(Preparable):
         """Seconds that the lowering took."""
         return self._seconds
 
-    @checked
-    def prepare(
-        self,
-        *,
-        models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
-        on: str = "tosaic",
-        threads: int = 1,
-        write_back: bool = False,
-    ) -> Prepared:
-        """Prepares the program to run in a chosen way, as `Program.prepare`.
-
-        Parameters
-        ----------
-        models : mapping or callable, optional
-            A key ``"group0"`` selects a group: its model gets the arrays that enter the group.
-        on : {"tosaic", "reference"}
-            What computes the groups. ``"reference"`` is the TOSA reference model; the host's nodes run on
-            tosaic.
-        threads, write_back
-            As in `Program.prepare`.
-        """
-        chosen = self
-        if on == "reference":
-            chosen = copy.copy(self)
-            vars(chosen).pop("session", None)
-            chosen._call(on)
-            on = "tosaic"
-        return Preparable.prepare(chosen, models=models, on=on, threads=threads, write_back=write_back)
+    def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
+        """On the reference model, the groups run on it, and the host's nodes on tosaic."""
+        chosen = self._with_functions(self._calls(on)) if on == "reference" else self
+        return chosen, Models(models)
 
     @checked
     def compare_groups(self, samples: Any, *, threshold_db: float = THRESHOLD_DB) -> dict[str, Comparison]:
@@ -201,13 +187,11 @@ class SplitLowered(Preparable):
         from tosaic.samples import read_samples
 
         entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
-        recording = copy.copy(self)
-        vars(recording).pop("session", None)
-        functions: dict[str, Callable[..., Any]] = {
-            name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()
-        }
-        recording._overrides = Overrides(functions, self._source._overrides.foreign)
+        recording = self._with_functions(
+            {name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()}
+        )
         for sample in read_samples(samples, self._source):
+            recording.reset_state()
             recording.run(*sample.args, **sample.kwargs)
         return {
             group.name: compare_programs(
@@ -270,9 +254,7 @@ class SplitLowered(Preparable):
         return (*files, host, listing)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
-        outputs = ", ".join(port.type_text for port in self.outputs)
-        return f"<tosaic.SplitLowered: ({inputs}) -> {outputs}, {len(self._parts)} groups>"
+        return f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>"
 
 
 def _port_entry(port: Port) -> dict[str, Any]:
@@ -283,44 +265,44 @@ def lower_split(
     source: Program,
     claimants: Sequence[Claimant],
     *,
+    connected: bool = True,
     objective: Any = "bytes",
     verify: bool = True,
 ) -> SplitLowered:
-    """Splits a program between claimants and lowers each group, as `tosaic.lower` documents it."""
+    """Splits a program between claimants and lowers each group.
+
+    `connected` is that of `tosaic.partition`, and the other options are those of `tosaic.lower`.
+    """
     start = time.perf_counter()
     source.snapshot()
     graph = _core.before_integers(source.graph)
-    proposal = propose(graph, claimants, gains=False)
+    proposal = propose(graph, claimants, connected=connected, gains=False)
     by_name = {each.name: each for each in claimants}
     targets = [by_name[group.claimant].target for group in proposal.plan.groups]
 
-    def lowered(index: int, orders: tuple[Any, Any] = (None, None)) -> Any:
-        declared = [None if side is None else [(tuple(o), False) for o in side] for side in orders]
-        return _core.lower(
-            proposal.parts[index],
-            pipeline=targets[index],
-            verify_each=verify,
-            objective=objective,
-            input_orders=declared[0],
-            output_orders=declared[1],
-        )
-
-    first = [
-        lowered(i).decomposed if target else part
-        for i, (target, part) in enumerate(zip(targets, proposal.parts, strict=True))
+    decomposed = [
+        _core.before_layout(part, pipeline=target) if target else part
+        for target, part in zip(targets, proposal.parts, strict=True)
     ]
-    borders = _core.border_orders(proposal.host, first, objective=objective)
+    borders = _core.border_orders(proposal.host, decomposed, objective=objective)
     parts: list[Lowered | Program] = []
-    for i, (target, orders) in enumerate(zip(targets, borders["parts"], strict=True)):
-        part = Program(proposal.parts[i])
+    for graph, target, orders in zip(proposal.parts, targets, borders["parts"], strict=True):
+        part = Program(graph)
         if not target:
             parts.append(part)
             continue
         begin = time.perf_counter()
-        graphs = lowered(i, orders)
-        parts.append(
-            Lowered(graphs, part, target=target, seconds=time.perf_counter() - begin, objective=objective)
+        inputs, outputs = ([(order, False) for order in side] for side in orders)
+        lowered = _core.lower(
+            graph,
+            pipeline=target,
+            verify_each=verify,
+            objective=objective,
+            input_orders=inputs,
+            output_orders=outputs,
         )
+        seconds = time.perf_counter() - begin
+        parts.append(Lowered(lowered, part, target=target, seconds=seconds, objective=objective))
     host = Program(proposal.host, source.signature)
     return SplitLowered(
         source, proposal.plan, host, parts, borders=borders, seconds=time.perf_counter() - start

@@ -12,7 +12,7 @@ from tosaic import _core
 from tosaic.annotation.resolution import Resolution
 from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
-from tosaic.dtypes import BITS
+from tosaic.dtypes import BITS, bytes_of
 from tosaic.explanation import QuantizationExplanation
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
@@ -577,12 +577,12 @@ def _graph_facts(graph: _core.Graph) -> list[tuple[str, str]]:
     constants = [value for value in graph.values if value.kind == "constant"]
     facts = [
         ("nodes", f"{len(graph):,}"),
-        ("constants", f"{len(constants):,}, {memory(sum(map(_bytes_of, constants)))}"),
+        ("constants", f"{len(constants):,}, {memory(sum(map(bytes_of, constants)))}"),
     ]
     if graph.stage == "tosa":
         moved = [node for node in graph.nodes if node.op == "tosa.transpose"]
         facts.append(
-            ("transposes", f"{len(moved):,}, {memory(sum(_bytes_of(n.results[0]) for n in moved))} moved")
+            ("transposes", f"{len(moved):,}, {memory(sum(bytes_of(n.results[0]) for n in moved))} moved")
         )
     return facts
 
@@ -594,9 +594,9 @@ def _graph_data(graph: _core.Graph) -> dict[str, Any]:
         "name": graph.name,
         "stage": graph.stage,
         "operators": dict(sorted(Counter(node.op for node in graph.nodes).items())),
-        "constant_bytes": sum(map(_bytes_of, constants)),
+        "constant_bytes": sum(map(bytes_of, constants)),
         "transposes": len(moved),
-        "transposed_bytes": sum(_bytes_of(node.results[0]) for node in moved),
+        "transposed_bytes": sum(bytes_of(node.results[0]) for node in moved),
     }
 
 
@@ -610,13 +610,6 @@ def _memory_data(plan: Mapping[str, Any]) -> dict[str, int]:
         "lower_bound": plan["lower_bound"],
         "unshared_bytes": plan["unshared_bytes"],
     }
-
-
-def _bytes_of(value: _core.Value) -> int:
-    elements = 1
-    for size in value.shape:
-        elements *= size
-    return (elements * BITS[value.dtype] + 7) // 8
 
 
 _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {

@@ -168,8 +168,8 @@ std::int64_t bound_of(double number, const QParams& qparams) {
       std::clamp(rounded, static_cast<double>(qparams.qmin), static_cast<double>(qparams.qmax)));
 }
 
-// hardsigmoid of a result that is not rounded before: x / 6 + 1/2 in the scale and zero point of the rescale.
-// The saturation of the result replaces the bounds 0 and 1, so the qparams must have exactly this range.
+// hardsigmoid of sums that were not rounded yet. The scale of their rescale contains the division of x / 6 + 1/2, and
+// its zero point contains 1/2. The result saturates at 0 and 1, so its qparams must have exactly this range.
 std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
   const std::optional<QParams> to = ctx.node.eventual_qparams();
   if (semantics_of(ctx).hard != target::HardForm::kInQParams || !to || to->storage != DType::kI8 ||
@@ -185,8 +185,8 @@ std::optional<RuleResult> hardsigmoid_form(const RuleContext& ctx) {
   return ScaledInteger{store(ctx.build, ctx.scaled(0), wider), {scale}, zero_point, {to->qmin, to->qmax}};
 }
 
-// x * (min(x, 3) + 3) / 6 as a product of integers: 3 is rounded into the zero point of the second factor, and
-// 1/6 is in the scale. The operand is expected to be at least -3.
+// x * (min(x, 3) + 3) / 6, for operands of at least -3, as a product of integers. The zero point of the second
+// factor contains 3, which is rounded there. The scale of the product contains 1/6.
 std::optional<RuleResult> hardswish_form(const RuleContext& ctx) {
   const QParams* const to = byte_result(ctx);
   const QParamsRef& from = ctx.node.operand_type(0).qparams;

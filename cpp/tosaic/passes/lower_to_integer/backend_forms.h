@@ -20,8 +20,8 @@
 
 namespace tosaic::passes {
 
-// The node in the form of the backend. Returns nothing if the semantics choose the usual form, or if the
-// backend has no kernel for such operands.
+// Lowers the node to the form that the backend computes. Returns nothing if the semantics choose the form that every
+// target has, or if the backend has no kernel for these operands.
 [[nodiscard]] std::optional<RuleResult> backend_form(const RuleContext& ctx);
 
 // backend_softmax.cpp. Softmax of i8 numbers x, as SoftmaxForm::kFixedPoint5_26 computes it. Returns nothing if

@@ -82,7 +82,8 @@ bool has_qparams_of_result(const RuleContext& ctx, const ScaledInteger& x) {
 ValueId pooled(IntegerBuilder& build, const ScaledInteger& x, const Dims& kernel, const Dims& stride,
                const Dims& before, const Shape& out) {
   ValueId image = build.emit(Op::kPermute, PermuteAttrs{{0, 2, 3, 1}}, {x.id});
-  // Without the zero point, halves are rounded away from zero as the integers have it.
+  // AVG_POOL2D rounds halves away from zero after it subtracts the zero point. With zero point 0, it rounds the average
+  // of the integers themselves.
   const bool raw = build.rules().semantics.average == target::AverageForm::kRawSum;
   const std::int64_t zero_point = raw ? 0 : x.zero_point;
   TosaAvgPoolAttrs pool{kernel, stride, {}, zero_point, zero_point, DType::kI32};
