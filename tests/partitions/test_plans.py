@@ -281,8 +281,8 @@ def test_rules_that_contradict_each_other_are_refused(warped: Any) -> None:
 def test_an_operator_that_nobody_has_is_refused(warped: Any) -> None:
     claimant = tosaic.Claimant.named(INT).deny(op="convv")
     assert refusal(tosaic.InvalidGraph, tosaic.partition, warped, [claimant]) == (
-        "[claimant] no operator has the name of rule deny(op='convv'): expected the name of an operator, such "
-        "as 'conv', got 'convv'. Did you mean 'conv'."
+        "[claimant] no operator has the name of rule deny(op='convv'): expected the name of an operator, "
+        "such as 'conv', got 'convv'. Did you mean 'conv'."
     )
 
 
