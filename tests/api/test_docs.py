@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import logging
 import re
 import shlex
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(examples, files
     printed = ""
     for code, output in examples:
         exec(compile(code, "example.py", "exec"), names)
+        assert logging.root.manager.disable == logging.NOTSET, "an example hides messages of the process"
         found = capsys.readouterr().out
         printed += found
         if output is not None:
