@@ -232,6 +232,67 @@ def test_a_split_program_is_saved_as_a_folder(warped: Any, tmp_path: Path) -> No
         assert [port.shape for port in read.inputs] == [port.shape for port in part.inputs]
 
 
+def test_a_saved_split_program_is_read_back_and_computes_the_same(
+    warped: Any, image: torch.Tensor, grid: torch.Tensor, tmp_path: Path
+) -> None:
+    claimants = [denying("grid_sample"), "cortex-m55"]
+    split = tosaic.lower(warped, unsupported="split", claimants=claimants)
+    split.save(tmp_path / "out")
+    program = tosaic.load_split(tmp_path / "out")
+    assert np.array_equal(program.run(image, grid), split.run(image, grid))
+    with_model = program.prepare(models={"group0": lambda call: np.ones((1, 8, 8, 8), np.int8)})
+    assert not np.array_equal(with_model.run(image, grid), split.run(image, grid))
+
+
+def test_a_save_that_fails_leaves_the_earlier_split(
+    warped: Any, image: torch.Tensor, grid: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    split.save(tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    other = tosaic.lower(warped, unsupported="split", claimants=[denying("relu")])
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise tosaic.WriteError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tosaic.Program, "save", refuse)
+        with pytest.raises(tosaic.WriteError):
+            other.save(tmp_path / "out")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_save_removes_the_files_of_the_earlier_split_and_no_others(warped: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")]).save(folder)
+    (folder / "mine.txt").write_text("mine")
+    tosaic.lower(warped, unsupported="split", claimants=["TOSA-1.0+INT+int16"]).save(folder)
+    names = {file.name for file in folder.iterdir()}
+    assert names == {"group0.tosa", "group0.tosa.json", "host.tosaic", "partitions.json", "mine.txt"}
+
+
+def _another_group(folder: Path) -> None:
+    for suffix in ("tosa", "tosa.json"):
+        (folder / f"group1.{suffix}").write_bytes((folder / f"group0.{suffix}").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "partitions.json").write_text("{"), "[load_split] its JSON cannot be read"),
+        (lambda folder: (folder / "partitions.json").unlink(), "[load_split] "),
+        (lambda folder: (folder / "group1.tosa").unlink(), "[load] "),
+        (_another_group, "[load_split] groups[1].inputs is damaged: expected i8[1,8,8,8]"),
+    ],
+    ids=["no JSON", "no listing", "no group", "another group"],
+)
+def test_a_damaged_folder_is_refused(warped: Any, tmp_path: Path, damage: Any, message: str) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    split.save(tmp_path / "out")
+    damage(tmp_path / "out")
+    assert refusal(tosaic.Error, tosaic.load_split, tmp_path / "out").startswith(message)
+
+
 def test_the_report_fits_a_terminal_and_says_why(warped: Any) -> None:
     plan = tosaic.partition(warped, [denying("grid_sample", target="TOSA-1.0+INT")])
     text = str(plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.options import refusal, shown
@@ -145,7 +145,7 @@ class Claimant:
     kind: str
     target: str = ""
     arithmetic: str = ""
-    semantics: str = "tosa"
+    semantics: Literal["tosa", "cmsis-nn"] = "tosa"
     rounding: str = "single_round"
     average_pool: str = "multiply"
     softmax: str = "expansion"

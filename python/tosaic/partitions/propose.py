@@ -166,7 +166,7 @@ class _Maker:
         return self._dag.claim(claims, self._together)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
-        """For each claimant with arithmetic of its own, a function that names the nodes that keep a group from it."""
+        """By claimant: a function that names the nodes that keep a group from its arithmetic."""
         return [
             self._rejection(index, claimant) if claimant.arithmetic else None
             for index, claimant in enumerate(self._claimants)
