@@ -155,7 +155,9 @@ class Claimant:
     rules: tuple[ClaimantRule, ...] = ()
 
     @classmethod
-    def named(cls, name: str, *, alias: str = "", least_size: int | None = None) -> Claimant:
+    def named(
+        cls, name: str, *, alias: str = "", least_size: int | None = None, connected: bool | None = None
+    ) -> Claimant:
         """Returns the claimant of a name.
 
         Parameters
@@ -167,6 +169,9 @@ class Claimant:
             A name for reports, in the place of `name`.
         least_size : int, optional
             The least number of nodes of a group; that of the built-in claimant by default.
+        connected : bool, optional
+            Whether a group has to be connected; as the built-in claimant by default. Without this, parallel
+            branches are one group (horizontal merging).
 
         Raises
         ------
@@ -185,11 +190,14 @@ class Claimant:
             raise refusal("Claimant", "alias", "a string", alias)
         if least_size is not None and (type(least_size) is not int or least_size < 0):
             raise refusal("Claimant", "least_size", "an integer of at least 0", least_size)
+        if connected is not None and not isinstance(connected, bool):
+            raise refusal("Claimant", "connected", "True or False", connected)
         found = cls(kind=name, **_core.claimant(name))
         return replace(
             found,
             name=alias or found.name,
             least_size=found.least_size if least_size is None else least_size,
+            connected=found.connected if connected is None else connected,
         )
 
     @staticmethod

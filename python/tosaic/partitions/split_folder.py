@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,8 @@ from tosaic.writing import make_folder, moved, write_text
 if TYPE_CHECKING:
     import os
 
-    from tosaic.partitions.split_lowered import SplitLowered
+    from tosaic.partitions.claimant import Claimant
+    from tosaic.partitions.plan import Group
     from tosaic.ports import Port
 
 __all__ = ["load_split", "save_folder"]
@@ -37,15 +38,25 @@ _FORMAT, _VERSION = "tosaic partitions", 1
 _LISTING, _HOST = "partitions.json", "host.tosaic"
 
 
-def save_folder(split: SplitLowered, path: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Writes the folder; see `SplitLowered.save`.
+def save_folder(
+    path: str | os.PathLike[str],
+    host: Program,
+    groups: Sequence[Group],
+    parts: Sequence[Lowered | Program],
+    claimants: Mapping[str, Claimant],
+) -> tuple[Path, ...]:
+    """Writes the folder; see `SplitLowered.save`. Parts are by group, and claimants by name.
 
     All files are written beside their places first. Then they are renamed, the listing last.
     """
     folder = make_folder(path)
     earlier = _files_of(folder)
     with tempfile.TemporaryDirectory(prefix=".partitions-", dir=folder) as beside:
-        written = _write(split, Path(beside))
+        files_of_groups, entries = _write_groups(Path(beside), groups, parts, claimants)
+        host.save(Path(beside, _HOST))
+        content = {"format": _FORMAT, "version": _VERSION, "host": _HOST, "groups": entries}
+        write_text(Path(beside, _LISTING), json.dumps(content, indent=1) + "\n")
+        written = [*files_of_groups, Path(beside, _HOST), Path(beside, _LISTING)]
         files = [moved(file, folder / file.name) for file in written]
     for file in earlier - set(files):
         with suppress(OSError):
@@ -53,10 +64,16 @@ def save_folder(split: SplitLowered, path: str | os.PathLike[str]) -> tuple[Path
     return tuple(file for file in files if file.suffix != ".json" or file.name == _LISTING)
 
 
-def _write(split: SplitLowered, folder: Path) -> list[Path]:
-    claimants = {each.name: each for each in split.claimants}
-    files, entries = [], []
-    for group, part in zip(split.partitions.groups, split.parts, strict=True):
+def _write_groups(
+    folder: Path,
+    groups: Sequence[Group],
+    parts: Sequence[Lowered | Program],
+    claimants: Mapping[str, Claimant],
+) -> tuple[list[Path], list[dict[str, Any]]]:
+    """Writes the files of the groups; returns them, and the entries of the listing."""
+    files: list[Path] = []
+    entries: list[dict[str, Any]] = []
+    for group, part in zip(groups, parts, strict=True):
         claimant = claimants[group.claimant]
         tosa, program = folder / f"{group.name}.tosa", folder / f"{group.name}.tosaic"
         if isinstance(part, Lowered):
@@ -78,12 +95,7 @@ def _write(split: SplitLowered, folder: Path) -> list[Path]:
                 "nodes": list(group.nodes),
             }
         )
-    host = folder / _HOST
-    Program(split.graph, split.signature).save(host)
-    listing = folder / _LISTING
-    content = {"format": _FORMAT, "version": _VERSION, "host": _HOST, "groups": entries}
-    write_text(listing, json.dumps(content, indent=1) + "\n")
-    return [*files, host, listing]
+    return files, entries
 
 
 def _entries(ports: Sequence[Port]) -> list[dict[str, Any]]:

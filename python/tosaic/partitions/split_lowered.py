@@ -115,11 +115,6 @@ class SplitLowered(Preparable):
         return program
 
     @property
-    def claimants(self) -> tuple[Claimant, ...]:
-        """The claimants, in the order in which they were asked."""
-        return tuple(self._claimants.values())
-
-    @property
     def transposed_bytes(self) -> int:
         """Bytes that one run transposes: at the boundary of the program, between parts and inside them."""
         return int(self._borders["bytes"])
@@ -205,7 +200,8 @@ class SplitLowered(Preparable):
         WriteError
             A file cannot be written. What the folder had before is unchanged.
         """
-        return save_folder(self, path)
+        host = Program(self._graph, self._signature)
+        return save_folder(path, host, self._plan.groups, self._parts, self._claimants)
 
     def __repr__(self) -> str:
         return f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>"
