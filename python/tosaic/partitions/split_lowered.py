@@ -77,7 +77,7 @@ class _Recorder:
 def _in_order(array: Any, port: Port) -> Any:
     """Returns the array in the memory order that the port declares."""
     order = port.dim_order
-    return np.ascontiguousarray(np.transpose(array, order)).transpose(np.argsort(order))
+    return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))
 
 
 class SplitLowered(Preparable):
