@@ -23,6 +23,8 @@ py::dict to_dict(const claimant::Claimant& claimant) {
   const auto rounding = static_cast<std::size_t>(integers.rounding.value_or(RoundingMode::kSingleRound));
   return py::dict(
       py::arg("name") = claimant.name, py::arg("target") = claimant.target,
+      py::arg("arithmetic") = claimant.arithmetic,
+      py::arg("semantics") = integers == target::cmsis_nn_semantics() ? "cmsis-nn" : "tosa",
       py::arg("rounding") = EnumNames<RoundingMode>::kNames[rounding],
       py::arg("average_pool") = integers.average == target::AverageForm::kRawSum ? "divide" : "multiply",
       py::arg("softmax") =

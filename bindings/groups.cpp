@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind.h"
+#include "tosaic/claimant/claimant.h"
 #include "tosaic/partition/border_orders.h"
 #include "tosaic/partition/check.h"
 #include "tosaic/partition/claims.h"
@@ -142,13 +143,15 @@ std::vector<std::size_t> ranks_of(const Graph& graph, bool inputs) {
 }
 
 py::dict border_orders(const SharedGraph& host, const std::vector<SharedGraph>& parts,
-                       const py::object& objective) {
+                       const std::vector<std::string>& claimants, const py::object& objective) {
   const layout::Objective measure = objective_of(objective);
+  std::vector<claimant::Claimant> takers;
+  for (const std::string& name : claimants) takers.push_back(claimant::claimant(name));
   const std::vector<std::shared_ptr<const Graph>> graphs(parts.begin(), parts.end());
   partition::BorderOrders found;
   {
     const py::gil_scoped_release release;
-    found = partition::plan_border_orders(*host, graphs, measure);
+    found = partition::plan_border_orders(*host, graphs, measure, claimant::joint_layout_needs(takers));
   }
   py::list orders;
   for (std::size_t i = 0; i < graphs.size(); ++i)
@@ -203,7 +206,7 @@ void bind_groups(py::module_& m) {
       "float_regions", [](const SharedGraph& graph) { return partition::float_regions(*graph); },
       py::arg("graph").none(false), "The nodes that compute with floats between integers, by region.");
   m.def("border_orders", &border_orders, py::arg("host").none(false), py::arg("parts"), py::kw_only(),
-        py::arg("objective") = "bytes",
+        py::arg("claimants"), py::arg("objective") = "bytes",
         "By part, the dim orders of its inputs and of its outputs, from one plan of the whole program.");
   m.def("split", &split, py::arg("graph"), py::arg("groups"),
         "The host graph, and (graph, names of inputs, names of outputs) of each group.");

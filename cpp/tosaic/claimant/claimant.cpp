@@ -59,7 +59,8 @@ Claimant over_tosa(std::string name, std::string target, const Limits* limits) {
   const bool doubles = target::parse_target(target).has(target::Extension::kDoubleRound);
   Claimant out;
   out.name = std::move(name);
-  out.target = std::move(target);
+  out.target = target;
+  out.arithmetic = std::move(target);
   if (limits != nullptr) out.limits = shared(*limits);
   out.integers.rounding = doubles ? RoundingMode::kDoubleRound : RoundingMode::kSingleRound;
   out.layout = &target::tosa_layout_needs();
@@ -70,6 +71,8 @@ Claimant over_canonical(std::string name, const Limits& limits) {
   Claimant out;
   out.name = std::move(name);
   out.limits = shared(limits);
+  // Nodes that quantize and dequantize have kernels, too, so the arithmetic has floats.
+  out.arithmetic = "TOSA-1.0+INT+FP+int16+doubleround";
   out.integers = target::cmsis_nn_semantics();
   out.preserved = composites_of(limits);
   out.layout = &preserving_layout_needs();
@@ -120,6 +123,13 @@ target::LayoutNeeds make_preserving_needs() {
 const target::LayoutNeeds& preserving_layout_needs() {
   static const target::LayoutNeeds needs = make_preserving_needs();
   return needs;
+}
+
+const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants) {
+  // Graphs for TOSA have no composites, so the needs of these do not concern them.
+  const bool preserves = std::ranges::any_of(
+      claimants, [](const Claimant& each) { return each.layout == &preserving_layout_needs(); });
+  return preserves ? preserving_layout_needs() : target::tosa_layout_needs();
 }
 
 Claimant claimant(std::string_view name) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,10 @@ namespace tosaic::claimant {
 struct Claimant {
   std::string name;    // "ethos-u55-128"
   std::string target;  // the TOSA target for which groups are lowered; empty if they are not lowered to TOSA
+  // The TOSA target in which the claimant's arithmetic is written, with `integers`. It is `target`, if there is one. Groups
+  // of other claimants are lowered to it, too: not for the device, but to compute its integers. Empty: no arithmetic of
+  // its own.
+  std::string arithmetic;
   // The limits of the device. They are about operators of TOSA if there is a target, and about canonical operators
   // if not. Null: no limits.
   std::shared_ptr<const Limits> limits;
@@ -39,6 +44,8 @@ struct Claimant {
 // The claimant of a name: "host", "vgf", "neutron", "ethos-u55-128", "cortex-m55", or a TOSA target. Throws InvalidGraph,
 // which lists the known names, for another name.
 [[nodiscard]] Claimant claimant(std::string_view name);
+// The needs under which one layout plan serves all of these claimants.
+[[nodiscard]] const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants);
 // The names besides TOSA's targets.
 [[nodiscard]] std::vector<std::string> claimant_names();
 

@@ -107,9 +107,9 @@ std::optional<DimOrder> read_outside(const Joined& joined, const layout::LayoutP
 }  // namespace
 
 BorderOrders plan_border_orders(const Graph& host, std::span<const std::shared_ptr<const Graph>> parts,
-                                const layout::Objective& objective) {
+                                const layout::Objective& objective, const target::LayoutNeeds& needs) {
   const Joined joined(host, parts);
-  const layout::LayoutPlan plan = layout::plan_layout(joined.graph(), objective);
+  const layout::LayoutPlan plan = layout::plan_layout(joined.graph(), objective, {}, needs);
   std::vector<DimOrder> crosses = plan.order;  // by value
   BorderOrders out;
   out.parts.resize(parts.size());

@@ -35,10 +35,11 @@ struct BorderOrders {
   std::int64_t bound = 0;       // no choice of orders has a lower cost
 };
 
-// `host` is Split::host. `parts` are the graphs of its groups before dim orders are assigned; their inputs and outputs
+// `needs` are those of all claimants. `host` is Split::host. `parts` are the graphs of its groups before dim orders are assigned; their inputs and outputs
 // are those of Part::graph. Throws InternalError if a part has other inputs or outputs.
 [[nodiscard]] BorderOrders plan_border_orders(const Graph& host,
                                               std::span<const std::shared_ptr<const Graph>> parts,
-                                              const layout::Objective& objective);
+                                              const layout::Objective& objective,
+                                              const target::LayoutNeeds& needs);
 
 }  // namespace tosaic::partition

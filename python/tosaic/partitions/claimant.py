@@ -108,6 +108,12 @@ class Claimant:
         The name of the built-in claimant, whose limits apply.
     target : str
         The TOSA target for which groups of nodes are lowered; empty for claimants that do not read TOSA.
+    arithmetic : str
+        The TOSA target in which the claimant's arithmetic is written. It is `target`, if there is one. Groups
+        of Cortex-M and Neutron are lowered to it, too, so that they compute the integers of the device.
+        Empty for the host.
+    semantics : {"tosa", "cmsis-nn"}
+        The integer forms of operators, of which `rounding`, `average_pool` and `softmax` are three.
     rounding : {"single_round", "inexact_round", "double_round"}
         How the claimant's rescales round.
     average_pool : {"multiply", "divide"}
@@ -138,6 +144,8 @@ class Claimant:
     name: str
     kind: str
     target: str = ""
+    arithmetic: str = ""
+    semantics: str = "tosa"
     rounding: str = "single_round"
     average_pool: str = "multiply"
     softmax: str = "expansion"

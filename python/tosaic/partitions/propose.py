@@ -166,14 +166,14 @@ class _Maker:
         return self._dag.claim(claims, self._together)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
-        """For each claimant with a target, a function that names the nodes that keep a group from it."""
+        """For each claimant with arithmetic of its own, a function that names the nodes that keep a group from it."""
         return [
-            self._rejection(index, claimant) if claimant.target else None
+            self._rejection(index, claimant) if claimant.arithmetic else None
             for index, claimant in enumerate(self._claimants)
         ]
 
     def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int]], list[int]]:
-        pipeline = Pipeline.default(claimant.target)._core
+        pipeline = Pipeline.default(claimant.arithmetic)._core
 
         def rejected(group: list[int]) -> list[int]:
             flags = np.full(len(self._nodes), -1)

@@ -97,6 +97,7 @@ class SplitLowered(Preparable):
         host: Program,
         parts: Sequence[Lowered | Program],
         *,
+        claimants: Sequence[Claimant],
         borders: Mapping[str, Any],
         seconds: float,
     ) -> None:
@@ -104,6 +105,7 @@ class SplitLowered(Preparable):
         self._source = source
         self._plan = plan
         self._parts = tuple(parts)
+        self._claimants = {each.name: each for each in claimants}
         self._borders = dict(borders)
         self._seconds = seconds
         self._overrides = Overrides(self._calls("tosaic"), source._overrides.foreign)
@@ -134,7 +136,11 @@ class SplitLowered(Preparable):
 
     @property
     def parts(self) -> tuple[Lowered | Program, ...]:
-        """The groups by index: lowered ones, and programs for claimants that do not take TOSA."""
+        """The groups by index, lowered for their claimants. Groups of the claimant ``host`` are programs.
+
+        A group of Cortex-M or Neutron computes the integers of the device. What the device takes is the
+        ``source`` of the group, a program of tosaic's operators.
+        """
         return self._parts
 
     @property
@@ -208,7 +214,11 @@ class SplitLowered(Preparable):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Writes a folder: a ``.tosa`` file with sidecar for each lowered group, the host, and a listing.
+        """Writes a folder: the files of each group, the host, and a listing.
+
+        A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
+        ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the
+        ``.tosa`` file beside it computes the same integers as the device.
 
         Parameters
         ----------
@@ -231,18 +241,22 @@ class SplitLowered(Preparable):
         files = []
         entries = []
         for group, part in zip(self._plan.groups, self._parts, strict=True):
-            lowered = isinstance(part, Lowered)
-            file = folder / f"{group.name}{'.tosa' if lowered else '.tosaic'}"
+            claimant = self._claimants[group.claimant]
+            tosa = folder / f"{group.name}.tosa"
+            program = folder / f"{group.name}.tosaic"
             if isinstance(part, Lowered):
-                part.save(file, sidecar=True)
-            else:
-                part.save(file)
-            files.append(file)
+                part.save(tosa, sidecar=True)
+                files.append(tosa)
+            if not claimant.target:
+                (part.source if isinstance(part, Lowered) else part).save(program)
+                files.append(program)
             entries.append(
                 {
-                    "file": file.name,
+                    "file": tosa.name if claimant.target else program.name,
                     "claimant": group.claimant,
-                    "target": part.target if isinstance(part, Lowered) else None,
+                    "target": claimant.target or None,
+                    "arithmetic": tosa.name if isinstance(part, Lowered) else None,
+                    "semantics": claimant.semantics if isinstance(part, Lowered) else None,
                     "inputs": [_port_entry(port) for port in part.inputs],
                     "outputs": [_port_entry(port) for port in part.outputs],
                     "nodes": list(group.nodes),
@@ -278,32 +292,41 @@ def lower_split(
     graph = _core.before_integers(source.graph)
     proposal = propose(graph, claimants, connected=connected, gains=False)
     by_name = {each.name: each for each in claimants}
-    targets = [by_name[group.claimant].target for group in proposal.plan.groups]
+    takers = [by_name[group.claimant] for group in proposal.plan.groups]
 
+    # Claimants that do not read TOSA get composite operators whole, and plan with them.
     decomposed = [
-        _core.before_layout(part, pipeline=target) if target else part
-        for target, part in zip(targets, proposal.parts, strict=True)
+        _core.before_layout(part, pipeline=taker.target) if taker.target else part
+        for taker, part in zip(takers, proposal.parts, strict=True)
     ]
-    borders = _core.border_orders(proposal.host, decomposed, objective=objective)
+    borders = _core.border_orders(
+        proposal.host, decomposed, claimants=[taker.kind for taker in takers], objective=objective
+    )
     parts: list[Lowered | Program] = []
-    for graph, target, orders in zip(proposal.parts, targets, borders["parts"], strict=True):
+    for graph, taker, orders in zip(proposal.parts, takers, borders["parts"], strict=True):
         part = Program(graph)
-        if not target:
+        if not taker.arithmetic:
             parts.append(part)
             continue
         begin = time.perf_counter()
         inputs, outputs = ([(order, False) for order in side] for side in orders)
         lowered = _core.lower(
             graph,
-            pipeline=target,
+            pipeline=taker.arithmetic,
+            semantics=taker.semantics,
             verify_each=verify,
             objective=objective,
             input_orders=inputs,
             output_orders=outputs,
         )
         seconds = time.perf_counter() - begin
-        parts.append(Lowered(lowered, part, target=target, seconds=seconds, objective=objective))
-    host = Program(proposal.host, source.signature)
+        parts.append(Lowered(lowered, part, target=taker.arithmetic, seconds=seconds, objective=objective))
     return SplitLowered(
-        source, proposal.plan, host, parts, borders=borders, seconds=time.perf_counter() - start
+        source,
+        proposal.plan,
+        Program(proposal.host, source.signature),
+        parts,
+        claimants=claimants,
+        borders=borders,
+        seconds=time.perf_counter() - start,
     )
