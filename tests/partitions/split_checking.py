@@ -81,6 +81,7 @@ def check_plan(case: RandomProgram, plan: tosaic.PartitionPlan, *, connected: bo
         claimant = case.claimant(group.claimant)
         yield from _check_group(group, claimant, graph, nodes, connected)
         floats = [each for each in (*group.inputs, *group.outputs) if is_float(values[each].dtype)]
+        floats = [each for each in floats if not _may_cross(values[each], set(group.nodes), claimant)]
         if floats and _has_integers_only(claimant):
             yield f"{group.name} of {claimant.name} has floats at its border: {floats}"
     for claimant, at_least in zip(case.claimants, plan.at_least, strict=True):
@@ -163,6 +164,13 @@ def _check_reasons(
             yield f"{node.name} has reasons of {given}, and {names[:asked]} were asked"
 
 
+def _may_cross(value: _core.Value, members: set[str], claimant: tosaic.Claimant) -> bool:
+    """Whether only a conversion of a claimant that has kernels for conversions reads or makes a float."""
+    inside = [node for node in (value.producer, *value.users) if node is not None and node.name in members]
+    converting = all(node.op in ("quantize", "dequantize") for node in inside)
+    return converting and claimant.kind in ("cortex-m55", "neutron")
+
+
 def _has_integers_only(claimant: tosaic.Claimant) -> bool:
     return claimant.kind != "host" and "FP" not in claimant.target.split("+")
 
@@ -184,8 +192,9 @@ class _SplitCheck:
         """Says which inputs and outputs of parts differ from the values that cross there."""
         for group, part in zip(self.plan.groups, self.split.parts, strict=True):
             claimant = self.case.claimant(group.claimant)
-            if claimant.target != (part.target if isinstance(part, tosaic.Lowered) else ""):
-                yield f"{group.name} is lowered to {part}, not to {claimant.target}"
+            target = part.target if isinstance(part, tosaic.Lowered) else ""
+            if target != claimant.arithmetic:
+                yield f"{group.name} is lowered to {target}, not to {claimant.arithmetic}"
             for names, ports in ((group.inputs, part.inputs), (group.outputs, part.outputs)):
                 for name, port in zip(names, ports, strict=True):
                     yield from self._check_port(f"{group.name} of {claimant.name}", name, port, claimant)
@@ -198,35 +207,46 @@ class _SplitCheck:
             yield f"{where}: {name} is {value.dtype}{value.shape}, its port is {port.type_text}"
         if value.qparams is not None and port.quantized != (value.qparams,):
             yield f"{where}: {name} has {value.qparams}, its port has {port.quantized}"
-        if _has_integers_only(claimant) and any(is_float(each.dtype) for each in port.tensors):
+        floats = any(is_float(each.dtype) for each in port.tensors)
+        if floats and claimant.target and _has_integers_only(claimant):
             yield f"{where}: tensor {port.tensors} has floats"
 
     # ---- layout ----
 
     def layout(self) -> Iterable[str]:
-        """Says whether parts transpose what their plans do not, or more than the plan of the whole program."""
-        total = 0
+        """Says whether parts transpose what their plans do not, or more than the plan of the whole program.
+
+        A value that several groups read in the same other order is transposed by each of them, and counts once.
+        """
+        total, crossing = 0, set()
         for group, part in zip(self.plan.groups, self.split.parts, strict=True):
-            if isinstance(part, tosaic.Lowered):
-                moved = [node.results[0] for node in part.graph.nodes if node.op == "tosa.transpose"]
-                size = sum(prod(value.shape) * BITS[value.dtype] // 8 for value in moved)
-                if size != part.layout.bytes:
-                    yield f"{group.name} transposes {size} bytes, its plan has {part.layout.bytes}"
-                total += size
-        total += sum(map(self._converted, self.plan.groups))
+            if not isinstance(part, tosaic.Lowered):
+                continue
+            moved = [node for node in part.graph.nodes if node.op == "tosa.transpose"]
+            size = sum(_bytes(node.results[0]) for node in moved)
+            if size != part.layout.bytes:
+                yield f"{group.name} transposes {size} bytes, its plan has {part.layout.bytes}"
+            ports = {port.value.name: i for i, port in enumerate(part.graph.inputs)}
+            for node in moved:
+                at = ports.get(node.operands[0].name)
+                if at is None:
+                    total += _bytes(node.results[0])
+                else:
+                    order = [part.inputs[at].dim_order[axis] for axis in node.attrs["perm"]]
+                    crossing.add((group.inputs[at], tuple(order), _bytes(node.results[0])))
+            crossing.update(self._converted(group, part))
+        total += sum(size for *_, size in crossing)
         if total > self.split.transposed_bytes:
             yield f"the parts transpose {total} bytes, the plan has {self.split.transposed_bytes}"
 
-    def _converted(self, group: tosaic.Group) -> int:
-        """The bytes at the inputs of a group that another group or the caller has in another order."""
-        size = 0
-        for name, port in zip(group.inputs, self.split.parts[group.index].inputs, strict=True):
+    def _converted(
+        self, group: tosaic.Group, part: tosaic.Lowered
+    ) -> Iterable[tuple[str, tuple[int, ...], int]]:
+        """The inputs of a group that another group or the caller has in another order, and their bytes."""
+        for name, port in zip(group.inputs, part.inputs, strict=True):
             given = self._given_order(name)
-            if given is not None and _real_order(given, port.shape) != _real_order(
-                port.dim_order, port.shape
-            ):
-                size += prod(port.shape) * min(BITS[port.dtype], 32) // 8
-        return size
+            if given is not None and _real(given, port.shape) != _real(port.dim_order, port.shape):
+                yield name, port.dim_order, prod(port.shape) * min(BITS[port.dtype], 32) // 8
 
     def _given_order(self, name: str) -> tuple[int, ...] | None:
         """The order in which a value is made, if the host does not make it."""
@@ -236,6 +256,8 @@ class _SplitCheck:
         if producer.name not in self.owner:
             return None
         made_by = self.owner[producer.name]
+        if not isinstance(self.split.parts[made_by], tosaic.Lowered):
+            return None
         outputs = self.plan.groups[made_by].outputs
         return self.split.parts[made_by].outputs[outputs.index(name)].dim_order
 
@@ -279,6 +301,7 @@ class _SplitCheck:
                 if text := _difference(array, known[name], exact=True):
                     yield f"{group.name}: its input {name}: {text}"
             yield from self._check_results(group, known, crossed[group.name][1])
+        known.update({name: each.array for name, each in self.graph.constants.items()})
         wanted = [known[each.value.name] for each in self.graph.outputs]
         yield from self._compare("the host", results, wanted, exact=True)
 
@@ -286,20 +309,16 @@ class _SplitCheck:
         self, group: tosaic.Group, known: Mapping[str, Array], found: Sequence[Array]
     ) -> Iterable[str]:
         claimant = self.case.claimant(group.claimant)
-        units = self._units(group) if claimant.target else [[self.nodes[n].id] for n in group.nodes]
+        units = self._units(group) if claimant.arithmetic else [[self.nodes[n].id] for n in group.nodes]
         inside = {name: known[name] for name in group.inputs}
         exact = not self._has_floats(group)
         while units:
             ready = [unit for unit in units if _needs(self.graph, unit) <= set(inside)]
             for unit in ready:
-                inside.update(_run_alone(self.graph, unit, inside, claimant.target or None))
+                inside.update(_run_alone(self.graph, unit, inside, claimant))
             units = [unit for unit in units if unit not in ready]
         for name, array in zip(group.outputs, found, strict=True):
-            if claimant.target or claimant.kind == "host":
-                text = _difference(array, inside[name], exact)
-            else:
-                text = _too_far(array, inside[name], self.values[name], _UNITS * len(group.nodes))
-            if text:
+            if text := _difference(array, inside[name], exact):
                 yield f"{group.name} of {claimant.name}: its output {name}: {text}"
 
     def _units(self, group: tosaic.Group) -> list[list[int]]:
@@ -356,38 +375,45 @@ class _SplitCheck:
 
     def saved(self) -> Iterable[str]:
         """Says which files of the saved folder cannot be read, or are other parts."""
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
             files = self.split.save(folder)
+            present = {each for each in folder.iterdir() if each.suffix in (".tosa", ".tosaic")}
+            if {*files} != present | {folder / "partitions.json"}:
+                yield f"the folder has {present}, not {files}"
             listing = loads(files[-1].read_text())
-            if {each.name for each in files} != {each.name for each in Path(folder).iterdir()} - _sidecars(
-                folder
-            ):
-                yield f"the folder has other files than {files}"
-            for entry, group, part in zip(
-                listing["groups"], self.plan.groups, self.split.parts, strict=True
-            ):
-                path = Path(folder) / entry["file"]
-                read = tosaic.load_tosa(path) if path.suffix == ".tosa" else tosaic.load(path)
+            for entry, group, part in zip(listing["groups"], self.plan.groups, self.split.parts, strict=True):
                 if (entry["claimant"], tuple(entry["nodes"])) != (group.claimant, group.nodes):
                     yield f"{group.name} is listed as {entry}"
-                for side in ("inputs", "outputs"):
-                    wanted = [(port.type_text, port.dim_order) for port in getattr(part, side)]
-                    listed = [(each["type"], tuple(each["dim_order"])) for each in entry[side]]
-                    loaded = [(port.type_text, port.dim_order) for port in getattr(read, side)]
-                    if not wanted == listed == loaded:
-                        yield f"{group.name} has {side} {wanted}, the listing {listed}, the file {loaded}"
-            host = tosaic.load(Path(folder) / listing["host"])
+                for file in {entry["file"], entry["arithmetic"]} - {None}:
+                    yield from _check_file(folder / file, entry, part)
+            host = tosaic.load(folder / listing["host"])
             if host.graph.text() != self.split.host.graph.text():
                 yield "the host is another one when it is read"
 
 
-def _sidecars(folder: str) -> set[str]:
-    return {each.name for each in Path(folder).glob("*.json")} - {"partitions.json"}
+def _check_file(
+    path: Path, entry: Mapping[str, Any], part: tosaic.Lowered | tosaic.Program
+) -> Iterable[str]:
+    is_tosa = path.suffix == ".tosa"
+    read = tosaic.load_tosa(path) if is_tosa else tosaic.load(path)
+    for side in ("inputs", "outputs"):
+        wanted = [(port.type_text, port.dim_order) for port in getattr(part, side)]
+        listed = [(each["type"], tuple(each["dim_order"])) for each in entry[side]]
+        loaded = [(port.type_text, port.dim_order) for port in getattr(read, side)]
+        if not is_tosa:  # the listing has the dim orders
+            loaded = [(text, order) for (text, _), (_, order) in zip(loaded, listed, strict=True)]
+        if not wanted == listed == loaded:
+            yield f"{path.name} has {side} {loaded}, the listing {listed}, the part {wanted}"
 
 
-def _real_order(order: Sequence[int], shape: Sequence[int]) -> list[int]:
+def _real(order: Sequence[int], shape: Sequence[int]) -> list[int]:
     """The order without the axes of extent 1, whose place in memory means nothing."""
     return [axis for axis in order if shape[axis] != 1]
+
+
+def _bytes(value: _core.Value) -> int:
+    return prod(value.shape) * BITS[value.dtype] // 8
 
 
 def _recording(name: str, crossed: dict[str, Any]) -> Any:
@@ -408,18 +434,26 @@ def _needs(graph: _core.Graph, unit: Sequence[int]) -> set[str]:
 
 
 def _run_alone(
-    graph: _core.Graph, unit: Sequence[int], known: Mapping[str, Array], target: str | None
+    graph: _core.Graph, unit: Sequence[int], known: Mapping[str, Array], owner: tosaic.Claimant | None
 ) -> dict[str, Array]:
-    """Computes nodes that are cut out of the graph, lowered for a target if there is one."""
+    """Computes nodes that are cut out of the graph, in the arithmetic of their owner. None: the host."""
     flags = np.full(len(graph.nodes), -1)
     flags[list(unit)] = 0
     part, inputs, outputs = _core.split(graph, flags)[1][0]
-    arrays = [known[name] for name in inputs]
     program = tosaic.from_graph(part)
-    found = (program if target is None else tosaic.lower(program, target=target)).run_arrays(
-        [_in_order(array, port) for array, port in zip(arrays, program.inputs, strict=True)]
+    if owner is not None and owner.arithmetic:
+        program = _lowered(part, owner)
+    found = program.run_arrays(
+        [_in_order(known[name], port) for name, port in zip(inputs, program.inputs, strict=True)]
     )
     return dict(zip(outputs, found, strict=True))
+
+
+def _lowered(part: _core.Graph, owner: tosaic.Claimant) -> tosaic.Lowered:
+    if "INT" not in owner.arithmetic.split("+"):
+        part = _core.unfold_qdq(part)
+    lowered = _core.lower(part, pipeline=owner.arithmetic, semantics=owner.semantics)
+    return tosaic.Lowered(lowered, tosaic.Program(part), target=owner.arithmetic, seconds=0.0)
 
 
 def _in_order(array: Array, port: tosaic.Port) -> Array:

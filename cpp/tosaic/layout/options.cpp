@@ -247,10 +247,11 @@ DimOrder LayoutRules::weight_order(const Node& node, const ConvAttrs& attrs) con
 }
 
 // The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for a gather
-// the gathered axis.
+// the gathered axis, for a composite such as softmax the axis over which it computes.
 std::optional<std::int64_t> LayoutRules::innermost_axis(const Node& node) const {
   if (need_of(node).need != LayoutNeed::kAxisInnermost) return std::nullopt;
   if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
+  if (const auto* composite = get_if<AxisDtypeAttrs>(node.attrs.get())) return composite->axis;
   return Graph::attrs<AxisAttrs>(node).axis;
 }
 
