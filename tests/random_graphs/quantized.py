@@ -21,7 +21,7 @@ from tosaic.reference_model import run_reference_model
 
 from random_graphs.generate import generate
 
-__all__ = ["QuantizedResult", "check_quantized"]
+__all__ = ["QuantizedResult", "check_quantized", "differing", "quantized_program"]
 
 _TARGETS = ("TOSA-1.0+INT", "TOSA-1.0+FP+INT")
 _TOLERANCE = 1e-4
@@ -196,12 +196,12 @@ def _has_nan(array: Any) -> bool:
 
 def _compare(where: str, found: Any, expected: Any, undefined: set[int], result: QuantizedResult) -> None:
     for i, (a, b) in enumerate(zip(found, expected, strict=True)):
-        wrong = 0 if i in undefined else _differing(np.asarray(a), np.asarray(b))
+        wrong = 0 if i in undefined else differing(np.asarray(a), np.asarray(b))
         if wrong:
             result.failures.append(f"{where}: {wrong} of {np.size(a)} elements of output {i} differ")
 
 
-def _differing(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> int:
+def differing(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> int:
     """Returns the number of wrong elements: unequal integers, distant floats, and NaN on one side only."""
     same = got == wanted
     if np.issubdtype(wanted.dtype, np.floating):

@@ -148,6 +148,10 @@ class Judge {
     if (!claimant_.lowers_to_tosa()) {
       Findings found;
       judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
+      // No rule of the user gives floats to kernels of integers. Conversions have kernels.
+      if (node.op != Op::kQuantize && node.op != Op::kDequantize)
+        if (const ValueId value = float_border(*graph_, node); value.valid())
+          found.hard.push_back(float_reason(*graph_, node, value, claimant_));
       return found;
     }
     if (!pipeline_.target().has(target::Profile::kFp))

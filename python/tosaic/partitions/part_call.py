@@ -47,4 +47,4 @@ class PartCall:
 def _in_order(array: Any, port: Port) -> Any:
     """Returns the array in the memory order that the port declares."""
     order = port.dim_order
-    return np.ascontiguousarray(np.transpose(array, order)).transpose(np.argsort(order))
+    return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))

@@ -134,7 +134,15 @@ def propose(
         gains=maker.gains(of) if gains else (),
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
     )
-    return Proposal(plan, host, tuple(part for part, _, _ in parts))
+    graphs = (_for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True))
+    return Proposal(plan, host, tuple(graphs))
+
+
+def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
+    """Returns a group's graph. A target of floats lowers no graph at stage quantized: it has the group's floats."""
+    if claimant.target and "INT" not in claimant.target.split("+"):
+        return _core.unfold_qdq(part)
+    return part
 
 
 class _Maker:
@@ -150,11 +158,22 @@ class _Maker:
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
         # Floats between integers are integer arithmetic only as a whole.
-        self._together = [
-            region
-            for region in _core.float_regions(graph)
-            if any(flags[region].all() for flags in self.supported)
-        ]
+        regions = _core.float_regions(graph)
+        self._together = [r for r in regions if any(flags[r].all() for flags in self.supported)]
+        self._parted = self._take_parts_away([np.array(region) for region in regions])
+
+    def _take_parts_away(self, regions: Sequence[Any]) -> set[tuple[int, int]]:
+        """A target of integers gets no part of a region. Returns what it loses, by claimant and node."""
+        found: set[tuple[int, int]] = set()
+        for index, claimant in enumerate(self._claimants):
+            if not claimant.target or "FP" in claimant.target.split("+"):
+                continue
+            flags = self.supported[index]
+            for region in regions:
+                if not flags[region].all():
+                    found.update((index, int(node)) for node in region[flags[region]])
+                    flags[region] = False
+        return found
 
     def claim(self, supported: Sequence[Any], rejections: Sequence[Callable[..., Any] | None]) -> Any:
         """Returns groups by node, claimants by group, the proven least counts, and refused nodes."""
@@ -178,7 +197,7 @@ class _Maker:
         def rejected(group: list[int]) -> list[int]:
             flags = np.full(len(self._nodes), -1)
             flags[group] = 0
-            part = _core.split(self._graph, flags)[1][0][0]
+            part = _for_claimant(_core.split(self._graph, flags)[1][0][0], claimant)
             problems = [Problem.from_parts(parts) for parts in _core.problems(part, pipeline=pipeline)]
             if not problems:
                 return []
@@ -208,7 +227,7 @@ class _Maker:
             for index in range(asked):
                 name = self._claimants[index].name
                 reasons += [Refusal(name, each.rule, each.problem) for each in self._reasons[index][node.id]]
-                why = later.get((index, node.id))
+                why = "split" if (index, node.id) in self._parted else later.get((index, node.id))
                 if why is not None:
                     problems = self._found.get((index, node.id)) or (self._problem(node, why, index),)
                     reasons += [Refusal(name, why, problem) for problem in problems]
