@@ -24,7 +24,7 @@ from random_graphs.checking import expected_outputs
 from random_graphs.generate import generate
 from random_graphs.quantized import differing
 from tosaic import _core
-from tosaic.dtypes import BITS, NUMPY, is_float
+from tosaic.dtypes import BITS, is_float
 
 from partitions.random_programs import FULL, RandomProgram, decides, random_program
 
@@ -392,9 +392,7 @@ class _SplitCheck:
                 yield "the host is another one when it is read"
 
 
-def _check_file(
-    path: Path, entry: Mapping[str, Any], part: tosaic.Lowered | tosaic.Program
-) -> Iterable[str]:
+def _check_file(path: Path, entry: Mapping[str, Any], part: tosaic.Lowered | tosaic.Program) -> Iterable[str]:
     is_tosa = path.suffix == ".tosa"
     read = tosaic.load_tosa(path) if is_tosa else tosaic.load(path)
     for side in ("inputs", "outputs"):

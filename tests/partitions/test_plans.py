@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
+from models.quantize import converted
 from models.zoo import build, quiet
 from refusals import refusal
 from torch import nn
@@ -130,6 +131,25 @@ def test_parallel_branches_are_one_group_if_the_claimant_takes_groups_that_are_n
         groups.append([group.nodes for group in split.partitions.groups])
         np.testing.assert_allclose(split.run(*args), Branches()(*args), rtol=1e-6)
     assert groups == [[("relu",), ("tanh",)], [("relu", "tanh")]]
+
+
+def test_the_plan_says_which_quantize_and_dequantize_nodes_became_qparams(image: torch.Tensor) -> None:
+    module = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
+    program = converted(module, [(image,)], "arm")
+    plan = tosaic.partition(program, ["TOSA-1.0+INT"])
+    calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    of_program = sum("quantized_decomposed" in call for call in calls)
+    assert {each.op for each in plan.quantization} == {"quantize", "dequantize"}
+    assert len(plan.quantization) + len(plan.swallowed) == of_program
+    values = {value.name: value for value in plan.graph.values}
+    assert all(values[each.value].qparams is not None for each in plan.swallowed)
+    found = {each.node: each for each in plan.swallowed}
+    names = [node.name for node in program.graph.nodes if "quantize_per_tensor" in node.name]
+    # The second pair stands between the convolutions, the first dequantize node behind the quantized input.
+    behind_input, quantize, dequantize = names[1:4]
+    assert found[behind_input].group is None
+    assert found[quantize].value == found[dequantize].value
+    assert found[quantize].group == found[dequantize].group == 0
 
 
 def test_a_group_without_work_is_not_worth_it() -> None:

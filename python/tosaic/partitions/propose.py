@@ -92,14 +92,14 @@ class Proposal:
 
 
 def propose(
-    graph: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
+    imported: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
 ) -> Proposal:
     """Plans which claimant takes which nodes.
 
     Parameters
     ----------
-    graph : Graph
-        A graph that `_core.before_integers` returned.
+    imported : Graph
+        The graph of the program, which is not lowered.
     claimants : sequence of Claimant
         In the order in which they are asked.
     connected : bool
@@ -107,7 +107,7 @@ def propose(
     gains : bool
         Whether to compute what one more operator would bring.
     """
-    graph = _core.with_own_dequantize(graph)
+    graph = _core.with_own_dequantize(_core.before_integers(imported))
     maker = _Maker(graph, claimants, connected)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
     host, parts = _core.split(graph, groups)
@@ -132,14 +132,17 @@ def propose(
         refusals=maker.refusals(of, owners, refused),
         at_least=tuple(at_least),
         gains=maker.gains(of) if gains else (),
+        imported=imported,
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
     )
-    graphs = (_for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True))
+    graphs = (
+        _for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True)
+    )
     return Proposal(plan, host, tuple(graphs))
 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
-    """Returns a group's graph. A target of floats lowers no graph at stage quantized: it has the group's floats."""
+    """Returns the graph of a group. A target of floats gets no stage quantized: its nodes convert instead."""
     if claimant.target and "INT" not in claimant.target.split("+"):
         return _core.unfold_qdq(part)
     return part

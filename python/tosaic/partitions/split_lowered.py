@@ -221,8 +221,7 @@ def lower_split(
     """
     start = time.perf_counter()
     source.snapshot()
-    graph = _core.before_integers(source.graph)
-    proposal = propose(graph, claimants, connected=connected, gains=False)
+    proposal = propose(source.graph, claimants, connected=connected, gains=False)
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in proposal.plan.groups]
 

@@ -127,8 +127,9 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         ]
         titles = ("value", "type", "", "made by", "read by", "bytes")
         yield Section("values that cross", table(titles, crossing), folded=True)
-    if plan.quantization:
-        nodes = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
+    places = (*plan.quantization, *plan.swallowed)
+    if places:
+        nodes = [(each.node, each.op, _part(each.group), each.why) for each in places]
         yield Section(
             "quantize and dequantize nodes", table(("node", "operator", "in", "why"), nodes), folded=True
         )
@@ -248,6 +249,16 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
                 "bytes": border.bytes,
             }
             for border in plan.borders
+        ],
+        "quantization": [
+            {
+                "node": each.node,
+                "op": each.op,
+                "in": _part(each.group),
+                "why": each.why,
+                "value": each.value or None,
+            }
+            for each in (*plan.quantization, *plan.swallowed)
         ],
         "gains": [
             {"operator": op, "nodes": nodes, "groups": groups, "host_nodes": host}
