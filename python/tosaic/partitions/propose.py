@@ -134,7 +134,9 @@ def propose(
         gains=maker.gains(of) if gains else (),
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
     )
-    graphs = (_for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True))
+    graphs = (
+        _for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True)
+    )
     return Proposal(plan, host, tuple(graphs))
 
 
