@@ -1,4 +1,4 @@
-"""Random programs split between claimants: right groups, right borders, and the results of the unsplit program.
+"""Random programs split between claimants: right groups and borders, and the results of the unsplit program.
 
 `partitions.split_checking` says what is checked.
 """

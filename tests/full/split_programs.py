@@ -2,7 +2,7 @@
 
     python tests/full/split_programs.py [--start N] [--count N]
 
-`partitions.split_checking` says what is checked, and `partitions.random_programs` which programs there are. The
+`partitions.split_checking` says what is checked, `partitions.random_programs` which programs there are. The
 goal is 20,000 seeds: run shards of them, each with its own `--start`. `test_split_programs` tests the first
 seeds in the same way. Failures are printed with their seed. Exit code 1 if anything failed.
 """

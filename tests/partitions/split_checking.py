@@ -37,7 +37,7 @@ _SAVED = 8
 
 
 def check_program(seed: int, counts: Counter[str]) -> list[str]:
-    """Splits the program of a seed and checks it. Returns what is wrong, errors included, and adds to counts."""
+    """Splits the program of a seed and checks it. Returns what is wrong, also errors, and adds to counts."""
     try:
         case = random_program(seed)
         return [f"{case.kind}: {fault}" for fault in _faults(case, counts)]
