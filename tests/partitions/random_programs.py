@@ -65,6 +65,9 @@ class RandomProgram:
         return next(each for each in self.claimants if each.name == name)
 
 
+_NOT_QUANTIZED = ("nothing of the program is quantized", "lead in a circle")
+"""Refusals of `tosaic.quantize`."""
+
 Made = tuple[tosaic.Program, tuple[Any, ...]]
 
 
@@ -93,7 +96,7 @@ def _quantized(made: Callable[[int], Made]) -> Callable[[int], Made]:
         try:
             return tosaic.quantize(program, [args], progress=False), args
         except tosaic.InvalidGraph as error:
-            if "nothing of the program is quantized" not in str(error):
+            if not any(known in str(error) for known in _NOT_QUANTIZED):
                 raise
             return program, args
 
@@ -121,8 +124,9 @@ def random_program(seed: int) -> RandomProgram:
     rng = random.Random(seed)
     count = rng.randint(1, 3)
     claimants = tuple(_claimant(rng, i, graph) for i in range(count))
-    if rng.random() < 0.3:  # the last one takes what the others leave
-        claimants = (*claimants[:2], tosaic.Claimant.named(FULL, alias="rest", least_size=0))
+    if rng.random() < 0.4:  # the last one takes what the others leave, often with the same arithmetic
+        target = rng.choice([FULL, *(each.arithmetic for each in claimants if "INT" in each.target)])
+        claimants = (*claimants[:2], tosaic.Claimant.named(target, alias="rest", least_size=0))
     return RandomProgram(seed, kind, program, args, claimants, rng.random() < 0.6)
 
 
@@ -163,7 +167,7 @@ def _with_rules(
 
 
 def decides(claimant: tosaic.Claimant, node: _core.Node) -> bool | None:
-    """Whether the rules allow or deny a node, by the most specific kind that matches. None: no rule matches."""
+    """Whether the rules allow or deny a node, by the most specific kind that matches it. None: none does."""
     for kind in _SPECIFIC:
         for rule in claimant.rules:
             if rule.kind == kind and _matches(rule, node):

@@ -9,6 +9,7 @@ group, of the host, or of what lies between them is seen where it is made.
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -26,21 +27,26 @@ from random_graphs.quantized import differing
 from tosaic import _core
 from tosaic.dtypes import BITS, is_float
 
-from partitions.random_programs import FULL, RandomProgram, decides, random_program
+from partitions.random_programs import RandomProgram, decides, random_program
 
 __all__ = ["check_program"]
 
 Array = np.ndarray[Any, Any]
 _SAVED = 8
 """Each program of so many is saved."""
-_UNITS = 4
-"""By how many units integers of claimants without a TOSA target may differ, for each node of a group."""
 
 
-def check_program(seed: int, counts: Counter[str] | None = None) -> list[str]:
-    """Splits the program of a seed and checks it. Returns what is wrong, and adds to the counts."""
-    case = random_program(seed)
-    counts = Counter() if counts is None else counts
+def check_program(seed: int, counts: Counter[str]) -> list[str]:
+    """Splits the program of a seed and checks it. Returns what is wrong, also errors, and adds to counts."""
+    try:
+        case = random_program(seed)
+        return [f"{case.kind}: {fault}" for fault in _faults(case, counts)]
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return [f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"]
+
+
+def _faults(case: RandomProgram, counts: Counter[str]) -> list[str]:
     split = tosaic.lower(case.program, unsupported="split", claimants=case.claimants)
     loose = tosaic.partition(case.program, case.claimants, connected=False)
     check = _SplitCheck(case, split)
@@ -51,7 +57,7 @@ def check_program(seed: int, counts: Counter[str] | None = None) -> list[str]:
         *check.layout(),
         *check.run(counts),
     ]
-    if seed % _SAVED == 0:
+    if case.seed % _SAVED == 0:
         faults += check.saved()
         counts["saved"] += 1
     counts[case.kind] += 1
@@ -59,7 +65,7 @@ def check_program(seed: int, counts: Counter[str] | None = None) -> list[str]:
     for group in split.partitions.groups:
         counts["groups"] += 1
         counts[f"groups of {case.claimant(group.claimant).kind}"] += 1
-    return [f"{case.kind}: {fault}" for fault in faults if fault]
+    return faults
 
 
 # ---- the plan ----
@@ -214,39 +220,40 @@ class _SplitCheck:
     # ---- layout ----
 
     def layout(self) -> Iterable[str]:
-        """Says whether parts transpose what their plans do not, or more than the plan of the whole program.
+        """Says whether groups for TOSA transpose what their plans do not, or more than the whole program.
 
-        A value that several groups read in the same other order is transposed by each of them, and counts once.
+        A value that several groups read in an order in which it is not made is transposed by each of them.
+        The plan of the whole program transposes it once, so it is no bound if there is such a value.
         """
-        total, crossing = 0, set()
+        total = 0
         for group, part in zip(self.plan.groups, self.split.parts, strict=True):
-            if not isinstance(part, tosaic.Lowered):
+            if not isinstance(part, tosaic.Lowered) or not self.case.claimant(group.claimant).target:
                 continue
-            moved = [node for node in part.graph.nodes if node.op == "tosa.transpose"]
-            size = sum(_bytes(node.results[0]) for node in moved)
+            moved = [node.results[0] for node in part.graph.nodes if node.op == "tosa.transpose"]
+            size = sum(prod(value.shape) * BITS[value.dtype] // 8 for value in moved)
             if size != part.layout.bytes:
                 yield f"{group.name} transposes {size} bytes, its plan has {part.layout.bytes}"
-            ports = {port.value.name: i for i, port in enumerate(part.graph.inputs)}
-            for node in moved:
-                at = ports.get(node.operands[0].name)
-                if at is None:
-                    total += _bytes(node.results[0])
-                else:
-                    order = [part.inputs[at].dim_order[axis] for axis in node.attrs["perm"]]
-                    crossing.add((group.inputs[at], tuple(order), _bytes(node.results[0])))
-            crossing.update(self._converted(group, part))
-        total += sum(size for *_, size in crossing)
-        if total > self.split.transposed_bytes:
+            total += size + self._converted(group, part)
+        if total > self.split.transposed_bytes and not self._is_shared():
             yield f"the parts transpose {total} bytes, the plan has {self.split.transposed_bytes}"
 
-    def _converted(
-        self, group: tosaic.Group, part: tosaic.Lowered
-    ) -> Iterable[tuple[str, tuple[int, ...], int]]:
-        """The inputs of a group that another group or the caller has in another order, and their bytes."""
+    def _is_shared(self) -> bool:
+        """Whether several parts of the program read the same value."""
+        readers: dict[str, set[int | None]] = {}
+        for node in self.graph.nodes:
+            for value in node.operands:
+                if value is not None and value.kind != "constant":
+                    readers.setdefault(value.name, set()).add(self.owner.get(node.name))
+        return any(len(each) > 1 for each in readers.values())
+
+    def _converted(self, group: tosaic.Group, part: tosaic.Lowered) -> int:
+        """The bytes at the inputs of a group that another group or the caller has in another order."""
+        size = 0
         for name, port in zip(group.inputs, part.inputs, strict=True):
             given = self._given_order(name)
             if given is not None and _real(given, port.shape) != _real(port.dim_order, port.shape):
-                yield name, port.dim_order, prod(port.shape) * min(BITS[port.dtype], 32) // 8
+                size += prod(port.shape) * min(BITS[port.dtype], 32) // 8
+        return size
 
     def _given_order(self, name: str) -> tuple[int, ...] | None:
         """The order in which a value is made, if the host does not make it."""
@@ -347,7 +354,8 @@ class _SplitCheck:
             yield from self._compare("the unsplit program", results, wanted, exact=False)
             yield from self._check_torch(results)
             return
-        if self._whole_arithmetic() and (whole := self._whole()) is not None:
+        whole = self._whole()
+        if whole is not None:
             counts["compared with the lowered program"] += 1
             yield from self._compare("the unsplit program", results, whole.run_arrays(arrays), exact=False)
 
@@ -358,16 +366,14 @@ class _SplitCheck:
             if text := wanted.disagreement(found, in_sequence=True):
                 yield f"torch: {text}"
 
-    def _whole_arithmetic(self) -> bool:
-        """Whether every node has the arithmetic of TOSA, so that the split cannot change an integer."""
-        hosted = {self.nodes[name].op for name in self.nodes if name not in self.owner}
-        return hosted <= {"quantize", "dequantize"} and all(
-            self.case.claimant(group.claimant).target for group in self.plan.groups
-        )
-
     def _whole(self) -> tosaic.Lowered | None:
+        """The unsplit program for the target of all groups. None: nodes of the host have other arithmetic."""
+        hosted = {node.op for name, node in self.nodes.items() if name not in self.owner}
+        targets = {self.case.claimant(group.claimant).target for group in self.plan.groups}
+        if len(targets) != 1 or targets == {""} or not hosted <= {"quantize", "dequantize"}:
+            return None
         try:
-            return tosaic.lower(self.case.program, target=FULL)
+            return tosaic.lower(self.case.program, target=targets.pop())
         except (tosaic.UnsupportedOp, tosaic.SpecViolation):
             return None
 
@@ -408,10 +414,6 @@ def _check_file(path: Path, entry: Mapping[str, Any], part: tosaic.Lowered | tos
 def _real(order: Sequence[int], shape: Sequence[int]) -> list[int]:
     """The order without the axes of extent 1, whose place in memory means nothing."""
     return [axis for axis in order if shape[axis] != 1]
-
-
-def _bytes(value: _core.Value) -> int:
-    return prod(value.shape) * BITS[value.dtype] // 8
 
 
 def _recording(name: str, crossed: dict[str, Any]) -> Any:
@@ -468,12 +470,3 @@ def _difference(found: Array, wanted: Array, exact: bool) -> str:
     else:
         wrong = differing(found, wanted)
     return f"{wrong} of {found.size} elements differ" if wrong else ""
-
-
-def _too_far(found: Array, wanted: Array, value: _core.Value, units: int) -> str:
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
-        return f"{found.dtype}{found.shape}, expected {wanted.dtype}{wanted.shape}"
-    if value.qparams is None:
-        return ""
-    distance = np.abs(found.astype(np.int64) - wanted.astype(np.int64)).max(initial=0)
-    return f"{distance} units away" if distance > units else ""

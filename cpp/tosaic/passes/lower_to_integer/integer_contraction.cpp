@@ -423,15 +423,18 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
   }
   std::vector<ScaledInteger> parts;
   ValueId rest = y.id;
+  std::int64_t largest = y.magnitude();  // of the rest: a number that two digits hold easily has a small upper one
   double scale = y.scale();
   for (int digit = 1; digit < digits; ++digit) {
     const ValueId upper = m.right(m.add(rest, base / 2), bits);
     const ValueId lower = m.sub(rest, m.left(upper, bits));
     parts.push_back({build.cast(lower, narrow), {scale}, 0, {-base / 2, base / 2 - 1}});
     rest = upper;
+    largest = (largest + base / 2) >> bits;
     scale = std::ldexp(scale, bits);
   }
-  parts.push_back({build.cast(rest, narrow), {scale}, 0, {-top, top}});
+  largest = std::min(largest, top);
+  parts.push_back({build.cast(rest, narrow), {scale}, 0, {-largest, largest}});
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
