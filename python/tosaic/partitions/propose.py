@@ -113,6 +113,7 @@ def propose(
     host, parts = _core.split(graph, groups)
     of = tuple(None if group < 0 else int(group) for group in groups)
     macs = macs_by_node(graph)
+    scratch = {owner: _core.scratch_bytes(graph, claimants[owner].kind) for owner in set(owners)}
     made = tuple(
         Group(
             index=i,
@@ -121,6 +122,7 @@ def propose(
             inputs=tuple(parts[i][1]),
             outputs=tuple(parts[i][2]),
             macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == i),
+            scratch_bytes=max((size for group, size in zip(of, scratch[owner]) if group == i), default=0),
         )
         for i, owner in enumerate(owners)
     )

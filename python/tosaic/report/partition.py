@@ -103,7 +103,7 @@ def _percent(part: int, whole: int) -> str:
 def _sections(plan: PartitionPlan) -> Iterable[Section]:
     yield Section("claimants", table(_SHARES, _shares(plan)))
     if plan.groups:
-        yield _first("groups", _GROUPS, _group_rows(plan))
+        yield _groups(plan)
     reasons = _ranked(plan)
     if reasons:
         yield _first("why nodes stay on the host", ("nodes", "claimant", "operator", "rule", "why"), reasons)
@@ -183,21 +183,23 @@ def _name(plan: PartitionPlan, group: int | None) -> str:
     return HOST if group is None else plan.groups[group].claimant
 
 
-_GROUPS = ("group", "claimant", "nodes", "MACs", "from", "to")
-
-
-def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
-    return [
+def _groups(plan: PartitionPlan) -> Section:
+    """The groups, with a column for temporary buffers if any group has one."""
+    with_scratch = any(group.scratch_bytes for group in plan.groups)
+    columns = ("group", "claimant", "nodes", "MACs", *["scratch"] * with_scratch, "from", "to")
+    rows = [
         (
             group.name,
             group.claimant,
             f"{len(group.nodes):,}",
             f"{group.macs:,}",
+            *[f"{group.scratch_bytes:,}"] * with_scratch,
             group.nodes[0],
             group.nodes[-1],
         )
         for group in plan.groups
     ]
+    return _first("groups", columns, rows)
 
 
 def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
@@ -231,6 +233,7 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
                 "inputs": list(group.inputs),
                 "outputs": list(group.outputs),
                 "macs": group.macs,
+                "scratch_bytes": group.scratch_bytes,
             }
             for group in plan.groups
         ],
