@@ -135,7 +135,7 @@ def _node(call: Call) -> tuple[list[str], str, str]:
             return [first, _type(8, call.filters, call.channels)], result, "linear(%s)"
         return [first, _type(call.bits, call.batch, call.channels, call.filters)], result, "matmul(%s)"
     image = _type(call.bits, call.batch, call.channels, *call.size)
-    pairs = {key: "[%d,%d]" % value for key, value in vars(call).items() if isinstance(value, tuple)}
+    pairs = {key: f"[{v[0]},{v[1]}]" for key, v in vars(call).items() if isinstance(v, tuple)}
     stride, dilation, pad = (pairs[key] for key in ("stride", "dilation", "pad"))
     if call.op == "avg_pool":
         attrs = (
@@ -158,12 +158,12 @@ def graph_of(calls: Sequence[Call]) -> _core.Graph:
     """Returns a quantized graph with a node ``n0``, ``n1`` ... for each call. All operands are inputs."""
     inputs, nodes, outputs = [], [], []
     for i, call in enumerate(calls):
-        operands, result, text = _node(call)
+        operands, result, operator = _node(call)
         names = [f"%x{i}_{k}" for k in range(len(operands))]
         inputs += [
-            f'  input {name}: {type} path="{name[1:]}"' for name, type in zip(names, operands, strict=True)
+            f'  input {name}: {text} path="{name[1:]}"' for name, text in zip(names, operands, strict=True)
         ]
-        nodes.append(f"  %n{i}: {result} = {text % ', '.join(names)}")
+        nodes.append(f"  %n{i}: {result} = {operator % ', '.join(names)}")
         outputs.append(f'  return %n{i} path="y{i}"')
     return _core.Graph.parse(
         "\n".join(["tosaic 1", "graph @g stage=quantized {", *inputs, *nodes, *outputs, "}"])
@@ -263,8 +263,8 @@ def of_bindings(call: Call, form: str) -> int:
     backend = getattr(cmsis_nn.Backend, form)
     dtype = cmsis_nn.DataType.A8W8 if call.bits == 8 else cmsis_nn.DataType.A16W8
     if call.op in ("linear", "matmul"):
-        filter = [call.channels, 1, 1, call.filters]
-        return int(cmsis_nn.fully_connected_buffer_size(backend, dtype, filter_nhwc=filter))
+        dims = [call.channels, 1, 1, call.filters]
+        return int(cmsis_nn.fully_connected_buffer_size(backend, dtype, filter_nhwc=dims))
     if call.op == "avg_pool":
         sizes = {"dim_dst_width": call.result[1], "ch_src": call.channels}
         return int(cmsis_nn.avgpool_buffer_size(backend, dtype, **sizes))
@@ -291,9 +291,9 @@ def too_small(call: Call) -> bool:
 
     The function takes the stride of the height where `arm_transpose_conv_s8` takes that of the width.
     """
-    reversed = max(call.stride) <= 2 and call.channels > 16
+    runs_reversed = max(call.stride) <= 2 and call.channels > 16
     return (
-        call.op == "transposed" and not reversed and call.stride[1] > max(call.stride[0], call.kernel[1])
+        call.op == "transposed" and not runs_reversed and call.stride[1] > max(call.stride[0], call.kernel[1])
     )
 
 

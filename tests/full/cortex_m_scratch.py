@@ -39,8 +39,10 @@ def differing(functions: Functions, calls: int) -> list[str]:
             for call, size, theirs in zip(drawn_calls, sizes, expected, strict=True)
             if size != theirs and not (too_small(call) and size > theirs)
         ]
-        larger = sum(map(too_small, drawn_calls))
-        print(f"{cpu}: {calls:,} calls, {len(wrong)} differ, {larger} explained, {sum(map(bool, sizes)):,} not 0")
+        explained, with_buffer = sum(map(too_small, drawn_calls)), sum(map(bool, sizes))
+        print(
+            f"{cpu}: {calls:,} calls, {with_buffer:,} with a buffer, {explained} larger, {len(wrong)} differ"
+        )
         lines += wrong
     return lines
 

@@ -3,7 +3,7 @@
 group0.tosa, group0.tosa.json    the lowered group and its sidecar
 group1.tosaic                    a group whose claimant does not read TOSA
 host.tosaic                      the nodes of the host, and a call of each group
-partitions.json                  the files of each group, its claimant, inputs, outputs, nodes and temporary buffer
+partitions.json                  the files of each group, its claimant, ports, nodes and temporary buffer
 """
 
 from __future__ import annotations
