@@ -3,7 +3,9 @@
 #include "tosaic/claimant/cortex_m_scratch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
 
 namespace tosaic::claimant {
 namespace {
@@ -147,11 +149,22 @@ std::int64_t weight_sum_bytes(const Graph& graph, const Node& node, bool wide, C
 }
 
 // One sum for each channel. A mean over images is an average pool.
-std::int64_t average_bytes(const Graph& graph, const Node& node, CortexMKernels kernels) {
+std::int64_t average_bytes(const Graph& graph, const Node& node, bool /*wide*/, CortexMKernels kernels) {
   const Shape& in = graph.type(graph.operands(node)[0]).shape;
   const std::int64_t channels = in.size() < 3 ? 1 : in[in.size() - 3];
   return kernels == CortexMKernels::kDsp && in.size() <= 4 ? channels * kSumBytes : 0;
 }
+
+// The operators whose kernels have buffers.
+struct Row {
+  Op op;
+  std::int64_t (*bytes)(const Graph& graph, const Node& node, bool wide, CortexMKernels kernels);
+};
+
+constexpr Row kRows[] = {
+    {Op::kConv, conv_bytes},       {Op::kLinear, weight_sum_bytes},       {Op::kMatmul, weight_sum_bytes},
+    {Op::kAvgPool, average_bytes}, {Op::kAdaptiveAvgPool, average_bytes}, {Op::kMean, average_bytes},
+};
 
 }  // namespace
 
@@ -161,19 +174,8 @@ std::int64_t scratch_bytes(const Graph& graph, const Node& node, CortexMKernels 
   const DType dtype = graph.type(operands[0]).dtype;
   if (dtype != DType::kI8 && dtype != DType::kI16) return 0;
   const bool wide = dtype == DType::kI16;
-  switch (node.op) {
-    case Op::kConv:
-      return conv_bytes(graph, node, wide, kernels);
-    case Op::kLinear:
-    case Op::kMatmul:
-      return weight_sum_bytes(graph, node, wide, kernels);
-    case Op::kAvgPool:
-    case Op::kAdaptiveAvgPool:
-    case Op::kMean:
-      return average_bytes(graph, node, kernels);
-    default:
-      return 0;
-  }
+  const auto* const row = std::ranges::find(kRows, node.op, &Row::op);
+  return row == std::end(kRows) ? 0 : row->bytes(graph, node, wide, kernels);
 }
 
 }  // namespace tosaic::claimant

@@ -26,14 +26,16 @@ def describe_partition(plan: PartitionPlan) -> Report:
     host = sum(group is None for group in plan.group_of)
     nodes = len(plan.group_of)
     crossing = sum(border.bytes * len(border.read_by) for border in plan.borders)
-    facts = (
+    facts = [
         ("nodes", f"{count(nodes, 'node')}, {_percent(nodes - host, nodes)} claimed"),
         ("groups", count(len(plan.groups), "group") + (", proven fewest" if plan.is_minimal else "")),
         ("crossing", f"{count(len(plan.borders), 'value')}, {memory(crossing)}"),
-    )
+    ]
+    if scratch := _scratch_text(plan):
+        facts.append(("scratch", scratch))
     return Report(
         title="partition",
-        facts=facts,
+        facts=tuple(facts),
         sections=tuple(_sections(plan)),
         data=_data(plan),
     )
@@ -103,7 +105,7 @@ def _percent(part: int, whole: int) -> str:
 def _sections(plan: PartitionPlan) -> Iterable[Section]:
     yield Section("claimants", table(_SHARES, _shares(plan)))
     if plan.groups:
-        yield _groups(plan)
+        yield _first("groups", _GROUPS, _group_rows(plan))
     reasons = _ranked(plan)
     if reasons:
         yield _first("why nodes stay on the host", ("nodes", "claimant", "operator", "rule", "why"), reasons)
@@ -127,6 +129,8 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         ]
         titles = ("value", "type", "", "made by", "read by", "bytes")
         yield Section("values that cross", table(titles, crossing), folded=True)
+    if any(group.scratch_bytes for group in plan.groups):
+        yield _scratch(plan)
     if plan.quantization:
         nodes = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
         yield Section(
@@ -183,23 +187,39 @@ def _name(plan: PartitionPlan, group: int | None) -> str:
     return HOST if group is None else plan.groups[group].claimant
 
 
-def _groups(plan: PartitionPlan) -> Section:
-    """The groups, with a column for temporary buffers if any group has one."""
-    with_scratch = any(group.scratch_bytes for group in plan.groups)
-    columns = ("group", "claimant", "nodes", "MACs", *["scratch"] * with_scratch, "from", "to")
-    rows = [
+_GROUPS = ("group", "claimant", "nodes", "MACs", "from", "to")
+
+
+def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
+    return [
         (
             group.name,
             group.claimant,
             f"{len(group.nodes):,}",
             f"{group.macs:,}",
-            *[f"{group.scratch_bytes:,}"] * with_scratch,
             group.nodes[0],
             group.nodes[-1],
         )
         for group in plan.groups
     ]
-    return _first("groups", columns, rows)
+
+
+def _scratch(plan: PartitionPlan) -> Section:
+    """The groups that have a temporary buffer."""
+    rows = [
+        (group.name, group.claimant, f"{group.scratch_bytes:,}")
+        for group in plan.groups
+        if group.scratch_bytes
+    ]
+    return Section("temporary buffers", table(("group", "claimant", "bytes"), rows), folded=True)
+
+
+def _scratch_text(plan: PartitionPlan) -> str:
+    """Returns the largest temporary buffer of each claimant: its groups run one after another."""
+    most: dict[str, int] = {}
+    for group in plan.groups:
+        most[group.claimant] = max(most.get(group.claimant, 0), group.scratch_bytes)
+    return ", ".join(f"{memory(size)} for {name}" for name, size in most.items() if size)
 
 
 def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
