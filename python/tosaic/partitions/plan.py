@@ -76,6 +76,9 @@ class Group:
         Names of the values that enter and leave the group.
     macs : int
         Multiply-accumulates of one run.
+    scratch_bytes : int
+        The size of the temporary buffer that the kernels of the group share: the most that a node needs, as
+        `Claimant.scratch_bytes` returns it. 0 for claimants without kernels of their own.
     """
 
     index: int
@@ -84,6 +87,7 @@ class Group:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     macs: int
+    scratch_bytes: int = 0
 
     @property
     def name(self) -> str:

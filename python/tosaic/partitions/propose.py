@@ -113,6 +113,7 @@ def propose(
     host, parts = _core.split(graph, groups)
     of = tuple(None if group < 0 else int(group) for group in groups)
     macs = macs_by_node(graph)
+    scratch = _scratch_bytes(graph, of, [claimants[owner] for owner in owners])
     made = tuple(
         Group(
             index=i,
@@ -121,6 +122,7 @@ def propose(
             inputs=tuple(parts[i][1]),
             outputs=tuple(parts[i][2]),
             macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == i),
+            scratch_bytes=scratch[i],
         )
         for i, owner in enumerate(owners)
     )
@@ -139,6 +141,18 @@ def propose(
         _for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True)
     )
     return Proposal(plan, host, tuple(graphs))
+
+
+def _scratch_bytes(
+    graph: _core.Graph, group_of: Sequence[int | None], takers: Sequence[Claimant]
+) -> list[int]:
+    """By group, the bytes of the largest temporary buffer of its nodes. `takers` has a claimant by group."""
+    by_kind = {taker.kind: _core.scratch_bytes(graph, taker.kind) for taker in takers}
+    found = [0] * len(takers)
+    for node, group in enumerate(group_of):
+        if group is not None and (sizes := by_kind[takers[group].kind]):
+            found[group] = max(found[group], sizes[node])
+    return found
 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:

@@ -3,7 +3,7 @@
 group0.tosa, group0.tosa.json    the lowered group and its sidecar
 group1.tosaic                    a group whose claimant does not read TOSA
 host.tosaic                      the nodes of the host, and a call of each group
-partitions.json                  the files of each group, its claimant, inputs, outputs and nodes
+partitions.json                  the files of each group, its claimant, ports, nodes and temporary buffer
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ def _write_groups(
                 "inputs": _entries(part.inputs),
                 "outputs": _entries(part.outputs),
                 "nodes": list(group.nodes),
+                "scratch_bytes": group.scratch_bytes,
             }
         )
     return files, entries
