@@ -2,6 +2,7 @@
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
+from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.wrapping import combine_partitioners, order_conversions, wrap_partitioner
 
 __all__ = [
@@ -10,5 +11,6 @@ __all__ = [
     "conversion",
     "decompose_for_arm",
     "order_conversions",
+    "run_payloads",
     "wrap_partitioner",
 ]
