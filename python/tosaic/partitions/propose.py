@@ -141,7 +141,7 @@ def propose(
 
 
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
-    """Returns a group's graph. A target of floats lowers no graph at stage quantized: it has the group's floats."""
+    """Returns the graph of a group. One for a target of floats has floats only, and is at stage exported."""
     if claimant.target and "INT" not in claimant.target.split("+"):
         return _core.unfold_qdq(part)
     return part
@@ -165,7 +165,10 @@ class _Maker:
         self._parted = self._take_parts_away([np.array(region) for region in regions])
 
     def _take_parts_away(self, regions: Sequence[Any]) -> set[tuple[int, int]]:
-        """A target of integers gets no part of a region. Returns what it loses, by claimant and node."""
+        """Claimants with a target of integers lose nodes of regions that they cannot take as a whole.
+
+        Returns the lost nodes as pairs of claimant and node.
+        """
         found: set[tuple[int, int]] = set()
         for index, claimant in enumerate(self._claimants):
             if not claimant.target or "FP" in claimant.target.split("+"):
