@@ -78,6 +78,13 @@ py::list verdicts(const SharedGraph& graph, const std::string& name, const py::s
   return out;
 }
 
+std::vector<std::int64_t> scratch_bytes(const Graph& graph, const std::string& name) {
+  std::vector<std::int64_t> out;
+  if (const std::optional<claimant::CortexMKernels> kernels = claimant::claimant(name).kernels)
+    for (const Node& node : graph.nodes()) out.push_back(claimant::scratch_bytes(graph, node, *kernels));
+  return out;
+}
+
 }  // namespace
 
 void bind_claimants(py::module_& m) {
@@ -90,6 +97,8 @@ void bind_claimants(py::module_& m) {
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
         "function of "
         "graph and index or None, allow, text).");
+  m.def("scratch_bytes", &scratch_bytes, py::arg("graph").none(false), py::arg("claimant"),
+        "By node, the bytes of the temporary buffers of its kernel; empty for a claimant without kernels.");
 }
 
 }  // namespace tosaic::python

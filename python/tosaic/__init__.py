@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         QuantizationPlace,
         Refusal,
     )
+    from tosaic.partitions.split_folder import load_split
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
@@ -96,6 +97,7 @@ _HOME = {
     "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
+    "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
     "IoQuant": "io_quant",
@@ -173,6 +175,7 @@ __all__ = [
     "sensitivity",
     "extract_io_quant",
     "load",
+    "load_split",
     "load_tosa",
     "open_program",
     "partition",

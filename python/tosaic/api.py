@@ -427,7 +427,7 @@ def partition(
     require_use("partition", bind, program, operators=operators)
     chosen = require_claimants("partition", claimants)
     source = program_of(program, bind=bind, operators=operators).snapshot()
-    return propose(_core.before_integers(source.graph), chosen, connected=connected).plan
+    return propose(source.graph, chosen, connected=connected).plan
 
 
 def _pipeline_of(where: str, target: str | None, pipeline: Any) -> Pipeline:

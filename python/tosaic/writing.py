@@ -27,6 +27,7 @@ __all__ = [
     "WriteError",
     "check_place",
     "make_folder",
+    "moved",
     "whole_file",
     "write_arrays",
     "write_bytes",
@@ -124,6 +125,20 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
             found = "a link that leads nowhere" if is_broken else "a file in its place"
         raise _error(error.errno, what=f"the folder '{folder}' cannot be made", got=found) from error
     return folder
+
+
+def moved(file: Path, place: Path) -> Path:
+    """Renames a whole file to `place`, which it replaces, and returns `place`.
+
+    Raises
+    ------
+    WriteError
+        `place` is a folder or read-only, or the system refuses to rename the file.
+    """
+    with _naming(str(place)):
+        _check_place(place, str(place))
+        file.replace(place)
+    return place
 
 
 def _check_place(place: Path, name: str) -> int | None:

@@ -77,6 +77,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     lowered = tosaic.lower(program)
     program.save(folder / "program")
     lowered.save(folder / "program.tosa")
+    tosaic.lower(exported, unsupported="split", claimants=["TOSA-1.0+FP"]).save(folder / "split")
     torch.export.save(exported, folder / "program.pt2")
     comparison = tosaic.compare(exported, lowered, (torch.ones(2),))
     x = {"samples": (np.ones(2, np.float32),)}
@@ -98,6 +99,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(sensitivity.plot),
         Public(quantized.to_exported),
         Public(tosaic.load, {"path": folder / "program"}),
+        Public(tosaic.load_split, {"path": folder / "split"}),
         Public(tosaic.load_tosa, {"path": folder / "program.tosa"}),
         Public(api.open_program, {"path": folder / "program.tosa"}),
         Public(sources.load_exported, {"path": folder / "program.pt2"}),

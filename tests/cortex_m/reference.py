@@ -17,7 +17,7 @@ from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetCon
 from executorch.exir import to_edge
 from tosaic import _core
 
-__all__ = ["TARGET", "called", "lowered", "of_executorch", "of_tosaic", "transformed"]
+__all__ = ["TARGET", "allocated", "called", "lowered", "of_executorch", "of_tosaic", "transformed"]
 
 TARGET = "TOSA-1.0+INT+doubleround"
 
@@ -72,3 +72,16 @@ def of_tosaic(
     """Returns the integers that the lowered program computes."""
     (result,) = _core.Session(lowered(program, semantics).tosa).run([array.numpy() for array in arrays])
     return np.asarray(result)
+
+
+def allocated(program: torch.export.ExportedProgram, cpu: CortexM) -> list[int]:
+    """Returns the bytes that the passes allocate for each call of a kernel of a quantized program."""
+    edge = to_edge(program, compile_config=cortex_m_edge_compile_config())
+    backend = CortexMPassManager(
+        edge.exported_program(), target_config=CortexMTargetConfig(cpu=cpu)
+    ).transform()
+    return [
+        sum(buffer.meta["val"].nbytes for buffer in node.all_input_nodes if "alloc" in str(buffer.target))
+        for node in backend.graph.nodes
+        if node.op == "call_function" and "cortex_m" in str(node.target)
+    ]

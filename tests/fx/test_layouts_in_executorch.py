@@ -61,23 +61,8 @@ def edge_of(ep: Any, **options: Any) -> Any:
         return to_edge(ep, compile_config=EdgeCompileConfig(**options)).exported_program()
 
 
-def physical(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor as a file expects it: a channels-last tensor in its physical shape."""
-    is_last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return tensor.permute(0, 2, 3, 1) if is_last and not tensor.is_contiguous() else tensor
-
-
 def run_delegates(program: Any, x: torch.Tensor) -> np.ndarray[Any, Any]:
-    def run(file: bytes, tensors: Any) -> Any:
-        arrays = run_file_on_reference_model(file, [physical(tensor) for tensor in tensors])
-        (call,) = [n for n in program.graph.nodes if "call_delegate" in str(n.target)]
-        shapes = [each.shape for each in call.meta["val"]]
-        return [
-            np.ascontiguousarray(a.transpose(0, 3, 1, 2)) if a.shape != tuple(shape) else a
-            for a, shape in zip(arrays, shapes, strict=True)
-        ]
-
-    return WithDelegates(program, run).run(x)[0]
+    return WithDelegates(program, run_file_on_reference_model).run(x)[0]
 
 
 def transposes(program: Any) -> int:

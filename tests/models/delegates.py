@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 import tosaic
+from executorch.exir.lowered_backend_module import get_lowered_submodules
 from tosaic import _core
 from tosaic.compare_programs import fit_to_ports
+from tosaic.executorch import run_payloads
 
 from models.zoo import quiet
 
@@ -51,12 +53,10 @@ def lower_with_executorch(
 
 def delegates_of(program: torch.export.ExportedProgram) -> list[bytes]:
     """Returns the `.tosa` files in the program."""
-    from executorch.exir.lowered_backend_module import get_lowered_submodules
-
     return [module.processed_bytes for _, module, _ in get_lowered_submodules(program.graph_module)]
 
 
-class WithDelegates(torch.fx.Interpreter):
+class WithDelegates:
     """Runs ExecuTorch's program: delegates with the function `run`, all other calls with torch."""
 
     def __init__(
@@ -64,29 +64,16 @@ class WithDelegates(torch.fx.Interpreter):
         program: torch.export.ExportedProgram,
         run: Callable[[bytes, Sequence[torch.Tensor]], Arrays] | None = None,
     ) -> None:
-        super().__init__(program.graph_module)
+        self._program = program
         self._run = run or run_file
-        signature = program.graph_signature
-        known = {**program.constants, **program.state_dict}
-        lifted = {
-            **signature.inputs_to_parameters,
-            **signature.inputs_to_buffers,
-            **signature.inputs_to_lifted_tensor_constants,
-        }
-        self._known = {name: known[key] for name, key in lifted.items()}
-
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._known[target] if target in self._known else super().placeholder(target, args, kwargs)
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if getattr(target, "__name__", "") != "executorch_call_delegate":
-            return super().call_function(target, args, kwargs)
-        lowered, *tensors = args
-        return [torch.from_numpy(array) for array in self._run(lowered.processed_bytes, tensors)]
 
     def run(self, *args: torch.Tensor) -> Arrays:
-        with torch.no_grad():
-            return [tensor.numpy() for tensor in super().run(*args)]
+        backends = {each.backend_id for _, each, _ in get_lowered_submodules(self._program.graph_module)}
+        outputs = run_payloads(self._program, args, engines=dict.fromkeys(backends, self._run_arrays))
+        return [tensor.numpy() for tensor in outputs]
+
+    def _run_arrays(self, file: bytes, arrays: Arrays) -> Arrays:
+        return self._run(file, [torch.from_numpy(array) for array in arrays])
 
 
 def run_file(file: bytes, args: Sequence[torch.Tensor]) -> Arrays:

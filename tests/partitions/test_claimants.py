@@ -213,6 +213,18 @@ def test_the_text_of_a_limit_names_node_and_source(net: tosaic.Program) -> None:
             case(lambda x, w: F.conv_transpose2d(x, w, groups=2), (1, 4, 5, 5), weight=(4, 2, 3, 3)),
             {"groups"},
         ),
+        (
+            case(lambda x, w: F.conv2d(x, w, groups=2), (1, 4, 5, 5), weight=(4, 2, 3, 3), dtype=torch.int16),
+            {"groups"},
+        ),
+        (
+            case(lambda x, w: F.conv2d(x, w, groups=4), (1, 4, 5, 5), weight=(8, 1, 3, 3), dtype=torch.int16),
+            set(),
+        ),
+        (
+            case(F.conv_transpose2d, (1, 4, 5, 5), weight=(4, 2, 3, 3), dtype=torch.int16),
+            {"transposed"},
+        ),
     ],
 )
 def test_limits_of_cortex_m(each: DeviceCase, rules: set[str]) -> None:

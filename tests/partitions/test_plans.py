@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
+from models.quantize import converted
 from models.zoo import build, quiet
 from quantize_calls import qdq
 from refusals import refusal
@@ -117,6 +118,40 @@ def test_no_float_enters_or_leaves_a_group_of_a_target_of_integers(warped: Any) 
     for group in plan.groups:
         assert {values[name].dtype for name in (*group.inputs, *group.outputs)} == {"i8"}
     assert all(each.group is None for each in plan.quantization)
+
+
+def test_parallel_branches_are_one_group_if_the_claimant_takes_groups_that_are_not_connected() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.sigmoid(torch.relu(x)) + torch.sigmoid(torch.tanh(y))
+
+    args = torch.ones(2), torch.ones(2)
+    groups = []
+    for connected in (True, False):
+        claimant = tosaic.Claimant.named("TOSA-1.0+FP", connected=connected).deny(op="sigmoid").deny(op="add")
+        split = tosaic.lower(exported(Branches(), *args), unsupported="split", claimants=[claimant])
+        groups.append([group.nodes for group in split.partitions.groups])
+        np.testing.assert_allclose(split.run(*args), Branches()(*args), rtol=1e-6)
+    assert groups == [[("relu",), ("tanh",)], [("relu", "tanh")]]
+
+
+def test_the_plan_says_which_quantize_and_dequantize_nodes_became_qparams(image: torch.Tensor) -> None:
+    module = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)).eval()
+    program = converted(module, [(image,)], "arm")
+    plan = tosaic.partition(program, ["TOSA-1.0+INT"])
+    calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    of_program = sum("quantized_decomposed" in call for call in calls)
+    assert {each.op for each in plan.quantization} == {"quantize", "dequantize"}
+    assert len(plan.quantization) + len(plan.swallowed) == of_program
+    values = {value.name: value for value in plan.graph.values}
+    assert all(values[each.value].qparams is not None for each in plan.swallowed)
+    found = {each.node: each for each in plan.swallowed}
+    names = [node.name for node in program.graph.nodes if "quantize_per_tensor" in node.name]
+    # The second pair stands between the convolutions, the first dequantize node behind the quantized input.
+    behind_input, quantize, dequantize = names[1:4]
+    assert found[behind_input].group is None
+    assert found[quantize].value == found[dequantize].value
+    assert found[quantize].group == found[dequantize].group == 0
 
 
 def test_a_group_without_work_is_not_worth_it() -> None:
@@ -313,6 +348,67 @@ def test_a_split_program_is_saved_as_a_folder(warped: Any, tmp_path: Path) -> No
     for entry, part in zip(listing["groups"], split.parts, strict=True):
         read = tosaic.load_tosa(tmp_path / "out" / entry["file"])
         assert [port.shape for port in read.inputs] == [port.shape for port in part.inputs]
+
+
+def test_a_saved_split_program_is_read_back_and_computes_the_same(
+    warped: Any, image: torch.Tensor, grid: torch.Tensor, tmp_path: Path
+) -> None:
+    claimants = [denying("grid_sample"), "cortex-m55"]
+    split = tosaic.lower(warped, unsupported="split", claimants=claimants)
+    split.save(tmp_path / "out")
+    program = tosaic.load_split(tmp_path / "out")
+    assert np.array_equal(program.run(image, grid), split.run(image, grid))
+    with_model = program.prepare(models={"group0": lambda call: np.ones((1, 8, 8, 8), np.int8)})
+    assert not np.array_equal(with_model.run(image, grid), split.run(image, grid))
+
+
+def test_a_save_that_fails_leaves_the_earlier_split(
+    warped: Any, image: torch.Tensor, grid: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    split.save(tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    other = tosaic.lower(warped, unsupported="split", claimants=[denying("relu")])
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise tosaic.WriteError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tosaic.Program, "save", refuse)
+        with pytest.raises(tosaic.WriteError):
+            other.save(tmp_path / "out")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_save_removes_the_files_of_the_earlier_split_and_no_others(warped: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")]).save(folder)
+    (folder / "mine.txt").write_text("mine")
+    tosaic.lower(warped, unsupported="split", claimants=["TOSA-1.0+INT+int16"]).save(folder)
+    names = {file.name for file in folder.iterdir()}
+    assert names == {"group0.tosa", "group0.tosa.json", "host.tosaic", "partitions.json", "mine.txt"}
+
+
+def _another_group(folder: Path) -> None:
+    for suffix in ("tosa", "tosa.json"):
+        (folder / f"group1.{suffix}").write_bytes((folder / f"group0.{suffix}").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "partitions.json").write_text("{"), "[load_split] its JSON cannot be read"),
+        (lambda folder: (folder / "partitions.json").unlink(), "[load_split] "),
+        (lambda folder: (folder / "group1.tosa").unlink(), "[load] "),
+        (_another_group, "[load_split] groups[1].inputs is damaged: expected i8[1,8,8,8]"),
+    ],
+    ids=["no JSON", "no listing", "no group", "another group"],
+)
+def test_a_damaged_folder_is_refused(warped: Any, tmp_path: Path, damage: Any, message: str) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    split.save(tmp_path / "out")
+    damage(tmp_path / "out")
+    assert refusal(tosaic.Error, tosaic.load_split, tmp_path / "out").startswith(message)
 
 
 def test_the_report_fits_a_terminal_and_says_why(warped: Any) -> None:

@@ -16,6 +16,7 @@ enum class Family : std::uint8_t { kHost, kEthosU55, kEthosU85, kVgf, kCortexM, 
 struct NamedRow {
   std::string_view name;
   Family family;
+  std::optional<CortexMKernels> kernels = {};
 };
 
 constexpr NamedRow kNames[] = {
@@ -32,11 +33,11 @@ constexpr NamedRow kNames[] = {
     {"ethos-u85-512", Family::kEthosU85},
     {"ethos-u85-1024", Family::kEthosU85},
     {"ethos-u85-2048", Family::kEthosU85},
-    {"cortex-m0plus", Family::kCortexM},
-    {"cortex-m4", Family::kCortexM},
-    {"cortex-m33", Family::kCortexM},
-    {"cortex-m55", Family::kCortexM},
-    {"cortex-m85", Family::kCortexM},
+    {"cortex-m0plus", Family::kCortexM, CortexMKernels::kPlain},
+    {"cortex-m4", Family::kCortexM, CortexMKernels::kDsp},
+    {"cortex-m33", Family::kCortexM, CortexMKernels::kDsp},
+    {"cortex-m55", Family::kCortexM, CortexMKernels::kMve},
+    {"cortex-m85", Family::kCortexM, CortexMKernels::kMve},
     {"neutron", Family::kNeutron},
 };
 
@@ -67,10 +68,11 @@ Claimant over_tosa(std::string name, std::string target, const Limits* limits) {
   return out;
 }
 
-Claimant over_canonical(std::string name, const Limits& limits) {
+Claimant over_canonical(std::string name, const Limits& limits, std::optional<CortexMKernels> kernels = {}) {
   Claimant out;
   out.name = std::move(name);
   out.limits = shared(limits);
+  out.kernels = kernels;
   // Nodes that quantize and dequantize have kernels, too, so the arithmetic has floats.
   out.arithmetic = "TOSA-1.0+INT+FP+int16+doubleround";
   out.integers = target::cmsis_nn_semantics();
@@ -89,7 +91,7 @@ Claimant of_family(const NamedRow& row) {
     case Family::kVgf:
       return over_tosa(name, "TOSA-1.0+INT+FP+int16", &vgf_limits());
     case Family::kCortexM:
-      return over_canonical(name, cortex_m_limits());
+      return over_canonical(name, cortex_m_limits(), row.kernels);
     case Family::kNeutron:
       return over_canonical(name, neutron_limits());
     case Family::kHost:

@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tosaic/claimant/cortex_m_scratch.h"
 #include "tosaic/claimant/limits.h"
 #include "tosaic/target/integer_semantics.h"
 
@@ -33,6 +35,8 @@ struct Claimant {
   // if not. Null: no limits.
   std::shared_ptr<const Limits> limits;
   target::IntegerSemantics integers = {};
+  // The kernels of CMSIS-NN that compute nodes. Other claimants have none.
+  std::optional<CortexMKernels> kernels = {};
   bool connected = true;                        // a group may not have parts that are not connected
   std::uint32_t least_size = 1;                 // of a group, in nodes
   std::vector<Op> preserved = {};               // composite operators that have to reach the claimant whole

@@ -60,6 +60,8 @@ Limits table() {
       {{Op::kConv}, Quantity::kGroups, 1, 1, When::kTransposed},
       {{Op::kConv}, Quantity::kDilation, 1, 1, When::kTransposed},
       {{Op::kConv}, Quantity::kOutputPadding, 0, 0, When::kTransposed},
+      {{Op::kConv}, Quantity::kTransposed, 0, 0, When::kWide},
+      {{Op::kConv}, Quantity::kGroups, 1, 1, When::kWide},
       {{Op::kMatmul}, Quantity::kRank, 2, 4},
       {kSums, Quantity::kChannelBroadcast, 1, 1},
       {{Op::kDiv}, Quantity::kSameShapes, 1, 1},

@@ -58,6 +58,7 @@ enum class Quantity : std::uint8_t {
   kDilation,           // height and width
   kGroups,             // of a convolution that is not depthwise; 1 for a depthwise one
   kOutputPadding,      // of a transposed convolution
+  kTransposed,         // yes if a convolution is transposed
   kWeightSum,          // the sum of the absolute weights of an output channel
   kBias,               // the elements of a constant bias
   kConstantWeight,     // yes if operand 1 is a constant

@@ -185,6 +185,11 @@ Numbers output_padding(const NodeView& view) {
   return {conv->output_padding.begin(), conv->output_padding.end()};
 }
 
+Numbers transposed(const NodeView& view) {
+  const auto* conv = get_if<ConvAttrs>(view.node.attrs.get());
+  return conv == nullptr ? Numbers{} : Numbers{conv->transposed ? 1 : 0};
+}
+
 std::size_t place_of(const NodeView& view, std::string_view name) {
   std::size_t place = 0;
   while (place < view.operands().size() && info(view.node.op).operand_name(place) != name) ++place;
@@ -612,6 +617,8 @@ constexpr QuantityInfo kQuantities[] = {
     {Quantity::kDilation, "dilation", "the dilation", {}, {}, planar<&Window::dilation>},
     {Quantity::kGroups, "groups", "the number of groups", {}, {}, groups},
     {Quantity::kOutputPadding, "output-padding", "the output padding", {}, {}, output_padding},
+    {Quantity::kTransposed, "transposed", "the convolution", "a transposed one", "one that is not transposed",
+     transposed},
     {Quantity::kWeightSum, "weight-sum", "the sum of the absolute weights of a channel", {}, {}, weight_sum},
     {Quantity::kBias, "bias", "the bias", {}, {}, bias_extremes},
     {Quantity::kConstantWeight, "constant-weight", "the second operand", "a constant", "a computed value",

@@ -1,5 +1,6 @@
 #include "tosaic/layout/options.h"
 
+#include "tosaic/ir/dims.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/layout/windows.h"
 
@@ -246,13 +247,14 @@ DimOrder LayoutRules::weight_order(const Node& node, const ConvAttrs& attrs) con
                                                              : DimOrder::channels_last(weight.size());
 }
 
-// The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for a gather
-// the gathered axis, for a composite such as softmax the axis over which it computes.
+// The axis that must be innermost, if there is one: for a rescale the axis of its multipliers, for other operators
+// the axis that their attributes name.
 std::optional<std::int64_t> LayoutRules::innermost_axis(const Node& node) const {
   if (need_of(node).need != LayoutNeed::kAxisInnermost) return std::nullopt;
   if (const auto* rescale = get_if<RescaleAttrs>(node.attrs.get())) return rescale->axis;
-  if (const auto* composite = get_if<AxisDtypeAttrs>(node.attrs.get())) return composite->axis;
-  return Graph::attrs<AxisAttrs>(node).axis;
+  const auto* with_dtype = get_if<AxisDtypeAttrs>(node.attrs.get());
+  const std::int64_t axis = with_dtype != nullptr ? with_dtype->axis : Graph::attrs<AxisAttrs>(node).axis;
+  return static_cast<std::int64_t>(normalize_axis(axis, result_rank(node)));
 }
 
 std::size_t LayoutRules::result_rank(const Node& node) const { return result_shape(node).size(); }

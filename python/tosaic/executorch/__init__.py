@@ -2,12 +2,15 @@
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
-from tosaic.executorch.wrapping import combine_partitioners, wrap_partitioner
+from tosaic.executorch.payload_runs import run_payloads
+from tosaic.executorch.wrapping import combine_partitioners, order_conversions, wrap_partitioner
 
 __all__ = [
     "ConversionsOutside",
     "combine_partitioners",
     "conversion",
     "decompose_for_arm",
+    "order_conversions",
+    "run_payloads",
     "wrap_partitioner",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["ConversionsOutside", "conversion"]
+__all__ = ["ConversionsOutside", "conversion", "order_operator"]
 
 _CONVERSIONS = ("_clone_dim_order", "aten.clone")
 
@@ -63,3 +63,21 @@ def conversion(program: Any, memory_format: Any, order: Sequence[int]) -> tuple[
     if getattr(program.verifier(), "use_dim_order", True):
         return ops.edge.dim_order_ops._clone_dim_order.default, {"dim_order": list(known)}
     return ops.edge.aten.clone.default, {"memory_format": memory_format}
+
+
+def order_operator(program: Any, order: Sequence[int]) -> tuple[Any, dict[str, Any]]:
+    """Returns the operator, with its keyword arguments, that copies a tensor into a dim order at run time.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        A program in the edge dialect.
+    order : sequence of int
+        Row-major, or channels last at rank 4.
+    """
+    from executorch.exir.dialects._ops import ops
+    from executorch.exir.dim_order_utils import get_memory_format
+
+    if getattr(program.verifier(), "use_dim_order", True):
+        return ops.edge.dim_order_ops._to_dim_order_copy.default, {"dim_order": list(order)}
+    return ops.edge.aten._to_copy.default, {"memory_format": get_memory_format(list(order))}

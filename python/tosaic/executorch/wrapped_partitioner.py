@@ -17,6 +17,8 @@ from typing import Any
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
 from tosaic import _core
+from tosaic.executorch.delegate_orders import require_orders
+from tosaic.fx.border_orders import CONVERSION, BorderOrders
 from tosaic.fx.host_operators import modules_of
 from tosaic.fx.outside import Outside
 from tosaic.fx.quantize_calls import torch_operator
@@ -67,10 +69,15 @@ class WrappedPartitioner(_Around):
     Attributes
     ----------
     inner : Partitioner
+    orders : BorderOrders or None
+        The declared memory orders of delegates.
     """
 
-    def __init__(self, inner: Partitioner, outside: Outside, integer_only: bool | None) -> None:
+    def __init__(
+        self, inner: Partitioner, outside: Outside, integer_only: bool | None, orders: BorderOrders | None
+    ) -> None:
         super().__init__(inner)
+        self.orders = getattr(inner, "orders", None) if orders is None else orders
         self._outside = outside
         self._integer_only = integer_only
 
@@ -83,13 +90,15 @@ class WrappedPartitioner(_Around):
             An input or output does not exist, or the program does not call an operator of `host_ops`.
         QuantMismatch
             An input or output that was named is not quantized.
+        LayoutMismatch
+            A tensor enters or leaves a delegate in another order than `orders` says.
         """
-        outside = self._outside.nodes(exported_program)
+        outside = self._nodes_outside(exported_program)
         result = self.inner.partition(exported_program)
         program = result.tagged_exported_program
         by_name = {node.name: node for node in exported_program.graph.nodes}
         if program is not exported_program and any(by_name.get(n.name) is not n for n in program.graph.nodes):
-            outside = self._outside.nodes(program)  # the inner one returned a copy
+            outside = self._nodes_outside(program)  # the inner one returned a copy
         tags = [Tag(name, self._is_integer_only(spec)) for name, spec in result.partition_tags.items()]
         names = _Names(tag.name for tag in tags)
         held = _Placeholders(program)
@@ -103,6 +112,7 @@ class WrappedPartitioner(_Around):
                     for node in nodes:
                         node.meta[TAG] = name
         held.follow_readers()
+        require_orders(self.inner, program, self.orders)
         used = {node.meta.get(TAG) for m in modules_of(program.graph_module) for node in m.graph.nodes}
         kept = {
             name: spec
@@ -125,6 +135,10 @@ class WrappedPartitioner(_Around):
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
         """Returns the program of the inner partitioner, with dequantize nodes that nothing else reads."""
         return self._outside.with_own_dequantize(super().transform_for_pre_decomposition(exported_program))
+
+    def _nodes_outside(self, program: Any) -> set[Any]:
+        conversions = {node for node in program.graph.nodes if node.meta.get(CONVERSION)}
+        return self._outside.nodes(program) | conversions
 
     def _is_integer_only(self, spec: Any) -> bool:
         return _integer_only(spec.compile_specs) if self._integer_only is None else self._integer_only

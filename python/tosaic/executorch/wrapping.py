@@ -1,16 +1,18 @@
-"""`wrap_partitioner` and `combine_partitioners`: any partitioner of ExecuTorch, with chosen boundaries."""
+"""`wrap_partitioner`, `order_conversions` and `combine_partitioners`: any partitioner of ExecuTorch, with chosen boundaries."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.options import refusal, whole_number
 
 if TYPE_CHECKING:
+    from tosaic.executorch.delegate_orders import OrderConversions
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
+    from tosaic.fx.border_orders import BorderOrders
 
-__all__ = ["combine_partitioners", "wrap_partitioner"]
+__all__ = ["combine_partitioners", "order_conversions", "wrap_partitioner"]
 
 _WHERE = "wrap_partitioner"
 Ports = Literal["all"] | Sequence[str | int] | None
@@ -23,6 +25,7 @@ def wrap_partitioner(
     quantized_outputs: Ports = None,
     host_ops: Sequence[Any] = (),
     integer_only: bool | None = None,
+    orders: Any = None,
 ) -> WrappedPartitioner:
     """Returns a partitioner that runs `inner`, and then removes the tags of nodes that stay on the host.
 
@@ -45,6 +48,11 @@ def wrap_partitioner(
     integer_only : bool, optional
         Whether the backend has no floats. Then no float tensor enters or leaves a delegate. Default: as the
         TOSA specification in the compile specs says, and False for backends without one.
+    orders : None, str, tuple of int or mapping
+        The memory order of the tensors that enter and leave delegates: ``"contiguous"``; ``"channels_last"``,
+        which concerns tensors of rank 4; or a dim order, which concerns tensors of its rank. ExecuTorch can
+        convert to these two orders only. ``{"inputs": ..., "outputs": ...}`` has an order for each side, or
+        None. None: as the program gives them. `order_conversions` makes the conversions.
 
     Returns
     -------
@@ -61,6 +69,8 @@ def wrap_partitioner(
         `host_ops`.
     QuantMismatch
         While a program is lowered: an input or output that is named is not quantized.
+    LayoutMismatch
+        While a program is lowered: a tensor enters or leaves a delegate in another order than `orders` says.
 
     Notes
     -----
@@ -91,7 +101,53 @@ def wrap_partitioner(
     outside = Outside(
         _WHERE, read["quantized_inputs"], read["quantized_outputs"], host_operators(_WHERE, host_ops)
     )
-    return WrappedPartitioner(inner, outside, integer_only)
+    return WrappedPartitioner(inner, outside, integer_only, _read_orders(orders))
+
+
+def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
+    """Returns the passes that convert tensors to the orders that wrapped partitioners declare.
+
+    A conversion stands outside of a delegate where a tensor enters it, or leaves it for the host, in another
+    order than its reader needs. It is ``dim_order_ops._to_dim_order_copy``, which ExecuTorch runs at run time.
+    Where the orders agree, there is none. Everything outside of delegates keeps its order.
+
+    Parameters
+    ----------
+    partitioners : sequence of executorch.exir.backend.partitioner.Partitioner
+        Those of the lowering, in the same order.
+
+    Returns
+    -------
+    list of OrderConversions
+        For ``transform_passes`` of ``to_edge_transform_and_lower``. Other passes that change the program
+        belong before these.
+
+    Raises
+    ------
+    InvalidGraph
+        One of the partitioners is none, there are none, or none of them has `orders`.
+
+    Notes
+    -----
+    The passes ask the partitioners for the borders, so that these run twice. Delegates in the bodies of
+    control flow get tensors as the program gives them.
+
+    Examples
+    --------
+    >>> wrapped = tosaic.executorch.wrap_partitioner(inner, orders="channels_last")  # doctest: +SKIP
+    >>> edge = to_edge_transform_and_lower(  # doctest: +SKIP
+    ...     exported,
+    ...     transform_passes=tosaic.executorch.order_conversions([wrapped]),
+    ...     partitioner=[wrapped],
+    ... )
+    """
+    from tosaic.executorch.delegate_orders import OrderConversions
+
+    where = "order_conversions"
+    members = _members(where, partitioners)
+    if all(getattr(each, "orders", None) is None for each in members):
+        raise refusal(where, "partitioners", "a partitioner that was wrapped with 'orders'", partitioners)
+    return [OrderConversions(members)]
 
 
 def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitioner]:
@@ -122,16 +178,50 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     >>> members = tosaic.executorch.combine_partitioners(members)  # doctest: +SKIP
     >>> edge = to_edge_transform_and_lower(exported, partitioner=members)  # doctest: +SKIP
     """
-    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, require_partitioner
+    from tosaic.executorch.wrapped_partitioner import CombinedPartitioner
 
-    where = "combine_partitioners"
+    members = _members("combine_partitioners", partitioners)
+    return [CombinedPartitioner(each, members) for each in members]
+
+
+def _members(where: str, partitioners: Any) -> list[Any]:
+    from tosaic.executorch.wrapped_partitioner import require_partitioner
+
     if not isinstance(partitioners, list | tuple) or not partitioners:
         raise refusal(where, "partitioners", "a sequence of partitioners, at least one", partitioners)
     for i, each in enumerate(partitioners):
         require_partitioner(where, f"partitioners[{i}]", each)
     if len({id(each) for each in partitioners}) != len(partitioners):
         raise refusal(where, "partitioners", "each partitioner once", partitioners)
-    return [CombinedPartitioner(each, partitioners) for each in partitioners]
+    return list(partitioners)
+
+
+def _read_orders(value: Any) -> BorderOrders | None:
+    """Reads the option `orders`."""
+    from tosaic.fx.border_orders import BorderOrders
+
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        both = _read_order(value)
+        return BorderOrders(both, both)
+    if not value or not set(value) <= {"inputs", "outputs"}:
+        raise refusal(_WHERE, "orders", "'inputs' or 'outputs' as keys", value)
+    return BorderOrders(**{side: () if each is None else _read_order(each) for side, each in value.items()})
+
+
+def _read_order(value: Any) -> tuple[tuple[int, ...], ...] | None:
+    from tosaic.fx.border_orders import CHANNELS_LAST
+
+    if isinstance(value, str) and value == "contiguous":
+        return None
+    if isinstance(value, str) and value == "channels_last":
+        return (CHANNELS_LAST,)
+    if isinstance(value, tuple | list) and value and all(type(axis) is int for axis in value):
+        order = tuple(value)
+        if order in (tuple(range(len(order))), CHANNELS_LAST):
+            return (order,)
+    raise refusal(_WHERE, "orders", f"'contiguous', 'channels_last', (0, 1, ...) or {CHANNELS_LAST}", value)
 
 
 def _ports(option: str, wanted: Any) -> Any:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from torch.export.graph_signature import ExportGraphSignature, OutputSpec, TensorArgument
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.fx.graph_copy import copied_graph
@@ -32,7 +32,7 @@ from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.options import shown
 from tosaic.port_names import known_names, near_names, position_of
 
-__all__ = ["Outside", "Ports", "is_dequantize", "is_quantize"]
+__all__ = ["Outside", "Ports", "is_dequantize", "is_quantize", "with_names_of_results"]
 
 Ports: TypeAlias = str | Sequence[str | int] | None
 """What `quantized_inputs` and `quantized_outputs` may be."""
@@ -109,7 +109,8 @@ class Outside:
         changed = program_with(program, graph, signature, program.example_inputs)
         while (shared := next(self._shared(changed), None)) is not None:
             shared.separate()
-        return _with_names_of_results(changed)
+        signature = with_names_of_results(signature, changed.graph)
+        return program_with(changed, changed.graph, signature, changed.example_inputs)
 
     # ---- ports ----
 
@@ -227,18 +228,16 @@ def _has_other_readers(chain: Sequence[Node], reader: Node) -> bool:
     return any(set(node.users) != {after} for node, after in zip(chain, readers, strict=True))
 
 
-def _with_names_of_results(program: Any) -> Any:
-    """Returns the program with the names of its results in its signature."""
-    results = next(iter(reversed(program.graph.nodes))).args[0]
-    old = program.graph_signature
+def with_names_of_results(signature: ExportGraphSignature, graph: Graph) -> ExportGraphSignature:
+    """Returns the signature of a changed graph, which returns as many results as before."""
+    results = next(iter(reversed(graph.nodes))).args[0]
     specs = [
         OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
         if isinstance(result, Node) and isinstance(spec.arg, TensorArgument)
         else spec
-        for result, spec in zip(results, old.output_specs, strict=True)
+        for result, spec in zip(results, signature.output_specs, strict=True)  # type: ignore[arg-type]
     ]
-    signature = ExportGraphSignature(list(old.input_specs), specs)
-    return program_with(program, program.graph, signature, program.example_inputs)
+    return ExportGraphSignature(list(signature.input_specs), specs)
 
 
 # ---- chains ----

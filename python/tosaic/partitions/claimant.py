@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.options import refusal, shown
-from tosaic.partitions.plan import nodes_named
+from tosaic.partitions.plan import nodes_named, place_of
 from tosaic.problems import Problem
 
 __all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict"]
@@ -145,7 +145,7 @@ class Claimant:
     kind: str
     target: str = ""
     arithmetic: str = ""
-    semantics: str = "tosa"
+    semantics: Literal["tosa", "cmsis-nn"] = "tosa"
     rounding: str = "single_round"
     average_pool: str = "multiply"
     softmax: str = "expansion"
@@ -155,7 +155,9 @@ class Claimant:
     rules: tuple[ClaimantRule, ...] = ()
 
     @classmethod
-    def named(cls, name: str, *, alias: str = "", least_size: int | None = None) -> Claimant:
+    def named(
+        cls, name: str, *, alias: str = "", least_size: int | None = None, connected: bool | None = None
+    ) -> Claimant:
         """Returns the claimant of a name.
 
         Parameters
@@ -167,6 +169,9 @@ class Claimant:
             A name for reports, in the place of `name`.
         least_size : int, optional
             The least number of nodes of a group; that of the built-in claimant by default.
+        connected : bool, optional
+            Whether a group has to be connected; as the built-in claimant by default. Without this, parallel
+            branches are one group (horizontal merging).
 
         Raises
         ------
@@ -185,11 +190,14 @@ class Claimant:
             raise refusal("Claimant", "alias", "a string", alias)
         if least_size is not None and (type(least_size) is not int or least_size < 0):
             raise refusal("Claimant", "least_size", "an integer of at least 0", least_size)
+        if connected is not None and not isinstance(connected, bool):
+            raise refusal("Claimant", "connected", "True or False", connected)
         found = cls(kind=name, **_core.claimant(name))
         return replace(
             found,
             name=alias or found.name,
             least_size=found.least_size if least_size is None else least_size,
+            connected=found.connected if connected is None else connected,
         )
 
     @staticmethod
@@ -340,6 +348,66 @@ class Claimant:
             Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
             for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules), strict=True)
         )
+
+    def scratch_bytes(self, program: Any, node: str | None = None) -> dict[str, int] | int:
+        """Returns the bytes of the temporary buffers that the claimant's kernels need for the nodes it takes.
+
+        Cortex-M claimants have kernels: those of CMSIS-NN for their CPU. The buffers of a kernel have no
+        meaning before and after it runs, so nodes that run one after another share them.
+
+        Parameters
+        ----------
+        program : Program, torch.export.ExportedProgram, Graph or path
+            As in `supports`.
+        node : str, optional
+            As in `supports`.
+
+        Returns
+        -------
+        dict of str to int, or int
+            By name of each node that the claimant takes, 0 for a kernel without a buffer, or the bytes of
+            `node`. Claimants without kernels have an empty dict, and 0 for each node.
+
+        Raises
+        ------
+        InvalidGraph
+            As `supports`; or the claimant does not take `node`.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import tosaic
+        >>> model, x = torch.nn.Conv2d(3, 8, 3).eval(), torch.randn(1, 3, 8, 8)
+        >>> quantized = tosaic.quantize(torch.export.export(model, (x,)), [(x,)], progress=False)
+        >>> tosaic.Claimant.named("cortex-m4").scratch_bytes(quantized, "conv2d")
+        112
+        >>> tosaic.Claimant.named("cortex-m55").scratch_bytes(quantized, "conv2d")
+        128
+        """
+        from tosaic.sources import program_of
+
+        graph = _core.with_own_dequantize(_core.before_integers(program_of(program).graph))
+        sizes = _core.scratch_bytes(graph, self.kind)
+        index = None if node is None else _index_of(node, graph)
+        if not sizes:
+            return {} if index is None else 0
+        verdicts = self.verdicts(graph)
+        if index is None:
+            return {each.node: size for each, size in zip(verdicts, sizes, strict=True) if each}
+        if not verdicts[index]:
+            raise _not_taken(self.name, verdicts[index], graph.nodes[index])
+        return sizes[index]
+
+
+def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where="scratch_bytes",
+        what=f"{claimant} does not take the node, so it has no kernel for it",
+        expected="a node that the claimant takes",
+        got=f"'{verdict.op}', which breaks {', '.join(reason.rule for reason in verdict.reasons)}",
+        **place_of(node),
+    )
 
 
 def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,9 @@ class Group:
         Names of the values that enter and leave the group.
     macs : int
         Multiply-accumulates of one run.
+    scratch_bytes : int
+        The size of the temporary buffer that the kernels of the group share: the most that a node needs, as
+        `Claimant.scratch_bytes` returns it. 0 for claimants without kernels of their own.
     """
 
     index: int
@@ -84,6 +87,7 @@ class Group:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     macs: int
+    scratch_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -120,25 +124,33 @@ class Border:
 
 @dataclass(frozen=True)
 class QuantizationPlace:
-    """A quantize or dequantize node that the planned graph still has.
-
-    Other such nodes of the program became qparams of values.
+    """Where a quantize or dequantize node of the program went.
 
     Attributes
     ----------
     node : str
-        Name of the node, or of torch's call.
+        Name of the node.
     op : str
         ``quantize`` or ``dequantize``.
     group : int or None
-        The group that has the node; None for the host.
+        The group that has the node, or the group that makes (of a constant: reads) the value whose qparams
+        the node became; None for the host.
     why : str
+    value : str
+        The value whose qparams the node became; empty if the planned graph still has the node.
     """
 
     node: str
     op: str
     group: int | None
     why: str
+    value: str = ""
+
+
+_WHY_SWALLOWED = {
+    "quantize": "the operator before it makes integers",
+    "dequantize": "the operators behind it read integers",
+}
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,8 @@ class PartitionPlan(Reportable):
         would have then. The best come first.
     host_macs : int
         Multiply-accumulates of the host's nodes.
+    imported : Graph, optional
+        The program before its quantize and dequantize nodes became qparams of values.
     """
 
     graph: _core.Graph = field(repr=False)
@@ -198,6 +212,7 @@ class PartitionPlan(Reportable):
     at_least: tuple[int, ...]
     gains: tuple[tuple[str, int, int, int], ...] = ()
     host_macs: int = 0
+    imported: _core.Graph | None = field(default=None, repr=False)
 
     @property
     def is_minimal(self) -> bool:
@@ -253,6 +268,41 @@ class PartitionPlan(Reportable):
             why = boundary if at_boundary else "a float operator is next"
             found.append(QuantizationPlace(node.name, node.op, group, why))
         return tuple(found)
+
+    @cached_property
+    def swallowed(self) -> tuple[QuantizationPlace, ...]:
+        """The quantize and dequantize nodes of the program that became qparams of values."""
+        if self.imported is None:
+            return ()
+        stayed = {node.name for node in self.graph.nodes}
+        values = {value.name: value for value in self.graph.values}
+        found = []
+        for node in self.imported.nodes:
+            if node.op not in ("quantize", "dequantize") or node.name in stayed:
+                continue
+            value = self._quantized_by(node, values)
+            if value is None:
+                continue
+            group = self._part_of(value)
+            found.append(QuantizationPlace(node.name, node.op, group, _WHY_SWALLOWED[node.op], value.name))
+        return tuple(found)
+
+    @staticmethod
+    def _quantized_by(node: _core.Node, values: Mapping[str, _core.Value]) -> _core.Value | None:
+        """Returns the planned value that has the quantization of a node: one before or at the node."""
+        operand = node.operands[0]
+        while operand is not None:
+            value = values.get(operand.name)
+            if value is not None and value.qparams is not None:
+                return value
+            producer = operand.producer
+            operand = None if producer is None or not producer.operands else producer.operands[0]
+        return None
+
+    def _part_of(self, value: _core.Value) -> int | None:
+        nodes = value.users if value.kind == "constant" else [value.producer]
+        groups = [self.group_of[node.id] for node in nodes if node is not None]
+        return groups[0] if groups else None
 
     def why(self, node: str | _core.Node) -> NodePlace:
         """Returns where a node goes, with all reasons of the claimants that do not take it.

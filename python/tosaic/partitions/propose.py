@@ -92,14 +92,14 @@ class Proposal:
 
 
 def propose(
-    graph: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
+    imported: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
 ) -> Proposal:
     """Plans which claimant takes which nodes.
 
     Parameters
     ----------
-    graph : Graph
-        A graph that `_core.before_integers` returned.
+    imported : Graph
+        The graph of the program, which is not lowered.
     claimants : sequence of Claimant
         In the order in which they are asked.
     connected : bool
@@ -107,12 +107,13 @@ def propose(
     gains : bool
         Whether to compute what one more operator would bring.
     """
-    graph = _core.with_own_dequantize(graph)
+    graph = _core.with_own_dequantize(_core.before_integers(imported))
     maker = _Maker(graph, claimants, connected)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
     host, parts = _core.split(graph, groups)
     of = tuple(None if group < 0 else int(group) for group in groups)
     macs = macs_by_node(graph)
+    scratch = _scratch_bytes(graph, of, [claimants[owner] for owner in owners])
     made = tuple(
         Group(
             index=i,
@@ -121,6 +122,7 @@ def propose(
             inputs=tuple(parts[i][1]),
             outputs=tuple(parts[i][2]),
             macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == i),
+            scratch_bytes=scratch[i],
         )
         for i, owner in enumerate(owners)
     )
@@ -132,6 +134,7 @@ def propose(
         refusals=maker.refusals(of, owners, refused),
         at_least=tuple(at_least),
         gains=maker.gains(of) if gains else (),
+        imported=imported,
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
     )
     graphs = (
@@ -140,8 +143,20 @@ def propose(
     return Proposal(plan, host, tuple(graphs))
 
 
+def _scratch_bytes(
+    graph: _core.Graph, group_of: Sequence[int | None], takers: Sequence[Claimant]
+) -> list[int]:
+    """By group, the bytes of the largest temporary buffer of its nodes. `takers` has a claimant by group."""
+    by_kind = {taker.kind: _core.scratch_bytes(graph, taker.kind) for taker in takers}
+    found = [0] * len(takers)
+    for node, group in enumerate(group_of):
+        if group is not None and (sizes := by_kind[takers[group].kind]):
+            found[group] = max(found[group], sizes[node])
+    return found
+
+
 def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
-    """Returns the graph of a group. One for a target of floats has floats only, and is at stage exported."""
+    """Returns the graph of a group. A target of floats gets no stage quantized: its nodes convert instead."""
     if claimant.target and "INT" not in claimant.target.split("+"):
         return _core.unfold_qdq(part)
     return part
@@ -190,7 +205,7 @@ class _Maker:
         return self._dag.claim(claims, self._together)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
-        """For each claimant with arithmetic of its own, a function that names the nodes that keep a group from it."""
+        """By claimant: a function that names the nodes that keep a group from its arithmetic."""
         return [
             self._rejection(index, claimant) if claimant.arithmetic else None
             for index, claimant in enumerate(self._claimants)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,48 +15,21 @@ from tosaic.lowered import Lowered
 from tosaic.models import Models
 from tosaic.options import checked
 from tosaic.overrides import Overrides
+from tosaic.partitions.part_call import PartCall
 from tosaic.partitions.propose import propose
-from tosaic.prepared import Preparable, Prepared
+from tosaic.partitions.split_folder import save_folder
+from tosaic.prepared import Preparable
 from tosaic.program import Program
-from tosaic.writing import make_folder, write_text
 
 if TYPE_CHECKING:
     import os
+    from pathlib import Path
 
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import PartitionPlan
-    from tosaic.ports import Port
 
-__all__ = ["PartCall", "SplitLowered", "lower_split"]
-
-
-class PartCall:
-    """Runs a part on logical arrays, as the host passes them: the function behind a call of a group.
-
-    Attributes
-    ----------
-    part : Lowered or Program
-    on : str
-        What computes the part, as in `Program.prepare`.
-    """
-
-    def __init__(self, part: Lowered | Program, on: str = "tosaic") -> None:
-        self.part = part
-        self.on = on
-
-    @cached_property
-    def _prepared(self) -> Prepared:
-        return self.part.prepare(on=self.on)
-
-    def __call__(self, *arrays: Any) -> Any:
-        """Returns the results: one array, or a list of them. The arrays may have any strides."""
-        given = [_in_order(array, port) for array, port in zip(arrays, self.part.inputs, strict=True)]
-        results = self._prepared.run_arrays(given)
-        return results[0] if len(results) == 1 else results
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"part": self.part, "on": self.on}
+__all__ = ["SplitLowered", "lower_split"]
 
 
 class _Recorder:
@@ -72,12 +42,6 @@ class _Recorder:
     def __call__(self, *arrays: Any) -> Any:
         self._entered.append(tuple(np.array(array) for array in arrays))
         return self._function(*arrays)
-
-
-def _in_order(array: Any, port: Port) -> Any:
-    """Returns the array in the memory order that the port declares."""
-    order = port.dim_order
-    return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))
 
 
 class SplitLowered(Preparable):
@@ -228,51 +192,19 @@ class SplitLowered(Preparable):
         Returns
         -------
         tuple of Path
-            The files. The listing, ``partitions.json``, is written last, so a folder that has it is complete.
+            The files: those of the groups, ``host.tosaic``, and the listing ``partitions.json``. Files of an
+            earlier split in the same folder are removed.
 
         Raises
         ------
         WriteError
-            A file cannot be written.
+            A file cannot be written. What the folder had before is unchanged.
         """
-        folder = make_folder(path)
-        listing = folder / "partitions.json"
-        listing.unlink(missing_ok=True)
-        files = []
-        entries = []
-        for group, part in zip(self._plan.groups, self._parts, strict=True):
-            claimant = self._claimants[group.claimant]
-            tosa = folder / f"{group.name}.tosa"
-            program = folder / f"{group.name}.tosaic"
-            if isinstance(part, Lowered):
-                part.save(tosa, sidecar=True)
-                files.append(tosa)
-            if not claimant.target:
-                (part.source if isinstance(part, Lowered) else part).save(program)
-                files.append(program)
-            entries.append(
-                {
-                    "file": tosa.name if claimant.target else program.name,
-                    "claimant": group.claimant,
-                    "target": claimant.target or None,
-                    "arithmetic": tosa.name if isinstance(part, Lowered) else None,
-                    "semantics": claimant.semantics if isinstance(part, Lowered) else None,
-                    "inputs": [_port_entry(port) for port in part.inputs],
-                    "outputs": [_port_entry(port) for port in part.outputs],
-                    "nodes": list(group.nodes),
-                }
-            )
-        host = folder / "host.tosaic"
-        Program(self._graph, self._signature).save(host)
-        write_text(listing, json.dumps({"host": host.name, "groups": entries}, indent=1) + "\n")
-        return (*files, host, listing)
+        host = Program(self._graph, self._signature)
+        return save_folder(path, host, self._plan.groups, self._parts, self._claimants)
 
     def __repr__(self) -> str:
         return f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>"
-
-
-def _port_entry(port: Port) -> dict[str, Any]:
-    return {"name": port.name, "type": port.type_text, "dim_order": list(port.dim_order)}
 
 
 def lower_split(
@@ -289,8 +221,7 @@ def lower_split(
     """
     start = time.perf_counter()
     source.snapshot()
-    graph = _core.before_integers(source.graph)
-    proposal = propose(graph, claimants, connected=connected, gains=False)
+    proposal = propose(source.graph, claimants, connected=connected, gains=False)
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in proposal.plan.groups]
 

@@ -26,14 +26,16 @@ def describe_partition(plan: PartitionPlan) -> Report:
     host = sum(group is None for group in plan.group_of)
     nodes = len(plan.group_of)
     crossing = sum(border.bytes * len(border.read_by) for border in plan.borders)
-    facts = (
+    facts = [
         ("nodes", f"{count(nodes, 'node')}, {_percent(nodes - host, nodes)} claimed"),
         ("groups", count(len(plan.groups), "group") + (", proven fewest" if plan.is_minimal else "")),
         ("crossing", f"{count(len(plan.borders), 'value')}, {memory(crossing)}"),
-    )
+    ]
+    if scratch := _scratch_text(plan):
+        facts.append(("scratch", scratch))
     return Report(
         title="partition",
-        facts=facts,
+        facts=tuple(facts),
         sections=tuple(_sections(plan)),
         data=_data(plan),
     )
@@ -127,8 +129,11 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         ]
         titles = ("value", "type", "", "made by", "read by", "bytes")
         yield Section("values that cross", table(titles, crossing), folded=True)
-    if plan.quantization:
-        nodes = [(each.node, each.op, _part(each.group), each.why) for each in plan.quantization]
+    if any(group.scratch_bytes for group in plan.groups):
+        yield _scratch(plan)
+    places = (*plan.quantization, *plan.swallowed)
+    if places:
+        nodes = [(each.node, each.op, _part(each.group), each.why) for each in places]
         yield Section(
             "quantize and dequantize nodes", table(("node", "operator", "in", "why"), nodes), folded=True
         )
@@ -200,6 +205,24 @@ def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
     ]
 
 
+def _scratch(plan: PartitionPlan) -> Section:
+    """The groups that have a temporary buffer."""
+    rows = [
+        (group.name, group.claimant, f"{group.scratch_bytes:,}")
+        for group in plan.groups
+        if group.scratch_bytes
+    ]
+    return Section("temporary buffers", table(("group", "claimant", "bytes"), rows), folded=True)
+
+
+def _scratch_text(plan: PartitionPlan) -> str:
+    """Returns the largest temporary buffer of each claimant: its groups run one after another."""
+    most: dict[str, int] = {}
+    for group in plan.groups:
+        most[group.claimant] = max(most.get(group.claimant, 0), group.scratch_bytes)
+    return ", ".join(f"{memory(size)} for {name}" for name, size in most.items() if size)
+
+
 def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
     """The reasons of the host's nodes; those with most nodes come first."""
     found: Counter[tuple[str, str, str, str]] = Counter()
@@ -231,6 +254,7 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
                 "inputs": list(group.inputs),
                 "outputs": list(group.outputs),
                 "macs": group.macs,
+                "scratch_bytes": group.scratch_bytes,
             }
             for group in plan.groups
         ],
@@ -248,6 +272,16 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
                 "bytes": border.bytes,
             }
             for border in plan.borders
+        ],
+        "quantization": [
+            {
+                "node": each.node,
+                "op": each.op,
+                "in": _part(each.group),
+                "why": each.why,
+                "value": each.value or None,
+            }
+            for each in (*plan.quantization, *plan.swallowed)
         ],
         "gains": [
             {"operator": op, "nodes": nodes, "groups": groups, "host_nodes": host}

@@ -47,6 +47,24 @@ TEST_CASE("a claimant may have limits of the caller") {
   CHECK(rules(found[1]) == std::vector<std::string>{std::string(name_of(Quantity::kKernelHeight))});
 }
 
+TEST_CASE("the kernels of a CPU decide how large the buffer of a node is") {
+  const std::shared_ptr<const Graph> graph = std::make_shared<const Graph>(parse(R"(tosaic 1
+graph @g stage=quantized {
+  input %x: i8[1,4,9,9] q(i8 -128..127 scale 0.5 zp 0) path="x"
+  input %w: i8[4,1,5,5] q(i8 -128..127 scale 0.5 zp 0) path="w"
+  %conv: i8[1,4,5,5] q(i8 -128..127 scale 0.5 zp 0) = conv(%x, %w) {stride=[1,1], pad_before=[0,0], pad_after=[0,0], dilation=[1,1], output_padding=[0,0], groups=4, transposed=false}
+  return %conv path="a"
+}
+)"));
+  const auto bytes = [&](const char* name) {
+    return scratch_bytes(*graph, graph->nodes()[0], claimant(name).kernels.value());
+  };
+  CHECK(bytes("cortex-m0plus") == 0);
+  CHECK(bytes("cortex-m33") == 2 * 4 * 25);
+  CHECK(bytes("cortex-m85") == 4 * 124 * 25);
+  CHECK_FALSE(claimant("neutron").kernels.has_value());
+}
+
 TEST_CASE("the most specific rule of the user decides") {
   const std::vector<Rule> own{
       {.match = Match::kOp, .value = "max_pool", .text = "too slow"},

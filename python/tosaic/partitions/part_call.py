@@ -1,0 +1,50 @@
+"""The function that runs a group of a split program: `PartCall`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tosaic.lowered import Lowered
+    from tosaic.ports import Port
+    from tosaic.prepared import Prepared
+    from tosaic.program import Program
+
+__all__ = ["PartCall"]
+
+
+class PartCall:
+    """Runs a part on logical arrays, as the host passes them: the function behind a call of a group.
+
+    Attributes
+    ----------
+    part : Lowered or Program
+    on : str
+        What computes the part, as in `Program.prepare`.
+    """
+
+    def __init__(self, part: Lowered | Program, on: str = "tosaic") -> None:
+        self.part = part
+        self.on = on
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        return self.part.prepare(on=self.on)
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Returns the results: one array, or a list of them. The arrays may have any strides."""
+        given = [_in_order(array, port) for array, port in zip(arrays, self.part.inputs, strict=True)]
+        results = self._prepared.run_arrays(given)
+        return results[0] if len(results) == 1 else results
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"part": self.part, "on": self.on}
+
+
+def _in_order(array: Any, port: Port) -> Any:
+    """Returns the array in the memory order that the port declares."""
+    order = port.dim_order
+    return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))
