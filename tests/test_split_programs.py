@@ -13,15 +13,15 @@ from partitions.random_programs import kind_of
 from partitions.split_checking import check_program
 
 _NUMBER = {
-    "quantized everywhere": 40,
-    "hostile": 40,
-    "torch": 120,
-    "torch, quantized": 280,
-    "layouts": 680,
-    "layouts, quantized": 840,
+    "quantized everywhere": 20,
+    "hostile": 20,
+    "torch": 60,
+    "torch, quantized": 140,
+    "layouts": 800,
+    "layouts, quantized": 960,
 }
 """By kind: 2,000 programs, a tenth of the full tier. More of them are of the kinds that are made fast."""
-_SHARDS = 40
+_SHARDS = 20
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
