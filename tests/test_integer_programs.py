@@ -351,3 +351,17 @@ def test_a_function_whose_intermediate_values_have_a_wide_range_is_within_two_un
         return qdq(function(x, y), scale, 0, dtype)
 
     agrees(call, a, b, units=1 if bits == 8 else 2, scale=scale, target=target)
+
+
+@pytest.mark.parametrize("target", ["TOSA-1.0+INT", "TOSA-1.0+INT+int16"])
+def test_products_of_products_keep_their_numbers(target: str) -> None:
+    """The proven range of such a chain is far beyond its numbers, which have to stay in the upper bits."""
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        first = x @ x.transpose(-1, -2)
+        return (first @ first) @ first.sum(0, keepdim=True).transpose(-1, -2)
+
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    scale = float(chain(x).abs().max()) / 120
+    module = FunctionModule(lambda x: qdq(chain(qdq(x, 0.02, 0)), scale, 0))
+    agrees(module, x, units=1, scale=scale, target=target)

@@ -35,6 +35,13 @@ def test_the_claims_of_a_circle_are_not_one_group_each() -> None:
     assert dag.path_back(np.array([0, 1, 1, 0])) is not None
 
 
+def test_a_node_that_comes_early_may_join_a_later_group() -> None:
+    dag = _core.Dag(4, np.array([(0, 1), (1, 3), (2, 3)]))
+    groups, at_least = dag.connected_groups([True, False, True, True])
+    assert groups.tolist() == [0, -1, 1, 1]
+    assert at_least == 2
+
+
 def test_edges_against_the_order_are_refused() -> None:
     with pytest.raises(tosaic.InvalidGraph, match="from < to < 3"):
         _core.Dag(3, np.array([(2, 1)]))

@@ -19,7 +19,7 @@ from random_graphs.generate import generate
 from random_graphs.quantized import quantized_program
 from tosaic import _core
 
-__all__ = ["DEVICES", "KINDS", "RandomProgram", "decides", "random_program"]
+__all__ = ["DEVICES", "KINDS", "RandomProgram", "decides", "kind_of", "random_program"]
 
 Array = np.ndarray[Any, Any]
 
@@ -116,9 +116,14 @@ KINDS: dict[str, tuple[int, Callable[[int], Made]]] = {
 _ORDER = random.Random(0).sample([kind for kind, (share, _) in KINDS.items() for _ in range(share)], _TURNS)
 
 
+def kind_of(seed: int) -> str:
+    """Returns the kind of the program of a seed."""
+    return _ORDER[seed % _TURNS]
+
+
 def random_program(seed: int) -> RandomProgram:
     """Returns the program of a seed, with its claimants."""
-    kind = _ORDER[seed % _TURNS]
+    kind = kind_of(seed)
     program, args = KINDS[kind][1](seed)
     graph = tosaic.partition(program, ["host"]).graph
     rng = random.Random(seed)

@@ -304,6 +304,13 @@ def test_a_rule_cannot_allow_floats(net: tosaic.Program) -> None:
     assert [reason.rule for reason in verdict.reasons] == ["float"]
 
 
+@pytest.mark.parametrize("name", ["cortex-m55", "neutron"])
+def test_a_rule_cannot_allow_floats_to_kernels_of_integers(name: str, net: tosaic.Program) -> None:
+    verdict = Claimant.named(name).allow(op="sin").supports(net, "sin")
+    assert isinstance(verdict, tosaic.Verdict)
+    assert [reason.rule for reason in verdict.reasons] == ["float"]
+
+
 def test_a_rule_by_name_decides_before_one_by_operator(net: tosaic.Program) -> None:
     claimant = Claimant.named("TOSA-1.0+INT").deny(op="conv").allow(name="conv2d")
     taken = supported(claimant, net)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 import tosaic
 from models.quantize import converted
 from models.zoo import build, quiet
+from quantize_calls import qdq
 from refusals import refusal
 from torch import nn
 
@@ -179,7 +181,88 @@ def test_floats_between_integers_stay_together(image: torch.Tensor) -> None:
     assert {node.op for node in plan.nodes_of(None)} <= {"quantize", "dequantize"}
 
 
+def test_claimants_of_a_circle_do_not_wait_for_each_other() -> None:
+    class Circle(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.sin(torch.relu(x)), torch.relu(torch.sin(y))  # a1 -> b1, b2 -> a2
+
+    args = torch.ones(2, 3), torch.ones(2, 3)
+    takers = [
+        tosaic.Claimant.named("TOSA-1.0+FP", alias=alias).deny(op=op)
+        for alias, op in (("A", "sin"), ("B", "relu"))
+    ]
+    takers = [replace(each, connected=False) for each in takers]
+    plan = tosaic.partition(exported(Circle(), *args), takers, connected=False)
+    assert sorted((group.claimant, len(group.nodes)) for group in plan.groups) == [
+        ("A", 2),
+        ("B", 1),
+        ("B", 1),
+    ]
+    assert plan.at_least == (1, 2)
+    assert plan.is_minimal
+
+
+def test_a_target_of_integers_takes_all_nodes_of_a_region_of_floats_or_none(image: torch.Tensor) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(x)
+            return torch.relu(self.conv(y) + y)
+
+    quantized = tosaic.quantize(exported(Residual(), image), [(image,)], progress=False)
+    plan = tosaic.partition(quantized, [denying("add")])
+    values = {value.name: value for value in plan.graph.values}
+    for group in plan.groups:
+        assert {values[name].dtype for name in (*group.inputs, *group.outputs)} == {"i8"}
+    assert [each.rule for each in plan.why("conv2d").refusals] == ["split"]
+    split = tosaic.lower(quantized, unsupported="split", claimants=[denying("add")])
+    assert split.run(image).shape == (1, 4, 8, 8)
+
+
 # ---- split programs ----
+
+
+def test_a_value_without_axes_crosses_a_border() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x.sum()) * x
+
+    x = torch.arange(6.0).reshape(2, 3)
+    program = exported(Scaled(), x)
+    split = tosaic.lower(program, unsupported="split", claimants=[denying("sin", target="TOSA-1.0+FP")])
+    assert () in {border.shape for border in split.partitions.borders}
+    assert np.allclose(split.run(x), Scaled()(x))
+
+
+def test_a_target_of_floats_takes_the_floats_of_a_quantized_program(image: torch.Tensor) -> None:
+    class Partly(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(qdq(torch.relu(qdq(x, 0.05)), 0.05))
+
+    program = exported(Partly(), image)
+    split = tosaic.lower(program, unsupported="split", claimants=["TOSA-1.0+FP"])
+    assert np.allclose(split.run(image), tosaic.from_exported(program).run(image), atol=1e-6)
+    assert [group.nodes for group in split.partitions.groups] == [("sin",)]
+
+
+def test_orders_are_planned_around_composites_that_stay_whole(image: torch.Tensor) -> None:
+    class Classes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(torch.softmax(torch.relu(self.conv(x)), dim=1))
+
+    quantized = tosaic.quantize(exported(Classes(), image), [(image,)], progress=False)
+    claimant = tosaic.Claimant.named("cortex-m55").allow(op="softmax")
+    split = tosaic.lower(quantized, unsupported="split", claimants=[claimant])
+    assert "softmax" in {node.op for group in split.parts for node in group.source.graph.nodes}
+    difference = np.abs(split.run(image) - quantized.run(image)).max()
+    assert difference <= 4 * quantized.outputs[0].quantized[0].scales[0]
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2_small", "deit_tiny_small", "bert4_small", "ds_cnn_small"])

@@ -9,7 +9,8 @@
 //
 // An output of a part has the dim order in which its value is made. There is one exception: if all readers in other parts
 // want the same other order, the output has that order, and the part transposes the value. So all parts together transpose
-// no more than the plan.
+// no more than the plan, unless several parts read one value in an order in which it is not made: the plan transposes it
+// once, and each of the parts does.
 #pragma once
 
 #include <cstdint>

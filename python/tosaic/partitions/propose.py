@@ -180,7 +180,10 @@ class _Maker:
         self._parted = self._take_parts_away([np.array(region) for region in regions])
 
     def _take_parts_away(self, regions: Sequence[Any]) -> set[tuple[int, int]]:
-        """A target of integers gets no part of a region. Returns what it loses, by claimant and node."""
+        """Claimants with a target of integers lose nodes of regions that they cannot take as a whole.
+
+        Returns the lost nodes as pairs of claimant and node.
+        """
         found: set[tuple[int, int]] = set()
         for index, claimant in enumerate(self._claimants):
             if not claimant.target or "FP" in claimant.target.split("+"):

@@ -1,0 +1,13 @@
+"""20,000 random programs split between claimants. An interrupted run continues: results are stored."""
+
+from __future__ import annotations
+
+import pytest
+from full.split_programs import STARTS, measured
+
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_split_programs_have_right_borders_and_compute_the_same(start: str) -> None:
+    assert measured(start)["failures"] == []
