@@ -423,7 +423,8 @@ std::vector<ScaledInteger> parts_below(IntegerBuilder& build, const ScaledIntege
   }
   std::vector<ScaledInteger> parts;
   ValueId rest = y.id;
-  std::int64_t largest = y.magnitude();  // of the rest: the upper digit of a small number is small
+  // The largest magnitude of the rest. A number that two digits hold easily has a small upper one.
+  std::int64_t largest = y.magnitude();
   double scale = y.scale();
   for (int digit = 1; digit < digits; ++digit) {
     const ValueId upper = m.right(m.add(rest, base / 2), bits);
