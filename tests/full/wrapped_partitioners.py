@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import struct
 import sys
 import tempfile
 import warnings
@@ -34,7 +35,16 @@ from models.integers import signal_to_noise
 from models.quantize import QUANTIZERS, converted
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.vulkan import run_vgf, runs_vgf
-from models.wrapped import INTEGER_ONLY, PARTITIONERS, Watched, damaged, delegates, lower
+from models.wrapped import (
+    INTEGER_ONLY,
+    PARTITIONERS,
+    Watched,
+    damaged,
+    delegates,
+    files_for_vela,
+    lower,
+    without_lost_activations,
+)
 from models.zoo import build, one_thread, quiet
 from tosaic.executorch import wrap_partitioner
 
@@ -45,6 +55,7 @@ _CALIBRATION, _UNSEEN = 4, 100
 _LEAST_DB = 20.0  # of a quantized program against another arithmetic of the same integers
 _LOSS_DB = 1.0
 _LEAST_FLOAT_DB = 80.0
+_ARM = {"tosa-int", "tosa-int+fp", "vgf", "ethos-u"}
 
 _HEAD = """# Wrapped partitioners
 
@@ -87,6 +98,12 @@ class Measured:
     ratios : list of float
         In dB, of the three programs and of the damaged one; empty if they do not run here.
     differing, elements : int
+    lost : int
+        Activations that ExecuTorch's lowering loses: `models.wrapped.without_lost_activations`.
+    lossy : float
+        The ratio of the program of the partitioner alone to torch's with these activations.
+    noise : float
+        The ratio of the quantized program to the float network, both in torch.
     """
 
     network: str
@@ -98,9 +115,13 @@ class Measured:
     ratios: list[float] = field(default_factory=list)
     differing: int = 0
     elements: int = 0
+    lost: int = 0
+    lossy: float = 0.0
+    noise: float = 0.0
 
 
-Run = Callable[[Any, bool], list[np.ndarray[Any, Any]]]
+Files = dict[bytes, bytes]
+Run = Callable[[Any, bool, Files], Callable[..., Any]]
 
 
 def measure(name: str, kind: str) -> Measured:
@@ -108,11 +129,16 @@ def measure(name: str, kind: str) -> Measured:
     network = build(name)
     samples = [network.sample(i) for i in range(_CALIBRATION)]
     is_float = kind == "tosa-fp"
-    with one_thread(), quiet(), torch.no_grad():
+    with one_thread(), quiet(), torch.no_grad(), files_for_vela() as files:
         program = network.export() if is_float else converted(network.module, samples, _quantizer(kind))
         sample = network.sample(_UNSEEN)
-        expected = _arrays(program.module(check_guards=False)(*sample))
+        quantized = _arrays(program.module(check_guards=False)(*sample))
         out = Measured(name, kind)
+        out.noise = signal_to_noise([_arrays(network.module(*sample))], [quantized])
+        expected = quantized
+        if kind in _ARM:
+            module, out.lost = without_lost_activations(program)
+            expected = _arrays(module(*sample))
         ports: dict[str, Any] = {} if is_float else {"quantized_inputs": [0], "quantized_outputs": [0]}
         places = {} if is_float else {"inputs": [0], "outputs": [0]}
         first = Watched(
@@ -137,8 +163,9 @@ def measure(name: str, kind: str) -> Measured:
             out.wrong += _other_extractions(boundary) + _other_extractions(hosted)
         run = _RUNS.get(kind)
         if run is not None and (kind != "vgf" or runs_vgf()):
-            found = [run(each, False)(*sample) for each in managers]
-            found.append(run(hosted, True)(*sample))
+            found = [run(each, False, files)(*sample) for each in managers]
+            found.append(run(hosted, True, files)(*sample))
+            out.lossy = signal_to_noise([quantized], [found[0]])
             out.ratios = [signal_to_noise([expected], [each]) for each in found]
             out.elements = sum(each.size for each in expected)
             out.differing = sum(int((a != b).sum()) for a, b in zip(found[0], found[1], strict=True))
@@ -196,14 +223,15 @@ def _arrays(results: Any) -> list[np.ndarray[Any, Any]]:
     return [each.detach().numpy() for each in results]
 
 
-def _run_tosa(manager: Any, is_damaged: bool) -> Callable[..., Any]:
+def _run_tosa(manager: Any, is_damaged: bool, files: Files) -> Callable[..., Any]:
     def run(file: bytes, args: Any) -> Any:
+        file = files.get(file, file)
         return run_file(damaged(file) if is_damaged else file, args)
 
     return WithDelegates(manager.exported_program(), run).run
 
 
-def _run_vgf(manager: Any, is_damaged: bool) -> Callable[..., Any]:
+def _run_vgf(manager: Any, is_damaged: bool, _: Files) -> Callable[..., Any]:
     def run(file: bytes, args: Any) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "program.vgf"
@@ -214,12 +242,14 @@ def _run_vgf(manager: Any, is_damaged: bool) -> Callable[..., Any]:
 
 
 def _damaged_vgf(file: bytes) -> bytes:
-    """Returns a VGF file with other bytes in the second half of its constants, which are at its end."""
-    at = len(file) - len(file) // 4
+    """Returns a VGF file with other bytes in the second half of its constants, the last section."""
+    offset, size = struct.unpack_from("<QQ", file, 64)
+    assert offset + size == len(file)
+    at = len(file) - size // 2
     return file[:at] + bytes(byte ^ 0x15 for byte in file[at:])
 
 
-def _run_xnnpack(manager: Any, is_damaged: bool) -> Callable[..., Any]:
+def _run_xnnpack(manager: Any, is_damaged: bool, _: Files) -> Callable[..., Any]:
     import executorch.kernels.quantized  # noqa: F401 - registers the kernels of quantize and dequantize
     from executorch.runtime import Runtime, Verification
 
@@ -243,11 +273,12 @@ def _weights(manager: Any) -> list[bytes]:
     return [array.tobytes() for array in sorted(arrays, key=lambda array: -array.nbytes)]
 
 
-_RUNS: dict[str, Callable[[Any, bool], Callable[..., Any]]] = {
+_RUNS: dict[str, Run] = {
     "tosa-fp": _run_tosa,
     "tosa-int": _run_tosa,
     "tosa-int+fp": _run_tosa,
     "vgf": _run_vgf,
+    "ethos-u": _run_tosa,  # of what Vela gets
     "xnnpack": _run_xnnpack,
 }
 QUANTIZERS["tosaic for arm"] = lambda: tosaic.Quantizer(compatible_with="arm")

@@ -1,4 +1,4 @@
-"""`wrap_partitioner`, `order_conversions` and `combine_partitioners`: any partitioner of ExecuTorch, with chosen boundaries."""
+"""Any partitioner of ExecuTorch, with chosen boundaries and memory orders, alone and with others."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     """Returns the passes that convert tensors to the orders that wrapped partitioners declare.
 
     A conversion stands outside of a delegate where a tensor enters it, or leaves it for the host, in another
-    order than its reader needs. It is ``dim_order_ops._to_dim_order_copy``, which ExecuTorch runs at run time.
+    order than its reader needs. It is ``dim_order_ops._to_dim_order_copy``, which ExecuTorch has at run time.
     Where the orders agree, there is none. Everything outside of delegates keeps its order.
 
     Parameters

@@ -235,7 +235,7 @@ def with_names_of_results(signature: ExportGraphSignature, graph: Graph) -> Expo
         OutputSpec(spec.kind, TensorArgument(name=result.name), spec.target)
         if isinstance(result, Node) and isinstance(spec.arg, TensorArgument)
         else spec
-        for result, spec in zip(results, signature.output_specs, strict=True)  # type: ignore[arg-type]
+        for result, spec in zip(results, signature.output_specs, strict=True)
     ]
     return ExportGraphSignature(list(signature.input_specs), specs)
 
