@@ -22,7 +22,17 @@ from tosaic import _core
 
 from models.zoo import quiet
 
-__all__ = ["INTEGER_ONLY", "PARTITIONERS", "Delegate", "Watched", "damaged", "delegates", "lower"]
+__all__ = [
+    "INTEGER_ONLY",
+    "PARTITIONERS",
+    "Delegate",
+    "Watched",
+    "damaged",
+    "delegates",
+    "files_for_vela",
+    "lower",
+    "without_lost_activations",
+]
 
 
 def _tosa(spec: str) -> Callable[[], Partitioner]:
@@ -69,6 +79,63 @@ def lower(program: Any, partitioners: Sequence[Partitioner]) -> Any:
     with quiet(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return to_edge_transform_and_lower(program, partitioner=list(partitioners))
+
+
+@contextlib.contextmanager
+def files_for_vela() -> Iterator[dict[bytes, bytes]]:
+    """Collects the `.tosa` files that ExecuTorch's Ethos-U backend gives to Vela, by what Vela makes of them.
+
+    Vela's result is the payload of the delegate, and only the device runs it.
+    """
+    from executorch.backends.arm.ethosu import backend
+
+    files: dict[bytes, bytes] = {}
+    compile_file = backend.vela_compile
+
+    def watched(file: bytes, *args: Any, **kwargs: Any) -> Any:
+        result = compile_file(file, *args, **kwargs)
+        known = files.setdefault(result.processed_bytes, bytes(file))
+        assert known == bytes(file), "Vela made the same of two files"
+        return result
+
+    backend.vela_compile = watched
+    try:
+        yield files
+    finally:
+        backend.vela_compile = compile_file
+
+
+def without_lost_activations(program: Any) -> tuple[Any, int]:
+    """Returns the module of a quantized program as Arm's lowering of ExecuTorch 1.5 computes it.
+
+    Its `FuseQuantizedActivationPass` removes a ReLU between a convolution or linear layer and a quantize
+    node, and makes the zero point the least integer of the quantize node. The RESCALE that the quantize node
+    becomes has no such limit: it saturates at the least integer of its dtype. So the ReLU is lost unless the
+    zero point is that integer. The second result is the number of these.
+    """
+    module = program.module(check_guards=False)
+    lost = [node for node in module.graph.nodes if _is_lost(node)]
+    for node in lost:
+        node.replace_all_uses_with(node.args[0])
+        module.graph.erase_node(node)
+    module.recompile()
+    return module, len(lost)
+
+
+def _is_lost(node: Any) -> bool:
+    aten = torch.ops.aten
+    users = list(node.users)
+    if len(users) != 1 or "quantize_per_tensor" not in str(users[0].target):
+        return False
+    _, scale, zero_point, qmin, qmax, *_ = users[0].args
+    if node.target in (aten.hardtanh.default, aten.relu6.default, aten.hardtanh_.default):
+        low, high = (0, 6) if node.target is aten.relu6.default else (node.args[1], node.args[2])
+        is_fused = low == 0 and round(high / scale) + zero_point >= qmax
+    else:
+        is_fused = node.target in (aten.relu.default, aten.relu_.default)
+    source = node.args[0] if is_fused else None
+    layers = (aten.conv1d.default, aten.conv2d.default, aten.conv_transpose2d.input, aten.linear.default)
+    return source is not None and source.target in layers and len(source.users) == 1 and zero_point > qmin
 
 
 @dataclass(frozen=True)

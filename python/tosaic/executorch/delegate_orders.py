@@ -165,11 +165,11 @@ def require_orders(inner: Partitioner, program: Any, orders: BorderOrders | None
 
 def _refusal(inner: Partitioner, program: Any, wrong: WrongBorder) -> Exception:
     if any(node.meta.get(CONVERSION) for node in program.graph.nodes):
-        hint = f"{type(inner).__name__} does not take a conversion that belongs into its delegate."
+        hint = f"{type(inner).__name__} does not take a conversion that belongs into its delegate"
     else:
         hint = (
             "Pass transform_passes=tosaic.executorch.order_conversions(partitioners) to "
-            "to_edge_transform_and_lower: a partitioner itself must not change the program."
+            "to_edge_transform_and_lower: a partitioner itself must not change the program"
         )
     return _core.make_error(
         _core.LayoutMismatch,

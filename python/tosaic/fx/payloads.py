@@ -158,8 +158,8 @@ def _fits(shape: Sequence[int], declared: Sequence[Any]) -> bool:
 
 def _hint(order: Order) -> str:
     if order == tuple(range(len(order))):
-        return "tensor.contiguous() makes it."
-    return "tensor.contiguous(memory_format=torch.channels_last) makes it." if len(order) == 4 else ""
+        return "tensor.contiguous() makes it"
+    return "tensor.contiguous(memory_format=torch.channels_last) makes it" if len(order) == 4 else ""
 
 
 def _stored(value: torch.Tensor, order: Order) -> torch.Tensor:
