@@ -351,6 +351,21 @@ def test_a_delegate_needs_something_that_runs_it() -> None:
         run_payloads(manager, (image(),), method="other")
 
 
+def test_a_batch_may_be_dynamic() -> None:
+    batch = torch.export.Dim("batch", min=2, max=16)
+    program = torch.export.export(
+        Model(lambda _, x: (torch.sin(x),)), (image(),), dynamic_shapes={"x": {0: batch}}
+    )
+    manager = lowered(program, [wrap_partitioner(Tags({"sin": "a"}), orders="channels_last")])
+    assert borders(manager) == [([LAST], [LAST])]
+    x = torch.randn(5, 3, 5, 6)
+    engines = {"Uncompiled": lambda _, arrays: [arrays[0] * 2]}
+    (found,) = run_payloads(manager, (x,), engines=engines)
+    assert torch.equal(found, x * 2)
+    with pytest.raises(LayoutMismatch, match="in memory order"):
+        run_payloads(manager, (x.contiguous(memory_format=torch.channels_last),), engines=engines)
+
+
 def test_without_the_passes_a_border_in_another_order_is_an_error() -> None:
     message = "an input of a delegate does not have the order of 'orders': node 'x'"
     with pytest.raises(LayoutMismatch, match=message) as error:

@@ -6,6 +6,7 @@ Here, a tensor in another order than the delegate declares is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -115,10 +116,13 @@ class _Run(Interpreter):
         order = tuple(declared.dim_order())
         shape = [declared.shape[axis] for axis in order]
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if tensor.numel() != declared.numel() or tensor.dtype.itemsize > declared.dtype.itemsize:
-            got = f"{tensor.dtype} {tuple(tensor.shape)}"
-            raise self._refusal(f"output {i} of a payload", f"{declared.dtype} {tuple(shape)}", got)
-        tensor = tensor.reshape(shape)
+        is_wide = tensor.dtype.itemsize > declared.dtype.itemsize
+        if is_wide or not _fits(tensor.shape, shape):
+            is_static = all(type(size) is int for size in shape)
+            if is_wide or not is_static or tensor.numel() != math.prod(shape):
+                got = f"{tensor.dtype} {tuple(tensor.shape)}"
+                raise self._refusal(f"output {i} of a payload", f"{declared.dtype} {tuple(shape)}", got)
+            tensor = tensor.reshape(shape)
         if tensor.dtype != declared.dtype:  # TOSA has neither int64 nor unsigned integers
             same = tensor.dtype.itemsize == declared.dtype.itemsize
             tensor = tensor.view(declared.dtype) if same else tensor.to(declared.dtype)
