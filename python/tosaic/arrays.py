@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.dtypes import ML_DTYPES, NUMPY, TORCH, is_float
 
-__all__ = ["as_array", "dtype_name"]
+__all__ = ["as_array", "dtype_name", "in_memory_order"]
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
@@ -157,3 +158,11 @@ def _not_an_array(got: str, named: _Named) -> Exception:
         expected="a numpy array or torch tensor",
         got=got,
     )
+
+
+def in_memory_order(array: np.ndarray[Any, Any], order: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Returns an array with its axes as before, whose elements are dense in memory in a dim order.
+
+    It is the array itself if it has this order already.
+    """
+    return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.arrays import as_array
+from tosaic.arrays import as_array, in_memory_order
 from tosaic.dim_order import channels_last, significant_axes
 from tosaic.dtypes import NUMPY_INTEGERS, is_float, is_float_array, type_text
 from tosaic.quantization import QParams
@@ -128,7 +128,7 @@ def _in_form(array: _Array, port: Any) -> _Array:
     order = tuple(port.dim_order)
     if len(order) != array.ndim:  # the run reports the wrong rank
         return array
-    return np.asarray(np.asarray(array.transpose(order), order="C").transpose(np.argsort(order)))
+    return in_memory_order(array, order)
 
 
 # ---- .tosa files ----

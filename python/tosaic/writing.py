@@ -133,10 +133,9 @@ def moved(file: Path, place: Path) -> Path:
     Raises
     ------
     WriteError
-        `place` is a folder or read-only, or the system refuses to rename the file.
+        The system refuses to rename the file.
     """
     with _naming(str(place)):
-        _check_place(place, str(place))
         file.replace(place)
     return place
 

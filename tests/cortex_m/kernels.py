@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,16 @@ int average(const int8_t* x, const int32_t* d, int8_t* out) {
 """
 
 
+def compiled(source: Path, folder: Path, calls: str, sources: Sequence[str]) -> ctypes.CDLL:
+    """Compiles C functions of ours with files of the checkout `source`, and loads the library."""
+    ours, library = folder / "calls.c", folder / "libcalls.so"
+    ours.write_text(calls)
+    files = [str(source / "Source" / name) for name in sources]
+    flags = ["-O2", "-w", "-shared", "-fPIC", "-fwrapv", f"-I{source / 'Include'}"]
+    subprocess.run(["cc", *flags, str(ours), *files, "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
 def _at(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
@@ -46,12 +57,7 @@ class Kernels:
     """The kernels of the checkout `source`, compiled into `folder`."""
 
     def __init__(self, source: Path, folder: Path) -> None:
-        calls, library = folder / "calls.c", folder / "libcmsisnn.so"
-        calls.write_text(_CALLS)
-        files = [str(source / "Source" / name) for name in _SOURCES]
-        flags = ["-O2", "-w", "-shared", "-fPIC", "-fwrapv", f"-I{source / 'Include'}"]
-        subprocess.run(["cc", *flags, str(calls), *files, "-o", str(library)], check=True)
-        self._library = ctypes.CDLL(str(library))
+        self._library = compiled(source, folder, _CALLS, _SOURCES)
 
     def softmax(self, x: np.ndarray, multiplier: int, shift: int, least: int) -> np.ndarray:
         """Returns the softmax of the rows of an int8 array."""

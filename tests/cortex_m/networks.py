@@ -16,13 +16,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import tosaic
-from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compile_config
-from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
-from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
-from executorch.exir import to_edge
 from models.quantize import converted, laid_out_as_converted
 from models.zoo import Network, build, quiet
 from torch import nn
+
+from cortex_m.reference import backend_of
 
 __all__ = ["CLAIMANTS", "Checked", "average_of_the_kernel", "checked"]
 
@@ -92,10 +90,7 @@ class _Backend(torch.fx.Interpreter):
 
 def of_backend(program: torch.export.ExportedProgram, *arrays: torch.Tensor) -> np.ndarray:
     """Returns what ExecuTorch's Cortex-M backend computes."""
-    edge = to_edge(program, compile_config=cortex_m_edge_compile_config())
-    target = CortexMTargetConfig(cpu=CortexM.M55)
-    backend = CortexMPassManager(edge.exported_program(), target_config=target).transform()
-    module = backend.module(check_guards=False)
+    module = backend_of(program).module(check_guards=False)
     assert isinstance(module, torch.fx.GraphModule)
     with torch.no_grad():
         result = _Backend(module).run(*arrays)
@@ -114,7 +109,7 @@ class Checked:
         The number of nodes by claimant. Nodes that no claimant takes are those of ``host``.
     groups, transposed_bytes : int
     minimal : bool
-        Whether the counts of groups and of transposed bytes are proven to be the least.
+        Whether it is proven that no split has fewer groups, and that no dim orders transpose fewer bytes.
     unexplained : list of str
         Nodes of the host without a reason of each claimant that was asked.
     disagreeing_borders : list of str
@@ -164,7 +159,7 @@ def checked(name: str, claimants: tuple[str, ...]) -> Checked:
     with quiet():
         samples = [network.sample(i) for i in range(_CALIBRATION)]
         program = converted(network.module, samples, "cortex-m")
-        (sample,) = [laid_out_as_converted(network.sample(_UNSEEN), "cortex-m")]
+        sample = laid_out_as_converted(network.sample(_UNSEEN), "cortex-m")
         expected = of_backend(program, *sample)
     split = tosaic.lower(program, unsupported="split", claimants=list(claimants))
     plan = split.partitions

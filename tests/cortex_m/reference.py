@@ -17,7 +17,16 @@ from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetCon
 from executorch.exir import to_edge
 from tosaic import _core
 
-__all__ = ["TARGET", "allocated", "called", "lowered", "of_executorch", "of_tosaic", "transformed"]
+__all__ = [
+    "TARGET",
+    "allocated",
+    "backend_of",
+    "called",
+    "lowered",
+    "of_executorch",
+    "of_tosaic",
+    "transformed",
+]
 
 TARGET = "TOSA-1.0+INT+doubleround"
 
@@ -40,7 +49,14 @@ def transformed(
     program: torch.export.ExportedProgram, *arrays: torch.Tensor, cpu: CortexM = CortexM.M55
 ) -> torch.export.ExportedProgram:
     """Returns the program after the passes of the Cortex-M backend."""
-    edge = to_edge(_annotated(program, *arrays), compile_config=cortex_m_edge_compile_config())
+    return backend_of(_annotated(program, *arrays), cpu)
+
+
+def backend_of(
+    program: torch.export.ExportedProgram, cpu: CortexM = CortexM.M55
+) -> torch.export.ExportedProgram:
+    """Returns a program of the Cortex-M quantizer after the passes of the backend."""
+    edge = to_edge(program, compile_config=cortex_m_edge_compile_config())
     target = CortexMTargetConfig(cpu=cpu)
     return CortexMPassManager(edge.exported_program(), target_config=target).transform()
 
@@ -76,12 +92,8 @@ def of_tosaic(
 
 def allocated(program: torch.export.ExportedProgram, cpu: CortexM) -> list[int]:
     """Returns the bytes that the passes allocate for each call of a kernel of a quantized program."""
-    edge = to_edge(program, compile_config=cortex_m_edge_compile_config())
-    backend = CortexMPassManager(
-        edge.exported_program(), target_config=CortexMTargetConfig(cpu=cpu)
-    ).transform()
     return [
         sum(buffer.meta["val"].nbytes for buffer in node.all_input_nodes if "alloc" in str(buffer.target))
-        for node in backend.graph.nodes
+        for node in backend_of(program, cpu).graph.nodes
         if node.op == "call_function" and "cortex_m" in str(node.target)
     ]

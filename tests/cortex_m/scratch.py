@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import json
 import random
-import subprocess
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any
 
 import tosaic
 from tosaic import _core
+
+from cortex_m.kernels import compiled
 
 __all__ = [
     "CPUS",
@@ -240,12 +241,7 @@ class Functions:
     """The functions of the checkout `source`, compiled into `folder`."""
 
     def __init__(self, source: Path, folder: Path) -> None:
-        calls, library = folder / "scratch.c", folder / "libscratch.so"
-        calls.write_text(_CALLS)
-        files = [str(source / "Source" / name) for name in _SOURCES]
-        flags = ["-O1", "-w", "-shared", "-fPIC", "-fwrapv", f"-I{source / 'Include'}"]
-        subprocess.run(["cc", *flags, str(calls), *files, "-o", str(library)], check=True)
-        self._library = ctypes.CDLL(str(library))
+        self._library = compiled(source, folder, _CALLS, _SOURCES)
 
     def size(self, call: Call, form: str) -> int:
         """Returns the bytes of all buffers of a call: of kernels of the form SCALAR, DSP or MVE."""

@@ -46,6 +46,18 @@ class Warped(nn.Module):
         return self.last(F.grid_sample(torch.relu(self.first(x)), grid, align_corners=False))
 
 
+class Residual(nn.Module):
+    """A sum of a convolution and its input, which the quantizer leaves in floats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        return torch.relu(self.conv(y) + y)
+
+
 def exported(module: nn.Module, *args: torch.Tensor) -> Any:
     torch.manual_seed(0)
     return torch.export.export(module.eval(), args)
@@ -166,15 +178,6 @@ def test_a_group_without_work_is_not_worth_it() -> None:
 
 
 def test_floats_between_integers_stay_together(image: torch.Tensor) -> None:
-    class Residual(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(4, 4, 3, padding=1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = torch.relu(x)
-            return torch.relu(self.conv(y) + y)
-
     quantized = tosaic.quantize(exported(Residual(), image), [(image,)], progress=False)
     plan = tosaic.partition(quantized, [INT])
     assert len(plan.groups) == 1
@@ -203,15 +206,6 @@ def test_claimants_of_a_circle_do_not_wait_for_each_other() -> None:
 
 
 def test_a_target_of_integers_takes_all_nodes_of_a_region_of_floats_or_none(image: torch.Tensor) -> None:
-    class Residual(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(4, 4, 3, padding=1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = torch.relu(x)
-            return torch.relu(self.conv(y) + y)
-
     quantized = tosaic.quantize(exported(Residual(), image), [(image,)], progress=False)
     plan = tosaic.partition(quantized, [denying("add")])
     values = {value.name: value for value in plan.graph.values}

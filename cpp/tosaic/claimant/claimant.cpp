@@ -128,7 +128,7 @@ const target::LayoutNeeds& preserving_layout_needs() {
 }
 
 const target::LayoutNeeds& joint_layout_needs(std::span<const Claimant> claimants) {
-  // Graphs for TOSA have no composites, so the needs of these do not concern them.
+  // Composites are expanded in graphs for TOSA, so the needs of composites have no effect there.
   const bool preserves = std::ranges::any_of(
       claimants, [](const Claimant& each) { return each.layout == &preserving_layout_needs(); });
   return preserves ? preserving_layout_needs() : target::tosa_layout_needs();

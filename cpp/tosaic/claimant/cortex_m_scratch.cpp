@@ -101,7 +101,7 @@ std::int64_t depthwise_bytes(const Convolution& conv, CortexMKernels kernels) {
 
 std::int64_t transposed_bytes(const Convolution& conv, CortexMKernels kernels) {
   const Convolution::Axis &y = conv.height, &x = conv.width;
-  // A convolution of the upsampled image, which keeps reversed weights in a second buffer.
+  // The kernel convolves the upsampled image. A second buffer has the reversed weights.
   if (y.stride <= 2 && x.stride <= 2 && conv.in_channels > 16)
     return gathered_bytes(conv, kernels) + conv.in_channels * conv.kernel_area() * conv.out_channels;
   // Sums of the rows that one row of the input reaches. The function of CMSIS-NN has the stride of the height where the

@@ -60,7 +60,7 @@ def conversion(program: Any, memory_format: Any, order: Sequence[int]) -> tuple[
         known = get_dim_order(memory_format, len(order))
     except AssertionError:
         return None
-    if getattr(program.verifier(), "use_dim_order", True):
+    if _has_dim_order_operators(program):
         return ops.edge.dim_order_ops._clone_dim_order.default, {"dim_order": list(known)}
     return ops.edge.aten.clone.default, {"memory_format": memory_format}
 
@@ -78,6 +78,11 @@ def order_operator(program: Any, order: Sequence[int]) -> tuple[Any, dict[str, A
     from executorch.exir.dialects._ops import ops
     from executorch.exir.dim_order_utils import get_memory_format
 
-    if getattr(program.verifier(), "use_dim_order", True):
+    if _has_dim_order_operators(program):
         return ops.edge.dim_order_ops._to_dim_order_copy.default, {"dim_order": list(order)}
     return ops.edge.aten._to_copy.default, {"memory_format": get_memory_format(list(order))}
+
+
+def _has_dim_order_operators(program: Any) -> bool:
+    """False if the program was made with ``EdgeCompileConfig(_skip_dim_order=True)``."""
+    return bool(getattr(program.verifier(), "use_dim_order", True))

@@ -45,7 +45,8 @@ def run_payloads(
     Returns
     -------
     list of torch.Tensor
-        The outputs, without values of mutated buffers. Buffers are not changed.
+        The outputs of the user. New values of mutated buffers are not among them, and the program keeps the
+        old ones.
 
     Raises
     ------

@@ -55,7 +55,7 @@ class BorderOrders:
     Attributes
     ----------
     inputs, outputs : tuple of tuple of int, or None
-        Dim orders of different ranks. Tensors of other ranks are in the orders that the program gives them.
+        At most one dim order for each rank. A tensor of another rank has the order that the program gives it.
         None: row-major at every rank.
     """
 
@@ -94,7 +94,8 @@ def converted_at_borders(
     group : mapping
         The delegate of each node that belongs to one.
     orders : mapping
-        The declared orders of delegates. Other delegates get each value as the program makes it.
+        The declared orders of delegates. A delegate without an entry gets each value in the order that the
+        program gives it.
     held : collection of Node
         Placeholders that become part of the delegates that read them.
     convert : callable

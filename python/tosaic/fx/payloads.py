@@ -126,7 +126,7 @@ class _Run(Interpreter):
         if tensor.dtype != declared.dtype:  # TOSA has neither int64 nor unsigned integers
             same = tensor.dtype.itemsize == declared.dtype.itemsize
             tensor = tensor.view(declared.dtype) if same else tensor.to(declared.dtype)
-        return tensor.permute([order.index(axis) for axis in range(len(order))])
+        return _logical(tensor, order)
 
     # ---- checks ----
 
@@ -168,5 +168,9 @@ def _hint(order: Order) -> str:
 
 def _stored(value: torch.Tensor, order: Order) -> torch.Tensor:
     """Returns a tensor in a memory order, as ExecuTorch stores the result of a call."""
-    places = [order.index(axis) for axis in range(len(order))]
-    return value.permute(order).contiguous().permute(places)
+    return _logical(value.permute(order).contiguous(), order)
+
+
+def _logical(physical: torch.Tensor, order: Order) -> torch.Tensor:
+    """Returns a tensor whose axes are in dim order with its logical axes."""
+    return physical.permute([order.index(axis) for axis in range(len(order))])

@@ -11,9 +11,17 @@ from tosaic.options import refusal, shown
 from tosaic.partitions.plan import nodes_named, place_of
 from tosaic.problems import Problem
 
-__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict"]
+__all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
 
 _KINDS = ("op", "name", "module", "where")
+
+
+def planned_graph(imported: _core.Graph) -> _core.Graph:
+    """Returns the graph that claimants judge, of a program that is not lowered.
+
+    Its quantization is on values, and each float operator has dequantize nodes of its own.
+    """
+    return _core.with_own_dequantize(_core.before_integers(imported))
 
 
 @dataclass(frozen=True)
@@ -330,7 +338,7 @@ class Claimant:
         """
         from tosaic.sources import program_of
 
-        graph = _core.with_own_dequantize(_core.before_integers(program_of(program).graph))
+        graph = planned_graph(program_of(program).graph)
         found = self.verdicts(graph)
         return found if node is None else found[_index_of(node, graph)]
 
@@ -371,7 +379,7 @@ class Claimant:
         Raises
         ------
         InvalidGraph
-            As `supports`; or the claimant does not take `node`.
+            As in `supports`, or the claimant does not take `node`.
 
         Examples
         --------
@@ -386,7 +394,7 @@ class Claimant:
         """
         from tosaic.sources import program_of
 
-        graph = _core.with_own_dequantize(_core.before_integers(program_of(program).graph))
+        graph = planned_graph(program_of(program).graph)
         sizes = _core.scratch_bytes(graph, self.kind)
         index = None if node is None else _index_of(node, graph)
         if not sizes:

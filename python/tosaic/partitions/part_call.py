@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tosaic.arrays import in_memory_order
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
-    from tosaic.ports import Port
     from tosaic.prepared import Prepared
     from tosaic.program import Program
 
@@ -36,15 +35,12 @@ class PartCall:
 
     def __call__(self, *arrays: Any) -> Any:
         """Returns the results: one array, or a list of them. The arrays may have any strides."""
-        given = [_in_order(array, port) for array, port in zip(arrays, self.part.inputs, strict=True)]
+        given = [
+            in_memory_order(array, port.dim_order)
+            for array, port in zip(arrays, self.part.inputs, strict=True)
+        ]
         results = self._prepared.run_arrays(given)
         return results[0] if len(results) == 1 else results
 
     def __getstate__(self) -> dict[str, Any]:
         return {"part": self.part, "on": self.on}
-
-
-def _in_order(array: Any, port: Port) -> Any:
-    """Returns the array in the memory order that the port declares."""
-    order = port.dim_order
-    return np.asarray(np.transpose(array, order), order="C").transpose(np.argsort(order))

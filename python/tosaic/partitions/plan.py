@@ -137,7 +137,8 @@ class QuantizationPlace:
         the node became; None for the host.
     why : str
     value : str
-        The value whose qparams the node became; empty if the planned graph still has the node.
+        The value whose qparams the node became. Empty if the planned graph still has the node, or if the
+        value was folded into another one.
     """
 
     node: str
@@ -146,11 +147,17 @@ class QuantizationPlace:
     why: str
     value: str = ""
 
+    @property
+    def is_folded(self) -> bool:
+        """True if neither the node nor the value that it quantized is in the planned graph."""
+        return self.why == _WHY_FOLDED
+
 
 _WHY_SWALLOWED = {
     "quantize": "the operator before it makes integers",
     "dequantize": "the operators behind it read integers",
 }
+_WHY_FOLDED = "its value was folded into another one"
 
 
 @dataclass(frozen=True)
@@ -282,19 +289,25 @@ class PartitionPlan(Reportable):
                 continue
             value = self._quantized_by(node, values)
             if value is None:
-                continue
-            group = self._part_of(value)
-            found.append(QuantizationPlace(node.name, node.op, group, _WHY_SWALLOWED[node.op], value.name))
+                found.append(QuantizationPlace(node.name, node.op, None, _WHY_FOLDED))
+            else:
+                why = _WHY_SWALLOWED[node.op]
+                found.append(QuantizationPlace(node.name, node.op, self._part_of(value), why, value.name))
         return tuple(found)
 
     @staticmethod
     def _quantized_by(node: _core.Node, values: Mapping[str, _core.Value]) -> _core.Value | None:
-        """Returns the planned value that has the quantization of a node: one before or at the node."""
+        """Returns the planned value that has the quantization of a node.
+
+        It is the operand, or the next value before it that the planned graph still has: pads and reshapes may
+        be folded into the nodes around them. Other qparams are those of another node.
+        """
         operand = node.operands[0]
         while operand is not None:
             value = values.get(operand.name)
             if value is not None and value.qparams is not None:
-                return value
+                own = (node.attrs["scales"], node.attrs["zero_points"])
+                return value if (value.qparams.scales, value.qparams.zero_points) == own else None
             producer = operand.producer
             operand = None if producer is None or not producer.operands else producer.operands[0]
         return None

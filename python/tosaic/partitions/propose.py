@@ -16,7 +16,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.calibration.macs import macs_by_node
 from tosaic.options import shown
-from tosaic.partitions.claimant import Claimant
+from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 from tosaic.pipeline import Pipeline
 from tosaic.problems import Problem
@@ -107,7 +107,7 @@ def propose(
     gains : bool
         Whether to compute what one more operator would bring.
     """
-    graph = _core.with_own_dequantize(_core.before_integers(imported))
+    graph = planned_graph(imported)
     maker = _Maker(graph, claimants, connected)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
     host, parts = _core.split(graph, groups)

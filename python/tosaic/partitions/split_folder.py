@@ -1,9 +1,11 @@
 """The folder of a split program: writes it, and reads it back as a program that calls the groups.
 
-group0.tosa, group0.tosa.json    the lowered group and its sidecar
-group1.tosaic                    a group whose claimant does not read TOSA
-host.tosaic                      the nodes of the host, and a call of each group
-partitions.json                  the files of each group, its claimant, ports, nodes and temporary buffer
+::
+
+    group0.tosa, group0.tosa.json    the lowered group and its sidecar
+    group1.tosaic                    a group whose claimant does not read TOSA
+    host.tosaic                      the nodes of the host, and a call of each group
+    partitions.json                  the files of each group, its claimant, ports, nodes and temporary buffer
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tosaic.partitions.part_call import PartCall
 from tosaic.program import Program
 from tosaic.reading import read_bytes
 from tosaic.sidecar import sidecar_path
-from tosaic.writing import make_folder, moved, write_text
+from tosaic.writing import check_place, make_folder, moved, write_text
 
 if TYPE_CHECKING:
     import os
@@ -47,7 +49,8 @@ def save_folder(
 ) -> tuple[Path, ...]:
     """Writes the folder; see `SplitLowered.save`. Parts are by group, and claimants by name.
 
-    All files are written beside their places first. Then they are renamed, the listing last.
+    First, all files are written to a folder beside their places, and the places are checked. Then the old
+    listing is removed, and the files are renamed, the listing last. So a folder with a listing is whole.
     """
     folder = make_folder(path)
     earlier = _files_of(folder)
@@ -57,6 +60,10 @@ def save_folder(
         content = {"format": _FORMAT, "version": _VERSION, "host": _HOST, "groups": entries}
         write_text(Path(beside, _LISTING), json.dumps(content, indent=1) + "\n")
         written = [*files_of_groups, Path(beside, _HOST), Path(beside, _LISTING)]
+        for file in written:
+            check_place(folder / file.name)
+        with suppress(FileNotFoundError):
+            (folder / _LISTING).unlink()
         files = [moved(file, folder / file.name) for file in written]
     for file in earlier - set(files):
         with suppress(OSError):

@@ -225,7 +225,7 @@ def lower_split(
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in proposal.plan.groups]
 
-    # Claimants that do not read TOSA get composite operators whole, and plan with them.
+    # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
     decomposed = [
         _core.before_layout(part, pipeline=taker.target) if taker.target else part
         for taker, part in zip(takers, proposal.parts, strict=True)

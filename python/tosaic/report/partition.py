@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan
+from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, QuantizationPlace
 from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import count, memory
 
@@ -133,7 +133,7 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         yield _scratch(plan)
     places = (*plan.quantization, *plan.swallowed)
     if places:
-        nodes = [(each.node, each.op, _part(each.group), each.why) for each in places]
+        nodes = [(each.node, each.op, _place(each) or "", each.why) for each in places]
         yield Section(
             "quantize and dequantize nodes", table(("node", "operator", "in", "why"), nodes), folded=True
         )
@@ -203,6 +203,11 @@ def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
         )
         for group in plan.groups
     ]
+
+
+def _place(each: QuantizationPlace) -> str | None:
+    """Returns the part that has a node or its qparams; None for a node that was folded away."""
+    return None if each.is_folded else _part(each.group)
 
 
 def _scratch(plan: PartitionPlan) -> Section:
@@ -277,7 +282,7 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
             {
                 "node": each.node,
                 "op": each.op,
-                "in": _part(each.group),
+                "in": _place(each),
                 "why": each.why,
                 "value": each.value or None,
             }
