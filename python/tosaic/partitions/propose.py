@@ -171,6 +171,7 @@ class _Maker:
         self._claimants = claimants
         self._connected = connected
         self._dag = _core.Dag.of(graph)
+        self._values = _core.border_values(graph)
         self._reasons = [[verdict.reasons for verdict in claimant.verdicts(graph)] for claimant in claimants]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
@@ -202,7 +203,7 @@ class _Maker:
             (flags, self._connected and each.connected, sizes, each.least_size, rejection)
             for flags, each, rejection in zip(supported, self._claimants, rejections, strict=True)
         ]
-        return self._dag.claim(claims, self._together)
+        return self._dag.claim(claims, self._together, self._values)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
         """By claimant: a function that names the nodes that keep a group from its arithmetic."""

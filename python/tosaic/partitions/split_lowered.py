@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
-    from tosaic.partitions.plan import PartitionPlan
+    from tosaic.partitions.plan import Group, PartitionPlan
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -51,7 +51,8 @@ class SplitLowered(Preparable):
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
     results are those of the program before it was split. `prepare` takes models of groups by these names: a
     model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model computes the
-    groups, and tosaic the nodes of the host.
+    groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF
+    files on Vulkan, and tosaic computes the rest.
     """
 
     def __init__(
@@ -75,9 +76,13 @@ class SplitLowered(Preparable):
         self._overrides = Overrides(self._calls("tosaic"), source._overrides.foreign)
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
-        """Returns the function of each group, by name. Programs of tosaic's operators run on tosaic."""
+        """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
+
+        def runs(group: Group, part: Lowered | Program) -> bool:
+            return isinstance(part, Lowered) and (on != "vgf" or bool(self._claimants[group.claimant].target))
+
         return {
-            group.name: PartCall(part, on if isinstance(part, Lowered) else "tosaic")
+            group.name: PartCall(part, on if runs(group, part) else "tosaic")
             for group, part in zip(self._plan.groups, self._parts, strict=True)
         }
 
@@ -130,8 +135,8 @@ class SplitLowered(Preparable):
         return self._seconds
 
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
-        """On the reference model, the groups run on it, and the host's nodes on tosaic."""
-        chosen = self._with_functions(self._calls(on)) if on == "reference" else self
+        """The groups run on what `on` says, and the host's nodes on tosaic."""
+        chosen = self if on == "tosaic" else self._with_functions(self._calls(on))
         return chosen, Models(models)
 
     @checked
