@@ -464,6 +464,12 @@ def plan_calls(
     input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
     output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
 ) -> dict[str, Any]: ...
+def with_boundary_orders(
+    graph: Graph,
+    *,
+    input_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+    output_orders: Sequence[tuple[Sequence[int], bool] | None] | None = ...,
+) -> Graph: ...
 def carries_grid(graph: Graph) -> list[bool]: ...
 def lower(
     graph: Graph,

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "tosaic/base/error.h"
 #include "tosaic/layout/solver/max_flow.h"
 #include "tosaic/partition/quotient.h"
 
@@ -81,6 +82,8 @@ class Moving {
     groups_ = numbered(groups_.of);
     members_ = members_of(groups_);
     quotient_ = quotient(dag_, groups_);
+    if (!quotient_.circle.empty())
+      throw InternalError({.where = "partition", .what = "groups wait for each other"});
     by_block_.assign(quotient_.dag.size(), kNoGroup);
     for (DagNode node = 0; node < dag_.size(); ++node)
       if (groups_.of[node] != kNoGroup) by_block_[quotient_.of[node]] = groups_.of[node];
@@ -257,17 +260,21 @@ class Moving {
     return true;
   }
 
-  // Sends the pieces of each side but the one with fixed nodes, or else the largest one, to the other side. Nodes of
+  // Sends the pieces of each side to the other side, but for the largest one and those with fixed nodes. Nodes of
   // different pieces of a side do not read each other, so what a piece reads and what reads it stay where they may be.
   void join_pieces(const Pair& pair, std::vector<char>& sides) {
     for (const char side : {'\0', '\1'}) {
       const std::vector<std::uint32_t> piece = pieces(pair, sides);
-      std::vector<std::uint64_t> weight(piece.size(), 0);
+      std::vector<std::uint32_t> size(piece.size(), 0);  // by piece
+      std::vector<char> stays(piece.size(), 0);
+      for (std::size_t i = 0; i < piece.size(); ++i) {
+        if (sides[i] == side) ++size[piece[i]];
+        if (pair.fixed[i]) stays[piece[i]] = 1;
+      }
+      if (std::ranges::none_of(pair.fixed, [](char fixed) { return fixed; }))
+        stays[static_cast<std::size_t>(std::ranges::max_element(size) - size.begin())] = 1;
       for (std::size_t i = 0; i < piece.size(); ++i)
-        if (sides[i] == side) weight[piece[i]] += pair.fixed[i] ? piece.size() : 1;
-      const auto kept = static_cast<std::uint32_t>(std::ranges::max_element(weight) - weight.begin());
-      for (std::size_t i = 0; i < piece.size(); ++i)
-        if (sides[i] == side && piece[i] != kept && !pair.fixed[i]) sides[i] = static_cast<char>(!side);
+        if (sides[i] == side && !stays[piece[i]]) sides[i] = static_cast<char>(!side);
     }
   }
 

@@ -213,20 +213,24 @@ class SplitLowered(Preparable):
 
 
 def lower_split(
-    source: Program,
+    program: Program,
     claimants: Sequence[Claimant],
     *,
+    source: Program,
     connected: bool = True,
     objective: Any = "bytes",
     verify: bool = True,
+    on_change: Callable[[str, _core.Graph], None] | None = None,
 ) -> SplitLowered:
     """Splits a program between claimants and lowers each group.
 
-    `connected` is that of `tosaic.partition`, and the other options are those of `tosaic.lower`.
+    `source` is the program as the user has it, with which `program` is compared. `connected` is that of
+    `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
+    group and the pass. The other options are those of `tosaic.lower`.
     """
     start = time.perf_counter()
-    source.snapshot()
-    proposal = propose(source.graph, claimants, connected=connected, gains=False)
+    program.snapshot()
+    proposal = propose(program.graph, claimants, connected=connected, gains=False)
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in proposal.plan.groups]
 
@@ -239,7 +243,9 @@ def lower_split(
         proposal.host, decomposed, claimants=[taker.kind for taker in takers], objective=objective
     )
     parts: list[Lowered | Program] = []
-    for graph, taker, orders in zip(proposal.parts, takers, borders["parts"], strict=True):
+    for group, graph, taker, orders in zip(
+        proposal.plan.groups, proposal.parts, takers, borders["parts"], strict=True
+    ):
         part = Program(graph)
         if not taker.arithmetic:
             parts.append(part)
@@ -251,6 +257,7 @@ def lower_split(
             pipeline=taker.arithmetic,
             semantics=taker.semantics,
             verify_each=verify,
+            on_change=None if on_change is None else _named(group.name, on_change),
             objective=objective,
             input_orders=inputs,
             output_orders=outputs,
@@ -260,9 +267,13 @@ def lower_split(
     return SplitLowered(
         source,
         proposal.plan,
-        Program(proposal.host, source.signature),
+        Program(proposal.host, program.signature),
         parts,
         claimants=claimants,
         borders=borders,
         seconds=time.perf_counter() - start,
     )
+
+
+def _named(group: str, on_change: Callable[[str, _core.Graph], None]) -> Callable[[str, _core.Graph], None]:
+    return lambda name, graph: on_change(f"{group}-{name}", graph)
