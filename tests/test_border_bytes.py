@@ -27,7 +27,8 @@ def random_values(rng: random.Random, dag: RandomDag) -> list[Value]:
             found.append((node, readers[cut:], rng.choice((1, 30)), rng.random() < 0.2))
         else:
             found.append((node, readers, size, not readers or rng.random() < 0.1))
-    found.append((None, [rng.randrange(dag.size)], 5, False))
+    for size in (5, 70):
+        found.append((None, rng.sample(range(dag.size), rng.randint(1, 3)), size, False))
     return found
 
 
@@ -36,7 +37,7 @@ def bytes_across(values: Sequence[Value], groups: Sequence[int]) -> int:
     total = 0
     for maker, readers, size, is_output in values:
         parts = {groups[reader] for reader in readers} | ({NONE} if is_output else set())
-        total += size * bool(parts - {NONE if maker is None else groups[maker]})
+        total += size * len(parts - {NONE if maker is None else groups[maker]})
     return total
 
 

@@ -19,9 +19,9 @@ struct Pair {
   std::vector<char> second,
       fixed;  // by local number: whether it is in the second group, and may not leave its group
   std::vector<std::vector<std::uint32_t>> users, inputs;  // by local number, inside the pair
-  // Values that cross if the two groups part them, by the local number of the maker.
+  // Values whose cost depends on the two groups, by local numbers.
   struct Value {
-    std::uint32_t maker = 0;
+    std::uint32_t maker = 0;  // kNone: a node of neither group, or none
     std::vector<std::uint32_t> readers;
     std::uint64_t bytes = 0;
   };
@@ -30,9 +30,10 @@ struct Pair {
   [[nodiscard]] std::uint64_t cost(const std::vector<char>& sides) const {
     std::uint64_t sum = 0;
     for (const Value& value : values)
-      if (std::ranges::any_of(value.readers,
-                              [&](std::uint32_t reader) { return sides[reader] != sides[value.maker]; }))
-        sum += value.bytes;
+      for (const char side : {'\0', '\1'})
+        if ((value.maker == kNone || sides[value.maker] != side) &&
+            std::ranges::any_of(value.readers, [&](std::uint32_t reader) { return sides[reader] == side; }))
+          sum += value.bytes;
     return sum;
   }
 };
@@ -45,10 +46,12 @@ class Moving {
         values_(values),
         rules_(rules),
         made_(dag.size()),
+        read_(dag.size()),
         local_(dag.size(), kNone) {
-    for (std::uint32_t i = 0; i < values.size(); ++i)
-      if (values[i].maker && !values[i].is_output && !values[i].readers.empty())
-        made_[*values[i].maker].push_back(i);
+    for (std::uint32_t i = 0; i < values.size(); ++i) {
+      if (values[i].maker && !values[i].readers.empty()) made_[*values[i].maker].push_back(i);
+      for (const DagNode reader : values[i].readers) read_[reader].push_back(i);
+    }
   }
 
   Groups take() {
@@ -151,20 +154,33 @@ class Moving {
       if (pair.second[i])
         for (const DagNode input : dag_.inputs(node))
           if (local_[input] == kNone && (mark_[quotient_.of[input]] & 1)) pair.fixed[i] = 1;
-      for (const std::uint32_t index : made_[node]) {
-        const BorderValue& value = values_[index];
-        work_ += value.readers.size();
-        if (std::ranges::any_of(value.readers, [&](DagNode reader) { return local_[reader] == kNone; }))
-          continue;  // it crosses in any case
-        Pair::Value inside{.maker = i, .readers = {}, .bytes = value.bytes};
-        for (const DagNode reader : value.readers)
-          if (reader != node) inside.readers.push_back(local_[reader]);
-        if (!inside.readers.empty()) pair.values.push_back(std::move(inside));
-      }
     }
+    add_values(pair);
     for (const DagNode node : pair.nodes) local_[node] = kNone;
     for (const std::uint32_t block : marked_) mark_[block] = 0;
     return pair;
+  }
+
+  // Values that a node of the pair makes and another one reads, and those of other nodes that several of its nodes read.
+  void add_values(Pair& pair) {
+    const auto add = [&](std::uint32_t index, std::uint32_t maker) {
+      const BorderValue& value = values_[index];
+      Pair::Value inside{.maker = maker, .readers = {}, .bytes = value.bytes};
+      work_ += value.readers.size();
+      for (const DagNode reader : value.readers)
+        if (local_[reader] != kNone && local_[reader] != maker) inside.readers.push_back(local_[reader]);
+      if (inside.readers.size() >= (maker == kNone ? 2U : 1U)) pair.values.push_back(std::move(inside));
+    };
+    std::vector<std::uint32_t> entering;
+    for (std::uint32_t i = 0; i < pair.nodes.size(); ++i) {
+      for (const std::uint32_t index : made_[pair.nodes[i]]) add(index, i);
+      for (const std::uint32_t index : read_[pair.nodes[i]])
+        if (const auto& maker = values_[index].maker; !maker || local_[*maker] == kNone)
+          entering.push_back(index);
+    }
+    std::ranges::sort(entering);
+    entering.erase(std::ranges::unique(entering).begin(), entering.end());
+    for (const std::uint32_t index : entering) add(index, kNone);
   }
 
   bool improve(std::uint32_t first, std::uint32_t second) {
@@ -188,7 +204,7 @@ class Moving {
   std::vector<char> minimum_cut(const Pair& pair) {
     const auto count = static_cast<std::uint32_t>(pair.nodes.size());
     std::int64_t infinite = 1;
-    for (const Pair::Value& value : pair.values) infinite += static_cast<std::int64_t>(value.bytes);
+    for (const Pair::Value& value : pair.values) infinite += 2 * static_cast<std::int64_t>(value.bytes);
     flow_.reset(count);
     for (std::uint32_t node = 0; node < count; ++node) {
       if (pair.fixed[node]) flow_.feed(node, pair.second[node] ? -infinite : infinite);
@@ -196,14 +212,19 @@ class Moving {
       work_ += pair.users[node].size();
     }
     for (const Pair::Value& value : pair.values) {
-      std::uint32_t from = value.maker;
-      auto bytes = static_cast<std::int64_t>(value.bytes);
-      if (value.readers.size() > 1) {
-        const std::uint32_t crossing = flow_.add_node();
-        flow_.add_arc(from, crossing, bytes);
-        from = crossing, bytes = infinite;
+      const auto bytes = static_cast<std::int64_t>(value.bytes);
+      // On the side of the sink if a reader is there. If the maker is not, or is in neither group, the value enters.
+      const std::uint32_t second = flow_.add_node();
+      for (const std::uint32_t reader : value.readers) flow_.add_arc(second, reader, infinite);
+      if (value.maker != kNone) {
+        flow_.add_arc(value.maker, second, bytes);
+        continue;  // a maker in the second group has no readers in the first one
       }
-      for (const std::uint32_t reader : value.readers) flow_.add_arc(from, reader, bytes);
+      flow_.feed(second, bytes);
+      // On the side of the source if a reader is there.
+      const std::uint32_t first = flow_.add_node();
+      for (const std::uint32_t reader : value.readers) flow_.add_arc(reader, first, infinite);
+      flow_.feed(first, -bytes);
     }
     flow_.solve();
     std::vector<char> sides = flow_.source_side();
@@ -318,9 +339,8 @@ class Moving {
   Groups groups_;
   std::span<const BorderValue> values_;
   const BorderRules& rules_;
-  std::vector<std::vector<std::uint32_t>>
-      made_;                          // by node: the values that it makes and that may stay inside
-  std::vector<std::uint32_t> local_;  // by node: its local number in the pair, or kNone
+  std::vector<std::vector<std::uint32_t>> made_, read_;  // by node: the values that it makes, and reads
+  std::vector<std::uint32_t> local_;                     // by node: its local number in the pair, or kNone
   std::uint64_t work_ = 0;
   layout::MaxFlow flow_;
   // Of the groups as they are:
@@ -349,14 +369,17 @@ std::vector<BorderValue> border_values(const Graph& graph) {
 }
 
 std::uint64_t border_bytes(std::span<const BorderValue> values, const Groups& groups) {
-  // A node without a group is a part of the host.
-  const auto part = [&](DagNode node) { return groups.of[node]; };
   std::uint64_t sum = 0;
+  std::vector<std::uint32_t> parts;  // kNoGroup is the host
   for (const BorderValue& value : values) {
-    const std::uint32_t maker = value.maker ? part(*value.maker) : kNoGroup;
-    if ((value.is_output && maker != kNoGroup) ||
-        std::ranges::any_of(value.readers, [&](DagNode reader) { return part(reader) != maker; }))
-      sum += value.bytes;
+    const std::uint32_t maker = value.maker ? groups.of[*value.maker] : kNoGroup;
+    parts.clear();
+    if (value.is_output) parts.push_back(kNoGroup);
+    for (const DagNode reader : value.readers) parts.push_back(groups.of[reader]);
+    std::ranges::sort(parts);
+    const auto end = std::ranges::unique(parts).begin();
+    sum += value.bytes * static_cast<std::uint64_t>(std::count_if(
+                             parts.begin(), end, [&](std::uint32_t part) { return part != maker; }));
   }
   return sum;
 }

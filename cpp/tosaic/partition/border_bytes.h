@@ -7,8 +7,8 @@
 // stays as it is, or falls.
 //
 // Two groups are looked at, of which the second one reads the first. Which of their nodes are in which group is a minimum
-// cut: a value that a node of the first group makes and the second group reads costs its bytes once; a node may not be
-// in the second group if a node of the first one reads it; and paths through other nodes of the program hold their ends in
+// cut: a value costs its bytes for each group that reads it and does not make it; a node may not be in the second group
+// if a node of the first one reads it; and paths through other nodes of the program hold their ends in
 // their groups. So the result is the best one for these two groups, where groups need not be connected. If they have to be
 // and a side of the cut is not, its smaller pieces go to the other side; if that is no gain, the best move of one node
 // with the nodes behind or before it is taken. This is repeated with all pairs of groups until no pair gains.
@@ -36,7 +36,7 @@ struct BorderValue {
 // The values of a graph that are no constants. Nodes are those of dag_of(graph).
 [[nodiscard]] std::vector<BorderValue> border_values(const Graph& graph);
 
-// The bytes of the values that cross. A value counts once, however many parts read it.
+// The bytes that cross: those of each value, for each other part that reads it. The host is one part.
 [[nodiscard]] std::uint64_t border_bytes(std::span<const BorderValue> values, const Groups& groups);
 
 struct BorderRules {
