@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "tosaic/partition/connected.h"
 #include "tosaic/partition/float_regions.h"
 #include "tosaic/partition/levels.h"
+#include "tosaic/partition/regions.h"
 #include "tosaic/partition/split.h"
 
 namespace tosaic::python {
@@ -116,8 +118,8 @@ py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
   return py::make_tuple(to_array(found.groups), found.claimant, found.at_least, refused);
 }
 
-py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of) {
-  partition::Split found = partition::split(*graph, groups_from(of));
+py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of, std::uint32_t first) {
+  partition::Split found = partition::split(*graph, groups_from(of), first);
   const auto names = [&](const std::vector<ValueId>& values) {
     py::list out;
     for (const ValueId value : values) out.append(graph->value(value).name);
@@ -236,7 +238,26 @@ void bind_groups(py::module_& m) {
   m.def("border_orders", &border_orders, py::arg("host").none(false), py::arg("parts"), py::kw_only(),
         py::arg("claimants"), py::arg("objective") = "bytes",
         "By part, the dim orders of its inputs and of its outputs, from one plan of the whole program.");
-  m.def("split", &split, py::arg("graph"), py::arg("groups"),
+  m.def(
+      "region_with_constants",
+      [](const SharedGraph& graph, std::uint32_t node, std::size_t region) {
+        return std::make_shared<Graph>(
+            partition::region_with_constants(*graph, graph->nodes()[node], region));
+      },
+      py::arg("graph").none(false), py::arg("node"), py::arg("region"),
+      "A region of a node, with constants in place of inputs that are constants of the graph.");
+  m.def(
+      "with_regions",
+      [](const SharedGraph& graph, const std::map<std::string, std::vector<SharedGraph>>& regions) {
+        partition::Regions found;
+        for (const Node& node : graph->nodes())
+          if (const auto each = regions.find(graph->node_name(node)); each != regions.end())
+            found[graph->id(node)] = {each->second.begin(), each->second.end()};
+        return std::make_shared<Graph>(partition::with_regions(*graph, found));
+      },
+      py::arg("graph").none(false), py::arg("regions"),
+      "The graph with other regions of some nodes, by the names of the nodes.");
+  m.def("split", &split, py::arg("graph"), py::arg("groups"), py::arg("first") = 0,
         "The host graph, and (graph, names of inputs, names of outputs) of each group.");
 }
 

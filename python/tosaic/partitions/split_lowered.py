@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
+    from tosaic.partitions.propose import Proposal
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -156,7 +157,7 @@ class SplitLowered(Preparable):
         Returns
         -------
         dict of str to Comparison
-            By name of the group.
+            By name of the group. Groups in a branch that no sample takes are missing.
         """
         from tosaic.compare_programs import compare_programs
         from tosaic.samples import read_samples
@@ -178,7 +179,7 @@ class SplitLowered(Preparable):
                 bind=None,
             )
             for group, part in zip(self._plan.groups, self._parts, strict=True)
-            if isinstance(part, Lowered)
+            if isinstance(part, Lowered) and entered[group.name]
         }
 
     @checked
@@ -231,21 +232,47 @@ def lower_split(
     start = time.perf_counter()
     program.snapshot()
     proposal = propose(program.graph, claimants, connected=connected, gains=False)
-    by_name = {each.name: each for each in claimants}
-    takers = [by_name[group.claimant] for group in proposal.plan.groups]
+    options = {"objective": objective, "verify_each": verify}
+    parts: list[Lowered | Program] = []
+    borders = dict.fromkeys(("bytes", "cost", "bound"), 0)
+    for each in proposal.all():
+        lowered, found = _lower_parts(each, claimants, on_change, options)
+        parts += lowered
+        borders = {name: count + found[name] for name, count in borders.items()}
+    return SplitLowered(
+        source,
+        proposal.plan,
+        Program(proposal.host, program.signature),
+        parts,
+        claimants=claimants,
+        borders=borders,
+        seconds=time.perf_counter() - start,
+    )
 
+
+def _lower_parts(
+    proposal: Proposal,
+    claimants: Sequence[Claimant],
+    on_change: Callable[[str, _core.Graph], None] | None,
+    options: Mapping[str, Any],
+) -> tuple[list[Lowered | Program], dict[str, Any]]:
+    """Lowers the own groups of a proposal. Returns them, and the layout plan of their graph."""
+    groups = proposal.plan.groups[: len(proposal.parts)]
+    by_name = {each.name: each for each in claimants}
+    takers = [by_name[group.claimant] for group in groups]
     # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
     decomposed = [
         _core.before_layout(part, pipeline=taker.target) if taker.target else part
         for taker, part in zip(takers, proposal.parts, strict=True)
     ]
     borders = _core.border_orders(
-        proposal.host, decomposed, claimants=[taker.kind for taker in takers], objective=objective
+        proposal.host,
+        decomposed,
+        claimants=[taker.kind for taker in takers],
+        objective=options["objective"],
     )
     parts: list[Lowered | Program] = []
-    for group, graph, taker, orders in zip(
-        proposal.plan.groups, proposal.parts, takers, borders["parts"], strict=True
-    ):
+    for group, graph, taker, orders in zip(groups, proposal.parts, takers, borders["parts"], strict=True):
         part = Program(graph)
         if not taker.arithmetic:
             parts.append(part)
@@ -256,23 +283,15 @@ def lower_split(
             graph,
             pipeline=taker.arithmetic,
             semantics=taker.semantics,
-            verify_each=verify,
             on_change=None if on_change is None else _named(group.name, on_change),
-            objective=objective,
             input_orders=inputs,
             output_orders=outputs,
+            **options,
         )
         seconds = time.perf_counter() - begin
+        objective = options["objective"]
         parts.append(Lowered(lowered, part, target=taker.arithmetic, seconds=seconds, objective=objective))
-    return SplitLowered(
-        source,
-        proposal.plan,
-        Program(proposal.host, program.signature),
-        parts,
-        claimants=claimants,
-        borders=borders,
-        seconds=time.perf_counter() - start,
-    )
+    return parts, borders
 
 
 def _named(group: str, on_change: Callable[[str, _core.Graph], None]) -> Callable[[str, _core.Graph], None]:
