@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tosaic/base/error.h"
-#include "tosaic/layout/solver/max_flow.h"
+#include "tosaic/base/max_flow.h"
 #include "tosaic/partition/quotient.h"
 
 namespace tosaic::partition {
@@ -342,7 +342,7 @@ class Moving {
   std::vector<std::vector<std::uint32_t>> made_, read_;  // by node: the values that it makes, and reads
   std::vector<std::uint32_t> local_;                     // by node: its local number in the pair, or kNone
   std::uint64_t work_ = 0;
-  layout::MaxFlow flow_;
+  MaxFlow flow_;
   // Of the groups as they are:
   Quotient quotient_;
   std::vector<std::vector<DagNode>> members_;  // by group
