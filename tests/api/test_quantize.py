@@ -213,7 +213,6 @@ def test_equal_specs_that_share_implicitly_make_no_circle() -> None:
     assert tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT"), [(x,)]).ok
 
 
-
 @pytest.mark.parametrize(
     ("samples", "options", "message"),
     [

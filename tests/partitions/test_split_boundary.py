@@ -76,6 +76,7 @@ def test_declared_orders_reach_the_groups(
         (0, 2, 3, 1)
     ] * 4
     assert tosaic.compare(warped, split, [(image, grid)]).ok
+    assert all(each.ok for each in split.compare_groups([(image, grid)]).values())
     with pytest.raises(tosaic.LayoutMismatch, match="x"):
         split.run(np.ascontiguousarray(quantized.transpose(0, 3, 1, 2)), grid)
 

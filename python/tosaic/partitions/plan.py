@@ -211,8 +211,8 @@ class PartitionPlan(Reportable):
     imported : Graph, optional
         The program before its quantize and dequantize nodes became qparams of values.
     regions : mapping of str to PartitionPlan
-        The plans of regions of the host's nodes, by name of the region: the branches of a cond, the condition
-        and the body of a loop. Their groups have indices of their own.
+        The plans of regions of the host's nodes: the branches of a cond, the condition and the body of a
+        loop. A region is named after its node, such as ``cond.0``. Indices of groups are unique.
     """
 
     graph: _core.Graph = field(repr=False)
@@ -247,7 +247,7 @@ class PartitionPlan(Reportable):
         yield "", self
         for region, plan in self.regions.items():
             for name, each in plan.all_plans():
-                yield name or region, each
+                yield f"{region}.{name}" if name else region, each
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:

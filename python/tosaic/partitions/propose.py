@@ -152,11 +152,11 @@ def _propose(
         )
         for i, taker in enumerate(takers)
     )
-    regions, changed = _regions(graph, of, options, first + len(own))
+    regions = _regions(graph, of, options, first + len(own))
     plan = PartitionPlan(
         graph=graph,
         claimants=tuple(each.name for each in claimants),
-        groups=(*own, *(group for each in regions for group in each.plan.groups)),
+        groups=(*own, *(group for each in regions.values() for group in each.plan.groups)),
         group_of=of,
         refusals=maker.refusals(
             of, {group.index: owner for group, owner in zip(own, owners, strict=True)}, refused
@@ -165,34 +165,42 @@ def _propose(
         gains=maker.gains(of) if options.gains else (),
         imported=imported,
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
-        regions={each.plan.graph.name: each.plan for each in regions},
+        regions={name: each.plan for name, each in regions.items()},
     )
-    graphs = (_for_claimant(part, taker) for (part, _, _), taker in zip(parts, takers, strict=True))
-    return Proposal(plan, _core.with_regions(host, changed) if changed else host, tuple(graphs), regions)
+    hosts = {
+        node.name: [regions[_region_name(node, i)].host for i in range(len(node.regions))]
+        for node in graph.nodes
+        if of[node.id] is None and node.regions
+    }
+    return Proposal(
+        plan,
+        _core.with_regions(host, hosts) if hosts else host,
+        tuple(_for_claimant(part, taker) for (part, _, _), taker in zip(parts, takers, strict=True)),
+        tuple(regions.values()),
+    )
+
+
+def _region_name(node: _core.Node, index: int) -> str:
+    return f"{node.name}.{index}"
 
 
 def _regions(
     graph: _core.Graph, of: Sequence[int | None], options: _Options, first: int
-) -> tuple[tuple[Proposal, ...], dict[str, list[_core.Graph]]]:
-    """Plans the regions of the host's nodes.
-
-    Returns the plans, and the hosts of regions by name of the node.
-    """
-    found: list[Proposal] = []
-    hosts: dict[str, list[_core.Graph]] = {}
+) -> dict[str, Proposal]:
+    """Plans the regions of the host's nodes, by name."""
+    found: dict[str, Proposal] = {}
     for node in graph.nodes:
-        if of[node.id] is not None or not node.regions:
+        if of[node.id] is not None:
             continue
         for index in range(len(node.regions)):
             region = _core.region_with_constants(graph, node.id, index)
             planned = planned_graph(region)
-            if planned.stage != graph.stage:
+            if planned.stage != graph.stage:  # regions have the stage of their graph
                 planned = _core.with_own_dequantize(region)
             each = _propose(region, planned, options, first=first, is_region=True)
             first += len(each.plan.groups)
-            found.append(each)
-            hosts.setdefault(node.name, []).append(each.host)
-    return tuple(found), hosts
+            found[_region_name(node, index)] = each
+    return found
 
 
 def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) -> list[int]:

@@ -150,7 +150,7 @@ class SplitLowered(Preparable):
         Parameters
         ----------
         samples
-            As in `tosaic.compare`.
+            As in `tosaic.compare`: arguments of `source`.
         threshold_db : float
             As in `tosaic.compare`.
 
@@ -160,6 +160,7 @@ class SplitLowered(Preparable):
             By name of the group. Groups in a branch that no sample takes are missing.
         """
         from tosaic.compare_programs import compare_programs
+        from tosaic.sample_forms import arrays_for, logical_arrays
         from tosaic.samples import read_samples
 
         entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
@@ -168,7 +169,7 @@ class SplitLowered(Preparable):
         )
         for sample in read_samples(samples, self._source):
             recording.reset_state()
-            recording.run(*sample.args, **sample.kwargs)
+            recording.session.run(arrays_for(self, logical_arrays(sample, self._source, self._source)))
         return {
             group.name: compare_programs(
                 Program(part.source.graph),
