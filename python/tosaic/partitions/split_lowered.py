@@ -169,7 +169,8 @@ class SplitLowered(Preparable):
         )
         for sample in read_samples(samples, self._source):
             recording.reset_state()
-            recording.session.run(arrays_for(self, logical_arrays(sample, self._source, self._source)))
+            logical = logical_arrays(sample, self._source, self._source)
+            recording.session.run(arrays_for(self.host, logical))
         return {
             group.name: compare_programs(
                 Program(part.source.graph),
