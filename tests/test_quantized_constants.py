@@ -180,3 +180,17 @@ def test_a_constant_that_is_off_by_one_is_found(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(constants, "_run", altered)
     assert any("torch" in line for line in violations(measure_constants(ep, (X,), target="TOSA-1.0+INT+FP")))
+
+
+def test_a_quantized_table_is_indexed_along_its_second_axis() -> None:
+    class Indexed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.linspace(-1, 1, 6).reshape(2, 3))
+
+        def forward(self, i: torch.Tensor) -> torch.Tensor:
+            return qdq(qdq(self.table, 0.05, -100)[:, i], 0.03, 7)
+
+    i = torch.tensor([[2, 0], [1, 1]])
+    lowered = tosaic.lower(exported(Indexed(), i), target="TOSA-1.0+INT")
+    np.testing.assert_array_equal(lowered.run(i), Indexed()(i))

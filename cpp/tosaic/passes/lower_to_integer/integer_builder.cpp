@@ -14,6 +14,7 @@ ValueId IntegerBuilder::emit(Op op, Attrs attributes, const std::vector<ValueId>
   const ValueId made = out.add(op, std::move(attributes), operands, origin_, name_ + "." + suffix);
   const bool moves = info(op).has(kMovement) || info(op).has(kView);
   const auto is_known = [&](ValueId id) {
+    if (!id.valid()) return false;  // an absent operand
     const ConstantRef& constant = known(id);
     return constant && constant->storage.bound();
   };
