@@ -223,7 +223,8 @@ class _SplitCheck:
         """Says whether groups for TOSA transpose what their plans do not, or more than the whole program.
 
         A value that several groups read in an order in which it is not made is transposed by each of them.
-        The plan of the whole program transposes it once, so it is no bound if there is such a value.
+        The plan of the whole program transposes it once, so it is no bound if there is such a value. Without
+        profile INT, integers beyond 24 bits are moved as two halves in f32, which a plan counts once.
         """
         total = 0
         for group, part in zip(self.plan.groups, self.split.parts, strict=True):
@@ -231,11 +232,19 @@ class _SplitCheck:
                 continue
             moved = [node.results[0] for node in part.graph.nodes if node.op == "tosa.transpose"]
             size = sum(prod(value.shape) * BITS[value.dtype] // 8 for value in moved)
-            if size != part.layout.bytes:
-                yield f"{group.name} transposes {size} bytes, its plan has {part.layout.bytes}"
-            total += size + self._converted(group, part)
+            planned = part.layout.bytes
+            halves = self._bytes_of_integers(part) if "INT" not in part.target.split("+") else 0
+            if not planned <= size <= planned + halves:
+                yield f"{group.name} transposes {size} bytes, its plan has {planned}"
+            total += planned + self._converted(group, part)
         if total > self.split.transposed_bytes and not self._is_shared():
             yield f"the parts transpose {total} bytes, the plan has {self.split.transposed_bytes}"
+
+    @staticmethod
+    def _bytes_of_integers(part: tosaic.Lowered) -> int:
+        """The bytes of integers that the plan of a group transposes."""
+        dtypes = {value.name: value.dtype for value in part.stages["canonical"].values}
+        return sum(each.bytes for each in part.layout.transposes if not is_float(dtypes[each.value]))
 
     def _is_shared(self) -> bool:
         """Whether several parts of the program read the same value."""
