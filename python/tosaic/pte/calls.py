@@ -23,6 +23,8 @@ from tosaic.torch_operators.writer import CallWriter
 
 __all__ = ["KernelWriter", "constant_of"]
 
+_MISUSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
+
 Types = list[tuple[int, Sequence[int]]]
 
 
@@ -110,6 +112,9 @@ class KernelWriter(CallWriter):
             kind = type(error)
             said = {key: parts[key] for key in ("expected", "got", "hint")}
             raise self.error(kind, parts["what"], **said) from error
+        except _MISUSE as error:  # rows rely on the schema of the operator, which a damaged file breaks
+            got = f"{type(error).__name__}: {error}"
+            raise self.error(_core.InvalidGraph, "the operator does not take these arguments", got=got) from error
 
     def _opaque(self, arguments: Sequence[Any]) -> list[Ref]:
         """Adds an opaque node for a call that no row reads, which needs a function to be run."""
@@ -152,7 +157,8 @@ class KernelWriter(CallWriter):
     def _origin(self) -> tuple[str, str, str, str, int]:
         name, overload = self._target
         target = name.replace("::", ".") + (f".{overload}" if overload else "")
-        return (self._node, target, "", *self._place)
+        # The file has no names of FX nodes, so nothing matches nodes of other programs by chance.
+        return (f"instruction {self._instruction}", target, "", *self._place)
 
     def _is_in_place(self) -> bool:
         return is_in_place(self._target[0])

@@ -178,7 +178,10 @@ class PteMethod(Reportable):
 
     @cached_property
     def instructions(self) -> tuple[str, ...]:
-        """The instructions as text: ``%11 = aten::relu.out(%4)``, ``delegate0(%1, %2)``."""
+        """The instructions as text: ``aten::relu.out(%4, %11, %11)``, ``delegate0(%1, %2)``.
+
+        Arguments are values by index: operands, then results, and the returned values once more.
+        """
         return tuple(
             _instruction_text(each, self.operators)
             for chain in self._method.chains

@@ -133,7 +133,9 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 def _rank(form: Form, overload: str, stem: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Returns how well a row that fits a call is the one that is meant; the greatest is the best."""
     parameters, rest = _parameters(form.emit)
-    ignored = len(arguments) > len(parameters) and rest is not None and rest.name == "_"
+    # A row may ignore a size, which the result has too, but not a number.
+    beyond = arguments[len(parameters) :] if rest is not None and rest.name == "_" else []
+    ignored = any(type(each) in (int, float) for each in beyond)
     scalars = sum(
         str(p.annotation).removesuffix(" | None") in _SCALARS
         for p, _ in zip(parameters, arguments, strict=False)
