@@ -141,8 +141,9 @@ def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] 
     """Returns `source` as a `Program`.
 
     `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `PteFile` (its
-    method ``forward`` or its only one), a `PteMethod`, a `Graph`, an exported program of torch or a path. `bind` is ignored if `source` cannot have symbolic dimensions.
-    `operators` are for an exported program or a file, and ignored otherwise.
+    method ``forward``, or its only one), a `PteMethod`, a `Graph`, an exported program of torch or a path.
+    `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported program or
+    a file, and ignored otherwise.
 
     Raises
     ------
@@ -205,7 +206,7 @@ def _takes_sizes(source: Any) -> bool:
 def open_program(
     path: str | os.PathLike[str], *, bind: Any = None, operators: Sequence[ForeignOp] = ()
 ) -> Program:
-    """Reads a program from a file: ``.pt2``, ``.tosa``, ``.pte``, graph text, or an archive of `Program.save`.
+    """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text or an archive of `Program.save`.
 
     Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
 

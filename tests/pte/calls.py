@@ -93,7 +93,9 @@ def try_calls(name: str, count: int, seed: int = 0) -> Tried:
         try:
             data = portable_file(module, tuple(module.inputs))
         except Exception as error:
-            tried.refused = f"executorch: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:90]}"
+            tried.refused = (
+                f"executorch: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:90]}"
+            )
             return tried
         tried.calls = len(cases)
         _judge(tried, data, module, row)

@@ -114,7 +114,9 @@ class KernelWriter(CallWriter):
             raise self.error(kind, parts["what"], **said) from error
         except _MISUSE as error:  # rows rely on the schema of the operator, which a damaged file breaks
             got = f"{type(error).__name__}: {error}"
-            raise self.error(_core.InvalidGraph, "the operator does not take these arguments", got=got) from error
+            raise self.error(
+                _core.InvalidGraph, "the operator does not take these arguments", got=got
+            ) from error
 
     def _opaque(self, arguments: Sequence[Any]) -> list[Ref]:
         """Adds an opaque node for a call that no row reads, which needs a function to be run."""

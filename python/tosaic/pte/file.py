@@ -293,7 +293,7 @@ class PteFile(Reportable):
 
     @property
     def named_data(self) -> dict[str, int]:
-        """The size of each named piece of data in bytes, by key. Backends find their weights by these keys."""
+        """The bytes of each named piece of data, by the key with which a backend finds it."""
         sizes = [segment.bytes.size for segment in self._file.segments]
         return {each.key: sizes[each.segment] for each in self._file.named_data}
 
@@ -360,7 +360,7 @@ class PteFile(Reportable):
 
 
 def _tensor(index: int, value: _core.PteTensor, is_input: bool) -> PteTensor:
-    from tosaic.pte.method_graph import scalar_type
+    from tosaic.pte.facts import scalar_type
 
     at, extra = value.allocation, value.extra
     has_data = bool(value.data) or (extra is not None and extra.location == 1)

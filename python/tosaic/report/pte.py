@@ -63,15 +63,22 @@ def _sections(method: PteMethod, prefix: str) -> Iterable[Section]:
     yield Section(f"{prefix}inputs and outputs", table(("side", "value", "type", "shape"), rows))
     if method.delegates:
         columns = ("delegate", "backend", "payload", "format", "compile specs")
-        yield Section(f"{prefix}delegates", table(columns, map(_delegate_row, method.delegates)))
+        yield Section(
+            f"{prefix}delegates", table(columns, [_delegate_row(each) for each in method.delegates])
+        )
     called = Counter(text.partition("(")[0] for text in method.instructions)
     if called:
-        yield Section(f"{prefix}instructions", table(("calls", "times"), [(name, str(times)) for name, times in called.most_common()]))
+        yield Section(
+            f"{prefix}instructions",
+            table(("calls", "times"), [(name, str(times)) for name, times in called.most_common()]),
+        )
     sizes = [(str(i), memory(size)) for i, size in enumerate(method.memories) if i]
     if sizes:
         yield Section(f"{prefix}planned memory", table(("memory", "bytes"), sizes))
     yield Section(f"{prefix}program", "\n".join(method.instructions), folded=True)
-    yield Section(f"{prefix}tensors", table(_TENSORS, map(_tensor_row, method.tensors)), folded=True)
+    yield Section(
+        f"{prefix}tensors", table(_TENSORS, [_tensor_row(each) for each in method.tensors]), folded=True
+    )
 
 
 def _delegate_row(delegate: PteDelegate) -> tuple[str, ...]:
