@@ -417,7 +417,7 @@ class PteFile:
     segments: list[PteSegment]
     constants: PtePieces | None
     mutable_data: list[PtePieces] | None
-    named_data: list[PteNamedData]
+    named_data: list[PteNamedData] | None
     def elements_of(self, tensor: PteTensor) -> npt.NDArray[np.uint8] | None: ...
     def payload_of(self, delegate: PteDelegate) -> npt.NDArray[np.uint8]: ...
 
@@ -460,6 +460,9 @@ class Session:
     @property
     def memory(self) -> dict[str, Any]: ...
 
+def place_buffers(
+    buffers: Sequence[tuple[int, int, int]], *, alignment: int
+) -> tuple[list[int], int, int]: ...
 def metrics(reference: Any, value: Any, *, unit: float | None = ...) -> dict[str, Any]: ...
 def compare(
     a: Graph,

@@ -24,8 +24,8 @@ from tosaic.lowered import Lowered
 from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.partitions.split_lowered import SplitLowered
-from tosaic.pte.file import PteMethodProgram
 from tosaic.program import Program
+from tosaic.pte.file import PteMethodProgram
 from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
     FileBoundary,

@@ -206,7 +206,7 @@ def _takes_sizes(source: Any) -> bool:
 def open_program(
     path: str | os.PathLike[str], *, bind: Any = None, operators: Sequence[ForeignOp] = ()
 ) -> Program:
-    """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text or an archive of `Program.save`.
+    """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text, or `Program.save`'s archive.
 
     Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
 

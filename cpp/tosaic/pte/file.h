@@ -193,7 +193,7 @@ struct File {
   std::vector<Segment> segments;
   std::optional<Pieces> constants;
   std::optional<std::vector<Pieces>> mutable_data;
-  std::vector<NamedData> named_data;
+  std::optional<std::vector<NamedData>> named_data;
 };
 
 // The number of bytes of the elements of a tensor.

@@ -256,9 +256,11 @@ void build_program(Builder& builder, const File& file, const std::vector<std::si
   if (file.mutable_data)
     mutable_data = tables<schema::Pieces>(
         builder, *file.mutable_data, [&](const Pieces& pieces) { return write_pieces(builder, pieces); });
-  const auto named = tables<schema::NamedData>(builder, file.named_data, [&](const NamedData& each) {
-    return schema::CreateNamedData(builder, builder.CreateString(each.key), each.segment);
-  });
+  Offset<flatbuffers::Vector<Offset<schema::NamedData>>> named;
+  if (file.named_data)
+    named = tables<schema::NamedData>(builder, *file.named_data, [&](const NamedData& each) {
+      return schema::CreateNamedData(builder, builder.CreateString(each.key), each.segment);
+    });
   schema::FinishProgramBuffer(
       builder, schema::CreateProgram(builder, file.version, methods, elements, payloads, segments, constants,
                                      mutable_data, named));
@@ -308,9 +310,15 @@ Image lay_out(const File& file) {
   build_program(builder, file, places);
   const std::span<const std::byte> program(reinterpret_cast<const std::byte*>(builder.GetBufferPointer()),
                                            builder.GetSize());
+  Image image;
+  if (places.back() == 0) {
+    image.parts_.push_back({0, Storage::allocate(program.size())});
+    std::ranges::copy(program, image.parts_[0].bytes.writable());
+    image.size_ = program.size();
+    return image;
+  }
   const std::size_t header = round_up(kHeaderLength, builder.GetBufferMinAlignment());
   const std::size_t segments_at = round_up(program.size() + header, kSegmentAlignment);
-  Image image;
   image.parts_.push_back({0, with_header(program, header, segments_at, places.back())});
   for (std::size_t i = 0; i < file.segments.size(); ++i)
     image.parts_.push_back({segments_at + places[i], file.segments[i].bytes});

@@ -56,6 +56,7 @@ class KernelWriter(CallWriter):
         self._place = ("", 0)
         self._instruction = -1
         self._used: set[int] = set()
+        self._operands: Sequence[Any] = ()
 
     # ---- the call that is being read ----
 
@@ -79,7 +80,9 @@ class KernelWriter(CallWriter):
         finally:
             self._node, self._target, self.dtype, self.shape, self.types = present
 
-    def read_call(self, arguments: Sequence[Any], types: Types, used: set[int]) -> list[Any]:
+    def read_call(
+        self, arguments: Sequence[Any], types: Types, used: set[int], operands: Sequence[Any]
+    ) -> list[Any]:
         """Adds the nodes of the call; returns a `Ref` for each result that has a value, else a `NoValue`.
 
         Parameters
@@ -90,8 +93,10 @@ class KernelWriter(CallWriter):
             Dtype and shape of each result.
         used : set of int
             The indices of results that something reads.
+        operands : sequence
+            The arguments as the file has them: tensors with their dim orders.
         """
-        self.types, self._used = types, used
+        self.types, self._used, self._operands = types, used, operands
         self.dtype, self.shape = types[0] if types else (-1, ())
         form = form_of(*self._target, arguments)
         made = None if form is None else self._located(lambda: form.emit(self, *arguments))
@@ -221,9 +226,15 @@ class KernelWriter(CallWriter):
         return result
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
-        """Returns nothing: tensors of a file are dense."""
-        del position
-        return None, 0
+        """Returns the strides of an operand, which is dense in its dim order, and 0; else (None, 0)."""
+        tensor = self._operands[position]
+        if not isinstance(tensor, _core.PteTensor):
+            return None, 0
+        strides, step = [1] * len(tensor.sizes), 1
+        for axis in reversed(tensor.dim_order):
+            strides[axis] = step
+            step *= max(tensor.sizes[axis], 1)
+        return tuple(strides), 0
 
     def note(self, rule: str, message: str) -> None:
         """Adds a diagnostic about this call."""

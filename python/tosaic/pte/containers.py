@@ -12,7 +12,7 @@ from typing import Any
 
 from tosaic.signature import Tree
 
-__all__ = ["tree_of"]
+__all__ = ["text_of", "tree_of"]
 
 _PROTOCOL = 1
 _LISTS = {"builtins.tuple": "tuple", "builtins.list": "list", "collections.deque": "list"}
@@ -56,3 +56,19 @@ def _keys(context: Any, count: int) -> tuple[Any, ...]:
             if isinstance(item, list):
                 return _keys(item, count)
     return tuple(range(count))
+
+
+def text_of(tree: Tree) -> str:
+    """Returns the text that torch's pytree writes for a structure. Classes are named as in the tree."""
+    return json.dumps([_PROTOCOL, _node(tree)])
+
+
+def _node(tree: Tree) -> dict[str, Any]:
+    children = [_node(child) for child in tree.children]
+    if tree.kind in ("leaf", "none"):
+        return {"type": None, "context": None, "children_spec": []}
+    if tree.kind in ("tuple", "list"):
+        return {"type": f"builtins.{tree.kind}", "context": "null", "children_spec": children}
+    context = json.dumps(list(tree.keys))
+    name = tree.type_name.replace(":", ".") if tree.kind != "dict" or tree.type_name else "builtins.dict"
+    return {"type": name, "context": context, "children_spec": children}

@@ -131,7 +131,9 @@ class MethodFacts:
             results = list(last.items)
             if results and args[-1 - len(results) : -1] == results:
                 return args[: -1 - len(results)], results
-            return args[:-1], results
+            out = self.values[args[-2]] if len(args) > 1 else None
+            is_list = isinstance(out, _core.PteTensorList) and list(out.items) == results
+            return args[: -2 if is_list else -1], results
         if len(args) > 1 and args[-1] == args[-2] and not is_in_place(name):
             return args[:-2], args[-1:]
         return args[:-1], args[-1:]

@@ -295,7 +295,7 @@ class PteFile(Reportable):
     def named_data(self) -> dict[str, int]:
         """The bytes of each named piece of data, by the key with which a backend finds it."""
         sizes = [segment.bytes.size for segment in self._file.segments]
-        return {each.key: sizes[each.segment] for each in self._file.named_data}
+        return {each.key: sizes[each.segment] for each in self._file.named_data or ()}
 
     def __getitem__(self, name: str) -> PteMethod:
         """Returns the method with this name."""

@@ -93,7 +93,7 @@ class InstructionReader(ValueReader):
                 raise self._without_value(argument)
         types: Types = [self.type_of(index) for index in results]
         used = {i for i, index in enumerate(results) if self._method.is_used(index)}
-        made = self.read_call(arguments, types, used)
+        made = self.read_call(arguments, types, used, [self._method.values[each] for each in operands])
         for index, result in zip(results, made, strict=False):
             if isinstance(result, Ref):
                 self.write(index, result)

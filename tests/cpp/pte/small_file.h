@@ -74,7 +74,7 @@ inline pte::File small_file() {
   file.constants = pte::Pieces{0, {0, 0}};
   file.mutable_data = std::vector<pte::Pieces>{{1, {0, 0}}};
   file.payloads = {bytes_of("payload A")};
-  file.named_data = {{"weights", 2}};
+  file.named_data = std::vector<pte::NamedData>{{"weights", 2}};
   file.methods = {small_method()};
   return file;
 }

@@ -50,6 +50,7 @@ void read_data(State& state, const schema::Program& program, File& file) {
                                      [&](const Place& place, const schema::Pieces& table) {
                                        return read_pieces(state, place, table, file);
                                      });
+  if (program.named_data() == nullptr) return;
   std::unordered_set<std::string> keys;
   file.named_data = state.tables(
       root, "named data", program.named_data(), [&](const Place& place, const schema::NamedData& table) {
