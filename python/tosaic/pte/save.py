@@ -264,19 +264,16 @@ class _Saver:
     def _node(
         self, node: _core.Node, operands: Sequence[_Held], parts: Mapping[str, Any]
     ) -> Sequence[_Held | None]:
-        part = parts.get(node.name)
+        group = str((node.attrs or {}).get("target", ""))
+        part = parts.get(group)
         if isinstance(part, Lowered):
-            return self._group(node.name, part, operands)
+            return self._group(group, part, operands)
         plain = [self._in_order(each, tuple(range(len(each.shape)))) for each in operands]
         call = None
         if part is None and None not in node.operands:
             call = call_of(node, [each.slot for each in plain], self._writer)
         if call is None:
-            what = (
-                f"group '{node.name}' is no TOSA program"
-                if part is not None
-                else f"no kernel for '{node.op}'"
-            )
+            what = f"group '{group}' is no TOSA program" if part is not None else f"no kernel for '{node.op}'"
             origin = node.origin
             at = f" ({origin.source})" if origin is not None and origin.source else ""
             self._reasons.append(f"{what}, node '{node.name}'{at}")
