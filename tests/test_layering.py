@@ -24,7 +24,7 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTIL
 THIRD_PARTY_HEADERS = {
     r"(unsupported/)?Eigen/": r"cpp/tosaic/quant/accuracy/(.*\.cpp|moment_matrix\.h)",
     r"tosa_generated\.h": r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)",
-    r"pte_generated\.h": r"cpp/tosaic/pte/([^/]*\.cpp|reader/.*)",
+    r"pte_generated\.h": r"cpp/tosaic/pte/([^/]*\.cpp|reader/(?!reader\.h).*)",
     r"flatbuffers/": r"cpp/tosaic/(tosa|pte)/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)",
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }

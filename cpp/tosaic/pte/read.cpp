@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tosaic/pte/reader/data.h"
-#include "tosaic/pte/reader/envelope.h"
-#include "tosaic/pte/reader/methods.h"
+#include "tosaic/pte/reader/reader.h"
 
 namespace tosaic::pte {
 namespace {
@@ -23,14 +21,6 @@ Storage aligned(const Storage& file) {
 
 }  // namespace
 
-File read(const Storage& bytes) {
-  const Storage whole = aligned(bytes);
-  const Envelope envelope = checked_envelope(whole);
-  State state(whole, envelope.segments);
-  File file;
-  read_data(state, *envelope.program, file);
-  file.methods = read_methods(state, *envelope.program, file);
-  return file;
-}
+File read(const Storage& bytes) { return read_aligned(aligned(bytes)); }
 
 }  // namespace tosaic::pte
