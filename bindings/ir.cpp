@@ -446,6 +446,11 @@ void bind_ops(py::module_& m) {
   for (int code = 0; code <= static_cast<int>(DType::kF64); ++code)
     dtypes.append(std::string(to_string(static_cast<DType>(code))));
   m.attr("DTYPES") = py::tuple(dtypes);
+  m.def(
+      "promote",
+      [](int a, int b) { return static_cast<int>(promote(to_dtype(py::int_(a)), to_dtype(py::int_(b)))); },
+      py::arg("a"), py::arg("b"),
+      "The dtype of torch for operands of these dtypes and of equal rank. Dtypes are positions in DTYPES.");
 }
 
 }  // namespace

@@ -23,4 +23,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_boundary(m);
   tosaic::python::bind_partition(m);
   tosaic::python::bind_claimants(m);
+  tosaic::python::bind_pte(m);
 }

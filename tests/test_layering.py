@@ -23,9 +23,9 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTIL
 # Pattern of a header's name -> pattern of the files that may include it, as paths from the root.
 THIRD_PARTY_HEADERS = {
     r"(unsupported/)?Eigen/": r"cpp/tosaic/quant/accuracy/(.*\.cpp|moment_matrix\.h)",
-    r"flatbuffers/|tosa_generated\.h": (
-        r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)"
-    ),
+    r"tosa_generated\.h": r"cpp/tosaic/tosa/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)",
+    r"pte_generated\.h": r"cpp/tosaic/pte/([^/]*\.cpp|reader/(?!reader\.h).*)",
+    r"flatbuffers/": r"cpp/tosaic/(tosa|pte)/([^/]*\.cpp|(reader|writer)/(?!reader\.h|writer\.h).*)",
     r"pybind11/|Python\.h|numpy/": r"bindings/.*",
 }
 # Folder of cpp/tosaic/ -> the layers that it may include besides itself, if it may include fewer layers than

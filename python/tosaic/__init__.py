@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
+    from tosaic.pte.file import PteDelegate, PteFile, PteMethod, PteTensor, load_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
@@ -97,6 +98,11 @@ _HOME = {
     "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
+    "load_pte": "pte.file",
+    "PteFile": "pte.file",
+    "PteMethod": "pte.file",
+    "PteDelegate": "pte.file",
+    "PteTensor": "pte.file",
     "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
@@ -175,6 +181,7 @@ __all__ = [
     "sensitivity",
     "extract_io_quant",
     "load",
+    "load_pte",
     "load_split",
     "load_tosa",
     "open_program",
@@ -202,6 +209,10 @@ __all__ = [
     "QuantizationPlace",
     "Refusal",
     "Prepared",
+    "PteFile",
+    "PteMethod",
+    "PteDelegate",
+    "PteTensor",
     "Nodes",
     "NodeCall",
     "GraphCall",

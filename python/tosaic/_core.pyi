@@ -13,6 +13,8 @@ from tosaic.quantization import QParams
 __version__: str
 DTYPES: tuple[str, ...]
 
+def promote(a: int, b: int) -> int: ...
+
 _E = TypeVar("_E", bound=BaseException)
 
 class Error(Exception):
@@ -266,6 +268,163 @@ class GraphBuilder:
     def constant(self, value: int) -> Constant | None: ...
     def finish(self) -> Graph: ...
 
+# ---- .pte files ----
+
+class PteAllocation:
+    def __init__(self, **fields: Any) -> None: ...
+    memory: int
+    offset: int
+
+class PteExtra:
+    def __init__(self, **fields: Any) -> None: ...
+    mutable_data: int
+    name: str
+    location: int
+    device: int
+    device_index: int
+
+class PteTensor:
+    def __init__(self, **fields: Any) -> None: ...
+    scalar_type: int
+    storage_offset: int
+    sizes: list[int]
+    dim_order: list[int]
+    requires_grad: bool
+    data: int
+    allocation: PteAllocation | None
+    layout: int
+    dynamism: int
+    extra: PteExtra | None
+    @property
+    def byte_size(self) -> int: ...
+
+class PteIntList:
+    def __init__(self, **fields: Any) -> None: ...
+    items: list[int]
+
+class PteDoubleList:
+    def __init__(self, **fields: Any) -> None: ...
+    items: list[float]
+
+class PteBoolList:
+    def __init__(self, **fields: Any) -> None: ...
+    items: list[bool]
+
+class PteTensorList:
+    def __init__(self, **fields: Any) -> None: ...
+    items: list[int]
+
+class PteOptionalTensorList:
+    def __init__(self, **fields: Any) -> None: ...
+    items: list[int]
+
+class PteOperator:
+    def __init__(self, **fields: Any) -> None: ...
+    name: str
+    overload: str
+
+class PteKernelCall:
+    def __init__(self, **fields: Any) -> None: ...
+    op: int
+    args: list[int]
+
+class PteDelegateCall:
+    def __init__(self, **fields: Any) -> None: ...
+    delegate: int
+    args: list[int]
+
+class PteMove:
+    def __init__(self, **fields: Any) -> None: ...
+    source: int
+    to: int
+
+class PteJumpFalse:
+    def __init__(self, **fields: Any) -> None: ...
+    condition: int
+    destination: int
+
+class PteFree:
+    def __init__(self, **fields: Any) -> None: ...
+    value: int
+
+class PteFrame:
+    def __init__(self, **fields: Any) -> None: ...
+    file: str
+    line: int
+    function: str
+    source: str
+
+class PteChain:
+    def __init__(self, **fields: Any) -> None: ...
+    inputs: list[int]
+    outputs: list[int]
+    instructions: list[Any]
+    traces: list[list[PteFrame]] | None
+
+class PteCompileSpec:
+    def __init__(self, **fields: Any) -> None: ...
+    key: str
+    value: npt.NDArray[np.uint8]
+
+class PteDelegate:
+    def __init__(self, **fields: Any) -> None: ...
+    backend: str
+    location: int
+    index: int
+    specs: list[PteCompileSpec]
+
+class PteMemoryDevice:
+    def __init__(self, **fields: Any) -> None: ...
+    memory: int
+    device: int
+    device_index: int
+
+class PteMethod:
+    def __init__(self, **fields: Any) -> None: ...
+    name: str
+    input_containers: str
+    output_containers: str
+    values: list[Any]
+    inputs: list[int]
+    outputs: list[int]
+    chains: list[PteChain]
+    operators: list[PteOperator]
+    delegates: list[PteDelegate]
+    memories: list[int]
+    memory_devices: list[PteMemoryDevice] | None
+
+class PtePieces:
+    def __init__(self, **fields: Any) -> None: ...
+    segment: int
+    offsets: list[int]
+
+class PteNamedData:
+    def __init__(self, **fields: Any) -> None: ...
+    key: str
+    segment: int
+
+class PteSegment:
+    def __init__(self, **fields: Any) -> None: ...
+    offset: int
+    bytes: npt.NDArray[np.uint8]
+
+class PteFile:
+    def __init__(self, **fields: Any) -> None: ...
+    version: int
+    methods: list[PteMethod]
+    elements: list[npt.NDArray[np.uint8]]
+    payloads: list[npt.NDArray[np.uint8]]
+    segments: list[PteSegment]
+    constants: PtePieces | None
+    mutable_data: list[PtePieces] | None
+    named_data: list[PteNamedData] | None
+    def elements_of(self, tensor: PteTensor) -> npt.NDArray[np.uint8] | None: ...
+    def payload_of(self, delegate: PteDelegate) -> npt.NDArray[np.uint8]: ...
+
+def read_pte(data: bytes) -> PteFile: ...
+def write_pte(file: PteFile) -> bytes: ...
+def pte_scalar_types() -> list[tuple[int, str, int, str | None]]: ...
+
 # ---- exec ----
 
 class Session:
@@ -301,6 +460,9 @@ class Session:
     @property
     def memory(self) -> dict[str, Any]: ...
 
+def place_buffers(
+    buffers: Sequence[tuple[int, int, int]], *, alignment: int
+) -> tuple[list[int], int, int]: ...
 def metrics(reference: Any, value: Any, *, unit: float | None = ...) -> dict[str, Any]: ...
 def compare(
     a: Graph,

@@ -25,6 +25,7 @@ from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
+from tosaic.pte.file import PteMethodProgram
 from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
     FileBoundary,
@@ -101,15 +102,11 @@ def compare_programs(
     models: Any = None,
 ) -> Comparison:
     """See `tosaic.compare`."""
-    # A group of a split program is one node, whose local error has no bound.
-    local = local and not isinstance(a, SplitLowered) and not isinstance(b, SplitLowered)
-    pair = _Pair(
-        _Side(a, bind, operators, _described(b)),
-        _Side(b, bind, operators, _described(a)),
-        threshold_db,
-        local,
-        Models(models),
-    )
+    sides = _Side(a, bind, operators, _described(b)), _Side(b, bind, operators, _described(a))
+    # A group of a split program, or a delegate of a .pte file, is one node, whose local error has no bound.
+    local = local and not any(isinstance(each, SplitLowered) for each in (a, b))
+    local = local and not any(isinstance(side.runnable, PteMethodProgram) for side in sides)
+    pair = _Pair(*sides, threshold_db, local, Models(models))
     results = pair.compare(list(read_samples(samples, pair.a.source)))
     outputs = [result.outputs for result in results]
     return Comparison(

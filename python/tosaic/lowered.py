@@ -212,11 +212,15 @@ class Lowered(Preparable):
     def save(self, path: str | os.PathLike[str], *, locations: bool = True, sidecar: bool = False) -> int:
         """Writes the ``.tosa`` file; returns its size in bytes.
 
+        A path that ends in ``.pte`` makes a file for ExecuTorch's runtime instead. Its one delegate has the
+        ``.tosa`` file as payload. Kernels of ExecuTorch quantize, dequantize and convert what the caller's
+        arrays have in another form.
+
         Parameters
         ----------
         path : path
         locations : bool
-            As in `to_bytes`.
+            As in `to_bytes`. Not for a ``.pte`` file.
         sidecar : bool
             Write a second file beside it, ``m.tosa.json`` for ``m.tosa``: the signature of the program, the
             dim orders, dtypes and qparams of its inputs and outputs, and the digest of the ``.tosa`` file.
@@ -228,10 +232,14 @@ class Lowered(Preparable):
         WriteError
             A file cannot be written. Older files are then unchanged, both of them.
         UnsupportedOp
-            The sidecar cannot hold a constant of the signature.
+            The sidecar cannot hold a constant of the signature, or the program has something that a ``.pte``
+            file cannot have; the message has all reasons.
         """
+        from tosaic.pte.save import is_pte, save_pte
         from tosaic.sidecar import save_with_sidecar, save_without_sidecar
 
+        if is_pte(path):
+            return save_pte(self, path)
         data = self.to_bytes(locations=locations)
         save = save_with_sidecar if sidecar else save_without_sidecar
         return save(self, path, data)

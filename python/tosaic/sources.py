@@ -14,6 +14,7 @@ from tosaic.options import checked, file_name, file_path, is_mapping
 from tosaic.overrides import all_nodes
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
+from tosaic.pte.file import PteFile, PteMethod, load_pte
 from tosaic.reading import read_bytes
 
 if TYPE_CHECKING:
@@ -139,9 +140,10 @@ def from_graph(graph: _core.Graph) -> Program:
 def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = ()) -> Program:
     """Returns `source` as a `Program`.
 
-    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `Graph`, an
-    exported program of torch or a path. `bind` is ignored if `source` cannot have symbolic dimensions.
-    `operators` are for an exported program or a file, and ignored otherwise.
+    `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `PteFile` (its
+    method ``forward``, or its only one), a `PteMethod`, a `Graph`, an exported program of torch or a path.
+    `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported program or
+    a file, and ignored otherwise.
 
     Raises
     ------
@@ -154,6 +156,8 @@ def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] 
         return source.at("tosa")
     if isinstance(source, SplitLowered):
         return source.host
+    if isinstance(source, PteFile | PteMethod):
+        return source.program
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
@@ -202,7 +206,9 @@ def _takes_sizes(source: Any) -> bool:
 def open_program(
     path: str | os.PathLike[str], *, bind: Any = None, operators: Sequence[ForeignOp] = ()
 ) -> Program:
-    """Reads a program from a file: ``.pt2``, ``.tosa``, graph text, or an archive that `Program.save` wrote.
+    """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text, or `Program.save`'s archive.
+
+    Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
 
     A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
     dialect, and may have arguments of their classes. These libraries are imported if they are installed.
@@ -247,6 +253,8 @@ def _read(file: Path) -> Program:
 
     if file.suffix == ".tosa":
         return load_tosa(file)
+    if file.suffix == ".pte":
+        return load_pte(file).program
     if is_archive(file):
         return load(file)
     data = read_bytes("open", file)
@@ -257,7 +265,7 @@ def _read(file: Path) -> Program:
             _core.InvalidGraph,
             where="open",
             what=f"'{file_name(file)}' is not a program",
-            expected="a .pt2 or .tosa file, graph text, or an archive written by Program.save",
+            expected="a .pt2, .tosa or .pte file, graph text, or an archive written by Program.save",
             got="other bytes",
         ) from error
     return Program(_core.Graph.parse(text))

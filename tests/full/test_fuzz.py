@@ -1,4 +1,4 @@
-"""Text parser and `.tosa` reader, with sanitizers, on 1,000,000 mutated inputs each: errors, no crashes.
+"""Text parser, `.tosa` and `.pte` readers with sanitizers, on 1,000,000 mutated inputs each: errors only.
 
 The C++ tests with the tag [fuzz] do this; the CI tier runs them with 10,000 inputs. Needs the sanitized build
 of `tests/run`, and brings it up to date.
@@ -29,4 +29,4 @@ def test_mutated_texts_and_files_cause_errors_and_no_crash() -> None:
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert "All tests passed" in done.stdout
-    assert "2 test cases" in done.stdout
+    assert "3 test cases" in done.stdout

@@ -215,7 +215,7 @@ def _add_partition(command: argparse.ArgumentParser) -> None:
 
 def _add_inspect(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "file", metavar="FILE", help="a .pt2 or .tosa file, graph text or an archive of tosaic"
+        "file", metavar="FILE", help="a .pt2, .tosa or .pte file, graph text or an archive of tosaic"
     )
     command.add_argument(
         "--layout",

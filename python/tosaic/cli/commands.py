@@ -160,9 +160,14 @@ def _inspect(args: argparse.Namespace) -> int:
     from tosaic.api import lower
     from tosaic.defaults import TARGET
     from tosaic.explanation import explain_quantization
+    from tosaic.pte.file import load_pte
     from tosaic.report import describe_graph
     from tosaic.sources import open_program
 
+    if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout or args.memory):
+        report = load_pte(args.file).report()  # what the file says, also if its program does not run here
+        say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
+        return OK
     program = open_program(args.file, bind=bindings(args.bind))
     if args.dot:
         dot = program.graph.dot()

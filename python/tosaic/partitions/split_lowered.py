@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from tosaic.program import Program
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
@@ -186,7 +186,11 @@ class SplitLowered(Preparable):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, ...]:
-        """Writes a folder: the files of each group, the host, and a listing.
+        """Writes a folder: the files of each group, the host, and a listing. Or a ``.pte`` file.
+
+        A path that ends in ``.pte`` makes one file for ExecuTorch's runtime. Groups are its delegates, with
+        their ``.tosa`` files as payloads, and kernels of ExecuTorch compute the nodes of the host. The memory
+        plan is over the whole file.
 
         A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
         ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the
@@ -195,7 +199,7 @@ class SplitLowered(Preparable):
         Parameters
         ----------
         path : path
-            The folder, which is made if it does not exist.
+            The folder, which is made if it does not exist; or the ``.pte`` file.
 
         Returns
         -------
@@ -207,7 +211,14 @@ class SplitLowered(Preparable):
         ------
         WriteError
             A file cannot be written. What the folder had before is unchanged.
+        UnsupportedOp
+            A ``.pte`` file cannot have something of the program; the message has all reasons.
         """
+        from tosaic.pte.save import is_pte, save_pte
+
+        if is_pte(path):
+            save_pte(self, path)
+            return (Path(path),)
         host = Program(self._graph, self._signature)
         return save_folder(path, host, self._plan.groups, self._parts, self._claimants)
 

@@ -22,11 +22,13 @@ from tosaic.pipeline import Pipeline
 from tosaic.ports import Io
 from tosaic.problems import CheckResult
 from tosaic.program import Program
+from tosaic.pte.file import PteFile, PteMethod
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.report.partition import describe_partition, describe_place, describe_split
+from tosaic.report.pte import describe_pte, describe_pte_method
 from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
 from tosaic.reportable import Reportable
@@ -623,6 +625,8 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     PartitionPlan: describe_partition,
     Pipeline: describe_pipeline,
     Program: describe_program,
+    PteFile: describe_pte,
+    PteMethod: describe_pte_method,
     QuantizationExplanation: describe_quantization,
     QuantizedProgram: describe_quantized,
     Sensitivity: describe_sensitivity,

@@ -63,6 +63,7 @@ def scalar_tensor(c: Call, value: Any, *_: Any) -> Ref:
         "new_empty",
         "empty_permuted",
         "empty_strided",
+        "dim_order_ops::_empty_dim_order",
     ]
 )
 def zeros(c: Call, *_: Any) -> Ref:

@@ -3,10 +3,8 @@
 // TOSAIC_FUZZ_ITERATIONS sets the number of mutations.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <cstring>
-#include <random>
 
+#include "mutator.h"
 #include "tosa/every_op.h"
 #include "tosaic/base/error.h"
 #include "tosaic/tosa/deserialize.h"
@@ -33,56 +31,6 @@ std::vector<Bytes> originals() {
   return files;
 }
 
-class Mutator {
- public:
-  explicit Mutator(unsigned seed) : random_(seed) {}
-
-  std::size_t below(std::size_t limit) {
-    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random_);
-  }
-
-  void mutate(Bytes& file) {
-    const std::size_t changes = 1 + below(6);
-    for (std::size_t i = 0; i < changes && !file.empty(); ++i) change(file);
-  }
-
- private:
-  void change(Bytes& file) {
-    const std::size_t at = below(file.size());
-    switch (below(6)) {
-      case 0:
-        file[at] = static_cast<std::byte>(below(256));
-        break;
-      case 1:
-        file[at] ^= static_cast<std::byte>(1u << below(8));
-        break;
-      case 2: {  // a word that is critical as a length, offset or extent
-        constexpr std::uint32_t kWords[] = {0,  1,          2,          3,          5,          8,
-                                            64, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc, 0x10000};
-        put(file, at & ~std::size_t{3}, kWords[below(std::size(kWords))]);
-        break;
-      }
-      case 3: {  // a word from elsewhere in the file
-        const std::size_t from = below(file.size()) & ~std::size_t{3};
-        std::uint32_t word = 0;
-        if (from + sizeof word <= file.size()) std::memcpy(&word, &file[from], sizeof word);
-        put(file, at & ~std::size_t{3}, word);
-        break;
-      }
-      case 4:  // plus or minus 1
-        file[at] = static_cast<std::byte>(std::to_integer<unsigned>(file[at]) + (below(2) == 0 ? 1u : 255u));
-        break;
-      default:
-        if (below(8) == 0) file.resize(at);
-    }
-  }
-  static void put(Bytes& file, std::size_t at, std::uint32_t word) {
-    if (at + sizeof word <= file.size()) std::memcpy(&file[at], &word, sizeof word);
-  }
-
-  std::mt19937 random_;
-};
-
 // True if the file was accepted. Throws other errors than those that a damaged file may cause.
 bool read_and_write(const Bytes& file) {
   try {
@@ -99,10 +47,9 @@ bool read_and_write(const Bytes& file) {
 }  // namespace
 
 TEST_CASE("a damaged tosa file is read or refused", "[tosa][fuzz]") {
-  const char* const text = std::getenv("TOSAIC_FUZZ_ITERATIONS");
-  const long iterations = text == nullptr ? 10000 : std::atol(text);
+  const auto iterations = static_cast<long>(testing::fuzz_iterations());
   const std::vector<Bytes> files = originals();
-  Mutator mutator(kSeed);
+  testing::Mutator mutator(kSeed);
   long accepted = 0;
   for (long i = 0; i < iterations; ++i) {
     const std::size_t original = mutator.below(files.size());

@@ -1,0 +1,19 @@
+// envelope: checks the file as a whole, before anything in it is interpreted.
+#pragma once
+
+#include <pte_generated.h>
+
+#include "tosaic/ir/storage.h"
+
+namespace tosaic::pte {
+
+struct Envelope {
+  const schema::Program* program = nullptr;
+  Storage segments;  // the bytes that offsets of segments count from the beginning of
+};
+
+// Throws unless the file is complete, and the program is a well-formed flatbuffer of the version that we
+// read. `bytes` are aligned to 16.
+[[nodiscard]] Envelope checked_envelope(const Storage& bytes);
+
+}  // namespace tosaic::pte

@@ -1,0 +1,12 @@
+// reader: the entry of this folder: reads a file whose bytes are aligned.
+#pragma once
+
+#include "tosaic/ir/storage.h"
+#include "tosaic/pte/file.h"
+
+namespace tosaic::pte {
+
+// See read(). `bytes` are aligned to 16.
+[[nodiscard]] File read_aligned(const Storage& bytes);
+
+}  // namespace tosaic::pte

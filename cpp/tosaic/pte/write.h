@@ -1,0 +1,43 @@
+// write: writes a File as the bytes of a .pte file.
+//
+//   program (flatbuffer with the extended header)   padding   segment 0   padding   segment 1   ...
+//
+// Without a byte of segments there is no extended header. Segments are aligned to 128 bytes, as ExecuTorch aligns them, and payloads inside the program to 16. The
+// places that the segments of the File had before are not used. read(write(file)) equals `file` otherwise,
+// and the same File is always written as the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tosaic/ir/storage.h"
+#include "tosaic/pte/file.h"
+
+namespace tosaic::pte {
+
+// A file that is laid out: the program, and where the segments go, whose bytes are not copied yet.
+class Image {
+ public:
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // Writes the file to `to`, which has size() bytes.
+  void copy(std::byte* to) const;
+
+ private:
+  friend Image lay_out(const File& file);
+
+  struct Part {
+    std::size_t at = 0;
+    Storage bytes;
+  };
+  std::vector<Part> parts_;  // by place
+  std::size_t size_ = 0;
+};
+
+// Throws UnsupportedOp if the program, without its segments, has 2 GiB or more. Indices are not checked here;
+// read() checks them in what was written.
+[[nodiscard]] Image lay_out(const File& file);
+
+// The same in memory of its own.
+[[nodiscard]] Storage write(const File& file);
+
+}  // namespace tosaic::pte

@@ -1,0 +1,17 @@
+"""ExecuTorch's ``.pte`` files: what they say, and their methods as programs of tosaic.
+
+::
+
+    file.py          `load_pte`: a file, its methods and delegates as plain data
+    containers.py    the structure of arguments and results, from the text that torch writes
+    method_graph.py  a method as a graph with a signature
+    facts.py           what a method says
+    instructions.py    its instructions as nodes, one by one
+    values.py          its values: numbers, and tensors as values of the graph
+    calls.py           a kernel call as nodes, by the rows of `tosaic.torch_operators`
+    rows.py            the row of an operator, from its name and arguments
+    memory.py          which value lies where in the planned memory
+    payloads.py      what runs the payload of a delegate
+
+Nothing here imports torch or ExecuTorch.
+"""

@@ -1,0 +1,183 @@
+"""What a method of a ``.pte`` file says, in the form in which its instructions are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tosaic import _core
+from tosaic.diagnostics import Diagnostics
+from tosaic.pte.payloads import NoRunner, PayloadCall
+from tosaic.pte.rows import is_in_place
+
+__all__ = ["LISTS", "MethodFacts", "Runner", "is_external", "is_permuted", "name_of", "scalar_type"]
+
+Runner: TypeAlias = PayloadCall | NoRunner
+LISTS = (_core.PteTensorList, _core.PteOptionalTensorList, _core.PteIntList)
+"""The lists whose items are indices of values."""
+
+_EXTERNAL = 1
+_TYPES = {code: (name, dtype) for code, name, _, dtype in _core.pte_scalar_types()}
+
+
+def scalar_type(tensor: _core.PteTensor) -> tuple[str, str | None]:
+    """Returns the name of the element type in torch, and the dtype of graphs or None."""
+    return _TYPES[tensor.scalar_type]
+
+
+def is_permuted(tensor: _core.PteTensor) -> bool:
+    """True for a tensor that is not row-major in memory."""
+    return list(tensor.dim_order) != list(range(len(tensor.sizes)))
+
+
+def name_of(tensor: _core.PteTensor) -> str:
+    """Returns the name of a parameter or buffer; empty if the file does not record it."""
+    return tensor.extra.name if tensor.extra is not None else ""
+
+
+def is_external(tensor: _core.PteTensor) -> bool:
+    """True for a tensor whose elements are in another file."""
+    return tensor.extra is not None and tensor.extra.location == _EXTERNAL
+
+
+@dataclass
+class MethodFacts:
+    """A method, and what the readers of its instructions share.
+
+    Attributes
+    ----------
+    values, instructions, operators, delegates, inputs : list
+        Of the file. The chains are one list of instructions.
+    places : list of (str, int)
+        For each instruction, its file and line at export; ``("", 0)`` if the file has none.
+    used : set of int
+        Indices of the values that an instruction reads, or that are outputs.
+    runners : dict
+        By name of the node of a delegate call, what runs its payload.
+    steps : int
+        The number of instructions that were followed.
+    """
+
+    file: _core.PteFile
+    name: str
+    method: _core.PteMethod
+    diagnostics: Diagnostics
+    values: list[Any] = field(init=False)
+    instructions: list[Any] = field(init=False)
+    places: list[tuple[str, int]] = field(init=False)
+    operators: list[tuple[str, str]] = field(init=False)
+    delegates: list[Any] = field(init=False)
+    inputs: list[int] = field(init=False)
+    runners: dict[str, Runner] = field(default_factory=dict)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.values = self.method.values
+        self.delegates = self.method.delegates
+        self.inputs = self.method.inputs
+        self.operators = [(each.name, each.overload) for each in self.method.operators]
+        chains = self.method.chains
+        self.instructions = [each for chain in chains for each in _with_offsets(chains, chain)]
+        self.places = [_place_of(frames) for chain in chains for frames in _traces(chain)]
+        self.used = {index for each in self.instructions for index in self.operands(each)}
+        self.used |= set(self.method.outputs)
+        self.used |= {item for i in list(self.used) for item in self.items(i)}
+        written = {index for each in self.instructions for index in self.results(each)}
+        # Where a used value lies that no instruction writes: it is a view of what is written there.
+        self.viewed = {
+            place_of(self.values[i])
+            for i in self.used - written
+            if isinstance(self.values[i], _core.PteTensor)
+        } - {None}
+
+    def items(self, index: int) -> list[int]:
+        """Returns the indices of values in a list; none for other values."""
+        value = self.values[index]
+        return [item for item in value.items if item >= 0] if isinstance(value, LISTS) else []
+
+    def operands(self, instruction: Any) -> list[int]:
+        """Returns the indices of the values that an instruction reads; a delegate call may write some."""
+        if isinstance(instruction, _core.PteKernelCall):
+            return self.split(instruction)[0]
+        if isinstance(instruction, _core.PteDelegateCall):
+            return list(instruction.args)
+        if isinstance(instruction, _core.PteMove):
+            return [instruction.source]
+        return [instruction.condition] if isinstance(instruction, _core.PteJumpFalse) else []
+
+    def results(self, instruction: Any) -> list[int]:
+        """Returns the indices of the values that an instruction writes."""
+        if isinstance(instruction, _core.PteKernelCall):
+            return self.split(instruction)[1]
+        if isinstance(instruction, _core.PteDelegateCall):
+            return list(instruction.args)
+        return [instruction.to] if isinstance(instruction, _core.PteMove) else []
+
+    def split(self, call: Any) -> tuple[list[int], list[int]]:
+        """Returns the operands and the results of a kernel call.
+
+        The results of an out variant are arguments, and are returned: the arguments are the operands, the
+        results, and the results once more, as one list if there are several. Other operators return a value
+        that is not among their arguments, or their first operand.
+        """
+        args, (name, _) = list(call.args), self.operators[call.op]
+        if name == "executorch_prim::et_copy_index":
+            return args, args[:1]
+        if not args:
+            return [], []
+        last = self.values[args[-1]]
+        if isinstance(last, _core.PteTensorList):
+            results = list(last.items)
+            if results and args[-1 - len(results) : -1] == results:
+                return args[: -1 - len(results)], results
+            out = self.values[args[-2]] if len(args) > 1 else None
+            is_list = isinstance(out, _core.PteTensorList) and list(out.items) == results
+            return args[: -2 if is_list else -1], results
+        if len(args) > 1 and args[-1] == args[-2] and not is_in_place(name):
+            return args[:-2], args[-1:]
+        return args[:-1], args[-1:]
+
+    def is_used(self, index: int) -> bool:
+        """True if something reads a value, or a view of it."""
+        return index in self.used or place_of(self.values[index]) in self.viewed
+
+    def error(self, what: str, *, expected: str = "", got: str = "", unsupported: bool = False) -> Exception:
+        """Returns an error located at the method."""
+        kind = _core.UnsupportedOp if unsupported else _core.InvalidGraph
+        return _core.make_error(
+            kind, where="pte", what=f"method '{self.name}': {what}", expected=expected, got=got
+        )
+
+
+def _with_offsets(chains: Sequence[Any], chain: Any) -> list[Any]:
+    """Returns the instructions of a chain, with jumps counted from the first chain."""
+    offset = 0
+    for each in chains:
+        if each is chain:
+            break
+        offset += len(each.instructions)
+    instructions = list(chain.instructions)
+    for i, each in enumerate(instructions):
+        if offset and isinstance(each, _core.PteJumpFalse):
+            moved = each.destination + offset
+            instructions[i] = _core.PteJumpFalse(condition=each.condition, destination=moved)
+    return instructions
+
+
+def _traces(chain: Any) -> list[Any]:
+    """Returns the stack at export of each instruction; empty ones if the file has none."""
+    count = len(chain.instructions)
+    traces = list(chain.traces or [])
+    return traces if len(traces) == count else [[]] * count
+
+
+def _place_of(frames: Sequence[Any]) -> tuple[str, int]:
+    """Returns file and line of the innermost frame."""
+    return (frames[-1].file.rpartition("/")[2], frames[-1].line) if frames else ("", 0)
+
+
+def place_of(value: Any) -> tuple[int, int, int] | None:
+    """Returns the planned place of a tensor: its memory, its first byte and its size."""
+    at = value.allocation if isinstance(value, _core.PteTensor) else None
+    return None if at is None else (at.memory, at.offset, value.byte_size)

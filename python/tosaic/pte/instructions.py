@@ -1,0 +1,322 @@
+"""The instructions of a method as nodes, one by one.
+
+Numbers are known while reading, so a jump that depends on a number is followed, and a loop over numbers is
+unrolled. A jump that depends on a tensor is a branch, which becomes a ``cond``. A delegate call becomes an
+opaque node, which a function computes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from tosaic import _core
+from tosaic.program import Program
+from tosaic.pte.calls import Types
+from tosaic.pte.payloads import NoRunner, PayloadCall, Place, TensorForm, is_tosa, kind_of_payload
+from tosaic.pte.values import ValueReader
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.value import NoValue, Ref
+
+__all__ = ["InstructionReader"]
+
+_MOST_STEPS = 200_000
+"""Instructions that are followed at most, since a damaged file may have an endless loop."""
+
+
+class InstructionReader(ValueReader):
+    """Reads the instructions of a method, or of a branch of it, into a builder."""
+
+    def run(self, first: int, end: int) -> None:
+        """Reads the instructions from `first` to before `end`, in the order in which a run takes them."""
+        method = self._method
+        at = first
+        while first <= at < end:
+            method.steps += 1
+            if method.steps > _MOST_STEPS:
+                most = f"at most {_MOST_STEPS}"
+                raise method.error("a run takes too many instructions", expected=most, unsupported=True)
+            instruction = method.instructions[at]
+            self.begin(at, self._target_of(instruction), method.places[at])
+            at = self._located(partial(self._read, at, instruction))
+        if at != end:
+            raise method.error(f"a branch jumps to instruction {at}, outside of it", unsupported=True)
+
+    def _target_of(self, instruction: Any) -> tuple[str, str]:
+        if isinstance(instruction, _core.PteKernelCall):
+            return self._method.operators[instruction.op]
+        if isinstance(instruction, _core.PteDelegateCall):
+            return self._method.delegates[instruction.delegate].backend, ""
+        return type(instruction).__name__.removeprefix("Pte").lower(), ""
+
+    def _read(self, at: int, instruction: Any) -> int:
+        """Reads an instruction and returns the index of the next one."""
+        if isinstance(instruction, _core.PteJumpFalse):
+            return self._jump(at, instruction)
+        if isinstance(instruction, _core.PteKernelCall):
+            self._kernel(instruction)
+        elif isinstance(instruction, _core.PteDelegateCall):
+            self._delegate(instruction)
+        elif isinstance(instruction, _core.PteMove):
+            moved = self.value(instruction.source)
+            if isinstance(moved, Ref) and (moved.dtype, tuple(moved.shape)) != self.type_of(instruction.to):
+                raise self.error(_core.InvalidGraph, "a value is moved to one of another type")
+            self.write(instruction.to, moved)
+        return at + 1
+
+    def _kernel(self, call: Any) -> None:
+        operands, results = self._method.split(call)
+        name, _ = self._target
+        if name == "executorch_prim::et_copy_index":
+            self._copy_index(*operands)
+        elif name == "executorch_prim::et_view":
+            self._view(operands, results)
+        elif name.startswith(("executorch_prim::", "aten::sym_")):
+            for index in results:
+                self.write(index, self._number(name, [self.value(each) for each in operands]))
+        elif results and not isinstance(self._method.values[results[0]], _core.PteTensor):
+            for index in results:
+                self.write(index, self._item(name, [self.value(each) for each in operands]))
+        else:
+            self._tensors(operands, results)
+
+    def _tensors(self, operands: Sequence[int], results: Sequence[int]) -> None:
+        """Reads a call whose results are tensors."""
+        arguments = [self.value(each) for each in operands]
+        for argument in arguments:
+            if isinstance(argument, NoValue):
+                raise self._without_value(argument)
+        types: Types = [self.type_of(index) for index in results]
+        used = {i for i, index in enumerate(results) if self._method.is_used(index)}
+        made = self.read_call(arguments, types, used, [self._method.values[each] for each in operands])
+        for index, result in zip(results, made, strict=False):
+            if isinstance(result, Ref):
+                self.write(index, result)
+
+    def _view(self, operands: Sequence[int], results: Sequence[int]) -> None:
+        base = self._method.values[operands[0]]
+        for index in results:
+            self.write(index, self._as(self.tensor(operands[0]), base, index))
+
+    def _copy_index(self, out: int, source: int, at: int) -> None:
+        """Reads the assignment ``out[at] = source``, which loops make."""
+        position, row = self.value(at), self.tensor(source)
+        dtype, shape = self.type_of(out)
+        held = self.known(out)
+        if held is None:
+            zeros = {"shape": shape, "value": 0, "dtype": dtype}
+            held = self.emit_inferred(OP["full"], zeros, ())
+        self.types, self.dtype, self.shape = [(dtype, shape)], dtype, shape
+        before = self.emit_inferred(
+            OP["slice"], {"axis": 0, "start": 0, "end": position, "step": 1}, (held.id,)
+        )
+        after = self.emit_inferred(
+            OP["slice"], {"axis": 0, "start": position + 1, "end": shape[0], "step": 1}, (held.id,)
+        )
+        middle = self.emit_inferred(OP["reshape"], {"shape": (1, *row.shape)}, (row.id,))
+        parts = [each.id for each in (before, middle, after) if each.shape[0]]
+        self.write(out, self.emit_inferred(OP["cat"], {"axis": 0}, parts))
+
+    def _number(self, name: str, values: Sequence[Any]) -> Any:
+        """Returns the result of an operator on numbers, or of a question about a shape."""
+        missing = next((each for each in values if isinstance(each, NoValue)), None)
+        if missing is not None:
+            return NoValue(missing.target)
+        bare = name.rpartition("::")[2].removeprefix("sym_")
+        if bare == "size":
+            return int(values[0].shape[values[1]])
+        if bare == "numel":
+            return math.prod(values[0].shape)
+        for module in (operator, math, builtins):
+            function = getattr(module, "not_" if bare == "not" else bare, None)
+            if callable(function) and not any(isinstance(each, Ref) for each in values):
+                return self._located(lambda f=function: f(*values))  # type: ignore[misc]
+        raise self.error(_core.UnsupportedOp, "this operator on numbers is not known")
+
+    def _item(self, name: str, values: Sequence[Any]) -> Any:
+        """Returns the number that an operator reads from a tensor, if the tensor is constant."""
+        refs = [each for each in values if isinstance(each, Ref)]
+        known = self.known_elements(refs[0]) if len(refs) == 1 and not refs[0].shape else None
+        if known is None or not ("item" in name or "scalar" in name):
+            return NoValue(name)
+        is_bool = _core.DTYPES[refs[0].dtype] == "bool"
+        return bool(known) if is_bool else known.item()
+
+    # ---- branches ----
+
+    def _jump(self, at: int, jump: Any) -> int:
+        condition = self.value(jump.condition)
+        if isinstance(condition, bool):
+            return at + 1 if condition else int(jump.destination)
+        if not isinstance(condition, Ref):
+            raise self.error(_core.UnsupportedOp, "a jump depends on a number that is read from data")
+        return self._branch(at, condition, int(jump.destination))
+
+    def _branch(self, at: int, condition: Ref, other: int) -> int:
+        """Reads ``if condition``: the instructions up to a jump that is always taken, and those behind it."""
+        method = self._method
+        skip = method.instructions[other - 1] if at + 1 < other else None
+        is_skip = isinstance(skip, _core.PteJumpFalse) and self.value(skip.condition) is False
+        end = int(skip.destination) if is_skip else -1  # type: ignore[union-attr]
+        if end < other:
+            raise self.error(
+                _core.UnsupportedOp,
+                "a jump that depends on a tensor is no branch",
+                hint="A loop whose end depends on data is not read",
+            )
+        self.begin(at, ("cond", ""), method.places[at])
+        blocks = [(at + 1, other - 1), (other, end)]
+        captured = self._captured(blocks)
+        readers = [self._block(block, captured, f"{self._node}.{i}") for i, block in enumerate(blocks)]
+        results = [i for i in dict.fromkeys(readers[0].written) if i in readers[1].written]
+        graphs = [reader.finished(results) for reader in readers]
+        lost = {i for reader in readers for i in reader.written} & self.env.keys() - set(results)
+        if lost:
+            raise self.error(_core.UnsupportedOp, f"only one branch writes value {min(lost)}")
+        if condition.shape:
+            condition = self.emit_inferred(OP["reshape"], {"shape": ()}, (condition.id,))
+        operands = [condition.id, *(ref.id for ref in captured)]
+        types: Types = [self.type_of(index) for index in results]
+        first = self.builder.add_many(OP["cond"], None, operands, self._name(), self._origin(), types, graphs)
+        for i, index in enumerate(results):
+            self.write(index, Ref(first + i, *types[i]))
+        return end
+
+    def _captured(self, blocks: Sequence[tuple[int, int]]) -> list[Ref]:
+        """Returns the values outside of branches that instructions in them may read, each once."""
+        method = self._method
+        reads = {
+            index
+            for first, end in blocks
+            for instruction in method.instructions[first:end]
+            for index in self._method.operands(instruction)
+        }
+        reads |= {item for index in reads for item in method.items(index)}
+        found: dict[int, Ref] = {}
+        for index in sorted(reads):
+            value = method.values[index]
+            if isinstance(value, _core.PteTensor) and value.allocation is not None:
+                ref = self.known(index)
+                if ref is not None:
+                    self.env.setdefault(index, ref)
+                    found.setdefault(ref.id, ref)
+        return list(found.values())
+
+    def _block(self, block: tuple[int, int], captured: Sequence[Ref], name: str) -> InstructionReader:
+        """Reads the instructions of a branch into a graph of its own."""
+        reader = InstructionReader(self._method, _core.GraphBuilder(name), self)
+        inner = {
+            ref.id: Ref(
+                reader.builder.add_input(f"arg_{i}", ref.dtype, ref.shape, f"arg_{i}"), ref.dtype, ref.shape
+            )
+            for i, ref in enumerate(captured)
+        }
+        for index, held in self.env.items():
+            if not isinstance(held, Ref):
+                reader.env[index] = held
+            elif held.id in inner:
+                reader.env[index] = inner[held.id]
+        reader.memory = self.memory.mapped(inner)
+        reader.run(*block)
+        return reader
+
+    def finished(self, results: Iterable[int]) -> _core.Graph:
+        """Returns the graph of a branch with these results."""
+        for i, index in enumerate(results):
+            self.builder.add_output(self.tensor(index).id, f"out[{i}]")
+        return self.builder.finish()
+
+    # ---- delegates ----
+
+    def _delegate(self, call: Any) -> None:
+        method = self._method
+        delegate, args = method.delegates[call.delegate], list(call.args)
+        place = Place(method.name, int(call.delegate), delegate.backend)
+        payload = method.file.payload_of(delegate).tobytes()
+        part = self._part(place, payload) if is_tosa(payload) else None
+        count = self._input_count(args) if part is None else len(part.inputs)
+        if part is not None and len(args) != count + len(part.outputs):
+            raise method.error(
+                f"{place} is called with another number of tensors than its payload has",
+                expected=f"{count} inputs and {len(part.outputs)} outputs",
+                got=str(len(args)),
+            )
+        inputs = [self._operand(index) for index in args[:count]]
+        outputs = args[count:]
+        types: Types = [self.type_of(index) for index in outputs]
+        self.begin(self._instruction, (f"delegate{call.delegate}", ""), self._place)
+        name, self._target = self._node, (delegate.backend, "")
+        forms = [self._form(index) for index in args]
+        method.runners[name] = (
+            NoRunner(place, name, kind_of_payload(payload))
+            if part is None
+            else PayloadCall(part, forms[:count], forms[count:], place)
+        )
+        made = self.opaque(delegate.backend, inputs, types)
+        for index, ref in zip(outputs, made, strict=True):
+            self.write(index, ref)
+
+    def _part(self, place: Place, payload: bytes) -> Program:
+        try:
+            return Program(_core.deserialize(payload))
+        except _core.Error as error:
+            parts = error.parts
+            raise _core.make_error(
+                type(error),
+                where="pte",
+                what=f"the payload of {place}: {parts['what']}",
+                expected=parts["expected"],
+                got=parts["got"],
+                node=parts["node"],
+            ) from error
+
+    def _operand(self, index: int) -> Any:
+        value = self.value(index)
+        if isinstance(value, NoValue):
+            raise self._without_value(value)
+        if isinstance(value, bool | int | float):
+            code = CODE["bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f64"]
+            return self.constant(value, code)
+        return value
+
+    def _form(self, index: int) -> TensorForm:
+        tensor = self._method.values[index]
+        if not isinstance(tensor, _core.PteTensor):
+            return TensorForm("i64", (), ())
+        code, shape = self.type_of(index)
+        return TensorForm(_core.DTYPES[code], shape, tuple(tensor.dim_order))
+
+    def _input_count(self, args: Sequence[int]) -> int:
+        """Returns how many arguments of a delegate are inputs, which the file does not say.
+
+        Outputs are the last arguments. Nothing has written an output yet, and ExecuTorch numbers values in
+        the order in which it meets them, so the outputs are behind all inputs of the method and have
+        consecutive indices. A value that has the elements of another in another shape is a view, and so an
+        input.
+        """
+        method = self._method
+        least = max(method.inputs, default=-1)
+        count = len(args)
+        while count > 0:
+            index = args[count - 1]
+            tensor = method.values[index]
+            follows = count == len(args) or index + 1 == args[count]
+            if not isinstance(tensor, _core.PteTensor) or index <= least or not follows:
+                break
+            if index in self.env or (tensor.allocation is None and tensor.data) or self._is_view(tensor):
+                break
+            count -= 1
+        return count
+
+    def _is_view(self, tensor: _core.PteTensor) -> bool:
+        held = self.memory.at(tensor)
+        return (
+            held is not None
+            and held.tensor.scalar_type == tensor.scalar_type
+            and list(held.tensor.sizes) != list(tensor.sizes)
+        )

@@ -1,0 +1,86 @@
+"""Which value lies where in the planned memory of a method.
+
+A memory plan places several values at the same place, one after another. It also places a view where its
+base lies, and then no instruction writes the view: reading it means the bytes of the base. So a read is
+resolved by place: it is the value that was written there last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tosaic import _core
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["Memory", "Written"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value that was written to planned memory.
+
+    Attributes
+    ----------
+    index : int
+        Of the value in the method.
+    ref : Ref
+        The value in the graph.
+    tensor : PteTensor
+        Its type and dim order.
+    """
+
+    index: int
+    ref: Ref
+    tensor: _core.PteTensor
+
+
+class Memory:
+    """The values that the planned memory holds, by memory and by first and last byte."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, dict[tuple[int, int], Written]] = {}
+
+    def write(self, index: int, ref: Ref, tensor: _core.PteTensor) -> None:
+        """Notes a written value. Values whose bytes it overwrites, even in part, are gone."""
+        place = _place(tensor)
+        if place is None:
+            return
+        memory, first, end = place
+        held = self._held.setdefault(memory, {})
+        for other in [each for each in held if each[0] < end and first < each[1]]:
+            del held[other]
+        held[first, end] = Written(index, ref, tensor)
+
+    def at(self, tensor: _core.PteTensor) -> Written | None:
+        """Returns the value whose bytes are exactly those of a tensor; None if there is none."""
+        place = _place(tensor)
+        if place is None:
+            return None
+        memory, first, end = place
+        return self._held.get(memory, {}).get((first, end))
+
+    def is_free(self, tensor: _core.PteTensor) -> bool:
+        """True if no value lies in the bytes of a tensor."""
+        place = _place(tensor)
+        if place is None:
+            return True
+        memory, first, end = place
+        return not any(each[0] < end and first < each[1] for each in self._held.get(memory, {}))
+
+    def mapped(self, refs: dict[int, Ref]) -> Memory:
+        """Returns the same memory in another graph, with the values whose ids are keys of `refs`."""
+        made = Memory()
+        made._held = {
+            memory: {
+                place: replace(written, ref=refs[written.ref.id])
+                for place, written in held.items()
+                if written.ref.id in refs
+            }
+            for memory, held in self._held.items()
+        }
+        return made
+
+
+def _place(tensor: _core.PteTensor) -> tuple[int, int, int] | None:
+    at, size = tensor.allocation, tensor.byte_size
+    return None if at is None or size == 0 else (at.memory, at.offset, at.offset + size)

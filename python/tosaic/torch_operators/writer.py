@@ -1,0 +1,163 @@
+"""Writes the nodes of the call that is being read: the part of a `Call` that no reader changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.torch_operators.arguments import OP
+from tosaic.torch_operators.dtypes import CATEGORY, DEFAULT_OF_CATEGORY, NARROW_FLOATS
+from tosaic.torch_operators.value import NoValue, Ref
+
+__all__ = ["CallWriter"]
+
+_Types = list[tuple[int, Sequence[int]]]
+
+
+class CallWriter:
+    """Writes the nodes of one call after another into a builder.
+
+    A subclass sets `dtype`, `shape` and `types` for each call, and says what nodes are named and where they
+    come from.
+    """
+
+    def __init__(self, builder: _core.GraphBuilder) -> None:
+        self.builder = builder
+        self.dtype = -1
+        self.shape: Sequence[int] = ()
+        self.types: _Types = []
+
+    if TYPE_CHECKING:
+
+        def _name(self) -> str:
+            """Returns the name of the next node."""
+
+        def _origin(self) -> tuple[str, str, str, str, int]:
+            """Returns the origin of the next node: FX name, target, module path, file and line."""
+
+        def _is_in_place(self) -> bool:
+            """True if the call writes an operand, so that its result has the dtype of the operand."""
+
+        def constant(self, value: bool | int | float, code: int) -> Ref:
+            """Adds a rank-0 constant."""
+
+        def error(
+            self,
+            kind: type[Exception],
+            what: str,
+            *,
+            expected: str = "",
+            got: str = "",
+            hint: str = "",
+            node: Any = None,
+        ) -> Exception:
+            """Returns an error located at this call."""
+
+    # ---- nodes ----
+
+    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node of this call. Its type is checked against the type that torch recorded."""
+        origin = self._origin()
+        if self._is_in_place():
+            return self._emit_in_place(op, attrs, operands, origin)
+        value = self.builder.add(op, attrs, operands, self._name(), origin, self.dtype, self.shape)
+        return Ref(value, self.dtype, self.shape)
+
+    def _emit_in_place(
+        self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], origin: Any
+    ) -> Ref:
+        """Adds the node of an in-place call.
+
+        Its result has the operand's dtype: a promoted one is cast back.
+        """
+        value = self.builder.add(op, attrs, operands, self._name(), origin, None, None)
+        dtype, shape = self.builder.type(value)
+        if shape != tuple(self.shape):
+            raise self.error(
+                _core.InvalidGraph,
+                "an in-place call changes the shape",
+                expected=str(tuple(self.shape)),
+                got=str(shape),
+            )
+        if dtype != self.dtype:
+            cast = {"dtype": self.dtype}
+            value = self.builder.add(OP["cast"], cast, (value,), self._name(), origin, self.dtype, self.shape)
+        return Ref(value, self.dtype, self.shape)
+
+    def emit_inferred(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds a node in front of the call's own node, with the type that the core infers."""
+        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), None, None)
+        return Ref(value, *self.builder.type(value))
+
+    def emit_result(self, index: int, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node for one result of a call with several results."""
+        dtype, shape = self.types[index]
+        value = self.builder.add(op, attrs, operands, self._name(), self._origin(), dtype, shape)
+        return Ref(value, dtype, shape)
+
+    def emit_all(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> list[Ref]:
+        """Adds one node with all results of the call."""
+        return self.emit_many(op, attrs, operands, self.types)
+
+    def emit_many(
+        self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int], types: _Types
+    ) -> list[Ref]:
+        """Adds one node with results of these types."""
+        first = self.builder.add_many(op, attrs, operands, self._name(), self._origin(), types)
+        return [Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types)]
+
+    # ---- operands ----
+
+    def number(self, value: Any, like: Ref) -> Ref:
+        """Returns a Python operand as a rank-0 constant that promotes as torch promotes the number."""
+        category = 2 if isinstance(value, float) else 0 if isinstance(value, bool) else 1
+        if not isinstance(value, bool | int | float):
+            raise self.error(_core.UnsupportedOp, "an operand is no real number", got=_shown(value))
+        code = like.dtype if category <= CATEGORY[like.dtype] else DEFAULT_OF_CATEGORY[category]
+        return self.constant(value, code)
+
+    def promoted(self, ref: Ref, *beside: Ref) -> Ref:
+        """Returns an operand as torch reads it: one of rank 0 is cast to the dtype of a narrower operand.
+
+        `beside` are the other operands. An integer wraps around if they are narrower integers, unless the
+        call turns integers into floats. A value may become infinite if they are narrow floats. For a factor
+        see `promoted_factor`.
+        """
+        ranked = [other.dtype for other in beside if other.shape]
+        category = CATEGORY[ref.dtype]
+        if ref.shape or not ranked:
+            return ref
+        code = reduce(_core.promote, ranked)
+        if CATEGORY[code] != category:
+            narrows = category == 1 and code in NARROW_FLOATS
+        else:
+            narrows = _core.promote(ref.dtype, code) != code
+            narrows = narrows and (category == 2 or CATEGORY[self.dtype] != 2)
+        return self.emit_inferred(OP["cast"], {"dtype": code}, (ref.id,)) if narrows else ref
+
+    def promoted_factor(self, ref: Ref, beside: Ref) -> Ref:
+        """Returns the second operand of a product or quotient as torch reads it: an int beside f16 is f32."""
+        if CATEGORY[ref.dtype] == 2 or ref.shape or not beside.shape:
+            return ref
+        if CATEGORY[ref.dtype] == 1 and beside.dtype in NARROW_FLOATS:
+            return self.emit_inferred(OP["cast"], {"dtype": DEFAULT_OF_CATEGORY[2]}, (ref.id,))
+        return self.promoted(ref, beside)
+
+    def alike(self, *refs: Ref) -> tuple[Ref, ...]:
+        """Returns the operands of one call, each as torch reads it in a call with the others."""
+        return tuple(self.promoted(ref, *refs) for ref in refs)
+
+    def factor(self, value: Any, like: Ref) -> Ref:
+        """Returns a Python operand of a product or quotient.
+
+        Beside narrow floats, torch reads floats as f32.
+        """
+        if isinstance(value, float) and like.dtype in NARROW_FLOATS:
+            return self.constant(value, DEFAULT_OF_CATEGORY[2])
+        return self.number(value, like)
+
+
+def _shown(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, Ref | NoValue) else repr(value)
