@@ -27,6 +27,7 @@ from tosaic.executorch.payload_kinds import kind_of
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.whole_operators import decomposed_operators, kept_whole
 from tosaic.executorch.wrapping import read_outside
+from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_groups import DelegateGroups, delegate_groups
 from tosaic.fx.delegate_lowering import problems_of_delegate
 from tosaic.fx.delegate_program import constant_placeholders
@@ -126,6 +127,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
         self._found: weakref.WeakKeyDictionary[Any, DelegateGroups] = weakref.WeakKeyDictionary()
         self._whole: dict[Any, None] = {}
         self._plans: list[EdgePlan] = []
+        self._rules = ClaimantRules(self.claimant)
 
     # ---- results ----
 
@@ -177,9 +179,13 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
 
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
         """Returns the program in which each reader of a dequantize node has one of its own."""
-        self._plans.clear()  # the programs of a new lowering follow
+        if self._plans:  # of an earlier lowering
+            self._plans.clear()
+            self._whole.clear()
+            self._rules.forget()
         changed = with_own_dequantize(self._outside.with_own_dequantize(exported_program))
         self._weights.remember(changed)
+        self._rules.remember(exported_program, changed)
         return changed
 
     def ops_to_not_decompose(self, ep: Any) -> Kept:
@@ -226,7 +232,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
             target = self.claimant.target
             found = self._found[program] = delegate_groups(
                 real,
-                self.claimant,
+                self._rules,
                 lambda each: problems_of_delegate(each, target),
                 outside=self._outside.nodes(real),
             )
@@ -251,5 +257,5 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
                 node=place.node,
                 module_path=place.module_path,
                 source=place.source,
-                hint="Deny the operator: Claimant.named(...).deny(name=...)",
+                hint="Deny the call, so that it is decomposed: Claimant.named(...).deny(name=...)",
             )

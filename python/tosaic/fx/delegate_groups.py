@@ -1,5 +1,6 @@
 """Decides which calls of an exported program become delegates of a claimant.
 
+0. Calls that tosaic cannot import stay outside: control flow, delegates of others, symbolic shapes.
 1. The claimant judges the program as tosaic's graph (`tosaic.partition`). Each node of that graph has the
    calls that it was made of as its origins, so the groups of the plan become groups of calls.
 2. Calls that left no node there (folded constants, elements of tuples) follow their readers.
@@ -16,14 +17,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.fx import Node
 
+from tosaic import _core
+from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_program import constant_placeholders, delegate_program
 from tosaic.fx.exported_program import read_program
 from tosaic.fx.origins import file_name, module_path, source_of
 from tosaic.fx.quantize_calls import operator_of
 from tosaic.fx.regroup import TAG, Tag, regrouped
-from tosaic.partitions.claimant import Claimant
+from tosaic.fx.weights import CODE_OF
+from tosaic.partitions.claimant import planned_graph
 from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
@@ -45,7 +50,7 @@ class DelegateGroups:
 
 def delegate_groups(
     program: Any,
-    claimant: Claimant,
+    rules: ClaimantRules,
     trial: Trial,
     *,
     outside: Collection[Node] = (),
@@ -56,27 +61,28 @@ def delegate_groups(
     ----------
     program : torch.export.ExportedProgram
         Plain ATen or edge dialect, with real weights.
-    claimant : Claimant
-        One with a target.
+    rules : ClaimantRules
+        Those of the claimant, which has a target.
     trial : callable
     outside : collection of torch.fx.Node
         Calls that stay outside, whatever the claimant says.
     """
-    return _Search(program, claimant, trial, outside).run()
+    return _Search(program, rules, trial, outside).run()
 
 
 @dataclass
 class _Search:
     program: Any
-    claimant: Claimant
+    rules: ClaimantRules
     trial: Trial
     outside: Collection[Node]
     reasons: dict[str, list[Refusal]] = field(default_factory=dict)
 
     def run(self) -> DelegateGroups:
         self.nodes = list(self.program.graph.nodes)
-        imported = read_program(self.program).imported
-        plan = propose(imported.graph, (self.claimant,), gains=False).plan
+        imported = self._imported()
+        self.claimant = self.rules.in_program(self.program, planned_graph(imported))
+        plan = propose(imported, (self.claimant,), gains=False).plan
         wanted = self._wanted(plan)
         barred = set(self.outside)
         for node in barred & set(wanted):
@@ -94,6 +100,34 @@ class _Search:
                 return self._result(groups, wanted, plan)
             barred |= found
 
+    # ---- from calls to tosaic's graph ----
+
+    def _imported(self) -> _core.Graph:
+        """Returns tosaic's graph of the calls that can be imported; the others have their reasons.
+
+        What is left out leaves a gap: values that come out of it are inputs of the graph.
+        """
+        left_out: set[Node] = set()
+        for node in self.nodes:
+            if node.op == "call_function" and (why := _why_not_imported(node, left_out)):
+                self._refuse(node, "import", *why)
+                left_out.add(node)
+        while True:
+            calls = [node for node in self.nodes if node.op == "call_function" and node not in left_out]
+            part = delegate_program(self.program, calls) if left_out else self.program
+            try:
+                return read_program(part).imported.graph
+            except _core.UnsupportedOp as error:
+                problem = Problem.from_parts(error.parts)
+                named = {node for node in self.nodes if node.name == problem.node}
+                found = {n for node in named for n in ((node,) if node in calls else node.users)} - left_out
+                found = {node for node in found if node.op == "call_function"}
+                if not found:
+                    raise
+            for node in found:
+                self._add(node, Refusal(self.rules.claimant.name, "import", problem))
+            left_out |= found
+
     # ---- from the plan to calls ----
 
     def _wanted(self, plan: PartitionPlan) -> dict[Node, int]:
@@ -104,18 +138,18 @@ class _Search:
                 places.setdefault(origin.fx_name, set()).add(plan.group_of[node.id])
         wanted: dict[Node, int] = {}
         for node in self.nodes:
-            if node.op != "call_function" or operator_of(node) is None:
-                continue  # control flow and delegates stay with ExecuTorch
+            if node.op != "call_function":
+                continue
             group = places.get(node.name, set())
             if len(group) == 1 and None not in group:
                 wanted[node] = next(each for each in group if each is not None)
         for node in self.nodes:
-            if operator_of(node) is None and node.op == "call_function" and _is_taken(node):
+            if _is_taken(node):
                 source = wanted.get(node.all_input_nodes[0])
                 if source is not None:
                     wanted[node] = source
         for node in reversed(self.nodes):
-            if node.op == "call_function" and node.name not in places and operator_of(node) is not None:
+            if node.op == "call_function" and node.name not in places and node.name not in self.reasons:
                 readers = {wanted.get(user) for user in node.users}
                 if len(readers) == 1 and None not in readers:
                     wanted[node] = next(each for each in readers if each is not None)
@@ -149,23 +183,25 @@ class _Search:
             named = [n for n in nodes if problem.node == n.name or problem.node.startswith(n.name + ".")]
             longest = max(named, key=lambda node: len(node.name), default=None)
             for node in nodes if longest is None else (longest,):
-                self.reasons.setdefault(node.name, []).append(
-                    Refusal(self.claimant.name, "rejected", problem)
-                )
+                self._add(node, Refusal(self.claimant.name, "rejected", problem))
                 found.add(node)
         return found
 
-    def _refuse(self, node: Node, rule: str, what: str, expected: str = "") -> None:
+    def _add(self, node: Node, refusal: Refusal) -> None:
+        self.reasons.setdefault(node.name, []).append(refusal)
+
+    def _refuse(self, node: Node, rule: str, what: str, expected: str = "", got: str = "") -> None:
         module, source = _place(node)
         problem = Problem(
             what=what,
             where="partition",
             expected=expected,
+            got=got,
             node=node.name,
             module_path=module,
             source=source,
         )
-        self.reasons.setdefault(node.name, []).append(Refusal(self.claimant.name, rule, problem))
+        self._add(node, Refusal(self.rules.claimant.name, rule, problem))
 
     # ---- the plan ----
 
@@ -200,6 +236,9 @@ class _Search:
         for node in plan.graph.nodes:
             for origin in node.origins:
                 found.setdefault(origin.fx_name, []).extend(plan.refusals[node.id])
+        for node in self.nodes:
+            if node.target is operator.getitem and node.name not in found:
+                found[node.name] = found.get(node.all_input_nodes[0].name, [])
         return {name: tuple(dict.fromkeys(each)) for name, each in found.items()}
 
     def _node_place(self, node: Node, group: int | None, refusals: tuple[Refusal, ...]) -> NodePlace:
@@ -233,7 +272,31 @@ def _described(
 
 def _is_taken(node: Node) -> bool:
     """True for an element of a tuple that another call returns."""
-    return node.target is operator.getitem
+    return node.op == "call_function" and node.target is operator.getitem
+
+
+def _why_not_imported(node: Node, left_out: Collection[Node]) -> tuple[str, ...]:
+    """Returns what keeps a call from being imported, what was expected and found; else nothing."""
+    if _is_taken(node):
+        return ("it is taken from a call that stays outside",) if node.all_input_nodes[0] in left_out else ()
+    if operator_of(node) is None:
+        return ("control flow and delegates of others stay with ExecuTorch",)
+    for each in (node, *node.all_input_nodes):
+        value = each.meta.get("val")
+        for tensor in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(tensor, torch.SymInt | torch.SymFloat | torch.SymBool):
+                return (f"node '{each.name}' is a symbolic number", "numbers")
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if any(type(size) is not int for size in tensor.shape):
+                return (
+                    f"node '{each.name}' has symbolic dimensions",
+                    "sizes that are known when the program is lowered",
+                    str(list(tensor.shape)),
+                )
+            if tensor.dtype not in CODE_OF:
+                return (f"node '{each.name}' has a dtype that tosaic does not have", "", str(tensor.dtype))
+    return ()
 
 
 def _place(node: Node) -> tuple[str, str]:
