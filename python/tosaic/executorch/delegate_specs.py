@@ -17,7 +17,7 @@ from tosaic.json_fields import read_json
 from tosaic.options import refusal
 from tosaic.partitions.claimant import Claimant
 
-__all__ = ["DelegateSpec", "compile_specs_of", "read_compile_specs"]
+__all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
 
 _WHERE = "preprocess"
 _OWN = "tosaic"
@@ -82,6 +82,11 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
                 "TosaicPartitioner", "compile_specs", f"keys besides {', '.join(entries)}", each.key
             )
     return [*(CompileSpec(key, value.encode()) for key, value in entries.items()), *given]
+
+
+def is_ours(specs: Sequence[Any]) -> bool:
+    """True for compile specs that `compile_specs_of` made."""
+    return any(spec.key == _OWN for spec in specs)
 
 
 def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:

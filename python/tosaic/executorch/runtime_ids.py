@@ -18,7 +18,7 @@ from tosaic import _core
 from tosaic.executorch.payload_kinds import KINDS
 from tosaic.options import shown
 
-__all__ = ["set_runtime_ids"]
+__all__ = ["delegates_of", "set_runtime_ids"]
 
 
 def set_runtime_ids(program: Any) -> int:
@@ -54,14 +54,15 @@ def set_runtime_ids(program: Any) -> int:
 
     ours = {kind.backend for kind in KINDS.values()}
     count = 0
-    for module in _delegates(program):
+    for module in delegates_of(program):
         if module.backend_id in ours:
             module._backend_id = read_compile_specs(module.compile_specs).runtime
             count += 1
     return count
 
 
-def _delegates(program: Any) -> Iterator[Any]:
+def delegates_of(program: Any) -> Iterator[Any]:
+    """Yields the lowered modules of a program, also those in bodies of control flow."""
     if hasattr(program, "methods") and hasattr(program, "exported_program"):
         programs = [program.exported_program(method) for method in sorted(program.methods)]
     elif hasattr(program, "graph_module") and hasattr(program, "graph_signature"):

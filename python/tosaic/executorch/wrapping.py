@@ -9,11 +9,12 @@ from tosaic.options import refusal, whole_number
 
 if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions
+    from tosaic.executorch.layout_pass import LayoutPass
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
     from tosaic.fx.border_orders import BorderOrders
     from tosaic.fx.outside import Outside
 
-__all__ = ["combine_partitioners", "order_conversions", "read_outside", "wrap_partitioner"]
+__all__ = ["combine_partitioners", "layout_pass", "order_conversions", "read_outside", "wrap_partitioner"]
 
 _WHERE = "wrap_partitioner"
 Ports = Literal["all"] | Sequence[str | int] | None
@@ -196,6 +197,38 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
 
     members = _members("combine_partitioners", partitioners)
     return [CombinedPartitioner(each, members) for each in members]
+
+
+def layout_pass(
+    *, orders: Any = None, weights: bool = False, objective: Any = "bytes", bind: Any = None
+) -> LayoutPass:
+    """Returns a pass that plans the dim orders of edge programs and inserts the conversions.
+
+    ExecuTorch's own passes compute all strides anew, and get the planned ones: an order that the plan gives
+    to a call follows from the orders of its operands, also through quantize and dequantize nodes.
+
+    Parameters
+    ----------
+    orders, weights, objective, bind : optional
+        As in `tosaic.fx.apply_layout`.
+
+    Returns
+    -------
+    LayoutPass
+        For ``transform_passes`` of ``to_edge_transform_and_lower``. Its attribute ``applied`` lists the
+        `tosaic.fx.AppliedLayout` of each program.
+
+    Examples
+    --------
+    >>> edge = to_edge_transform_and_lower(  # doctest: +SKIP
+    ...     exported,
+    ...     transform_passes=[tosaic.executorch.layout_pass(orders={"inputs": "channels_last"})],
+    ...     partitioner=[tosaic.executorch.TosaicPartitioner("TOSA-1.0+INT")],
+    ... )
+    """
+    from tosaic.executorch.layout_pass import LayoutPass
+
+    return LayoutPass(orders=orders, weights=weights, objective=objective, bind=bind)
 
 
 def _members(where: str, partitioners: Any) -> list[Any]:
