@@ -1,7 +1,7 @@
 """Compiles ``.tosa`` files for devices with the tools of their makers: Vela and the VGF model converter.
 
-Each tool is a Python package that is installed separately. It runs in a process of its own, because both print
-and keep settings of the whole process.
+Each tool is a Python package that is installed separately. It runs in a process of its own, because both
+print and keep settings of the whole process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ _VELA_ARRAYS = (
     "cmd_data",
     "weight_data",
     "scratch_shape",
-    *(f"{side}_{field}" for side in ("input", "output") for field in ("shape", "elem_size", "offset", "region")),
+    *(
+        f"{side}_{field}"
+        for side in ("input", "output")
+        for field in ("shape", "elem_size", "offset", "region")
+    ),
 )
 _LARGEST_FOR_VELA = 1 << 31
 _SHOWN = 2000  # characters of what a tool printed

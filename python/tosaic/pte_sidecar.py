@@ -1,7 +1,9 @@
-"""The sidecar of a ``.pte`` file: JSON beside it, with what the file lacks (`tosaic.sidecar` has the common part).
+"""The sidecar of a ``.pte`` file: JSON beside it, with what the file lacks.
 
-A ``.pte`` file has flat tensors without names. The sidecar records for each method the nested signature, paths,
-dim orders and qparams of inputs and outputs, and what each delegate was made for.
+`tosaic.sidecar` has the part that is common to all kinds of files.
+
+A ``.pte`` file has flat tensors without names. The sidecar records for each method the nested signature,
+paths, dim orders and qparams of inputs and outputs, and what each delegate was made for.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tosaic import _core

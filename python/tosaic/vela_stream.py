@@ -5,8 +5,8 @@
     vela_bin_stream | cmd_data | weight_data | scratch_size | inputs | outputs | vela_end_stream
 
 A block is a header of 32 bytes (a name of 16 bytes, the number of bytes, and reserved bytes) and its bytes,
-padded to a multiple of 16. ``inputs`` and ``outputs`` have a count, and for each tensor nine integers: a shape
-of six axes, the size of an element, the offset in the scratch memory, and the memory region.
+padded to a multiple of 16. ``inputs`` and ``outputs`` have a count, and for each tensor nine integers: a
+shape of six axes, the size of an element, the offset in the scratch memory, and the memory region.
 """
 
 from __future__ import annotations

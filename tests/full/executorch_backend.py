@@ -2,11 +2,10 @@
 
     python tests/full/executorch_backend.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
-Payloads are TOSA files of int8 and of float programs, VGF files, and streams of Vela. Each lowered program runs
-with its payloads: TOSA files on tosaic's executor and on the TOSA reference model, VGF files on Vulkan. What
-Vela makes does not run here; it is compared with what ExecuTorch's own packing makes of the same file. Exit
-code 1 if a result violates what `violations` states. Takes half an hour.
-"""
+Payloads are TOSA files of int8 and of float programs, VGF files, and streams of Vela. Each lowered program
+runs with its payloads: TOSA files on tosaic's executor and on the TOSA reference model, VGF files on Vulkan.
+What Vela makes does not run here; it is compared with what ExecuTorch's own packing makes of the same file.
+Exit code 1 if a result violates what `violations` states. Takes half an hour."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ Four networks, lowered by `to_edge_transform_and_lower` with `tosaic.executorch.
 ([executorch_backend.md](executorch_backend.md)) for five claimants: in int8 by Arm's quantizer from
 {calibration} samples, and in float for `TOSA-1.0+FP`. *outside*: calls that are in no delegate, with those of
 them that quantize or dequantize. *payloads*: bytes. *lower*: payloads that differ from what `tosaic.lower`
-makes of the program of the delegate. *file*: delegates whose id or payload the `.pte` file has otherwise, read
-by ExecuTorch's deserialiser; its runtime loads each file. *differ*: elements of the output that another
+makes of the program of the delegate. *file*: delegates whose id or payload the `.pte` file has otherwise,
+read by ExecuTorch's deserialiser; its runtime loads each file. *differ*: elements of the output that another
 implementation computes otherwise, on one unseen sample: for TOSA the TOSA reference model, for VGF Vulkan
 against tosaic's executor on the file that the converter got. *whole*: elements that differ from a run of
 `tosaic.lower` of the whole program. For Ethos-U, *differ* counts payloads that are not what ExecuTorch's

@@ -36,7 +36,9 @@ def test_qparams_of_ports_are_those_of_the_program(claimant: str, tmp_path: Path
     """With INT, quantize nodes are outside of the delegate; with FP, they are inside."""
     path = tmp_path / "m.pte"
     program = quantized("channels last")
-    made = [(each.backend_id, bytes(each.processed_bytes)) for each in modules_of(saved(program, claimant, path))]
+    made = [
+        (each.backend_id, bytes(each.processed_bytes)) for each in modules_of(saved(program, claimant, path))
+    ]
     method = pte_sidecar(path).method()
     known = tosaic.from_exported(program)
     assert [port.qparams for port in method.inputs] == [port.qparams for port in known.inputs]

@@ -30,6 +30,8 @@ from models.tosaic_delegates import (  # noqa: E402
 )
 from models.wrapped import PARTITIONERS, Watched  # noqa: E402
 from models.zoo import quiet  # noqa: E402
+from torch import nn  # noqa: E402
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 from tosaic.executorch import (  # noqa: E402
     TosaicPartitioner,
     combine_partitioners,
@@ -37,8 +39,6 @@ from tosaic.executorch import (  # noqa: E402
     set_runtime_ids,
     wrap_partitioner,
 )
-from torch import nn  # noqa: E402
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}")
@@ -402,7 +402,7 @@ def test_flags_of_vela_pass_through() -> None:
     partitioner = TosaicPartitioner("ethos-u65-256", flags=["--no-such-flag"])
     specs = {spec.key: spec.value.decode() for spec in partitioner.delegation_spec.compile_specs}
     assert specs["compile_flags"].startswith("--no-such-flag --accelerator-config=ethos-u65-256 ")
-    with pytest.raises(tosaic.UnsupportedOp, match="(?s)vela cannot compile the file.*no-such-flag"):
+    with pytest.raises(tosaic.UnsupportedOp, match=r"(?s)vela cannot compile the file.*no-such-flag"):
         lower(quantized("residual"), [partitioner])
 
 

@@ -1,4 +1,4 @@
-"""Delegates of `tosaic.executorch.TosaicPartitioner`: lowering, `.pte` files, and what has to hold of payloads.
+"""Delegates of `TosaicPartitioner`: lowering, `.pte` files, and what has to hold of payloads.
 
 The checks know nothing of how the partitioner chose the calls.
 """
@@ -62,7 +62,7 @@ def delegates_in_file(file: bytes) -> list[tuple[str, bytes]]:
 
 
 def program_made(module: Any, target: str) -> bytes:
-    """Returns the `.tosa` file of the program of a delegate, lowered by `tosaic.lower` with its dim orders."""
+    """Returns what `tosaic.lower` makes of the program of a delegate, with its dim orders."""
     program = module.original_module
     nodes = {node.name: node for node in program.graph.nodes}
     sides = {"inputs": program.graph_signature.user_inputs, "outputs": program.graph_signature.user_outputs}

@@ -114,6 +114,4 @@ def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
         raise fields.error(_FORMAT, " or ".join(map(repr, KINDS)), texts[_FORMAT])
     if not isinstance(flags, list) or not all(isinstance(each, str) for each in flags):
         raise fields.error("flags", "a list of strings", flags)
-    return DelegateSpec(
-        kind, fields.text("claimant"), texts[_TARGET], fields.text("runtime"), tuple(flags)
-    )
+    return DelegateSpec(kind, fields.text("claimant"), texts[_TARGET], fields.text("runtime"), tuple(flags))

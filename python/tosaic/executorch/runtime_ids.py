@@ -4,9 +4,9 @@
 
     partition ─▶ preprocess (found by the class name) ─▶ id of the runtime ─▶ to_executorch
 
-ExecuTorch writes the name of the class that lowered a delegate into the file, where the runtime looks for its own
-id. ``to_edge_transform_and_lower`` shows the lowered program to each partitioner when all delegates are made:
-there, `TosaicPartitioner` calls this function.
+ExecuTorch writes the name of the class that lowered a delegate into the file, where the runtime looks for
+its own id. ``to_edge_transform_and_lower`` shows the lowered program to each partitioner when all delegates
+are made: there, `TosaicPartitioner` calls this function.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
     preprocess                        payloads, by classes that ExecuTorch finds by name     backends
     ops_to_not_decompose, again       ids of the runtimes                                    runtime_ids
 
-ExecuTorch asks ``ops_to_not_decompose`` before it decomposes the program, and again when all delegates are made.
+ExecuTorch asks ``ops_to_not_decompose`` before it decomposes the program, and again when all delegates are
+made.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
         super().__init__()
         self.claimant = claimant if isinstance(claimant, Claimant) else Claimant.named(claimant)
         kind = kind_of(self.claimant)
-        if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+        if not _is_strings(flags):
             raise refusal(_WHERE, "flags", "a sequence of strings", flags)
-        if runtime is not None and (not isinstance(runtime, str) or not runtime):
+        if runtime is not None and not (_is_strings([runtime]) and runtime):
             raise refusal(_WHERE, "runtime", "the id of a runtime, or None", runtime)
         spec = DelegateSpec(
             kind,
@@ -222,8 +223,8 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
                 tags = [user.meta[TAG] for user in node.users if TAG in user.meta]
                 if tags:
                     node.meta[TAG] = tags[0]
-        tags = {tag: self.delegation_spec for tag in found.groups}
-        return PartitionResult(tagged_exported_program=exported_program, partition_tags=tags)
+        specs = dict.fromkeys(found.groups, self.delegation_spec)
+        return PartitionResult(tagged_exported_program=exported_program, partition_tags=specs)
 
     def _groups(self, program: Any) -> DelegateGroups:
         found = self._found.get(program)
@@ -259,3 +260,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
                 source=place.source,
                 hint="Deny the call, so that it is decomposed: Claimant.named(...).deny(name=...)",
             )
+
+
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)

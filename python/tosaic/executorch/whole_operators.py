@@ -1,8 +1,9 @@
 """Operators that stay whole until a program is partitioned, because a delegate takes their calls.
 
-ExecuTorch decomposes calls for which its kernels have no operator: softmax, layer norm, attention, hardswish. A
-decomposed call of a quantized program has floats between its parts, and is lowered less exactly or not at all.
-A call that stays whole must be in a delegate afterwards: ExecuTorch cannot decompose it any more.
+ExecuTorch decomposes calls for which its kernels have no operator: softmax, layer norm, attention,
+hardswish. A decomposed call of a quantized program has floats between its parts, and is lowered less exactly
+or not at all. A call that stays whole must be in a delegate afterwards: ExecuTorch cannot decompose it any
+more.
 """
 
 from __future__ import annotations

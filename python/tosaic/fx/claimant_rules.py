@@ -1,9 +1,9 @@
 """The rules of a claimant over a program that ExecuTorch decomposes on the way.
 
 A rule names an operator, a call, a module or a function. ExecuTorch shows a partitioner the program twice:
-before it decomposes calls, and in the edge dialect, where calls have other names and some have become several.
-``meta["from_node"]`` leads from these to the calls that they were. So what a rule matched before, it also
-matches afterwards, in all parts.
+before it decomposes calls, and in the edge dialect, where calls have other names and some have become
+several. ``meta["from_node"]`` leads from these to the calls that they were. So what a rule matched before,
+it also matches afterwards, in all parts.
 """
 
 from __future__ import annotations

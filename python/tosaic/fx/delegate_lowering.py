@@ -1,8 +1,8 @@
 """Lowers the program of a delegate, and holds the payload's inputs and outputs against the program's.
 
-A runtime copies bytes: it knows the tensors of the program around the delegate, and passes their memory in the
-order and with the elements that they have there. So each input and output of the payload is the tensor of the
-program, in its physical shape: the extents in dim order.
+A runtime copies bytes: it knows the tensors of the program around the delegate, and passes their memory in
+the order and with the elements that they have there. So each input and output of the payload is the tensor
+of the program, in its physical shape: the extents in dim order.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def _borders(program: Any) -> tuple[list[Node], list[Node]]:
 def _border_problems(program: Any, lowered: Lowered) -> list[Problem]:
     graph = _core.file_graph(lowered.graph, target=lowered.target)
     inputs, outputs = _borders(program)
-    sides = (("input", inputs, graph.inputs), ("output", outputs, graph.outputs))
+    sides: tuple[tuple[str, list[Node], Sequence[Any]], ...] = (
+        ("input", inputs, graph.inputs),
+        ("output", outputs, graph.outputs),
+    )
     found = []
     for side, nodes, ports in sides:
         if len(nodes) != len(ports):

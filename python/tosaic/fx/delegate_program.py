@@ -1,4 +1,4 @@
-"""The program that ExecuTorch makes of the nodes of a delegate, made without changing the program around it."""
+"""Makes the program of the nodes of a delegate, as ExecuTorch does, without changing the program around it."""
 
 from __future__ import annotations
 

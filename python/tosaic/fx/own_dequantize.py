@@ -5,8 +5,8 @@
     x ─▶ dequantize ─┬▶ a        x ─┬▶ dequantize ─▶ a
                      └▶ b           └▶ dequantize ─▶ b
 
-A delegate that has integers only takes a dequantize node together with its reader. If readers in two delegates,
-or in a delegate and on the host, shared one, floats would have to cross.
+A delegate that has integers only takes a dequantize node together with its reader. If readers in two
+delegates, or in a delegate and on the host, shared one, floats would have to cross.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The qparams at the inputs and outputs of a program of ExecuTorch, also where they are inside of delegates."""
+"""The qparams at inputs and outputs of a program of ExecuTorch, also where they are inside of delegates."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def _qparams(program: Any) -> tuple[list[tuple[QParams, ...]], list[tuple[QParam
     inputs, outputs = found.at_ports()
     for i, port in enumerate(found.inputs):
         if not inputs[i]:
-            inputs[i] = tuple(dict.fromkeys(q for user in port.node.users for q in _read(found, port.node, user)))
+            inputs[i] = tuple(
+                dict.fromkeys(q for user in port.node.users for q in _read(found, port.node, user))
+            )
     for i, port in enumerate(found.outputs):
         if not outputs[i]:
             outputs[i] = _made(found, port.node)

@@ -3,8 +3,8 @@
 ExecuTorch calls a partitioner with a program whose parameters and buffers are fake tensors, so that they are
 not copied. Whether a call lowers depends on numbers among them, such as the scales of weights. A fake tensor
 does not lead back to the tensor that it stands for. But the mode that made it returns the same fake tensor
-again for that tensor, so a candidate can be checked. Candidates are the weights of the programs that ExecuTorch
-showed before, and the tensors that the mode knows.
+again for that tensor, so a candidate can be checked. Candidates are the weights of the programs that
+ExecuTorch showed before, and the tensors that the mode knows.
 """
 
 from __future__ import annotations

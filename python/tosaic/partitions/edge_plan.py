@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tosaic import _core
 from tosaic.options import shown
@@ -54,7 +55,7 @@ class EdgePlan:
     places: Mapping[str, NodePlace] = field(repr=False)
     partition: PartitionPlan = field(repr=False)
 
-    def why(self, node: str) -> NodePlace:
+    def why(self, node: Any) -> NodePlace:
         """Returns where a call goes, with all reasons of the claimant that does not take it.
 
         Parameters
