@@ -426,6 +426,16 @@ def test_arms_backend_and_ours_in_one_lowering(is_first: bool) -> None:
     np.testing.assert_allclose(run(manager, args)[0], wanted, atol=2 * np.ptp(wanted) / 255)
 
 
+def test_two_claimants_share_a_program() -> None:
+    npu, gpu = TosaicPartitioner("ethos-u55-128"), TosaicPartitioner("TOSA-1.0+INT+FP", runtime="Gpu")
+    manager = lower(quantized("residual"), [npu, gpu])
+    ids = Counter(each.backend_id for each in modules_of(manager))
+    assert set(ids) == {"EthosUBackend", "Gpu"}
+    assert calls_outside(manager) == {"quantize_per_tensor": 1}  # not worth a delegate
+    assert npu.why("aten__softmax_default").claimant == "host"
+    assert {name for name, _ in delegates_in_file(file_of(manager))} == set(ids)
+
+
 _BOTH = """
 import warnings
 
@@ -465,6 +475,7 @@ def test_it_is_an_inner_partitioner_with_orders() -> None:
         )
     found = modules_of(manager)
     assert {each.backend_id for each in found} == {"TOSABackend"}
+    assert len(wrapped.plans) == 1
     assert differing_payloads(manager, INT) == 0
     args = inputs("sorted", 3)
     assert differing_from_reference_model(manager, args) == 0

@@ -23,6 +23,7 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 
 from tosaic import _core
 from tosaic.executorch import backends  # noqa: F401 - ExecuTorch finds its classes when they are loaded
+from tosaic.executorch.delegate_orders import is_trial
 from tosaic.executorch.delegate_specs import DelegateSpec, compile_specs_of
 from tosaic.executorch.payload_kinds import kind_of
 from tosaic.executorch.runtime_ids import set_runtime_ids
@@ -212,7 +213,8 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
             The program has a symbolic dimension, or a call that was kept whole for a delegate is in none.
         """
         found = self._groups(exported_program)
-        self._plans.append(found.plan)
+        if not is_trial():
+            self._plans.append(found.plan)
         self._require_taken(exported_program, found)
         for tag, nodes in found.groups.items():
             for node in nodes:

@@ -1,4 +1,4 @@
-"""Makes the program of the nodes of a delegate, as ExecuTorch does, without changing the program around it."""
+"""Makes the program of the nodes of a delegate, as ExecuTorch does. The program around it is not changed."""
 
 from __future__ import annotations
 
