@@ -2,11 +2,11 @@
 
     python tests/bench/executorch_backend.py [--rounds N] [NETWORK ...]
 
-The networks are quantized by Arm's quantizer. In each round, both backends lower the same programs in the same
-process, one after the other: the program of Arm's delegate (`preprocess` alone), and the whole program
-(`to_edge_transform_and_lower`). The payloads of the first are run on the same input and compared. ExecuTorch's
-own time is what is left of the second without the methods of the partitioner and without `preprocess`. Takes a
-quarter of an hour, almost all of it in Arm's backend.
+The networks are quantized by Arm's quantizer. In each round, both backends lower the same programs in the
+same process, one after the other: the program of Arm's delegate (`preprocess` alone), and the whole program
+(`to_edge_transform_and_lower`). The payloads of the first are run on the same input and compared.
+ExecuTorch's own time is what is left of the second without the methods of the partitioner and without
+`preprocess`. Takes a quarter of an hour, almost all of it in Arm's backend.
 """
 
 from __future__ import annotations
@@ -207,11 +207,11 @@ def section(result: Measured[Row]) -> Section:
         for row in result.rows
     ]
     text = (
-        "Lowering inside of ExecuTorch: `TosaicPartitioner` against Arm's `TOSAPartitioner`, int8 programs of\n"
-        f"Arm's quantizer, target {TARGET}; medians of {result.rounds} rounds. *preprocess*: the program of\n"
-        "Arm's delegate becomes a `.tosa` file. *steps*: the greatest difference of the integers that the two\n"
-        "files compute from the same input. *whole*: `to_edge_transform_and_lower`. *in whole*: the part of\n"
-        "the partitioner and of `preprocess`; the rest is ExecuTorch's own time.\n\n"
+        "Lowering inside of ExecuTorch: `TosaicPartitioner` against Arm's `TOSAPartitioner`, int8 programs\n"
+        f"of Arm's quantizer, target {TARGET}; medians of {result.rounds} rounds. *preprocess*: the program\n"
+        "of Arm's delegate becomes a `.tosa` file. *steps*: the greatest difference of the integers that the\n"
+        "two files compute from the same input. *whole*: `to_edge_transform_and_lower`. *in whole*: the part\n"
+        "of the partitioner and of `preprocess`; the rest is ExecuTorch's own time.\n\n"
         f"{table(header, rows)}\n\n"
         f"`preprocess` has to be at least {LEAST_RATIO:g} times as fast, and at most {MOST_STEPS} steps off."
     )
