@@ -209,9 +209,9 @@ def section(result: Measured[Row]) -> Section:
     text = (
         "Lowering inside of ExecuTorch: `TosaicPartitioner` against Arm's `TOSAPartitioner`, int8 programs\n"
         f"of Arm's quantizer, target {TARGET}; medians of {result.rounds} rounds. *preprocess*: the program\n"
-        "of Arm's delegate becomes a `.tosa` file. *steps*: the greatest difference of the integers that the\n"
-        "two files compute from the same input. *whole*: `to_edge_transform_and_lower`. *in whole*: the part\n"
-        "of the partitioner and of `preprocess`; the rest is ExecuTorch's own time.\n\n"
+        "of Arm's delegate becomes a `.tosa` file. *steps*: the greatest difference of the integers that\n"
+        "the two files compute from the same input. *whole*: `to_edge_transform_and_lower`. *in whole*: the\n"
+        "part of the partitioner and of `preprocess`; the rest is ExecuTorch's own time.\n\n"
         f"{table(header, rows)}\n\n"
         f"`preprocess` has to be at least {LEAST_RATIO:g} times as fast, and at most {MOST_STEPS} steps off."
     )
