@@ -60,13 +60,14 @@ std::vector<claimant::Rule> rules_of(const py::sequence& rules, const SharedGrap
   return out;
 }
 
-py::list verdicts(const SharedGraph& graph, const std::string& name, const py::sequence& rules) {
+py::list verdicts(const SharedGraph& graph, const std::string& name, const py::sequence& rules, bool whole) {
   const claimant::Claimant by = claimant::claimant(name);
   const std::vector<claimant::Rule> own = rules_of(rules, graph);
   std::vector<claimant::Verdict> found;
   {
     const py::gil_scoped_release release;
-    found = claimant::verdicts(graph, by, own);
+    found = claimant::verdicts(graph, by, own,
+                               whole ? claimant::Unmatched::kRefused : claimant::Unmatched::kAllowed);
   }
   py::list out;
   for (const claimant::Verdict& verdict : found) {
@@ -93,10 +94,9 @@ void bind_claimants(py::module_& m) {
       "The fields of a claimant by name.");
   m.def("claimant_names", &claimant::claimant_names, "The names of claimants besides TOSA's targets.");
   m.def("verdicts", &verdicts, py::arg("graph").none(false), py::arg("claimant"),
-        py::arg("rules") = py::tuple(),
+        py::arg("rules") = py::tuple(), py::arg("whole") = true,
         "By node, the reasons (rule, error parts) why the claimant does not take it. `rules`: (kind, value, "
-        "function of "
-        "graph and index or None, allow, text).");
+        "function of graph and index or None, allow, text). Each matches a node if the graph is whole.");
   m.def("scratch_bytes", &scratch_bytes, py::arg("graph").none(false), py::arg("claimant"),
         "By node, the bytes of the temporary buffers of its kernel; empty for a claimant without kernels.");
 }

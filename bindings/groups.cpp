@@ -3,19 +3,23 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
 #include "tosaic/claimant/claimant.h"
+#include "tosaic/partition/border_bytes.h"
 #include "tosaic/partition/border_orders.h"
 #include "tosaic/partition/check.h"
 #include "tosaic/partition/claims.h"
 #include "tosaic/partition/connected.h"
 #include "tosaic/partition/float_regions.h"
 #include "tosaic/partition/levels.h"
+#include "tosaic/partition/regions.h"
 #include "tosaic/partition/split.h"
 
 namespace tosaic::python {
@@ -91,7 +95,8 @@ const char* text_of(partition::Refusal why) {
 
 // Claims as (supported, connected, sizes or None, least size, function or None).
 py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
-                const std::vector<std::vector<partition::DagNode>>& together) {
+                const std::vector<std::vector<partition::DagNode>>& together,
+                const std::vector<partition::BorderValue>& values) {
   std::vector<partition::Claim> made;
   for (const py::handle each : claims) {
     const auto fields = py::reinterpret_borrow<py::tuple>(each);
@@ -106,15 +111,15 @@ py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
       };
     made.push_back(std::move(one));
   }
-  const partition::Claimed found = partition::claim(dag, made, together);
+  const partition::Claimed found = partition::claim(dag, made, together, values);
   py::list refused;
   for (const partition::Refused& each : found.refused)
     refused.append(py::make_tuple(each.node, each.claimant, text_of(each.why)));
   return py::make_tuple(to_array(found.groups), found.claimant, found.at_least, refused);
 }
 
-py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of) {
-  partition::Split found = partition::split(*graph, groups_from(of));
+py::tuple split(const SharedGraph& graph, const Numbers<std::int64_t>& of, std::uint32_t first) {
+  partition::Split found = partition::split(*graph, groups_from(of), first);
   const auto names = [&](const std::vector<ValueId>& values) {
     py::list out;
     for (const ValueId value : values) out.append(graph->value(value).name);
@@ -165,6 +170,23 @@ py::dict border_orders(const SharedGraph& host, const std::vector<SharedGraph>& 
 }  // namespace
 
 void bind_groups(py::module_& m) {
+  py::class_<partition::BorderValue>(m, "BorderValue", "A value that may cross between parts of a program.")
+      .def(py::init([](std::optional<partition::DagNode> maker, std::vector<partition::DagNode> readers,
+                       std::uint64_t bytes, bool is_output) {
+             return partition::BorderValue{maker, std::move(readers), bytes, is_output};
+           }),
+           py::arg("maker"), py::arg("readers"), py::arg("size"), py::arg("is_output") = false);
+  m.def(
+      "border_values", [](const SharedGraph& graph) { return partition::border_values(*graph); },
+      py::arg("graph").none(false),
+      "The values of a graph that are no constants. Nodes are those of Dag.of.");
+  m.def(
+      "border_bytes",
+      [](const std::vector<partition::BorderValue>& values, const Numbers<std::int64_t>& of) {
+        return partition::border_bytes(values, groups_from(of));
+      },
+      py::arg("values"), py::arg("groups"),
+      "The bytes of the values that cross between groups and the host.");
   py::class_<partition::Dag>(m, "Dag", "Nodes in topological order, and which of them read which.")
       .def(py::init(&make_dag), py::arg("size"), py::arg("edges"),
            "`edges`: rows (from, to), with from < to < size.")
@@ -177,12 +199,20 @@ void bind_groups(py::module_& m) {
            "The fewest groups that are connected, and a number that no grouping is below.")
       .def("claim", &claim, py::arg("claims"),
            py::arg("together") = std::vector<std::vector<partition::DagNode>>(),
-           "partition::Groups of several claimants, one after another: (groups, claimant of each group, at "
-           "least by "
-           "claimant, "
-           "refused nodes). `claims`: (supported, connected, sizes or None, least size, function that "
-           "returns the "
-           "nodes of a group that are rejected, or None).")
+           py::arg("values") = std::vector<partition::BorderValue>(),
+           "Groups of several claimants, one after another: (groups, claimant of each group, at least by "
+           "claimant, refused nodes). `claims`: (supported, connected, sizes or None, least size, function "
+           "that returns the nodes of a group that are rejected, or None).")
+      .def(
+          "with_fewer_border_bytes",
+          [](const partition::Dag& dag, const Numbers<std::int64_t>& of,
+             const std::vector<partition::BorderValue>& values, bool connected, std::uint64_t work) {
+            return to_array(partition::with_fewer_border_bytes(
+                dag, groups_from(of), values,
+                {.connected = connected, .size = {}, .least_size = 0, .work = work}));
+          },
+          py::arg("groups"), py::arg("values"), py::arg("connected") = true, py::arg("work") = 20'000'000,
+          "Groups of one claimant, not more, between which fewer bytes cross, or as many.")
       .def(
           "path_back",
           [](const partition::Dag& dag, const Numbers<std::int64_t>& of) {
@@ -208,7 +238,26 @@ void bind_groups(py::module_& m) {
   m.def("border_orders", &border_orders, py::arg("host").none(false), py::arg("parts"), py::kw_only(),
         py::arg("claimants"), py::arg("objective") = "bytes",
         "By part, the dim orders of its inputs and of its outputs, from one plan of the whole program.");
-  m.def("split", &split, py::arg("graph"), py::arg("groups"),
+  m.def(
+      "region_with_constants",
+      [](const SharedGraph& graph, std::uint32_t node, std::size_t region) {
+        return std::make_shared<Graph>(
+            partition::region_with_constants(*graph, graph->nodes()[node], region));
+      },
+      py::arg("graph").none(false), py::arg("node"), py::arg("region"),
+      "A region of a node, with constants in place of inputs that are constants of the graph.");
+  m.def(
+      "with_regions",
+      [](const SharedGraph& graph, const std::map<std::string, std::vector<SharedGraph>>& regions) {
+        partition::Regions found;
+        for (const Node& node : graph->nodes())
+          if (const auto each = regions.find(graph->node_name(node)); each != regions.end())
+            found[graph->id(node)] = {each->second.begin(), each->second.end()};
+        return std::make_shared<Graph>(partition::with_regions(*graph, found));
+      },
+      py::arg("graph").none(false), py::arg("regions"),
+      "The graph with other regions of some nodes, by the names of the nodes.");
+  m.def("split", &split, py::arg("graph"), py::arg("groups"), py::arg("first") = 0,
         "The host graph, and (graph, names of inputs, names of outputs) of each group.");
 }
 

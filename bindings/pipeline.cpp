@@ -383,6 +383,14 @@ void bind_pipeline(py::module_& m) {
       "The layout plan of an imported graph with its composites taken apart, by values and calls of the "
       "imported one.");
   m.def(
+      "with_boundary_orders",
+      [](const SharedGraph& graph, const py::object& input_orders, const py::object& output_orders) {
+        return std::const_pointer_cast<Graph>(
+            pipeline::with_boundary_orders(graph, orders_of(input_orders, output_orders)));
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("input_orders") = py::none(),
+      py::arg("output_orders") = py::none(), "The graph with these orders at its inputs and outputs.");
+  m.def(
       "carries_grid", [](const SharedGraph& graph) { return pipeline::carries_grid(*graph); },
       py::arg("graph").none(false), "By input: whether its elements are the coordinates of a grid_sample.");
   m.def(

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import tosaic
 from fx.exporting import exported
+from quantize_calls import dq, q
 from test_integer_programs import agrees, qdq
 from tosaic.reference_model import run_reference_model
 
@@ -223,3 +224,20 @@ def test_a_power_whose_constant_exponent_is_0_is_ones_in_the_shape_of_the_base(s
         lowered = tosaic.lower(exported(call, a), target=target)
         np.testing.assert_array_equal(lowered.run(a), np.ones((1, size), np.float32))
         assert run_reference_model(lowered, a).ok
+
+
+@pytest.mark.parametrize(("low", "high"), [(5, 7), (-127, -127)])
+def test_nan_is_quantized_to_an_integer_of_the_range(low: int, high: int) -> None:
+    # Torch makes 0 of NaN. The integers behind a quantize node rely on its range.
+    class Quantized(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = dq(q(x, 1000.0, low, low, high), 1000.0, low, low, high)
+            return dq(q(torch.minimum(y, torch.tensor(1.5)), 6e-9, 0, 0, 7), 6e-9, 0, 0, 7)
+
+    x = torch.tensor([float("nan"), 0.0, float("inf")])
+    lowered = tosaic.lower(exported(Quantized(), x), target="TOSA-1.0+INT+FP")
+    found = lowered.run(x)
+    assert found[0] in (0.0, np.float32(7 * 6e-9))
+    reference = run_reference_model(lowered, x)
+    assert reference.ok
+    np.testing.assert_array_equal(reference.outputs, found)

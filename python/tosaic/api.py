@@ -102,7 +102,8 @@ def lower(
         Sizes of symbolic dimensions, as in `from_exported`. Accepted only if `program` is an exported program
         or a ``.pt2`` file.
     dump : path, optional
-        Folder for graph dumps. The graph is written there as text after each pass that changed it.
+        Folder for graph dumps. The graph is written there as text after each pass that changed it. With
+        ``unsupported="split"``, the names of the files have the name of the group.
     verify : bool
         Verify the graph before the first pass and after each pass that changed it.
     io : mapping, optional
@@ -135,7 +136,9 @@ def lower(
     Returns
     -------
     Lowered or SplitLowered
-        A `SplitLowered` if `unsupported` is ``"split"``.
+        A `SplitLowered` if `unsupported` is ``"split"``. Then `io` is applied as by
+        `tosaic.extract_io_quant` before the program is split, so inputs and outputs without an entry are
+        floats.
 
     Raises
     ------
@@ -178,15 +181,11 @@ def lower(
         return _lower_split(
             program_of(program, bind=bind, operators=operators),
             [target or Pipeline.default().target] if claimants is None else claimants,
-            refused={
-                "target": None if claimants is None else target,
-                "pipeline": pipeline,
-                "dump": dump,
-                "io": io,
-                "orders": orders,
-            },
+            refused={"target": None if claimants is None else target, "pipeline": pipeline},
+            boundary={"io": io, "orders": orders},
             objective=objective_of(objective),
             verify=verify,
+            on_change=None if dump is None else _dump_to(dump),
         )
     if claimants is not None:
         raise refusal("lower", "claimants", "None, unless unsupported='split'", claimants)
@@ -363,8 +362,14 @@ def compare(
 
 
 def _lower_split(
-    source: Program, claimants: Any, *, refused: Mapping[str, Any], objective: Any, verify: bool
+    source: Program,
+    claimants: Any,
+    *,
+    refused: Mapping[str, Any],
+    boundary: Mapping[str, Any],
+    **options: Any,
 ) -> SplitLowered:
+    from tosaic.partitions.boundary import with_boundary
     from tosaic.partitions.propose import require_claimants
     from tosaic.partitions.split_lowered import lower_split
 
@@ -372,14 +377,14 @@ def _lower_split(
         if value is not None:
             split = "None with unsupported='split'"
             expected = "None if 'claimants' are given" if option == "target" else split
-            raise refusal("lower", option, expected, value, hint=_INSTEAD.get(option, ""))
-    return lower_split(source, require_claimants("lower", claimants), objective=objective, verify=verify)
+            raise refusal("lower", option, expected, value, hint=_INSTEAD[option])
+    takers = require_claimants("lower", claimants)
+    return lower_split(with_boundary(source, **boundary), takers, source=source, **options)
 
 
 _INSTEAD = {
     "target": "Each claimant has its own target",
-    "io": "Call tosaic.extract_io_quant first: it makes inputs and outputs integers",
-    "orders": "A split program takes arrays in the orders in which it was traced",
+    "pipeline": "Each claimant has its own pipeline, `tosaic.Pipeline.default` of its target",
 }
 
 

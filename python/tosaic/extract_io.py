@@ -25,7 +25,7 @@ from tosaic.program import Program
 from tosaic.quantization import QParams
 from tosaic.sources import is_exported_program
 
-__all__ = ["Ports", "answers", "extract_io_quant"]
+__all__ = ["Ports", "answers", "extract_io_quant", "with_graph"]
 
 P = TypeVar("P")
 Ports = str | None | Iterable[str | int] | Mapping[str | int, str | QParams]
@@ -207,7 +207,7 @@ def _of_program(
             qparams = each if isinstance(each, QParams) else known[side][i][0][0]
             quants[side].append(PortQuant(position, port.path, port.value.name, qparams))
     io = IoQuant(tuple(quants["inputs"]), tuple(quants["outputs"]), method)
-    return (_changed_in_place(program, changed) if in_place else _with_graph(program, changed)), io
+    return (_changed_in_place(program, changed) if in_place else with_graph(program, changed)), io
 
 
 _SAME = "a new value that is quantized with the same qparams, since the program writes this input"
@@ -221,7 +221,8 @@ def _require_unwritten(graph: _core.Graph, index: int, asked: Asked) -> None:
         )
 
 
-def _with_graph(program: Program, graph: _core.Graph) -> Program:
+def with_graph(program: Program, graph: _core.Graph) -> Program:
+    """Returns a program with another graph of the same signature."""
     made = Program(graph, program.signature, diagnostics=program.diagnostics)
     made._overrides = program._overrides
     made._verify = program._verify

@@ -341,7 +341,7 @@ OPTIONS: dict[str, Option] = {
         _models,
     ),
     "nodes": _FLAG,
-    "on": _one_of("tosaic", "reference"),
+    "on": _one_of("tosaic", "reference", "vgf"),
     "out": _PATH,
     "path": _PATH,
     "points": Option("a whole number, 0 or more", _count),

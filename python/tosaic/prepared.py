@@ -54,7 +54,7 @@ class Prepared:
 
     @property
     def on(self) -> str:
-        """What computes the program: ``tosaic`` or ``reference``."""
+        """What computes the program: ``tosaic``, ``reference`` or ``vgf``."""
         return self._on
 
     @property
@@ -237,9 +237,10 @@ class Preparable(Runnable):
             they are the integers of quantized values. Several threads may call a model at once.
 
             The model of the whole graph is called with a `tosaic.GraphCall`.
-        on : {"tosaic", "reference"}
-            What computes the nodes. ``"reference"`` is the TOSA reference model, for programs at stage
-            ``tosa``; it takes no models.
+        on : {"tosaic", "reference", "vgf"}
+            What computes the nodes. ``"reference"`` is the TOSA reference model. ``"vgf"`` is a VGF file on
+            Vulkan, with Arm's converter and emulation layers. Both are for programs at stage ``tosa`` and
+            take no models.
         threads : int
             The greatest number of threads of one run, at least 1. Today's kernels use one thread for each
             run, whatever `threads` is. The results do not depend on it.
@@ -260,7 +261,8 @@ class Preparable(Runnable):
         UnsupportedOp
             An operator has neither a kernel nor a model.
         ImportError
-            The TOSA reference model is not installed.
+            The TOSA reference model is not installed, or what runs VGF files: the packages of the extra
+            ``devices`` and a Vulkan driver.
 
         Examples
         --------
@@ -276,4 +278,8 @@ class Preparable(Runnable):
             from tosaic.reference_graph import model_of_graph
 
             return self, Models(model_of_graph(self.graph, models))
+        if on == "vgf":
+            from tosaic.vgf_graph import model_of_graph as vgf_of_graph
+
+            return self, Models(vgf_of_graph(self.graph, models))
         return self, Models(models)

@@ -16,7 +16,15 @@ from tosaic.process import output_captured
 if TYPE_CHECKING:
     from tosaic.models import GraphCall
 
-__all__ = ["ONE_AT_A_TIME", "dtype_of", "model_of_graph", "refuse_custom", "the_model"]
+__all__ = [
+    "ONE_AT_A_TIME",
+    "dtype_of",
+    "model_of_graph",
+    "refuse_custom",
+    "refuse_models",
+    "refuse_stage",
+    "the_model",
+]
 
 ONE_AT_A_TIME = threading.Lock()
 """Held while the model runs: it prints to the streams of the process, which are captured."""
@@ -34,24 +42,8 @@ def model_of_graph(graph: _core.Graph, models: Any = None) -> Callable[[GraphCal
     ImportError
         ``tosa-tools`` is not installed.
     """
-    if graph.stage != "tosa":
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what="the reference model runs programs at stage tosa only",
-            expected="stage tosa",
-            got=f"stage {graph.stage}",
-            hint="tosaic.lower(program, target='TOSA-1.0+FP').prepare(on='reference')",
-        )
-    if models:
-        raise _core.make_error(
-            _core.InvalidGraph,
-            where="prepare",
-            what="the reference model takes no models of operators",
-            expected="models=None",
-            got="models, with on='reference'",
-            hint="on='tosaic' takes models, and its integers equal those of the reference model",
-        )
+    refuse_stage(graph, "the reference model", "reference")
+    refuse_models(models, "the reference model", "reference")
     refuse_custom(graph, "prepare")
     the_model()
     return _run_graph
@@ -92,14 +84,40 @@ def the_model() -> Any:
     return tosa_reference_model
 
 
-def refuse_custom(graph: _core.Graph, where: str) -> None:
+def refuse_stage(graph: _core.Graph, who: str, on: str) -> None:
+    """Raises InvalidGraph if the graph is not at stage ``tosa``."""
+    if graph.stage != "tosa":
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="prepare",
+            what=f"{who} runs programs at stage tosa only",
+            expected="stage tosa",
+            got=f"stage {graph.stage}",
+            hint=f"tosaic.lower(program, target='TOSA-1.0+FP').prepare(on={on!r})",
+        )
+
+
+def refuse_models(models: Any, who: str, on: str) -> None:
+    """Raises InvalidGraph if there are models of operators."""
+    if models:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="prepare",
+            what=f"{who} takes no models of operators",
+            expected="models=None",
+            got=f"models, with on={on!r}",
+            hint="on='tosaic' takes models, and its integers equal those of the reference model",
+        )
+
+
+def refuse_custom(graph: _core.Graph, where: str, who: str = "the reference model") -> None:
     """Raises UnsupportedOp if the graph has a ``tosa.custom``."""
     for node in all_nodes(graph):
         if node.op == "tosa.custom":
             raise _core.make_error(
                 _core.UnsupportedOp,
                 where=where,
-                what="the reference model has no kernels for CUSTOM operators",
+                what=f"{who} has no kernels for CUSTOM operators",
                 expected="operators of the TOSA specification",
                 got=f"'{node.attrs['domain_name']}.{node.attrs['operator_name']}'",
                 node=node.name,

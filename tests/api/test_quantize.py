@@ -199,6 +199,20 @@ def test_samples_that_are_not_finite_are_refused_by_index_and_node(
         tosaic.quantize(exported, broken(value), executor=executor)
 
 
+def test_equal_specs_that_share_implicitly_make_no_circle() -> None:
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.RMSNorm(6)
+
+        def forward(self, x):
+            return torch.cat([torch.tril(x), x, self.norm(torch.tanh(x)), x], 3)
+
+    x = torch.randn(1, 4, 6, 6, generator=torch.Generator().manual_seed(0))
+    quantized = tosaic.quantize(torch.export.export(Repeated().eval(), (x,)), [(x,)], progress=False)
+    assert tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT"), [(x,)]).ok
+
+
 @pytest.mark.parametrize(
     ("samples", "options", "message"),
     [

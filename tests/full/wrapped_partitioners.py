@@ -34,7 +34,6 @@ from models.delegates import WithDelegates, run_file
 from models.integers import signal_to_noise
 from models.quantize import QUANTIZERS, converted
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
-from models.vulkan import run_vgf, runs_vgf
 from models.wrapped import (
     INTEGER_ONLY,
     PARTITIONERS,
@@ -47,6 +46,7 @@ from models.wrapped import (
 )
 from models.zoo import build, one_thread, quiet
 from tosaic.executorch import wrap_partitioner
+from tosaic.vgf_graph import run_vgf, runs_vgf
 
 NETWORKS = ("mobilenet_v2", "ds_cnn", "deit_tiny", "unet")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"

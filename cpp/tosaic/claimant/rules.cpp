@@ -62,6 +62,18 @@ std::vector<KnownName> known_names(const Graph& graph, const Rule& rule) {
   return known;
 }
 
+// A predicate is asked about nodes of the graph only, so it may mean a node of a region.
+bool matches_in_regions(const Graph& graph, const Rule& rule) {
+  return std::ranges::any_of(graph.nodes(), [&](const Node& node) {
+    return std::ranges::any_of(node.regions, [&](const std::shared_ptr<const Graph>& region) {
+      if (rule.match == Match::kPredicate) return true;
+      return matches_in_regions(*region, rule) ||
+             std::ranges::any_of(region->nodes(),
+                                 [&](const Node& inner) { return matches(*region, inner, rule); });
+    });
+  });
+}
+
 [[noreturn]] void refuse_without_match(const Graph& graph, const Rule& rule) {
   const std::vector<KnownName> known = known_names(graph, rule);
   const bool is_operator = std::ranges::find(known, rule.value, &KnownName::name) != known.end();
@@ -97,7 +109,8 @@ std::string to_string(const Rule& rule) {
          "=" + value + ")";
 }
 
-std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules) {
+std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules,
+                                        Unmatched unmatched) {
   std::vector<const Rule*> deciding(graph.nodes().size(), nullptr);
   for (const Rule& rule : rules) {
     bool used = false;
@@ -109,7 +122,8 @@ std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule
         refuse_contradiction(graph, node, *now, rule);
       if (now == nullptr || rule.match < now->match) now = &rule;
     }
-    if (!used) refuse_without_match(graph, rule);
+    if (!used && unmatched == Unmatched::kRefused && !matches_in_regions(graph, rule))
+      refuse_without_match(graph, rule);
   }
   return deciding;
 }

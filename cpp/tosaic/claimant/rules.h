@@ -33,9 +33,13 @@ struct Rule {
 // "deny(op='softmax')"
 [[nodiscard]] std::string to_string(const Rule& rule);
 
-// Returns, for each node, the rule that decides about it, or null. Throws InvalidGraph if a rule matches no node or names
-// an operator that does not exist, or if two rules of one kind contradict each other: one allows a node, and the other
-// denies it.
-[[nodiscard]] std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules);
+// Whether rules that match no node are errors: not for the graph of a region, which is a part of a program.
+enum class Unmatched : std::uint8_t { kRefused, kAllowed };
+
+// Returns, for each node, the rule that decides about it, or null. Throws InvalidGraph if a rule matches no node, neither of
+// the graph nor of its regions, or if two rules of one kind contradict each other: one allows a node, and the other denies
+// it.
+[[nodiscard]] std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules,
+                                                      Unmatched unmatched = Unmatched::kRefused);
 
 }  // namespace tosaic::claimant

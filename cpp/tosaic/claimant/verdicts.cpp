@@ -219,13 +219,13 @@ Reason denied(const Graph& graph, const Node& node, const Rule& rule) {
 }  // namespace
 
 std::vector<Verdict> verdicts(const std::shared_ptr<const Graph>& graph, const Claimant& claimant,
-                              std::span<const Rule> rules) {
+                              std::span<const Rule> rules, Unmatched unmatched) {
   if (graph->stage != Stage::kExported && graph->stage != Stage::kQuantized)
     throw InvalidGraph({.where = "claimant",
                         .what = "claimants judge programs before they are lowered",
                         .expected = "a graph at stage exported or quantized",
                         .got = "a graph at stage " + std::string(to_string(graph->stage))});
-  const std::vector<const Rule*> deciding = deciding_rules(*graph, rules);
+  const std::vector<const Rule*> deciding = deciding_rules(*graph, rules, unmatched);
   std::vector<Findings> findings = Judge(graph, claimant).all();
   std::vector<Verdict> out(findings.size());
   for (const Node& node : graph->nodes()) {

@@ -21,6 +21,7 @@ namespace tosaic::claimant {
 //
 // Throws InvalidGraph if the graph is at another stage, or if a rule is wrong.
 [[nodiscard]] std::vector<Verdict> verdicts(const std::shared_ptr<const Graph>& graph,
-                                            const Claimant& claimant, std::span<const Rule> rules = {});
+                                            const Claimant& claimant, std::span<const Rule> rules = {},
+                                            Unmatched unmatched = Unmatched::kRefused);
 
 }  // namespace tosaic::claimant

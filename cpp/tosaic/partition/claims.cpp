@@ -37,8 +37,9 @@ Groups sets_of(const Dag& dag, std::span<const std::vector<DagNode>> together) {
 
 class Claiming {
  public:
-  Claiming(const Dag& dag, std::span<const std::vector<DagNode>> together)
-      : dag_(dag), sets_(sets_of(dag, together)), group_(dag.size(), kNoGroup) {
+  Claiming(const Dag& dag, std::span<const std::vector<DagNode>> together,
+           std::span<const BorderValue> values)
+      : dag_(dag), sets_(sets_of(dag, together)), values_(values), group_(dag.size(), kNoGroup) {
     if (const std::vector<Edge> circle = quotient(dag, sets_).circle; !circle.empty())
       throw InvalidGraph({.where = "partition",
                           .what = "nodes that have to stay together wait for each other",
@@ -111,10 +112,26 @@ class Claiming {
       found = level_groups(levels(contracted.dag, supported), supported);
       at_least = found.count;
     }
+    if (!values_.empty()) found = with_fewer_bytes(claim, contracted, std::move(found));
     std::vector<std::uint32_t> of(dag_.size(), kNoGroup);
     for (DagNode node = 0; node < dag_.size(); ++node)
       if (free[node]) of[node] = found.of[contracted.of[node]];
     return {numbered(of), at_least};
+  }
+
+  [[nodiscard]] Groups with_fewer_bytes(const Claim& claim, const Quotient& contracted, Groups groups) const {
+    std::vector<BorderValue> values(values_.begin(), values_.end());
+    for (BorderValue& value : values) {
+      if (value.maker) value.maker = contracted.of[*value.maker];
+      for (DagNode& reader : value.readers) reader = contracted.of[reader];
+      std::ranges::sort(value.readers);
+      value.readers.erase(std::ranges::unique(value.readers).begin(), value.readers.end());
+    }
+    BorderRules rules{.connected = claim.connected, .size = {}, .least_size = claim.least_size};
+    rules.size.resize(contracted.dag.size());
+    for (DagNode node = 0; node < dag_.size(); ++node)
+      rules.size[contracted.of[node]] += claim.size.empty() ? 1 : claim.size[node];
+    return with_fewer_border_bytes(contracted.dag, std::move(groups), values, rules);
   }
 
   // Takes nodes away from the claimant. Returns false if it keeps all.
@@ -153,6 +170,7 @@ class Claiming {
 
   const Dag& dag_;
   Groups sets_;
+  std::span<const BorderValue> values_;
   std::vector<std::uint32_t> group_;     // by node
   std::vector<std::uint32_t> claimant_;  // by group
   std::uint32_t groups_ = 0;
@@ -162,8 +180,9 @@ class Claiming {
 
 }  // namespace
 
-Claimed claim(const Dag& dag, std::span<const Claim> claims, std::span<const std::vector<DagNode>> together) {
-  Claiming claiming(dag, together);
+Claimed claim(const Dag& dag, std::span<const Claim> claims, std::span<const std::vector<DagNode>> together,
+              std::span<const BorderValue> values) {
+  Claiming claiming(dag, together, values);
   for (const Claim& each : claims) claiming.add(each);
   return claiming.take();
 }

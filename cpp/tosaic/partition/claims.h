@@ -3,7 +3,8 @@
 //   a1 -> b1      Claimant A takes {a1, a2}. Its groups are one node each for the claimants after it. So B sees
 //   b2 -> a2      b2 -> A -> b1, and {b1, b2} is not one group: A would have to run between its parts.
 //
-// A claimant has the fewest groups that are possible after those before it (levels.h, connected.h).
+// A claimant has the fewest groups that are possible after those before it (levels.h, connected.h). Among groupings that
+// are as small, one is chosen in which few bytes cross (border_bytes.h).
 //
 // A group may be rejected: because it is too small, or by the claimant, once it has seen the whole group. Then the
 // claimant lacks some nodes of it, and its groups are made again. Each time it lacks more nodes, so this ends.
@@ -14,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "tosaic/partition/border_bytes.h"
 #include "tosaic/partition/dag.h"
 #include "tosaic/partition/groups.h"
 
@@ -49,9 +51,11 @@ struct Claimed {
       refused;  // supported nodes that the claimant did not get, and that nobody before it had
 };
 
-// `together`: nodes that have to be in one group, or in none. Throws InvalidGraph if such a set would wait for itself,
+// `together`: nodes that have to be in one group, or in none. `values`: those that may cross between parts; without them,
+// bytes do not matter. Throws InvalidGraph if such a set would wait for itself,
 // if its nodes overlap with those of another set, or if a claimant rejects a node that is not in its group.
 [[nodiscard]] Claimed claim(const Dag& dag, std::span<const Claim> claims,
-                            std::span<const std::vector<DagNode>> together = {});
+                            std::span<const std::vector<DagNode>> together = {},
+                            std::span<const BorderValue> values = {});
 
 }  // namespace tosaic::partition

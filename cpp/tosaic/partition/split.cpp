@@ -131,23 +131,23 @@ Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread) {
   return part;
 }
 
-Split split(const Graph& graph, const Groups& groups) {
+Split split(const Graph& graph, const Groups& groups, std::uint32_t first) {
   const std::vector<std::vector<NodeId>> members = nodes_of(groups);
   Split out;
   for (std::uint32_t group = 0; group < groups.count; ++group) {
     refuse_effects(graph, members[group]);
     Part& part = out.parts.emplace_back(part_of(graph, members[group], Unread::kDropped));
-    part.graph.name = "group" + std::to_string(group);
+    part.graph.name = "group" + std::to_string(first + group);
   }
   out.host.name = graph.name;
   out.host.stage = graph.stage;
   GraphCopy copy(graph, out.host);
   copy.add_inputs();
-  for (const std::uint32_t first : order_of(graph, dag_of(graph), groups)) {
-    if (groups.of[first] == kNoGroup)
-      copy.add(graph.nodes()[first]);
+  for (const std::uint32_t node : order_of(graph, dag_of(graph), groups)) {
+    if (groups.of[node] == kNoGroup)
+      copy.add(graph.nodes()[node]);
     else
-      add_call(graph, out.parts[groups.of[first]], members[groups.of[first]], out.host, copy);
+      add_call(graph, out.parts[groups.of[node]], members[groups.of[node]], out.host, copy);
   }
   copy.add_outputs();
   for (std::uint32_t v = 0; v < graph.values().size(); ++v)

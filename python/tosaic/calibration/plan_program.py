@@ -150,6 +150,8 @@ def plan_program(
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
     _round_returned_inputs(plan)
+    # Slots of equal specs share implicitly, which may turn references between them into a circle.
+    plan.refer_to_first()
     for rule in rules:
         plan = _applied(plan, rule)
     for node in graph.nodes:

@@ -150,7 +150,7 @@ def _partition(args: argparse.Namespace) -> int:
     if not args.why:
         _show(plan.report(), args)
     if args.output:
-        files = lower_split(program, claimants, connected=connected).save(args.output)
+        files = lower_split(program, claimants, source=program, connected=connected).save(args.output)
         if not args.json:
             say(f"\nwrote {count(len(files), 'file')} to {args.output}\n")
     return OK

@@ -342,8 +342,14 @@ class Claimant:
         found = self.verdicts(graph)
         return found if node is None else found[_index_of(node, graph)]
 
-    def verdicts(self, graph: _core.Graph) -> tuple[Verdict, ...]:
+    def verdicts(self, graph: _core.Graph, *, whole: bool = True) -> tuple[Verdict, ...]:
         """Returns the verdict of each node of a graph such as `PartitionPlan.graph`.
+
+        Parameters
+        ----------
+        graph : Graph
+        whole : bool
+            False for the graph of a region: rules may then match no node of it.
 
         Raises
         ------
@@ -354,7 +360,7 @@ class Claimant:
         rules = [_rule(rule, nodes) for rule in self.rules]
         return tuple(
             Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
-            for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules), strict=True)
+            for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules, whole), strict=True)
         )
 
     def scratch_bytes(self, program: Any, node: str | None = None) -> dict[str, int] | int:

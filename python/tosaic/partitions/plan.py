@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -195,8 +195,9 @@ class PartitionPlan(Reportable):
     claimants : tuple of str
         In the order in which they were asked.
     groups : tuple of Group
+        Those of the graph, then those of its regions.
     group_of : tuple of (int or None)
-        By node of the graph; None for the host.
+        By node of the graph, the index of its group; None for the host.
     refusals : tuple of tuple of Refusal
         By node of the graph.
     at_least : tuple of int
@@ -209,6 +210,9 @@ class PartitionPlan(Reportable):
         Multiply-accumulates of the host's nodes.
     imported : Graph, optional
         The program before its quantize and dequantize nodes became qparams of values.
+    regions : mapping of str to PartitionPlan
+        The plans of regions of the host's nodes: the branches of a cond, the condition and the body of a
+        loop. A region is named after its node, such as ``cond.0``. Indices of groups are unique.
     """
 
     graph: _core.Graph = field(repr=False)
@@ -220,12 +224,30 @@ class PartitionPlan(Reportable):
     gains: tuple[tuple[str, int, int, int], ...] = ()
     host_macs: int = 0
     imported: _core.Graph | None = field(default=None, repr=False)
+    regions: Mapping[str, PartitionPlan] = field(default_factory=dict, repr=False)
 
     @property
     def is_minimal(self) -> bool:
-        """True if each claimant has as few groups as are possible after those before it."""
-        counts = [sum(group.claimant == name for group in self.groups) for name in self.claimants]
-        return all(count == least for count, least in zip(counts, self.at_least, strict=True))
+        """True if each claimant has as few groups as are possible after those before it, in regions, too."""
+        own = self.groups[: len(set(self.group_of) - {None})]
+        counts = [sum(group.claimant == name for group in own) for name in self.claimants]
+        return all(count == least for count, least in zip(counts, self.at_least, strict=True)) and all(
+            each.is_minimal for each in self.regions.values()
+        )
+
+    def group(self, index: int) -> Group:
+        """Returns the group that has this index."""
+        return self.groups[index - self.groups[0].index]
+
+    def all_plans(self) -> Iterator[tuple[str, PartitionPlan]]:
+        """Yields this plan and the plans of all regions, nested ones included, with their names.
+
+        The name of this plan is empty.
+        """
+        yield "", self
+        for region, plan in self.regions.items():
+            for name, each in plan.all_plans():
+                yield f"{region}.{name}" if name else region, each
 
     @cached_property
     def borders(self) -> tuple[Border, ...]:
@@ -324,39 +346,56 @@ class PartitionPlan(Reportable):
         ----------
         node : str or Node
             The name of a node, the name of a value that the node makes, or the name of the call of torch that
-            became the node.
+            became the node. Nodes of regions are found by these names, too, if the graph has none.
 
         Raises
         ------
         InvalidGraph
             There is no such node.
         """
-        found = self._find(node)
-        group = self.group_of[found.id]
+        plan, found = self._find(node)
+        group = plan.group_of[found.id]
         return NodePlace(
             **place_of(found),
             op=found.op,
-            claimant=HOST if group is None else self.groups[group].claimant,
+            claimant=HOST if group is None else plan.group(group).claimant,
             group=group,
-            refusals=self.refusals[found.id],
+            refusals=plan.refusals[found.id],
         )
 
-    def _find(self, node: Any) -> _core.Node:
-        nodes = self.graph.nodes
-        if isinstance(node, str):
-            if named := nodes_named(node, self.graph):
-                return named[0]
-        elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id].name == node.name:
-            return nodes[node.id]
+    def _find(self, node: Any) -> tuple[PartitionPlan, _core.Node]:
+        for _, plan in self.all_plans():
+            nodes = plan.graph.nodes
+            if isinstance(node, str):
+                if named := nodes_named(node, plan.graph):
+                    return plan, named[0]
+            elif isinstance(node, _core.Node) and node.id < len(nodes) and nodes[node.id] == node:
+                return plan, node
+        if isinstance(node, _core.Node):  # of an equal graph, such as that of a copy of the program
+            nodes = self.graph.nodes
+            if node.id < len(nodes) and nodes[node.id].name == node.name:
+                return self, nodes[node.id]
         raise _core.make_error(
             _core.InvalidGraph,
             where="partition",
             what="the plan has no such node",
             expected="the name of a node of `PartitionPlan.graph`, or the name of a call of torch",
             got=shown(node),
-            hint=near_names(node, [(each.name, each.name) for each in nodes]),
+            hint=near_names(
+                node, [(each.name, each.name) for _, plan in self.all_plans() for each in plan.graph.nodes]
+            ),
         )
 
+    @property
+    def nodes_of_host(self) -> Sequence[_core.Node]:
+        """The nodes of the host, without those of regions."""
+        return [node for node in self.graph.nodes if self.group_of[node.id] is None]
+
     def nodes_of(self, group: int | None) -> Sequence[_core.Node]:
-        """The nodes of a group, or those of the host for None."""
-        return [node for node in self.graph.nodes if self.group_of[node.id] == group]
+        """The nodes of a group, or those of the host for None, in regions, too."""
+        return [
+            node
+            for _, plan in self.all_plans()
+            for node in plan.graph.nodes
+            if plan.group_of[node.id] == group
+        ]

@@ -3,11 +3,12 @@
 1. Each claimant judges each node.
 2. The nodes that it takes become groups, one claimant after the other.
 3. Each group is lowered alone. The nodes that keep it from its target are barred, and step 2 is repeated.
+4. The same is done in the regions of the host's nodes: the branches of a cond, the body of a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +82,23 @@ class Proposal:
     ----------
     plan : PartitionPlan
     host : Graph
-        The nodes of the host, and a call of each group.
+        The nodes of the host, and a call of each group. Regions of the host's nodes are hosts, too.
     parts : tuple of Graph
-        By group.
+        The own groups of the plan.
+    regions : tuple of Proposal
+        The plans of regions, in the order of `PartitionPlan.regions`.
     """
 
     plan: PartitionPlan
     host: _core.Graph
     parts: tuple[_core.Graph, ...]
+    regions: tuple[Proposal, ...] = ()
+
+    def all(self) -> Iterator[Proposal]:
+        """Yields this proposal and those of all regions, in the order of the groups."""
+        yield self
+        for region in self.regions:
+            yield from region.all()
 
 
 def propose(
@@ -107,50 +117,101 @@ def propose(
     gains : bool
         Whether to compute what one more operator would bring.
     """
-    graph = planned_graph(imported)
-    maker = _Maker(graph, claimants, connected)
+    options = _Options(claimants, connected, gains)
+    return _propose(imported, planned_graph(imported), options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    claimants: Sequence[Claimant]
+    connected: bool
+    gains: bool
+
+
+def _propose(
+    imported: _core.Graph, graph: _core.Graph, options: _Options, *, first: int = 0, is_region: bool = False
+) -> Proposal:
+    """Plans a graph with its regions. `first` is the index of its first group."""
+    claimants = options.claimants
+    maker = _Maker(graph, claimants, options.connected, whole=not is_region)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
-    host, parts = _core.split(graph, groups)
-    of = tuple(None if group < 0 else int(group) for group in groups)
+    host, parts = _core.split(graph, groups, first)
+    of = tuple(None if group < 0 else first + int(group) for group in groups)
     macs = macs_by_node(graph)
-    scratch = _scratch_bytes(graph, of, [claimants[owner] for owner in owners])
-    made = tuple(
+    takers = [claimants[owner] for owner in owners]
+    scratch = _scratch_bytes(graph, groups, takers)
+    own = tuple(
         Group(
-            index=i,
-            claimant=claimants[owner].name,
-            nodes=tuple(node.name for node in graph.nodes if of[node.id] == i),
+            index=first + i,
+            claimant=taker.name,
+            nodes=tuple(node.name for node in graph.nodes if of[node.id] == first + i),
             inputs=tuple(parts[i][1]),
             outputs=tuple(parts[i][2]),
-            macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == i),
+            macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == first + i),
             scratch_bytes=scratch[i],
         )
-        for i, owner in enumerate(owners)
+        for i, taker in enumerate(takers)
     )
+    regions = _regions(graph, of, options, first + len(own))
     plan = PartitionPlan(
         graph=graph,
         claimants=tuple(each.name for each in claimants),
-        groups=made,
+        groups=(*own, *(group for each in regions.values() for group in each.plan.groups)),
         group_of=of,
-        refusals=maker.refusals(of, owners, refused),
+        refusals=maker.refusals(
+            of, {group.index: owner for group, owner in zip(own, owners, strict=True)}, refused
+        ),
         at_least=tuple(at_least),
-        gains=maker.gains(of) if gains else (),
+        gains=maker.gains(of) if options.gains else (),
         imported=imported,
         host_macs=sum(macs[node.id] for node in graph.nodes if of[node.id] is None),
+        regions={name: each.plan for name, each in regions.items()},
     )
-    graphs = (
-        _for_claimant(part, claimants[owner]) for (part, _, _), owner in zip(parts, owners, strict=True)
+    hosts = {
+        node.name: [regions[_region_name(node, i)].host for i in range(len(node.regions))]
+        for node in graph.nodes
+        if of[node.id] is None and node.regions
+    }
+    return Proposal(
+        plan,
+        _core.with_regions(host, hosts) if hosts else host,
+        tuple(_for_claimant(part, taker) for (part, _, _), taker in zip(parts, takers, strict=True)),
+        tuple(regions.values()),
     )
-    return Proposal(plan, host, tuple(graphs))
 
 
-def _scratch_bytes(
-    graph: _core.Graph, group_of: Sequence[int | None], takers: Sequence[Claimant]
-) -> list[int]:
-    """By group, the bytes of the largest temporary buffer of its nodes. `takers` has a claimant by group."""
+def _region_name(node: _core.Node, index: int) -> str:
+    return f"{node.name}.{index}"
+
+
+def _regions(
+    graph: _core.Graph, of: Sequence[int | None], options: _Options, first: int
+) -> dict[str, Proposal]:
+    """Plans the regions of the host's nodes, by name."""
+    found: dict[str, Proposal] = {}
+    for node in graph.nodes:
+        if of[node.id] is not None:
+            continue
+        for index in range(len(node.regions)):
+            region = _core.region_with_constants(graph, node.id, index)
+            planned = planned_graph(region)
+            if planned.stage != graph.stage:  # regions have the stage of their graph
+                planned = _core.with_own_dequantize(region)
+            each = _propose(region, planned, options, first=first, is_region=True)
+            first += len(each.plan.groups)
+            found[_region_name(node, index)] = each
+    return found
+
+
+def _scratch_bytes(graph: _core.Graph, groups: Any, takers: Sequence[Claimant]) -> list[int]:
+    """By group, the bytes of the largest temporary buffer of its nodes.
+
+    `groups` has a group by node, or -1, and `takers` a claimant by group.
+    """
     by_kind = {taker.kind: _core.scratch_bytes(graph, taker.kind) for taker in takers}
     found = [0] * len(takers)
-    for node, group in enumerate(group_of):
-        if group is not None and (sizes := by_kind[takers[group].kind]):
+    for node, group in enumerate(groups):
+        if group >= 0 and (sizes := by_kind[takers[group].kind]):
             found[group] = max(found[group], sizes[node])
     return found
 
@@ -165,13 +226,18 @@ def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
 class _Maker:
     """The verdicts of all claimants over one graph."""
 
-    def __init__(self, graph: _core.Graph, claimants: Sequence[Claimant], connected: bool) -> None:
+    def __init__(
+        self, graph: _core.Graph, claimants: Sequence[Claimant], connected: bool, *, whole: bool
+    ) -> None:
         self._graph = graph
         self._nodes = graph.nodes
         self._claimants = claimants
         self._connected = connected
         self._dag = _core.Dag.of(graph)
-        self._reasons = [[verdict.reasons for verdict in claimant.verdicts(graph)] for claimant in claimants]
+        self._values = _core.border_values(graph)
+        self._reasons = [
+            [verdict.reasons for verdict in claimant.verdicts(graph, whole=whole)] for claimant in claimants
+        ]
         self._found: dict[tuple[int, int], tuple[Problem, ...]] = {}  # by claimant and node: rejections
         self.supported = [np.array([not reasons for reasons in each], dtype=bool) for each in self._reasons]
         # Floats between integers are integer arithmetic only as a whole.
@@ -202,7 +268,7 @@ class _Maker:
             (flags, self._connected and each.connected, sizes, each.least_size, rejection)
             for flags, each, rejection in zip(supported, self._claimants, rejections, strict=True)
         ]
-        return self._dag.claim(claims, self._together)
+        return self._dag.claim(claims, self._together, self._values)
 
     def rejections(self) -> list[Callable[..., Any] | None]:
         """By claimant: a function that names the nodes that keep a group from its arithmetic."""
@@ -235,9 +301,12 @@ class _Maker:
         return problem.node in names or any(problem.node.startswith(name + ".") for name in names)
 
     def refusals(
-        self, of: Sequence[int | None], owners: Sequence[int], refused: Sequence[tuple[int, int, str]]
+        self, of: Sequence[int | None], owners: Mapping[int, int], refused: Sequence[tuple[int, int, str]]
     ) -> tuple[tuple[Refusal, ...], ...]:
-        """By node, the reasons of all claimants that were asked and did not take it."""
+        """By node, the reasons of all claimants that were asked and did not take it.
+
+        `owners` has the claimant of each group by the index of the group.
+        """
         later = {(claimant, node): why for node, claimant, why in refused}
         found = []
         for node in self._nodes:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
-    from tosaic.partitions.plan import PartitionPlan
+    from tosaic.partitions.plan import Group, PartitionPlan
+    from tosaic.partitions.propose import Proposal
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -51,7 +52,8 @@ class SplitLowered(Preparable):
     ``group0``, ``group1`` ... for each group. A run computes the host's nodes and calls the groups, and its
     results are those of the program before it was split. `prepare` takes models of groups by these names: a
     model gets the arrays that enter the group. With ``on="reference"``, the TOSA reference model computes the
-    groups, and tosaic the nodes of the host.
+    groups, and tosaic the nodes of the host. With ``on="vgf"``, groups of claimants that read TOSA run as VGF
+    files on Vulkan, and tosaic computes the rest.
     """
 
     def __init__(
@@ -75,9 +77,13 @@ class SplitLowered(Preparable):
         self._overrides = Overrides(self._calls("tosaic"), source._overrides.foreign)
 
     def _calls(self, on: str) -> dict[str, Callable[..., Any]]:
-        """Returns the function of each group, by name. Programs of tosaic's operators run on tosaic."""
+        """Returns the function of each group, by name. Groups that `on` cannot run, run on tosaic."""
+
+        def runs(group: Group, part: Lowered | Program) -> bool:
+            return isinstance(part, Lowered) and (on != "vgf" or bool(self._claimants[group.claimant].target))
+
         return {
-            group.name: PartCall(part, on if isinstance(part, Lowered) else "tosaic")
+            group.name: PartCall(part, on if runs(group, part) else "tosaic")
             for group, part in zip(self._plan.groups, self._parts, strict=True)
         }
 
@@ -130,8 +136,8 @@ class SplitLowered(Preparable):
         return self._seconds
 
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
-        """On the reference model, the groups run on it, and the host's nodes on tosaic."""
-        chosen = self._with_functions(self._calls(on)) if on == "reference" else self
+        """The groups run on what `on` says, and the host's nodes on tosaic."""
+        chosen = self if on == "tosaic" else self._with_functions(self._calls(on))
         return chosen, Models(models)
 
     @checked
@@ -144,16 +150,17 @@ class SplitLowered(Preparable):
         Parameters
         ----------
         samples
-            As in `tosaic.compare`.
+            As in `tosaic.compare`: arguments of `source`.
         threshold_db : float
             As in `tosaic.compare`.
 
         Returns
         -------
         dict of str to Comparison
-            By name of the group.
+            By name of the group. Groups in a branch that no sample takes are missing.
         """
         from tosaic.compare_programs import compare_programs
+        from tosaic.sample_forms import arrays_for, logical_arrays
         from tosaic.samples import read_samples
 
         entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
@@ -162,7 +169,8 @@ class SplitLowered(Preparable):
         )
         for sample in read_samples(samples, self._source):
             recording.reset_state()
-            recording.run(*sample.args, **sample.kwargs)
+            logical = logical_arrays(sample, self._source, self._source)
+            recording.session.run(arrays_for(self.host, logical))
         return {
             group.name: compare_programs(
                 Program(part.source.graph),
@@ -173,7 +181,7 @@ class SplitLowered(Preparable):
                 bind=None,
             )
             for group, part in zip(self._plan.groups, self._parts, strict=True)
-            if isinstance(part, Lowered)
+            if isinstance(part, Lowered) and entered[group.name]
         }
 
     @checked
@@ -208,33 +216,65 @@ class SplitLowered(Preparable):
 
 
 def lower_split(
-    source: Program,
+    program: Program,
     claimants: Sequence[Claimant],
     *,
+    source: Program,
     connected: bool = True,
     objective: Any = "bytes",
     verify: bool = True,
+    on_change: Callable[[str, _core.Graph], None] | None = None,
 ) -> SplitLowered:
     """Splits a program between claimants and lowers each group.
 
-    `connected` is that of `tosaic.partition`, and the other options are those of `tosaic.lower`.
+    `source` is the program as the user has it, with which `program` is compared. `connected` is that of
+    `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
+    group and the pass. The other options are those of `tosaic.lower`.
     """
     start = time.perf_counter()
-    source.snapshot()
-    proposal = propose(source.graph, claimants, connected=connected, gains=False)
-    by_name = {each.name: each for each in claimants}
-    takers = [by_name[group.claimant] for group in proposal.plan.groups]
+    program.snapshot()
+    proposal = propose(program.graph, claimants, connected=connected, gains=False)
+    options = {"objective": objective, "verify_each": verify}
+    parts: list[Lowered | Program] = []
+    borders = dict.fromkeys(("bytes", "cost", "bound"), 0)
+    for each in proposal.all():
+        lowered, found = _lower_parts(each, claimants, on_change, options)
+        parts += lowered
+        borders = {name: count + found[name] for name, count in borders.items()}
+    return SplitLowered(
+        source,
+        proposal.plan,
+        Program(proposal.host, program.signature),
+        parts,
+        claimants=claimants,
+        borders=borders,
+        seconds=time.perf_counter() - start,
+    )
 
+
+def _lower_parts(
+    proposal: Proposal,
+    claimants: Sequence[Claimant],
+    on_change: Callable[[str, _core.Graph], None] | None,
+    options: Mapping[str, Any],
+) -> tuple[list[Lowered | Program], dict[str, Any]]:
+    """Lowers the own groups of a proposal. Returns them, and the layout plan of their graph."""
+    groups = proposal.plan.groups[: len(proposal.parts)]
+    by_name = {each.name: each for each in claimants}
+    takers = [by_name[group.claimant] for group in groups]
     # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
     decomposed = [
         _core.before_layout(part, pipeline=taker.target) if taker.target else part
         for taker, part in zip(takers, proposal.parts, strict=True)
     ]
     borders = _core.border_orders(
-        proposal.host, decomposed, claimants=[taker.kind for taker in takers], objective=objective
+        proposal.host,
+        decomposed,
+        claimants=[taker.kind for taker in takers],
+        objective=options["objective"],
     )
     parts: list[Lowered | Program] = []
-    for graph, taker, orders in zip(proposal.parts, takers, borders["parts"], strict=True):
+    for group, graph, taker, orders in zip(groups, proposal.parts, takers, borders["parts"], strict=True):
         part = Program(graph)
         if not taker.arithmetic:
             parts.append(part)
@@ -245,19 +285,16 @@ def lower_split(
             graph,
             pipeline=taker.arithmetic,
             semantics=taker.semantics,
-            verify_each=verify,
-            objective=objective,
+            on_change=None if on_change is None else _named(group.name, on_change),
             input_orders=inputs,
             output_orders=outputs,
+            **options,
         )
         seconds = time.perf_counter() - begin
+        objective = options["objective"]
         parts.append(Lowered(lowered, part, target=taker.arithmetic, seconds=seconds, objective=objective))
-    return SplitLowered(
-        source,
-        proposal.plan,
-        Program(proposal.host, source.signature),
-        parts,
-        claimants=claimants,
-        borders=borders,
-        seconds=time.perf_counter() - start,
-    )
+    return parts, borders
+
+
+def _named(group: str, on_change: Callable[[str, _core.Graph], None]) -> Callable[[str, _core.Graph], None]:
+    return lambda name, graph: on_change(f"{group}-{name}", graph)

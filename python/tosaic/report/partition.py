@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, QuantizationPlace
+from tosaic.partitions.plan import HOST, Border, NodePlace, PartitionPlan, QuantizationPlace
 from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import count, memory
 
@@ -23,13 +23,14 @@ _COLOURS = ("#d2e3fc", "#ceead6", "#fde7c3", "#e9d2fd", "#fad2cf", "#d0eef2")
 
 def describe_partition(plan: PartitionPlan) -> Report:
     """Makes a report of a plan: shares, groups, reasons, and what one more operator would bring."""
-    host = sum(group is None for group in plan.group_of)
-    nodes = len(plan.group_of)
-    crossing = sum(border.bytes * len(border.read_by) for border in plan.borders)
+    group_of = [group for _, each in plan.all_plans() for group in each.group_of]
+    host, nodes = group_of.count(None), len(group_of)
+    borders = _borders(plan)
+    crossing = sum(border.bytes * len(border.read_by) for border in borders)
     facts = [
         ("nodes", f"{count(nodes, 'node')}, {_percent(nodes - host, nodes)} claimed"),
         ("groups", count(len(plan.groups), "group") + (", proven fewest" if plan.is_minimal else "")),
-        ("crossing", f"{count(len(plan.borders), 'value')}, {memory(crossing)}"),
+        ("crossing", f"{count(len(borders), 'value')}, {memory(crossing)}"),
     ]
     if scratch := _scratch_text(plan):
         facts.append(("scratch", scratch))
@@ -115,7 +116,7 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
         yield _first("if the claimants took one more operator", columns, gained)
     if plan.groups:
         yield Section("picture", Picture(quotient_svg(plan)))
-    if plan.borders:
+    if borders := _borders(plan):
         crossing = [
             (
                 border.value,
@@ -125,13 +126,13 @@ def _sections(plan: PartitionPlan) -> Iterable[Section]:
                 ", ".join(map(_part, border.read_by)),
                 f"{border.bytes:,}",
             )
-            for border in plan.borders
+            for border in borders
         ]
         titles = ("value", "type", "", "made by", "read by", "bytes")
         yield Section("values that cross", table(titles, crossing), folded=True)
     if any(group.scratch_bytes for group in plan.groups):
         yield _scratch(plan)
-    places = (*plan.quantization, *plan.swallowed)
+    places = [place for _, each in plan.all_plans() for place in (*each.quantization, *each.swallowed)]
     if places:
         nodes = [(each.node, each.op, _place(each) or "", each.why) for each in places]
         yield Section(
@@ -145,28 +146,33 @@ def _first(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     return Section(title + (f" (first {_SHOWN} of {len(rows)})" if more else ""), table(columns, shown))
 
 
+def _borders(plan: PartitionPlan) -> list[Border]:
+    return [border for _, each in plan.all_plans() for border in each.borders]
+
+
 _SHARES = ("claimant", "groups", "nodes", "share", "MACs", "share ", "bytes in", "bytes out")
 
 
 def _shares(plan: PartitionPlan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    owner = [HOST if group is None else plan.groups[group].claimant for group in plan.group_of]
+    owner = [_name(plan, group) for _, each in plan.all_plans() for group in each.group_of]
+    borders = _borders(plan)
     macs: Counter[str] = Counter()
     for group in plan.groups:
         macs[group.claimant] += group.macs
-    macs[HOST] = plan.host_macs
+    macs[HOST] = sum(each.host_macs for _, each in plan.all_plans())
     total = sum(macs.values())
     for name in (*plan.claimants, HOST):
         nodes = owner.count(name)
         entering = sum(
             b.bytes
-            for b in plan.borders
+            for b in borders
             for reader in b.read_by
             if _name(plan, reader) == name != _name(plan, b.made_by)
         )
         leaving = sum(
             b.bytes
-            for b in plan.borders
+            for b in borders
             if _name(plan, b.made_by) == name and any(_name(plan, r) != name for r in b.read_by)
         )
         rows.append(
@@ -185,20 +191,21 @@ def _shares(plan: PartitionPlan) -> list[tuple[str, ...]]:
 
 
 def _name(plan: PartitionPlan, group: int | None) -> str:
-    return HOST if group is None else plan.groups[group].claimant
+    return HOST if group is None else plan.group(group).claimant
 
 
 _GROUPS = ("group", "claimant", "nodes", "MACs", "from", "to")
 
 
 def _group_rows(plan: PartitionPlan) -> list[tuple[str, ...]]:
+    region = {index: f"{name}: " for name, each in plan.all_plans() if name for index in each.group_of}
     return [
         (
             group.name,
             group.claimant,
             f"{len(group.nodes):,}",
             f"{group.macs:,}",
-            group.nodes[0],
+            region.get(group.index, "") + group.nodes[0],
             group.nodes[-1],
         )
         for group in plan.groups
@@ -231,9 +238,9 @@ def _scratch_text(plan: PartitionPlan) -> str:
 def _ranked(plan: PartitionPlan) -> list[tuple[str, ...]]:
     """The reasons of the host's nodes; those with most nodes come first."""
     found: Counter[tuple[str, str, str, str]] = Counter()
-    for node in plan.graph.nodes:
-        if plan.group_of[node.id] is None:
-            for each in plan.refusals[node.id]:
+    for _, inner in plan.all_plans():
+        for node in inner.nodes_of_host:
+            for each in inner.refusals[node.id]:
                 found[each.claimant, node.op, each.rule, _rule_text(each.problem)] += 1
     return [(f"{nodes:,}", *key) for key, nodes in found.most_common()]
 
@@ -265,9 +272,9 @@ def _data(plan: PartitionPlan) -> dict[str, Any]:
         ],
         "host": [
             {"node": node.name, "op": node.op, "refusals": [_refusal_data(r) for r in plan.refusals[node.id]]}
-            for node in plan.graph.nodes
-            if plan.group_of[node.id] is None
+            for node in plan.nodes_of_host
         ],
+        "regions": {name: _data(region) for name, region in plan.regions.items()},
         "borders": [
             {
                 "value": border.value,
@@ -362,7 +369,7 @@ def _quotient(plan: PartitionPlan) -> tuple[list[tuple[str, str, str]], dict[tup
             text = ", ".join(ops[:2]) + (" ..." if len(ops) > 2 else "")
             boxes.append((HOST, f"{count(len(members), 'node')}: {text}", HOST))
         else:
-            group = plan.groups[key[1]]
+            group = plan.group(key[1])
             detail = f"{count(len(members), 'node')}, {group.macs:,} MACs"
             boxes.append((f"{group.name}: {group.claimant}", detail, group.claimant))
     edges: dict[tuple[int, int], int] = {}
@@ -379,7 +386,7 @@ def _levels(plan: PartitionPlan) -> list[int]:
     """By node: the greatest number of group borders on a path to it; the same for all nodes of a group."""
     nodes = plan.graph.nodes
     level = [0] * len(nodes)
-    of_group = [0] * len(plan.groups)
+    of_group = dict.fromkeys(plan.group_of, 0)
     changed = True
     while changed:
         changed = False

@@ -5,7 +5,7 @@
 #include <bit>
 #include <numeric>
 
-#include "tosaic/layout/solver/max_flow.h"
+#include "tosaic/base/max_flow.h"
 
 namespace tosaic::layout {
 namespace {

@@ -637,7 +637,8 @@ ValueId expand_integer_product(Emitter& e) {
 
 // ---- quantizers ----
 
-// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does.
+// Computes clamp(round(x * float32(1 / scale)) + zero_point, qmin, qmax) in f32, as torch does. A NaN becomes 0. Integers
+// behind it may rely on the range, so a range without 0 is applied to the integers, too.
 ValueId expand_quantize(Emitter& e) {
   const auto& attrs = e.attrs<QuantizeAttrs>();
   const Shape shape = e.type(e.operand(0)).shape;
@@ -649,7 +650,10 @@ ValueId expand_quantize(Emitter& e) {
   if (!all_zero(attrs.zero_points))
     y = e.add(y, parameters(e, as_doubles(attrs.zero_points), attrs, rank, DType::kF32));
   const Scalar low(static_cast<double>(attrs.qmin)), high(static_cast<double>(attrs.qmax));
-  return e.reshape(e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype), shape);
+  ValueId q = e.cast(e.emit(Op::kClamp, ClampAttrs{low, high}, {y}), attrs.dtype);
+  if (attrs.qmin > 0 || attrs.qmax < 0)
+    q = e.emit(Op::kClamp, ClampAttrs{Scalar(attrs.qmin), Scalar(attrs.qmax)}, {q});
+  return e.reshape(q, shape);
 }
 
 // q - zero_point is computed as in torch: in the result's dtype if there is one scale, and in f32 if there is

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "tosaic/base/error.h"
-#include "tosaic/layout/solver/max_flow.h"
+#include "tosaic/base/max_flow.h"
 
 namespace tosaic::layout {
 namespace {

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tosaic::layout {
+namespace tosaic {
 
 class MaxFlow {
  public:
@@ -74,4 +74,4 @@ class MaxFlow {
   std::uint32_t time_ = 0;
 };
 
-}  // namespace tosaic::layout
+}  // namespace tosaic

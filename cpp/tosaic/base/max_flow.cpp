@@ -1,8 +1,8 @@
-#include "tosaic/layout/solver/max_flow.h"
+#include "tosaic/base/max_flow.h"
 
 #include <algorithm>
 
-namespace tosaic::layout {
+namespace tosaic {
 namespace {
 
 constexpr std::uint32_t kNone = 0xffffffffu;
@@ -203,4 +203,4 @@ std::vector<char> MaxFlow::source_side() const {
   return reached;
 }
 
-}  // namespace tosaic::layout
+}  // namespace tosaic

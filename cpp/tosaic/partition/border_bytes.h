@@ -1,0 +1,53 @@
+// border_bytes: moves nodes between groups of one claimant, so that fewer bytes cross between parts.
+//
+//   conv -> pool -> neg -> add       conv and add are in two groups, since sort is nobody's and runs in between. pool and
+//     \----> sort -------/           neg may be in either. pool makes the smallest value, so neg joins the group of add.
+//
+// The number of groups says nothing about such nodes, and often many groupings have the fewest groups. Here the number
+// stays as it is, or falls.
+//
+// Two groups are looked at, of which the second one reads the first. Which of their nodes are in which group is a minimum
+// cut: a value costs its bytes for each group that reads it and does not make it; a node may not be in the second group
+// if a node of the first one reads it; and paths through other nodes of the program hold their ends in
+// their groups. So the result is the best one for these two groups, where groups need not be connected. If they have to be
+// and a side of the cut is not, its smaller pieces go to the other side; if that is no gain, the best move of one node
+// with the nodes behind or before it is taken. This is repeated with all pairs of groups until no pair gains.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tosaic/ir/graph.h"
+#include "tosaic/partition/dag.h"
+#include "tosaic/partition/groups.h"
+
+namespace tosaic::partition {
+
+// A value that may cross between parts.
+struct BorderValue {
+  std::optional<DagNode> maker;  // none: an input of the program
+  std::vector<DagNode> readers;
+  std::uint64_t bytes = 0;
+  bool is_output = false;  // of the program
+};
+
+// The values of a graph that are no constants. Nodes are those of dag_of(graph).
+[[nodiscard]] std::vector<BorderValue> border_values(const Graph& graph);
+
+// The bytes that cross: those of each value, for each other part that reads it. The host is one part.
+[[nodiscard]] std::uint64_t border_bytes(std::span<const BorderValue> values, const Groups& groups);
+
+struct BorderRules {
+  bool connected = true;            // the nodes of a group have to be connected by edges
+  std::vector<std::uint32_t> size;  // by node: what it counts for the least size; empty: 1 each
+  std::uint32_t least_size = 0;     // a group that is as large stays as large
+  std::uint64_t work = 20'000'000;  // about how many edges may be looked at
+};
+
+// `groups` have to be right (check.h), and so is what is returned.
+[[nodiscard]] Groups with_fewer_border_bytes(const Dag& dag, Groups groups,
+                                             std::span<const BorderValue> values, const BorderRules& rules);
+
+}  // namespace tosaic::partition

@@ -1,0 +1,46 @@
+"""The options `io` and `orders` for a program that is split: its inputs and outputs before it is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tosaic import _core
+from tosaic.boundary_orders import boundary_orders
+from tosaic.extract_io import extract_io_quant, with_graph
+from tosaic.options import IO_DTYPES
+from tosaic.ports import Port
+from tosaic.program import Program
+
+__all__ = ["with_boundary"]
+
+
+def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any) -> Program:
+    """Returns the program with integers at the inputs and outputs that `io` names, in the declared orders.
+
+    Raises
+    ------
+    InvalidGraph, QuantMismatch, LayoutMismatch
+        As `tosaic.lower`.
+    """
+    if io:
+        sides = {side: _entries(wanted, getattr(program, side)) for side, wanted in io.items()}
+        program, _ = extract_io_quant(
+            program, inputs=sides.get("inputs"), outputs=sides.get("outputs"), in_place=False
+        )
+    declared = boundary_orders(program.graph, orders, views_as_traced=False)
+    graph = _core.with_boundary_orders(
+        program.graph, input_orders=declared["inputs"], output_orders=declared["outputs"]
+    )
+    return program if graph is program.graph else with_graph(program, graph)
+
+
+def _entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:
+    """Returns entries by index. A dtype for a whole side means the ports that do not have it."""
+    if isinstance(wanted, Mapping):
+        return wanted
+    return {i: wanted for i, port in enumerate(ports) if port.dtype != IO_DTYPES[wanted] and _is_float(port)}
+
+
+def _is_float(port: Port) -> bool:
+    return port.dtype == "f32"
