@@ -58,6 +58,8 @@ __all__ = [
     "save_without_sidecar",
     "sidecar_path",
     "sidecar_text",
+    "sidecar_of_file",
+    "write_both",
 ]
 
 FORMAT = "tosaic sidecar"
@@ -77,9 +79,13 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
 
 def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
     """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged."""
-    text = sidecar_text(lowered, data).encode("utf-8")
+    return write_both(path, data, sidecar_text(lowered, data))
+
+
+def write_both(path: str | os.PathLike[str], data: bytes, text: str) -> int:
+    """Writes a file and the text of its sidecar; if one cannot be written, both old files are unchanged."""
     with whole_file(sidecar_path(path)) as beside, whole_file(path) as file:
-        beside.write(text)
+        beside.write(text.encode("utf-8"))
         beside.flush()
         os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
         file.write(data)
@@ -201,10 +207,22 @@ def read_sidecar(where: str, path: Path, data: bytes) -> Fields | None:
         text = read_bytes(where, beside)
     except MissingFileError:
         return None
+    return sidecar_of_file(where, path, data, text, "tosa")
+
+
+def sidecar_of_file(where: str, path: Path, data: bytes, text: bytes, kind: str) -> Fields:
+    """Returns the sidecar of a file, once its format, its kind and the digest of the file are right.
+
+    Raises
+    ------
+    InvalidGraph
+        The sidecar is damaged, has another version or kind, or belongs to a file with other bytes.
+    """
+    beside = sidecar_path(path)
     fields = read_json(f"{where}: {file_name(beside)}", text)
     fields.require_format(FORMAT, VERSION)
-    if fields.text("kind") != "tosa":
-        raise fields.error("kind", "'tosa'", fields.text("kind"))
+    if fields.text("kind") != kind:
+        raise fields.error("kind", repr(kind), fields.text("kind"))
     file = fields.at("file")
     found = hashlib.sha256(data).hexdigest()
     if (file.count("bytes"), file.text("sha256")) != (len(data), found):

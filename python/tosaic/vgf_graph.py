@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.device_compilers import compile_vgf, require_tool
 from tosaic.reference_graph import refuse_custom, refuse_models, refuse_stage
 
 if TYPE_CHECKING:
     from tosaic.models import GraphCall
 
-__all__ = ["convert", "model_of_graph", "require_vulkan", "run_vgf", "runs_vgf", "tool"]
+__all__ = ["model_of_graph", "require_vulkan", "run_vgf", "runs_vgf", "tool"]
 
 _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 _PACKAGES = "pip install 'tosaic[devices]'"
@@ -62,10 +63,9 @@ class _VgfGraph:
         """The VGF file, in a folder that is removed with this object."""
         folder = tempfile.mkdtemp(prefix="tosaic-vgf-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        program = Path(folder) / "program.tosa"
-        program.write_bytes(self._data)
-        convert(program, program.with_suffix(".vgf"))
-        return program.with_suffix(".vgf")
+        program = Path(folder) / "program.vgf"
+        program.write_bytes(compile_vgf(self._data))
+        return program
 
     def __call__(self, call: GraphCall) -> list[Any]:
         results = run_vgf(self._program, list(call.inputs))
@@ -79,7 +79,8 @@ class _VgfGraph:
 
 def require_vulkan() -> None:
     """Raises ImportError, which says what to install, if VGF files do not run on this machine."""
-    for name in ("model-converter", "vgf_dump", "scenario_runner"):
+    require_tool("model-converter")
+    for name in ("vgf_dump", "scenario_runner"):
         tool(name)
     _layers()
     if not runs_vgf():
@@ -101,11 +102,6 @@ def tool(name: str) -> str:
     if not path.exists():
         raise ImportError(f"{name} is not installed: {_PACKAGES}")
     return str(path)
-
-
-def convert(program: Path, to: Path) -> None:
-    """Converts a .tosa file to a .vgf file."""
-    _called([tool("model-converter"), "--input", str(program), "--output", str(to)], program.parent)
 
 
 def runs_vgf() -> bool:

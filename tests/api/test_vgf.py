@@ -33,9 +33,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: obj
     quantized, _ = programs()
     low = tosaic.lower(quantized, unsupported="split", claimants=[VGF]).parts[0]
     monkeypatch.setattr(vgf_graph.sys, "executable", f"{tmp_path}/python")
-    with pytest.raises(
-        ImportError, match=r"model-converter is not installed: pip install 'tosaic\[devices\]'"
-    ):
+    with pytest.raises(ImportError, match=r"vgf_dump is not installed: pip install 'tosaic\[devices\]'"):
         low.prepare(on="vgf")
 
 

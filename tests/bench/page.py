@@ -23,6 +23,7 @@ ORDER = (
     "integer_lowering",
     "layout",
     "partitioning",
+    "executorch_backend",
     "executor",
     "integer_executor",
     "observers",

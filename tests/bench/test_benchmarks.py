@@ -7,6 +7,7 @@ from bench import (
     build_time,
     calibrating,
     executor,
+    executorch_backend,
     import_time,
     integer_executor,
     integer_lowering,
@@ -73,3 +74,8 @@ def test_import_is_cheap() -> None:
 def test_the_extension_builds_in_eight_minutes_of_cpu() -> None:
     result = build_time.run()
     assert build_time.section(result).publish() == 0, result
+
+
+def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
+    result = executorch_backend.run()
+    assert executorch_backend.section(result).publish() == 0, result

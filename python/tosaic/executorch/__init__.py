@@ -1,16 +1,42 @@
 """The bridge to ExecuTorch. Only this folder imports ExecuTorch, and only when a function needs it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
 from tosaic.executorch.payload_runs import run_payloads
-from tosaic.executorch.wrapping import combine_partitioners, order_conversions, wrap_partitioner
+from tosaic.executorch.runtime_ids import set_runtime_ids
+from tosaic.executorch.saving import save_pte
+from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
+from tosaic.pte_sidecar import PteDelegate, PteMethod, PteSidecar, pte_sidecar
+
+if TYPE_CHECKING:
+    from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
 
 __all__ = [
     "ConversionsOutside",
+    "PteDelegate",
+    "PteMethod",
+    "PteSidecar",
+    "TosaicPartitioner",
     "combine_partitioners",
     "conversion",
     "decompose_for_arm",
+    "layout_pass",
     "order_conversions",
+    "pte_sidecar",
     "run_payloads",
+    "save_pte",
+    "set_runtime_ids",
     "wrap_partitioner",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "TosaicPartitioner":
+        raise AttributeError(f"module 'tosaic.executorch' has no attribute {name!r}")
+    from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
+
+    return TosaicPartitioner

@@ -9,10 +9,12 @@ from tosaic.options import refusal, whole_number
 
 if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions
+    from tosaic.executorch.layout_pass import LayoutPass
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
     from tosaic.fx.border_orders import BorderOrders
+    from tosaic.fx.outside import Outside
 
-__all__ = ["combine_partitioners", "order_conversions", "wrap_partitioner"]
+__all__ = ["combine_partitioners", "layout_pass", "order_conversions", "read_outside", "wrap_partitioner"]
 
 _WHERE = "wrap_partitioner"
 Ports = Literal["all"] | Sequence[str | int] | None
@@ -88,20 +90,33 @@ def wrap_partitioner(
     >>> edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])  # doctest: +SKIP
     """
     from tosaic.executorch.wrapped_partitioner import WrappedPartitioner, require_partitioner
-    from tosaic.fx.host_operators import host_operators
-    from tosaic.fx.outside import Outside
 
     require_partitioner(_WHERE, "inner", inner)
     if integer_only not in (None, True, False):
         raise refusal(_WHERE, "integer_only", "None, True or False", integer_only)
-    if isinstance(host_ops, str) or not isinstance(host_ops, Sequence | set | frozenset):
-        raise refusal(_WHERE, "host_ops", "a sequence of operators or of their names", host_ops)
-    ports = {"quantized_inputs": quantized_inputs, "quantized_outputs": quantized_outputs}
-    read = {option: _ports(option, wanted) for option, wanted in ports.items()}
-    outside = Outside(
-        _WHERE, read["quantized_inputs"], read["quantized_outputs"], host_operators(_WHERE, host_ops)
-    )
+    outside = read_outside(_WHERE, quantized_inputs, quantized_outputs, host_ops)
     return WrappedPartitioner(inner, outside, integer_only, _read_orders(orders))
+
+
+def read_outside(where: str, quantized_inputs: Any, quantized_outputs: Any, host_ops: Any) -> Outside:
+    """Reads the options that say what stays outside of delegates: see `wrap_partitioner`.
+
+    Raises
+    ------
+    InvalidGraph
+        An option has another form, or there is no such operator.
+    """
+    from tosaic.fx.host_operators import host_operators
+    from tosaic.fx.outside import Outside
+
+    if isinstance(host_ops, str) or not isinstance(host_ops, Sequence | set | frozenset):
+        raise refusal(where, "host_ops", "a sequence of operators or of their names", host_ops)
+    return Outside(
+        where,
+        _ports(where, "quantized_inputs", quantized_inputs),
+        _ports(where, "quantized_outputs", quantized_outputs),
+        host_operators(where, host_ops),
+    )
 
 
 def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
@@ -184,6 +199,38 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     return [CombinedPartitioner(each, members) for each in members]
 
 
+def layout_pass(
+    *, orders: Any = None, weights: bool = False, objective: Any = "bytes", bind: Any = None
+) -> LayoutPass:
+    """Returns a pass that plans the dim orders of edge programs and inserts the conversions.
+
+    ExecuTorch's own passes compute all strides anew, and get the planned ones: an order that the plan gives
+    to a call follows from the orders of its operands, also through quantize and dequantize nodes.
+
+    Parameters
+    ----------
+    orders, weights, objective, bind : optional
+        As in `tosaic.fx.apply_layout`.
+
+    Returns
+    -------
+    LayoutPass
+        For ``transform_passes`` of ``to_edge_transform_and_lower``. Its attribute ``applied`` lists the
+        `tosaic.fx.AppliedLayout` of each program.
+
+    Examples
+    --------
+    >>> edge = to_edge_transform_and_lower(  # doctest: +SKIP
+    ...     exported,
+    ...     transform_passes=[tosaic.executorch.layout_pass(orders={"inputs": "channels_last"})],
+    ...     partitioner=[tosaic.executorch.TosaicPartitioner("TOSA-1.0+INT")],
+    ... )
+    """
+    from tosaic.executorch.layout_pass import LayoutPass
+
+    return LayoutPass(orders=orders, weights=weights, objective=objective, bind=bind)
+
+
 def _members(where: str, partitioners: Any) -> list[Any]:
     from tosaic.executorch.wrapped_partitioner import require_partitioner
 
@@ -224,12 +271,12 @@ def _read_order(value: Any) -> tuple[tuple[int, ...], ...] | None:
     raise refusal(_WHERE, "orders", f"'contiguous', 'channels_last', (0, 1, ...) or {CHANNELS_LAST}", value)
 
 
-def _ports(option: str, wanted: Any) -> Any:
+def _ports(where: str, option: str, wanted: Any) -> Any:
     if wanted is None or (isinstance(wanted, str) and wanted == "all"):
         return wanted
     if isinstance(wanted, tuple | list | set | frozenset) and all(map(_is_key, wanted)):
         return tuple(wanted)
-    raise refusal(_WHERE, option, "None, 'all', or a sequence of paths, names or indices", wanted)
+    raise refusal(where, option, "None, 'all', or a sequence of paths, names or indices", wanted)
 
 
 def _is_key(value: Any) -> bool:

@@ -48,7 +48,7 @@ from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.io_quant import IoQuant, PortQuant
 from tosaic.quantization import QParams
 
-__all__ = ["Operators", "aten_operator", "extract_from_exported", "program_with"]
+__all__ = ["Operators", "Quantizations", "aten_operator", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
@@ -73,7 +73,7 @@ def extract_from_exported(
     operators: Operators = aten_operator,
 ) -> tuple[Any, IoQuant]:
     """See `tosaic.extract_io_quant`. `operators` makes the quantize and dequantize calls that are added."""
-    reading = _Reading(program)
+    reading = Quantizations(program)
     of_inputs = answers("inputs", inputs, [port.named for port in reading.inputs], reading.candidates_in)
     of_outputs = answers("outputs", outputs, [port.named for port in reading.outputs], reading.candidates_out)
     answered = _agreeing(reading, of_inputs)
@@ -103,7 +103,7 @@ class _StaysFloatError(Exception):
     """Why an input or output stays a float, as a part of a sentence."""
 
 
-class _Reading:
+class Quantizations:
     """What an exported program quantizes at its inputs and outputs; nothing is changed."""
 
     def __init__(self, program: Any) -> None:
@@ -121,6 +121,10 @@ class _Reading:
         self.candidates_in = [self._of_input(port) for port in self.inputs]
         self.chains: list[_Chain | None] = []
         self.candidates_out = [self._of_output(port) for port in self.outputs]
+
+    def at_ports(self) -> tuple[list[tuple[QParams, ...]], list[tuple[QParams, ...]]]:
+        """Returns the qparams at the float inputs and outputs; an empty tuple where there are none."""
+        return [each.found for each in self.candidates_in], [each.found for each in self.candidates_out]
 
     # ---- inputs ----
 
@@ -248,7 +252,7 @@ _NUMBERS = {
 }
 
 
-def _agreeing(reading: _Reading, found: list[tuple[Asked, Answer]]) -> list[Answer]:
+def _agreeing(reading: Quantizations, found: list[tuple[Asked, Answer]]) -> list[Answer]:
     """Returns the answers for inputs. A written input and its new value become the same integers, or stay."""
     out: list[Answer] = []
     for port, (asked, each), candidates in zip(reading.inputs, found, reading.candidates_in, strict=True):
@@ -275,7 +279,7 @@ class _Rewrite:
 
     def __init__(
         self,
-        reading: _Reading,
+        reading: Quantizations,
         inputs: list[Answer],
         outputs: list[Answer],
         method: str,

@@ -1,0 +1,117 @@
+"""The compile specs of our delegates: how the partitioner tells the backend what to do.
+
+Keys that Arm's backends have, too, have the same meaning: ``tosa_spec``, ``compile_flags``, ``output_format``
+and, for Ethos-U, ``target``. ``tosaic`` has the claimant and the id of the runtime. Specs of the user follow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+from tosaic.executorch.payload_kinds import KINDS, PayloadKind
+from tosaic.json_fields import read_json
+from tosaic.options import refusal
+from tosaic.partitions.claimant import Claimant
+
+__all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
+
+_WHERE = "preprocess"
+_OWN = "tosaic"
+_TARGET, _FLAGS, _FORMAT, _DEVICE = "tosa_spec", "compile_flags", "output_format", "target"
+
+
+@dataclass(frozen=True)
+class DelegateSpec:
+    """What the backend is told.
+
+    Attributes
+    ----------
+    kind : PayloadKind
+    claimant : str
+        The name of the claimant.
+    target : str
+        The TOSA target.
+    runtime : str
+        The id of the runtime that reads the payload.
+    flags : tuple of str
+        Of the tool that compiles the payload.
+    """
+
+    kind: PayloadKind
+    claimant: str
+    target: str
+    runtime: str
+    flags: tuple[str, ...]
+
+
+def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any]) -> list[Any]:
+    """Returns the compile specs of a delegate.
+
+    Parameters
+    ----------
+    spec : DelegateSpec
+    claimant : Claimant
+    given : sequence of executorch.exir.backend.compile_spec_schema.CompileSpec
+        Specs of the user, for the runtime.
+
+    Raises
+    ------
+    InvalidGraph
+        A spec of the user is none, or has a key of ours.
+    """
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    own = {"claimant": spec.claimant, "runtime": spec.runtime, "flags": list(spec.flags)}
+    entries = {
+        _TARGET: spec.target,
+        _FORMAT: spec.kind.output_format,
+        _FLAGS: " ".join(spec.flags),
+        _OWN: json.dumps(own, sort_keys=True),
+    }
+    if spec.kind.output_format == "vela":
+        entries[_DEVICE] = claimant.kind
+    for each in given:
+        if not isinstance(each, CompileSpec):
+            raise refusal("TosaicPartitioner", "compile_specs", "a sequence of CompileSpec", each)
+        if each.key in entries:
+            raise refusal(
+                "TosaicPartitioner", "compile_specs", f"keys besides {', '.join(entries)}", each.key
+            )
+    return [*(CompileSpec(key, value.encode()) for key, value in entries.items()), *given]
+
+
+def is_ours(specs: Sequence[Any]) -> bool:
+    """True for compile specs that `compile_specs_of` made."""
+    return any(spec.key == _OWN for spec in specs)
+
+
+def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
+    """Reads compile specs that `compile_specs_of` made.
+
+    Raises
+    ------
+    InvalidGraph
+        An entry is missing or damaged.
+    """
+    texts = {spec.key: bytes(spec.value).decode(errors="replace") for spec in specs}
+    for key in (_OWN, _TARGET, _FORMAT):
+        if key not in texts:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=_WHERE,
+                what="these are no compile specs of a TosaicPartitioner",
+                expected=f"an entry '{key}'",
+                got=", ".join(texts) or "none",
+            )
+    kind = KINDS.get(texts[_FORMAT])
+    fields = read_json(f"{_WHERE}: compile spec '{_OWN}'", texts[_OWN])
+    flags = fields.value("flags")
+    if kind is None:
+        raise fields.error(_FORMAT, " or ".join(map(repr, KINDS)), texts[_FORMAT])
+    if not isinstance(flags, list) or not all(isinstance(each, str) for each in flags):
+        raise fields.error("flags", "a list of strings", flags)
+    return DelegateSpec(kind, fields.text("claimant"), texts[_TARGET], fields.text("runtime"), tuple(flags))

@@ -1,0 +1,92 @@
+"""What a delegate's payload is, by claimant: TOSA, VGF, or Vela's stream for Ethos-U.
+
+ExecuTorch finds the backend of a delegate by the name of a class, and its runtime by an id in the file. Arm's
+classes have the names of the runtimes. Ours have names of their own, so that both can be loaded, and the id
+of the runtime is written when the program is lowered (`tosaic.executorch.runtime_ids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tosaic.device_compilers import compile_vgf, compile_with_vela, require_tool, vela_flags
+from tosaic.options import refusal
+from tosaic.partitions.claimant import Claimant
+from tosaic.vela_stream import pack_vela
+
+__all__ = ["KINDS", "PayloadKind", "kind_of"]
+
+
+@dataclass(frozen=True)
+class PayloadKind:
+    """A kind of payload.
+
+    Attributes
+    ----------
+    output_format : str
+        Its name in compile specs: ``tosa``, ``vgf`` or ``vela``.
+    backend : str
+        The name of the class that ExecuTorch calls.
+    runtime : str
+        The id of the runtime that reads the payload.
+    tool : str
+        What compiles it; empty for none.
+    compile : callable
+        Returns the payload of a ``.tosa`` file and of the tool's flags.
+    """
+
+    output_format: str
+    backend: str
+    runtime: str
+    tool: str
+    compile: Callable[[bytes, Sequence[str]], bytes]
+
+    def flags(self, claimant: Claimant, given: Sequence[str]) -> tuple[str, ...]:
+        """Returns the flags of the tool. Raises InvalidGraph for flags that it does not take."""
+        if not self.tool and given:
+            raise refusal("TosaicPartitioner", "flags", "no flags: nothing compiles TOSA payloads", given)
+        return tuple(vela_flags(claimant.kind, given) if self.tool == "vela" else given)
+
+    def require_tool(self) -> None:
+        """Raises ImportError if the tool is not installed."""
+        if self.tool:
+            require_tool(self.tool)
+
+
+KINDS = {
+    kind.output_format: kind
+    for kind in (
+        PayloadKind("tosa", "TosaicTosaBackend", "TOSABackend", "", lambda tosa, _: tosa),
+        PayloadKind("vgf", "TosaicVgfBackend", "VgfBackend", "model-converter", compile_vgf),
+        PayloadKind(
+            "vela",
+            "TosaicEthosUBackend",
+            "EthosUBackend",
+            "vela",
+            lambda tosa, flags: pack_vela(compile_with_vela(tosa, flags)),
+        ),
+    )
+}
+
+
+def kind_of(claimant: Claimant) -> PayloadKind:
+    """Returns the kind of payload of a claimant.
+
+    Raises
+    ------
+    InvalidGraph
+        The claimant has no target: it does not read TOSA.
+    """
+    if claimant.kind == "vgf":
+        return KINDS["vgf"]
+    if claimant.kind.startswith("ethos-u"):
+        return KINDS["vela"]
+    if claimant.target and claimant.kind not in Claimant.names():
+        return KINDS["tosa"]
+    raise refusal(
+        "TosaicPartitioner",
+        "claimant",
+        "a TOSA target, 'vgf' or an Ethos-U such as 'ethos-u55-128'",
+        claimant.name,
+    )

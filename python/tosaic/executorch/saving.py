@@ -1,0 +1,93 @@
+"""`save_pte`: a lowered program as a ``.pte`` file with its sidecar."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+from tosaic import _core
+from tosaic.executorch.runtime_ids import delegates_of, set_runtime_ids
+from tosaic.options import checked, shown
+from tosaic.pte_sidecar import PteDelegate, PteMethod, pte_sidecar_text
+from tosaic.sidecar import sidecar_path, write_both
+from tosaic.writing import check_place
+
+__all__ = ["save_pte"]
+
+
+@checked
+def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) -> int:
+    """Writes a lowered program as a ``.pte`` file, and a sidecar beside it: ``m.pte.json`` for ``m.pte``.
+
+    The sidecar has the nested signature, dim orders and qparams of each method, and the digests of the file
+    and of the payloads of its delegates. `pte_sidecar` reads it.
+
+    Parameters
+    ----------
+    program : executorch.exir.EdgeProgramManager
+        What ``to_edge_transform_and_lower`` returns. ExecuTorch's ``to_executorch`` changes it.
+    path : path
+    config : executorch.exir.ExecutorchBackendConfig, optional
+        For ``to_executorch``.
+
+    Returns
+    -------
+    int
+        The size of the ``.pte`` file in bytes.
+
+    Raises
+    ------
+    InvalidGraph
+        `program` is no EdgeProgramManager.
+    WriteError
+        One of the files cannot be written. Older files are then unchanged, both of them.
+
+    Examples
+    --------
+    >>> tosaic.executorch.save_pte(edge, "model.pte")  # doctest: +SKIP
+    >>> tosaic.executorch.pte_sidecar("model.pte").method().inputs[0].qparams  # doctest: +SKIP
+    """
+    if not hasattr(program, "to_executorch") or not hasattr(program, "methods"):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="save_pte",
+            what="'program' is no EdgeProgramManager",
+            expected="what to_edge_transform_and_lower returns",
+            got=shown(program),
+        )
+    for place in (path, sidecar_path(path)):
+        check_place(place)  # before ExecuTorch changes the program
+    set_runtime_ids(program)
+    methods = [_method(name, program.exported_program(name)) for name in sorted(program.methods)]
+    data = bytes(program.to_executorch(config).buffer)
+    return write_both(path, data, pte_sidecar_text(methods, data))
+
+
+def _method(name: str, program: Any) -> PteMethod:
+    from tosaic.fx.port_qparams import ports_of_program
+
+    ports = ports_of_program(program)
+    written = program.graph_signature.buffers_to_mutate.values()
+    return PteMethod(
+        name,
+        ports.signature,
+        ports.inputs,
+        ports.outputs,
+        tuple(sorted(written)),
+        tuple(map(_delegate, delegates_of(program))),
+    )
+
+
+def _delegate(module: Any) -> PteDelegate:
+    from tosaic.executorch.delegate_specs import is_ours, read_compile_specs
+
+    spec = read_compile_specs(module.compile_specs) if is_ours(module.compile_specs) else None
+    payload = bytes(module.processed_bytes)
+    return PteDelegate(
+        module.backend_id,
+        "" if spec is None else spec.claimant,
+        "" if spec is None else spec.target,
+        len(payload),
+        hashlib.sha256(payload).hexdigest(),
+    )
