@@ -14,6 +14,8 @@ namespace tosaic::kernels {
 [[nodiscard]] Kernel prepare_contraction(const Request& request);  // contraction.cpp; also fused kernels
 [[nodiscard]] Kernel prepare_pool(const Request& request);         // pool.cpp
 [[nodiscard]] Kernel prepare_resize(const Request& request);       // resize.cpp
+[[nodiscard]] Kernel prepare_grid_sample(const Request& request);  // grid_sample.cpp
+[[nodiscard]] Kernel prepare_integer_grid_sample(const Request& request);  // integer_grid_sample.cpp
 [[nodiscard]] Kernel prepare_elementwise(const Request& request);  // elementwise.cpp
 [[nodiscard]] Kernel prepare_reduce(const Request& request);       // reduce.cpp: along any set of axes
 [[nodiscard]] Kernel prepare_scan(const Request& request);         // scan.cpp: along one axis, by positions
