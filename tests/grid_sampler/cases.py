@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 import torch.nn.functional as F
 from torch import nn
 

@@ -1,7 +1,7 @@
 // expand_integer_grid_sample: expresses a sampler over integers by operators that TOSA has.
 //
 //   image (N, C, H, W)   ->  table (N * H * W, C)
-//   grid (N, H', W', 2)  ->  positions (N, H' * W', 2), for x and y at once
+//   grid (N, H', W', 2)  ->  positions (N, H', W', 2), for x and y at once
 //   per tap: row of the table -> index_select -> times its weight
 //
 // ir/integer_sampler.h defines the arithmetic. Every value is the one that the kernel of the operator has.
@@ -27,7 +27,7 @@ class IntegerSampler {
         image_(e.type(e.operand(0)).shape),
         grid_(e.type(e.operand(1)).shape),
         dtype_(e.type(e.operand(0)).dtype),
-        outputs_(grid_[1] * grid_[2]),
+        outputs_(grid_[0] * grid_[1] * grid_[2]),
         extent_{image_[3], image_[2]},
         fraction_{attrs_.fraction[0], attrs_.fraction[1]},
         weights_(sampler_weights(dtype_)) {}
@@ -39,20 +39,20 @@ class IntegerSampler {
     const ValueId y = attrs_.sample.mode == ResizeMode::kNearest    ? nearest(padded(p))
                       : attrs_.sample.mode == ResizeMode::kBilinear ? bilinear(padded(p))
                                                                     : bicubic(p);
-    return e_.permute(e_.reshape(y, {grid_[0], grid_[1], grid_[2], image_[1]}), {0, 3, 1, 2});
+    return e_.permute(y, {0, 3, 1, 2});
   }
 
  private:
   [[nodiscard]] bool reflects() const { return attrs_.sample.padding == GridPadding::kReflection; }
   [[nodiscard]] bool has_zeros() const { return attrs_.sample.padding == GridPadding::kZeros; }
 
-  // ---- i32 arithmetic, with a pair as an operand of shape (1, 1, 2) or (1, 1, 1) ----
+  // ---- i32 arithmetic, with a pair as an operand of shape (1, 1, 1, 2) or (1, 1, 1, 1) ----
   ValueId pair(const Pair& of) {
     if (of[0] == of[1]) return number(of[0]);
-    return e_.constant(DType::kI32, {1, 1, 2}, {static_cast<double>(of[0]), static_cast<double>(of[1])});
+    return e_.constant(DType::kI32, {1, 1, 1, 2}, {static_cast<double>(of[0]), static_cast<double>(of[1])});
   }
   ValueId number(std::int64_t value) {
-    return e_.constant(DType::kI32, {1, 1, 1}, {static_cast<double>(value)});
+    return e_.constant(DType::kI32, {1, 1, 1, 1}, {static_cast<double>(value)});
   }
   template <class Make>
   [[nodiscard]] Pair each(Make make) const {
@@ -76,10 +76,10 @@ class IntegerSampler {
   ValueId cast(ValueId a, DType dtype) {
     return e_.type(a).dtype == dtype ? a : e_.emit(Op::kTosaCast, CastAttrs{dtype}, {a});
   }
-  // The column of x or of y, as (N, H' * W', 1).
+  // The column of x or of y, as (N, H', W', 1).
   ValueId of_axis(ValueId a, std::size_t axis) {
     const auto at = static_cast<std::int64_t>(axis);
-    return e_.slice(a, 2, at, at + 1);
+    return e_.slice(a, 3, at, at + 1);
   }
 
   // ---- operands ----
@@ -94,7 +94,7 @@ class IntegerSampler {
   }
 
   ValueId positions() {
-    ValueId g = e_.reshape(e_.operand(1), {grid_[0], outputs_, 2});
+    ValueId g = e_.operand(1);
     const ValueRange limits = *integer_limits(e_.type(g).dtype);
     RescaleAttrs attrs;
     attrs.rescale.dtype = DType::kI32;
@@ -102,7 +102,7 @@ class IntegerSampler {
     attrs.rescale.shift = attrs_.shift;
     attrs.rescale.input_zp = attrs_.grid_zp;
     attrs.rescale.per_channel = true;
-    attrs.axis = 2;
+    attrs.axis = 3;
     if (attrs_.grid_low > limits.low || attrs_.grid_high < limits.high) {
       g = cast(g, DType::kI32);
       if (attrs_.grid_low > limits.low) g = maximum(g, number(attrs_.grid_low));
@@ -195,21 +195,21 @@ class IntegerSampler {
     return e_.emit(Op::kTosaSelect, NoAttrs{}, {condition, a, number(0)});
   }
 
-  // The pixels in column `x` and row `y`, which are in the image, as (N, H' * W', C).
+  // The pixels in column `x` and row `y`, which are in the image, as (N, H', W', C).
   ValueId pixels(ValueId x, ValueId y) {
     ValueId at = add(mul(y, image_[3], 0), x);
     if (image_[0] > 1) {
       std::vector<double> first;  // the row of the table at which the pixels of an image begin
       for (std::int64_t n = 0; n < image_[0]; ++n)
         first.push_back(static_cast<double>(n * image_[2] * image_[3]));
-      at = add(at, e_.constant(DType::kI32, {image_[0], 1, 1}, first));
+      at = add(at, e_.constant(DType::kI32, {image_[0], 1, 1, 1}, first));
     }
     const ValueId rows =
-        e_.emit(Op::kIndexSelect, AxisAttrs{0}, {table_, e_.reshape(at, {image_[0] * outputs_})});
-    return e_.reshape(rows, {image_[0], outputs_, image_[1]});
+        e_.emit(Op::kIndexSelect, AxisAttrs{0}, {table_, e_.reshape(at, {outputs_})});
+    return e_.reshape(rows, {grid_[0], grid_[1], grid_[2], image_[1]});
   }
 
-  // The pixels minus the zero point, times weights of shape (N, H' * W', 1).
+  // The pixels minus the zero point, times weights of shape (N, H', W', 1).
   ValueId term(ValueId x, ValueId y, ValueId weight) {
     ValueId v = pixels(x, y);
     if (attrs_.input_zp == 0) {
@@ -232,7 +232,7 @@ class IntegerSampler {
     if (!has_zeros()) return pixels(of_axis(at, 0), of_axis(at, 1));
     const ValueId within = inside(at), clipped = clamped(at, lasts());
     const ValueId both = e_.binary(Op::kTosaLogicalAnd, of_axis(within, 0), of_axis(within, 1));
-    const ValueId zero = e_.constant(dtype_, {1, 1, 1}, {static_cast<double>(attrs_.input_zp)});
+    const ValueId zero = e_.constant(dtype_, {1, 1, 1, 1}, {static_cast<double>(attrs_.input_zp)});
     return e_.emit(Op::kTosaSelect, NoAttrs{},
                    {both, pixels(of_axis(clipped, 0), of_axis(clipped, 1)), zero});
   }

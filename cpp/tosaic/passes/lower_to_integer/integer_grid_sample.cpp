@@ -118,7 +118,7 @@ RuleResult integer_grid_sample(const RuleContext& ctx) {
   for (const Axis& axis : axes) {
     const int bits = fraction_bits(axis, sample.padding, farthest);
     const Multiplier by = axis.steps == 0
-                              ? Multiplier{}
+                              ? Multiplier{0, kMaxShift}  // one pixel: the position is 0
                               : quant::multiplier_of(std::ldexp(axis.steps, bits), MultiplierWidth::k32,
                                                      "the scale of the grid");
     attrs.multiplier.push_back(by.multiplier);
