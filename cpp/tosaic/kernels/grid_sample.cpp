@@ -19,6 +19,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/float_sampler.h"
 #include "tosaic/kernels/isa/grid_sample.h"
 #include "tosaic/kernels/spatial.h"
 
@@ -354,33 +355,56 @@ Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan, Loo
   return kernel;
 }
 
-Sampler sampler_of(const GridSampleAttrs& attrs, const Request& request, bool channels_last) {
-  const Image image = image_of(request.operands[0].shape, 2, channels_last);
-  const Shape& grid = request.operands[1].shape;
-  return {attrs,           image.batch,           image.channels, image.extent[1],
-          image.extent[2], grid[1] * grid[2], channels_last};
+Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {
+  const Image extents = image_of(image, 2, channels_last);
+  return {attrs,
+          extents.batch,
+          extents.channels,
+          extents.extent[1],
+          extents.extent[2],
+          grid[1] * grid[2],
+          channels_last};
 }
 
 }  // namespace
 
+FloatSampler float_sampler(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid,
+                           bool channels_last, const Options& options) {
+  const Sampler s = sampler_of(attrs, image, grid, channels_last);
+  if (options.reference || !FastSampler::fits(s))
+    return {[s](const float* from, const float* at, float* to, std::byte*) {
+              sample_all<float>(s, from, at, to);
+            },
+            0};
+  FastSampler fast(s, options.isa);
+  const std::size_t bytes = fast.plan().bytes();
+  return {[fast](const float* from, const float* at, float* to, std::byte* scratch) {
+            fast.run(from, at, to, scratch);
+          },
+          bytes};
+}
+
 Kernel prepare_grid_sample(const Request& request) {
-  const Sampler s = sampler_of(attrs_of<GridSampleAttrs>(request), request, false);
-  const DType dtype = request.operands[0].dtype;
-  if (dtype == DType::kF64)
+  const auto& attrs = attrs_of<GridSampleAttrs>(request);
+  const Shape& image = request.operands[0].shape;
+  const Shape& grid = request.operands[1].shape;
+  const Sampler s = sampler_of(attrs, image, grid, false);
+  if (request.operands[0].dtype == DType::kF64)
     return kernel_in<double>(request, kernel_name(request, "f64"), {},
-                             [s](const double* image, const double* grid, double* to, std::byte*) {
-                               sample_all<double>(s, image, grid, to);
+                             [s](const double* from, const double* at, double* to, std::byte*) {
+                               sample_all<double>(s, from, at, to);
                              });
-  if (request.options.reference || !FastSampler::fits(s))
-    return kernel_in<double>(request, "grid_sample.reference", {},
-                             [s](const double* image, const double* grid, double* to, std::byte*) {
-                               sample_all<float>(s, image, grid, to);
+  if (request.options.reference)
+    return kernel_in<double>(request, kernel_name(request), {},
+                             [s](const double* from, const double* at, double* to, std::byte*) {
+                               sample_all<float>(s, from, at, to);
                              });
-  FastSampler fast(s, request.options.isa);
-  const ScratchPlan plan = fast.plan();
+  const FloatSampler fast = float_sampler(attrs, image, grid, false, request.options);
+  ScratchPlan plan;
+  plan.take<std::byte>(static_cast<std::int64_t>(fast.scratch_bytes));
   return kernel_in<float>(request, kernel_name(request), plan,
-                          [fast](const float* image, const float* grid, float* to, std::byte* scratch) {
-                            fast.run(image, grid, to, scratch);
+                          [run = fast.run](const float* from, const float* at, float* to, std::byte* scratch) {
+                            run(from, at, to, scratch);
                           });
 }
 
