@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
+    from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
@@ -100,6 +101,9 @@ _HOME = {
     "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
+    "custom_samplers": "samplers",
+    "rgba": "samplers",
+    "rgba_pass": "samplers",
     "IoQuant": "io_quant",
     "PortQuant": "io_quant",
     "FloatOperator": "explanation",
@@ -173,12 +177,15 @@ __all__ = [
     "explain_quantization",
     "quantize",
     "sensitivity",
+    "custom_samplers",
     "extract_io_quant",
     "load",
     "load_split",
     "load_tosa",
     "open_program",
     "partition",
+    "rgba",
+    "rgba_pass",
     "wrap_quantizer",
     "compose_quantizers",
     "ForeignOp",

@@ -3,6 +3,7 @@
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
 from tosaic.executorch.payload_runs import run_payloads
+from tosaic.executorch.sampler_shaders import sampler_shaders
 from tosaic.executorch.wrapping import combine_partitioners, order_conversions, wrap_partitioner
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "decompose_for_arm",
     "order_conversions",
     "run_payloads",
+    "sampler_shaders",
     "wrap_partitioner",
 ]
