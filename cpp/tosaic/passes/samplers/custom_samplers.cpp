@@ -47,7 +47,7 @@ class Json {
 };
 
 // How an operand or the result is bound to the shader.
-void bind(Json& json, const std::string& port, int binding, std::string_view type, std::string_view format,
+void bind_port(Json& json, const std::string& port, int binding, std::string_view type, std::string_view format,
           std::string_view descriptor) {
   json.raw(port + "_binding", std::to_string(binding))
       .raw(port + "_descriptorset", "0")
@@ -78,22 +78,29 @@ std::string payload(const GridSampleAttrs& attrs, bool integers, const Shape& gr
   json.text("entry_point", "main");
   json.raw("workgroup_sizes", "[" + groups(grid[2]) + "," + groups(grid[1]) + "," + std::to_string(grid[0]) + "]");
   json.text("shader_language", "SPIR-V").text("shader_code", shader);
-  bind(json, "input_0", 0, "Image", format, "VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER");
+  bind_port(json, "input_0", 0, "Image", format, "VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER");
   json.raw("input_0_sampler", sampler_of(attrs));
-  bind(json, "input_1", 1, "Tensor", integers ? "VK_FORMAT_R8_SINT" : "VK_FORMAT_R32_SFLOAT",
+  bind_port(json, "input_1", 1, "Tensor", integers ? "VK_FORMAT_R8_SINT" : "VK_FORMAT_R32_SFLOAT",
        "VK_DESCRIPTOR_TYPE_TENSOR_ARM");
-  bind(json, "output_0", 2, "Image", format, "VK_DESCRIPTOR_TYPE_STORAGE_IMAGE");
+  bind_port(json, "output_0", 2, "Image", format, "VK_DESCRIPTOR_TYPE_STORAGE_IMAGE");
   if (integers) {
-    bind(json, "input_2", 3, "Tensor", "VK_FORMAT_R32_SFLOAT", "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER");
-    bind(json, "input_3", 4, "Tensor", "VK_FORMAT_R32_SINT", "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER");
+    bind_port(json, "input_2", 3, "Tensor", "VK_FORMAT_R32_SFLOAT", "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER");
+    bind_port(json, "input_3", 4, "Tensor", "VK_FORMAT_R32_SINT", "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER");
   }
   return json.str();
 }
 
-ValueId permuted(Rewriter& rewriter, const Node& node, ValueId x, const Dims& perm, const QParamsRef& qparams) {
-  const ValueId made = rewriter.emit(node, Op::kPermute, PermuteAttrs{perm}, {x});
-  if (qparams) rewriter.begin_output(node).set_qparams(made, qparams);
-  return made;
+// Adds a permute whose result has the qparams of its operand. The function takes no type from infer(), which
+// knows no qparams.
+ValueId permuted(Rewriter& rewriter, const Node& node, ValueId x, const Dims& perm) {
+  Graph& out = rewriter.begin_output(node);
+  TensorType type = out.type(x);
+  const Shape from = type.shape;
+  for (std::size_t i = 0; i < perm.size(); ++i) type.shape[i] = from[static_cast<std::size_t>(perm[i])];
+  const ValueId operands[] = {x};
+  const NodeId made = out.add_node(Op::kPermute, share(PermuteAttrs{perm}), operands, std::span(&type, 1),
+                                   node.origin, rewriter.source().node_name(node) + ".permute");
+  return out.result(out.node(made));
 }
 
 void replace(Rewriter& rewriter, const Node& node, const std::string& shader) {
@@ -104,7 +111,7 @@ void replace(Rewriter& rewriter, const Node& node, const std::string& shader) {
   const QParamsRef image = source.type(source.operands(node)[0]).qparams;
   Graph& out = rewriter.begin_output(node);
   const std::vector<ValueId> mapped = rewriter.map_operands(node);
-  std::vector<ValueId> operands{permuted(rewriter, node, mapped[0], {0, 2, 3, 1}, image), mapped[1]};
+  std::vector<ValueId> operands{permuted(rewriter, node, mapped[0], {0, 2, 3, 1}), mapped[1]};
   if (image) {
     const double scale[] = {grid.qparams->scales.front()};
     const double zero_point[] = {static_cast<double>(grid.qparams->zero_points.front())};
@@ -120,7 +127,7 @@ void replace(Rewriter& rewriter, const Node& node, const std::string& shader) {
   type.shape = {result.shape[0], result.shape[2], result.shape[3], result.shape[1]};
   const NodeId made = out.add_node(Op::kOpaque, share(std::move(custom)), operands, std::span(&type, 1),
                                    node.origin, source.node_name(node) + ".sampler");
-  rewriter.replace(node, permuted(rewriter, node, out.result(out.node(made)), {0, 3, 1, 2}, result.qparams));
+  rewriter.replace(node, permuted(rewriter, node, out.result(out.node(made)), {0, 3, 1, 2}));
 }
 
 }  // namespace
