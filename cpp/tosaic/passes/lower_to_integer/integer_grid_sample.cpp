@@ -49,6 +49,11 @@ int fraction_bits(const Axis& axis, GridPadding padding, double farthest) {
   throw NoIntegerForm("its positions have more than 30 bits");
 }
 
+// True for i8 with scale 1/127 and zero point 0: Vulkan's SNORM format, if -128 is -1 as well.
+bool has_snorm_scale(double scale, std::int64_t zero_point) {
+  return zero_point == 0 && std::abs(scale * 127 - 1) < 1e-6;
+}
+
 // True if integers outside the range of the qparams may occur: nothing in the graph rounds to them.
 bool comes_from_outside(const Graph& graph, ValueId id) {
   for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
@@ -58,9 +63,18 @@ bool comes_from_outside(const Graph& graph, ValueId id) {
   return true;
 }
 
+// The integer that lesser integers of the image are read as. An image that the graph's caller passes may have
+// integers below its range. A result of -127..127 says that the sampler has SNORM images, whatever range its
+// image states: that of a dequantize node without a quantize node is the range of i8.
 std::int64_t least_integer(const RuleContext& ctx, const ScaledInteger& image) {
-  const std::int64_t least = integer_limits(ctx.build.type(image.id).dtype)->low;
-  return comes_from_outside(ctx.node.graph(), ctx.node.operand(0)) ? image.range.low : least;
+  const DType dtype = ctx.build.type(image.id).dtype;
+  const std::int64_t least = integer_limits(dtype)->low;
+  if (!comes_from_outside(ctx.node.graph(), ctx.node.operand(0))) return least;
+  const QParams* const to = ctx.node.result_qparams();
+  const bool snorm = dtype == DType::kI8 && has_snorm_scale(image.scale(), image.zero_point) && to != nullptr &&
+                     to->storage == DType::kI8 && to->qmin == -127 &&
+                     has_snorm_scale(to->scales.front(), to->zero_points.front());
+  return snorm ? -127 : image.range.low;
 }
 
 // The sums of a bilinear sample are means of pixels and zeros. The weights of a bicubic sample add up to 1,
