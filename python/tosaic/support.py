@@ -233,7 +233,9 @@ SAMPLES: dict[str, Sample] = {
     "adaptive_max_pool": Sample((IMAGE,), {"shape": (3, 3)}),
     "resize": Sample((IMAGE,), {"size": (12, 12)}),
     "grid_sample": Sample((IMAGE, (1, 2, 3, 2))),
-    "integer_grid_sample": replace(_INTEGER_GRID, by_dtype={"i16": replace(_INTEGER_GRID, extensions="+int16")}),
+    "integer_grid_sample": replace(
+        _INTEGER_GRID, by_dtype={"i16": replace(_INTEGER_GRID, extensions="+int16")}
+    ),
     "affine_grid": Sample(((1, 2, 3),), {"size": (1, 3, 4, 5)}),
     "reshape": Sample((X,), {"shape": (8,)}),
     "permute": Sample((X,), {"perm": (1, 0)}),

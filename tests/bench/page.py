@@ -25,6 +25,7 @@ ORDER = (
     "partitioning",
     "executor",
     "integer_executor",
+    "grid_sampler",
     "observers",
     "quantizing",
     "calibrating",

@@ -141,7 +141,9 @@ def draw_integers(
     else:
         of_image = draw_qparams(rng, image, 1.0)
         reach = float(rng.choice([0.6, 1.0, 1.4, 3.0]))
-        of_result = of_image if rng.integers(2) else draw_qparams(rng, image, float(rng.choice([0.05, 1.0, 2.0])))
+        of_result = (
+            of_image if rng.integers(2) else draw_qparams(rng, image, float(rng.choice([0.05, 1.0, 2.0])))
+        )
         sides = of_image, draw_qparams(rng, grid, reach), of_result
     args = sides[0].draw(rng, shapes.image), sides[1].draw(rng, shapes.grid)
     return IntegerCall(combination, *sides, args)

@@ -34,7 +34,9 @@ def assert_close(found: Array, expected: Array, image: Array) -> None:
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
-def test_samples_agree_with_torch_also_at_positions_that_are_nan_or_infinite(combination: Combination) -> None:
+def test_samples_agree_with_torch_also_at_positions_that_are_nan_or_infinite(
+    combination: Combination,
+) -> None:
     rng = np.random.default_rng(3)
     for call in range(CALLS):
         args = draw_floats(rng, draw_shapes(rng), odd=call % 2 == 0)
@@ -63,7 +65,9 @@ def test_the_sampler_runs_by_a_kernel_and_not_by_its_expansion() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_floats_are_sampled_in_the_precision_of_torch(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(5)
-    args = [torch.from_numpy(a).to(dtype) for a in draw_floats(rng, Shapes((1, 3, 7, 8), (1, 5, 6, 2)), odd=False)]
+    args = [
+        torch.from_numpy(a).to(dtype) for a in draw_floats(rng, Shapes((1, 3, 7, 8), (1, 5, 6, 2)), odd=False)
+    ]
     for combination in COMBINATIONS:
         program = tosaic.from_exported(torch.export.export(Sample(combination), tuple(args)))
         found = torch.as_tensor(np.asarray(program.run(*args), dtype=np.float64))

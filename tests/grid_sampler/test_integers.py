@@ -74,9 +74,14 @@ def snorm_call(combination: Combination, grid: Quantized, image: Array) -> Integ
 
 @pytest.mark.parametrize("grid", [GRID8, GRID16], ids=["int8", "int16"])
 @pytest.mark.parametrize("combination", COMBINATIONS[::4], ids=str)
-def test_the_least_two_integers_of_snorm_both_mean_minus_one(combination: Combination, grid: Quantized) -> None:
+def test_the_least_two_integers_of_snorm_both_mean_minus_one(
+    combination: Combination, grid: Quantized
+) -> None:
     image = np.random.default_rng(3).integers(-128, -125, (1, 2, 6, 6)).astype(np.int8)
-    least, next_to_it = snorm_call(combination, grid, image), snorm_call(combination, grid, np.maximum(image, -127))
+    least, next_to_it = (
+        snorm_call(combination, grid, image),
+        snorm_call(combination, grid, np.maximum(image, -127)),
+    )
     np.testing.assert_array_equal(by_kernel(least), by_kernel(next_to_it))
     np.testing.assert_array_equal(lowered(least).run(*least.args), by_kernel(next_to_it))
 
@@ -93,6 +98,8 @@ def test_a_reflected_grid_that_reaches_far_goes_round_several_times() -> None:
     far = Quantized("int16", 11 / 32767, 0, -32767, 32767)
     rng = np.random.default_rng(6)
     for combination in (c for c in COMBINATIONS if c[1] == "reflection"):
-        call = IntegerCall(combination, SNORM, far, SNORM, (SNORM.draw(rng, (1, 2, 5, 3)), far.draw(rng, (1, 8, 8, 2))))
+        call = IntegerCall(
+            combination, SNORM, far, SNORM, (SNORM.draw(rng, (1, 2, 5, 3)), far.draw(rng, (1, 8, 8, 2)))
+        )
         assert distance(call, by_kernel(call)).max() <= 1
         np.testing.assert_array_equal(lowered(call).run(*call.args), by_kernel(call))

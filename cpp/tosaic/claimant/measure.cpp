@@ -534,20 +534,21 @@ Numbers output_scale_256(const NodeView& view) {
   return {std::abs(q->scales[0] * 256 - 1) < 1e-6 && q->zero_points[0] == -128 ? 1 : 0};
 }
 
-// True for integers in -most..most that mean -1..1.
-bool is_unit(const TensorType& type, std::int64_t most) {
+// True for integers of which -most..most mean -1..1. With `whole`, no other integers occur.
+bool is_unit(const TensorType& type, std::int64_t most, bool whole) {
   const QParamsRef& q = type.qparams;
-  return q && !q->axis && q->zero_points[0] == 0 && q->qmin == -most && q->qmax == most &&
+  return q && !q->axis && q->zero_points[0] == 0 && (!whole || (q->qmin == -most && q->qmax == most)) &&
          std::abs(q->scales[0] * static_cast<double>(most) - 1) < 1e-6;
 }
 
 Numbers snorm(const NodeView& view) {
-  return {is_unit(view.graph.type(view.operands()[0]), 127) && is_unit(view.result(), 127) ? 1 : 0};
+  return {is_unit(view.graph.type(view.operands()[0]), 127, false) && is_unit(view.result(), 127, true) ? 1
+                                                                                                        : 0};
 }
 
 Numbers unit_grid(const NodeView& view) {
   const TensorType& grid = view.graph.type(view.operands()[1]);
-  return {is_unit(grid, 127) || is_unit(grid, 32767) ? 1 : 0};
+  return {is_unit(grid, 127, false) || is_unit(grid, 32767, false) ? 1 : 0};
 }
 
 void append_zero_points(const TensorType& type, Numbers& out) {

@@ -31,8 +31,8 @@ namespace tosaic {
 inline constexpr std::int64_t kMostFractionBits = 22;
 
 struct SamplerWeights {
-  int bits = 22;           // fractional bits of a weight
-  int product_shift = 0;   // by which the product of a pixel and a weight is shifted right, rounded half up
+  int bits = 22;          // fractional bits of a weight
+  int product_shift = 0;  // by which the product of a pixel and a weight is shifted right, rounded half up
   [[nodiscard]] int sum_bits() const { return bits - product_shift; }
 };
 [[nodiscard]] constexpr SamplerWeights sampler_weights(DType image) {

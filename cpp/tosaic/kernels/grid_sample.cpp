@@ -123,8 +123,7 @@ Taps taps_of(const Axis<Float>& axis, Float coordinate, ResizeMode mode) {
 template <class T>
 double sum_of(const Taps& columns, const Taps& rows, const T* plane, Index row_stride, Index pixel_stride) {
   const auto read = [&](Index row, Index column) {
-    return row < 0 || column < 0 ? 0.0
-                                 : static_cast<double>(plane[row * row_stride + column * pixel_stride]);
+    return row < 0 || column < 0 ? 0.0 : static_cast<double>(plane[row * row_stride + column * pixel_stride]);
   };
   if (rows.count == 1) return read(rows.pixel[0], columns.pixel[0]);
   double sum = 0;
@@ -167,9 +166,7 @@ class FastSampler {
     if (layout_.packed) {
       planar_ = s.channels == 1 || (!s.channels_last && s.channels <= kMostPlanes);
       packed_channels_ = planar_ ? 1 : (s.channels + 3) / 4 * 4;
-      before_ = s.attrs.mode == ResizeMode::kBicubic     ? 4
-                : s.attrs.padding == GridPadding::kZeros ? 2
-                                                         : 0;
+      before_ = s.attrs.mode == ResizeMode::kBicubic ? 4 : s.attrs.padding == GridPadding::kZeros ? 2 : 0;
       after_ = std::max<Index>(before_, 1);
       const Index line = (s.width + before_ + after_) * packed_channels_;
       layout_.x.stride = static_cast<std::int32_t>(packed_channels_);
@@ -237,7 +234,8 @@ class FastSampler {
   [[nodiscard]] Index edge(Index at, Index extent) const {
     if (s_.attrs.mode != ResizeMode::kBicubic || s_.attrs.padding == GridPadding::kZeros) return -1;
     if (s_.attrs.padding == GridPadding::kBorder) return std::clamp<Index>(at, 0, extent - 1);
-    const Index low = s_.attrs.align_corners ? 0 : 1, turn = 2 * (s_.attrs.align_corners ? extent - 1 : extent);
+    const Index low = s_.attrs.align_corners ? 0 : 1,
+                turn = 2 * (s_.attrs.align_corners ? extent - 1 : extent);
     if (turn == 0) return 0;
     const Index within = (at % turn + turn) % turn;
     return std::min(within, turn - low - within);
@@ -253,11 +251,13 @@ class FastSampler {
     };
     for (Index y = 0; y < s_.height; ++y) {
       float* row = first + y * line();
-      for (Index x = before_ == 0 ? s_.width : -before_; x < s_.width + after_; x = x == -1 ? s_.width : x + 1)
+      for (Index x = before_ == 0 ? s_.width : -before_; x < s_.width + after_;
+           x = x == -1 ? s_.width : x + 1)
         copy_or_clear(row, edge(x, s_.width), packed_channels_, row + x * packed_channels_);
     }
     float* rows = first - before_ * packed_channels_;  // with their margins
-    for (Index y = before_ == 0 ? s_.height : -before_; y < s_.height + after_; y = y == -1 ? s_.height : y + 1)
+    for (Index y = before_ == 0 ? s_.height : -before_; y < s_.height + after_;
+         y = y == -1 ? s_.height : y + 1)
       copy_or_clear(rows, edge(y, s_.height), line(), rows + y * line());
   }
 
@@ -320,7 +320,7 @@ class FastSampler {
   const GridKernels& positions_;
   const GridSums& sums_;
   GridLayout layout_;
-  bool planar_ = false;  // each channel is packed by itself
+  bool planar_ = false;                                 // each channel is packed by itself
   Index packed_channels_ = 1, before_ = 0, after_ = 0;  // margins in pixels
   ScratchPlan plan_;
   std::size_t image_at_ = 0, block_at_ = 0, taps_at_ = 0;
@@ -357,13 +357,9 @@ Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan, Loo
 
 Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {
   const Image extents = image_of(image, 2, channels_last);
-  return {attrs,
-          extents.batch,
-          extents.channels,
-          extents.extent[1],
-          extents.extent[2],
-          grid[1] * grid[2],
-          channels_last};
+  return {
+      attrs,        extents.batch, extents.channels, extents.extent[1], extents.extent[2], grid[1] * grid[2],
+      channels_last};
 }
 
 }  // namespace
@@ -403,9 +399,8 @@ Kernel prepare_grid_sample(const Request& request) {
   ScratchPlan plan;
   plan.take<std::byte>(static_cast<std::int64_t>(fast.scratch_bytes));
   return kernel_in<float>(request, kernel_name(request), plan,
-                          [run = fast.run](const float* from, const float* at, float* to, std::byte* scratch) {
-                            run(from, at, to, scratch);
-                          });
+                          [run = fast.run](const float* from, const float* at, float* to,
+                                           std::byte* scratch) { run(from, at, to, scratch); });
 }
 
 }  // namespace tosaic::kernels

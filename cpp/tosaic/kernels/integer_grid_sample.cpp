@@ -104,7 +104,8 @@ std::array<Index, 4> cubic_weights(Index t) {
 Index reference_sample(const IntegerGridSampleAttrs& attrs, const ReferenceAxis& x, const ReferenceAxis& y,
                        Index gx, Index gy, const Index* plane, Index width, SamplerWeights weights) {
   const auto read = [&](Index column, Index row) {
-    return row < 0 || column < 0 ? 0 : std::max(plane[row * width + column], attrs.input_low) - attrs.input_zp;
+    return row < 0 || column < 0 ? 0
+                                 : std::max(plane[row * width + column], attrs.input_low) - attrs.input_zp;
   };
   const auto product = [&](Index v, Index w) { return multiply_shifted(v, w, weights.product_shift); };
   Index px = x.position(gx), py = y.position(gy);
@@ -114,9 +115,9 @@ Index reference_sample(const IntegerGridSampleAttrs& attrs, const ReferenceAxis&
     Index sum = 0;
     for (Index k = 0; k < 4; ++k)
       for (Index j = 0; j < 4; ++j) {
-        const Index weight = multiply_shifted(across[static_cast<std::size_t>(j)],
-                                              down[static_cast<std::size_t>(k)],
-                                              2 * kAxisWeightBits - weights.bits);
+        const Index weight =
+            multiply_shifted(across[static_cast<std::size_t>(j)], down[static_cast<std::size_t>(k)],
+                             2 * kAxisWeightBits - weights.bits);
         sum += product(read(x.pixel(x.whole(px) + j - 1), y.pixel(y.whole(py) + k - 1)), weight);
       }
     return sum;
@@ -159,9 +160,8 @@ Kernel reference_kernel(const Request& request) {
       for (Index c = 0; c < e.channels; ++c)
         for (Index i = 0; i < e.outputs; ++i) {
           const Index* at = grid + 2 * (n * e.outputs + i);
-          to[(n * e.channels + c) * e.outputs + i] =
-              reference_sample(attrs, x, y, at[0], at[1], image + (n * e.channels + c) * e.height * e.width,
-                               e.width, weights);
+          to[(n * e.channels + c) * e.outputs + i] = reference_sample(
+              attrs, x, y, at[0], at[1], image + (n * e.channels + c) * e.height * e.width, e.width, weights);
         }
     narrow(to, results, to_dtype, arrays.results[0]);
   };
@@ -210,9 +210,10 @@ Kernel fast_kernel(const Request& request, Loop loop, const IntegerGridKernels& 
   const IntegerGridLayout layout =
       layout_of(attrs_of<IntegerGridSampleAttrs>(request), e, request.operands[0].dtype);
   const auto bytes = static_cast<Index>(byte_size(request.operands[1].dtype));
-  const ConvertBlock load = is_domain(request.operands[1].dtype, Domain::kI32)
-                                ? copy_block
-                                : convert_kernels(request.options.isa).load(request.operands[1].dtype, Domain::kI32);
+  const ConvertBlock load =
+      is_domain(request.operands[1].dtype, Domain::kI32)
+          ? copy_block
+          : convert_kernels(request.options.isa).load(request.operands[1].dtype, Domain::kI32);
   ScratchPlan plan;
   const std::size_t taps_at = plan.take<IntegerTaps>(1);
   const std::size_t grid_at = plan.take<std::int32_t>(2 * kIntegerGridBlock);

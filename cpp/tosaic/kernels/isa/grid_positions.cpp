@@ -251,7 +251,8 @@ void block_of(const GridLayout& layout, const float* grid, Index count, GridTaps
     const Pairs pairs = left >= 2 * lanes ? Pairs{load(at), load(at + lanes)}
                         : left > lanes    ? Pairs{load(at), load_first(at + lanes, left - lanes)}
                                           : Pairs{load_first(at, left), Floats{}};
-    const Position p{unnormalized(every_second(pairs, 0), own.x), unnormalized(every_second(pairs, 1), own.y)};
+    const Position p{unnormalized(every_second(pairs, 0), own.x),
+                     unnormalized(every_second(pairs, 1), own.y)};
     Ints found{};
     if constexpr (M == ResizeMode::kNearest) nearest<P>(own, p, i, taps, found);
     if constexpr (M == ResizeMode::kBilinear) bilinear<P>(own, p, i, taps, found);

@@ -69,7 +69,8 @@ struct Neighbours {
   return (Floats<4>)Doubles{pair[0], pair[1]};
 }
 [[gnu::always_inline]] inline Neighbours neighbours(const float* image, const std::int32_t* at) {
-  const Floats<4> low = two_pairs(image + at[0], image + at[1]), high = two_pairs(image + at[2], image + at[3]);
+  const Floats<4> low = two_pairs(image + at[0], image + at[1]),
+                  high = two_pairs(image + at[2], image + at[3]);
   return {__builtin_shufflevector(low, high, 0, 2, 4, 6), __builtin_shufflevector(low, high, 1, 3, 5, 7)};
 }
 [[gnu::always_inline]] inline Floats<4> masked(Floats<4> x, const std::int32_t* mask) {
@@ -87,7 +88,8 @@ void bilinear_plane(const GridTaps& taps, Index count, const float* plane, float
         two.west = masked(two.west, taps.inside[k] + i);
         two.east = masked(two.east, taps.inside[k + 1] + i);
       }
-      sum += two.west * load_floats<4>(taps.across[k] + i) + two.east * load_floats<4>(taps.across[k + 1] + i);
+      sum +=
+          two.west * load_floats<4>(taps.across[k] + i) + two.east * load_floats<4>(taps.across[k + 1] + i);
     }
     store_some(to + i, sum, count - i);
   }
@@ -167,15 +169,15 @@ void plane(const GridLayout& layout, const GridTaps& taps, Index count, const fl
 // ---- packed images ----
 
 // One channel, four outputs at a time.
-void bilinear_one(const GridLayout& layout, const GridTaps& taps, Index count, const float* image, float* to) {
+void bilinear_one(const GridLayout& layout, const GridTaps& taps, Index count, const float* image,
+                  float* to) {
   const Index line = layout.y.stride;
   for (Index i = 0; i < count; i += 4) {
     const std::int32_t* at = taps.offsets[0] + i;
     const Neighbours north = neighbours(image, at), south = neighbours(image + line, at);
-    const Floats<4> sum = north.west * load_floats<4>(taps.across[0] + i) +
-                          north.east * load_floats<4>(taps.across[1] + i) +
-                          south.west * load_floats<4>(taps.across[2] + i) +
-                          south.east * load_floats<4>(taps.across[3] + i);
+    const Floats<4> sum =
+        north.west * load_floats<4>(taps.across[0] + i) + north.east * load_floats<4>(taps.across[1] + i) +
+        south.west * load_floats<4>(taps.across[2] + i) + south.east * load_floats<4>(taps.across[3] + i);
     store_some(to + i, sum, count - i);
   }
 }
@@ -231,8 +233,8 @@ template <ResizeMode M, int kCount>
 }
 
 template <ResizeMode M>
-void packed_of(const GridLayout& layout, const GridTaps& taps, Index count, const float* image, Index channels,
-               float* to) {
+void packed_of(const GridLayout& layout, const GridTaps& taps, Index count, const float* image,
+               Index channels, float* to) {
   const Index line = layout.y.stride;
   if (channels == 4) {
     for (Index i = 0; i < count; ++i) channels_at<M, 4>(taps, i, line, 4, image, 0, to + i * 4);

@@ -20,10 +20,10 @@ inline constexpr std::int64_t kGridBlock = 256;  // outputs per block: the taps 
 
 // One spatial axis of the image.
 struct GridAxis {
-  float scale = 0, shift = 0;   // position = (coordinate + 1) * scale + shift
-  float last = 0;               // the position of the last pixel
-  float low = 0, turn = 0;      // reflection: positions are mirrored at `low`, and repeat after `turn`
-  std::int32_t stride = 0;      // elements between neighbours
+  float scale = 0, shift = 0;  // position = (coordinate + 1) * scale + shift
+  float last = 0;              // the position of the last pixel
+  float low = 0, turn = 0;     // reflection: positions are mirrored at `low`, and repeat after `turn`
+  std::int32_t stride = 0;     // elements between neighbours
 };
 
 // What is constant for all blocks of a kernel.
@@ -64,7 +64,8 @@ struct GridTaps {
 
 struct GridKernels {
   // Reads `count` pairs (x, y). Taps beyond `count`, up to a whole vector, are those of the pair (0, 0).
-  void (*positions)(const GridLayout& layout, const float* grid, std::int64_t count, GridTaps& taps) = nullptr;
+  void (*positions)(const GridLayout& layout, const float* grid, std::int64_t count,
+                    GridTaps& taps) = nullptr;
 };
 
 struct GridSums {

@@ -12,8 +12,8 @@ inline constexpr Index kBlock = kIntegerGridBlock;
 
 // One axis of a block. The padding has been applied to `whole`.
 struct alignas(64) Line {
-  Int at[kBlock];        // the position
-  Int whole[4][kBlock];  // the pixels of the taps
+  Int at[kBlock];         // the position
+  Int whole[4][kBlock];   // the pixels of the taps
   Int weight[4][kBlock];  // bicubic: their weights; else weight[0] is the fraction of the position
 };
 

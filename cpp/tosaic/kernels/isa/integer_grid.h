@@ -15,11 +15,11 @@ inline constexpr std::int64_t kIntegerGridBlock = 128;  // outputs per block
 struct IntegerGridAxis {
   std::int64_t multiplier = 0, round = 0;
   std::int32_t shift = 2, fraction = 1;
-  std::int32_t centre = 0;           // the position of coordinate 0, with `fraction` fractional bits
-  std::int32_t last = 0;             // the last pixel
-  std::int32_t mirror = 0;           // reflection: positions are mirrored at -mirror / 2
-  std::int32_t period = 0;           // and repeat after so many pixels; 0: all positions are 0
-  std::int32_t stride = 0;           // elements between neighbours
+  std::int32_t centre = 0;  // the position of coordinate 0, with `fraction` fractional bits
+  std::int32_t last = 0;    // the last pixel
+  std::int32_t mirror = 0;  // reflection: positions are mirrored at -mirror / 2
+  std::int32_t period = 0;  // and repeat after so many pixels; 0: all positions are 0
+  std::int32_t stride = 0;  // elements between neighbours
 };
 
 struct IntegerGridLayout {

@@ -33,8 +33,8 @@ class IntegerSampler {
         weights_(sampler_weights(dtype_)) {}
 
   ValueId run() {
-    table_ = e_.reshape(e_.permute(bounded_image(), {0, 2, 3, 1}),
-                        {image_[0] * image_[2] * image_[3], image_[1]});
+    table_ =
+        e_.reshape(e_.permute(bounded_image(), {0, 2, 3, 1}), {image_[0] * image_[2] * image_[3], image_[1]});
     const ValueId p = positions();
     const ValueId y = attrs_.sample.mode == ResizeMode::kNearest    ? nearest(padded(p))
                       : attrs_.sample.mode == ResizeMode::kBilinear ? bilinear(padded(p))
@@ -204,8 +204,7 @@ class IntegerSampler {
         first.push_back(static_cast<double>(n * image_[2] * image_[3]));
       at = add(at, e_.constant(DType::kI32, {image_[0], 1, 1, 1}, first));
     }
-    const ValueId rows =
-        e_.emit(Op::kIndexSelect, AxisAttrs{0}, {table_, e_.reshape(at, {outputs_})});
+    const ValueId rows = e_.emit(Op::kIndexSelect, AxisAttrs{0}, {table_, e_.reshape(at, {outputs_})});
     return e_.reshape(rows, {grid_[0], grid_[1], grid_[2], image_[1]});
   }
 

@@ -71,8 +71,8 @@ std::int64_t least_integer(const RuleContext& ctx, const ScaledInteger& image) {
   const std::int64_t least = integer_limits(dtype)->low;
   if (!comes_from_outside(ctx.node.graph(), ctx.node.operand(0))) return least;
   const QParams* const to = ctx.node.result_qparams();
-  const bool snorm = dtype == DType::kI8 && has_snorm_scale(image.scale(), image.zero_point) && to != nullptr &&
-                     to->storage == DType::kI8 && to->qmin == -127 &&
+  const bool snorm = dtype == DType::kI8 && has_snorm_scale(image.scale(), image.zero_point) &&
+                     to != nullptr && to->storage == DType::kI8 && to->qmin == -127 &&
                      has_snorm_scale(to->scales.front(), to->zero_points.front());
   return snorm ? -127 : image.range.low;
 }
@@ -139,10 +139,11 @@ RuleResult integer_grid_sample(const RuleContext& ctx) {
     attrs.shift.push_back(by.shift);
     attrs.fraction.push_back(bits);
   }
-  ScaledInteger out{ctx.build.emit(Op::kIntegerGridSample, attrs, {image.id, grid.id}),
-                    image.scales,
-                    image.zero_point,
-                    {std::min(image.range.low, image.zero_point), std::max(image.range.high, image.zero_point)}};
+  ScaledInteger out{
+      ctx.build.emit(Op::kIntegerGridSample, attrs, {image.id, grid.id}),
+      image.scales,
+      image.zero_point,
+      {std::min(image.range.low, image.zero_point), std::max(image.range.high, image.zero_point)}};
   if (sample.mode == ResizeMode::kNearest) return out;
   const int bits = sampler_weights(dtype).sum_bits();
   out.scales = {std::ldexp(image.scale(), -bits)};

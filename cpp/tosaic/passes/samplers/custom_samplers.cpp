@@ -7,10 +7,16 @@
 namespace tosaic::passes {
 namespace {
 
-bool is_snorm(const TensorType& type) {
+bool has_snorm_scale(const TensorType& type) {
   const QParamsRef& q = type.qparams;
-  return q && q->storage == DType::kI8 && !q->axis && q->zero_points.front() == 0 && q->qmin == -127 &&
-         q->qmax == 127 && std::abs(q->scales.front() * 127 - 1) < 1e-6;
+  return q && q->storage == DType::kI8 && !q->axis && q->zero_points.front() == 0 &&
+         std::abs(q->scales.front() * 127 - 1) < 1e-6;
+}
+
+// The format writes -127..127 only. It also reads -128, so an image may have that range.
+bool is_snorm(const TensorType& image, const TensorType& result) {
+  return has_snorm_scale(image) && has_snorm_scale(result) && result.qparams->qmin == -127 &&
+         result.qparams->qmax == 127;
 }
 
 bool is_byte_grid(const TensorType& type) {
@@ -25,8 +31,7 @@ std::string form_of(const Graph& graph, const Node& node) {
   if (attrs.mode == ResizeMode::kBicubic || image.shape[0] != 1 || image.shape[1] != 4) return {};
   const std::string corners = attrs.align_corners ? "_align_corners" : "";
   if (image.dtype == DType::kF32 && !image.qparams && !grid.qparams) return "image" + corners;
-  if (is_snorm(image) && is_snorm(graph.type(graph.result(node))) && is_byte_grid(grid))
-    return "image_int8" + corners;
+  if (is_snorm(image, graph.type(graph.result(node))) && is_byte_grid(grid)) return "image_int8" + corners;
   return {};
 }
 
@@ -47,8 +52,8 @@ class Json {
 };
 
 // How an operand or the result is bound to the shader.
-void bind_port(Json& json, const std::string& port, int binding, std::string_view type, std::string_view format,
-          std::string_view descriptor) {
+void bind_port(Json& json, const std::string& port, int binding, std::string_view type,
+               std::string_view format, std::string_view descriptor) {
   json.raw(port + "_binding", std::to_string(binding))
       .raw(port + "_descriptorset", "0")
       .text(port + "_type", type)
@@ -59,10 +64,10 @@ void bind_port(Json& json, const std::string& port, int binding, std::string_vie
 std::string sampler_of(const GridSampleAttrs& attrs) {
   const std::string_view filter =
       attrs.mode == ResizeMode::kNearest ? "VK_FILTER_NEAREST" : "VK_FILTER_LINEAR";
-  const std::string_view address = attrs.padding == GridPadding::kZeros ? "VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER"
-                                   : attrs.padding == GridPadding::kBorder
-                                       ? "VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_EDGE"
-                                       : "VK_SAMPLER_ADDRESS_MODE_MIRRORED_REPEAT";
+  const std::string_view address =
+      attrs.padding == GridPadding::kZeros    ? "VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_BORDER"
+      : attrs.padding == GridPadding::kBorder ? "VK_SAMPLER_ADDRESS_MODE_CLAMP_TO_EDGE"
+                                              : "VK_SAMPLER_ADDRESS_MODE_MIRRORED_REPEAT";
   Json json;
   json.text("min_filter", filter).text("mag_filter", filter);
   json.text("address_mode_u", address).text("address_mode_v", address);
@@ -71,17 +76,19 @@ std::string sampler_of(const GridSampleAttrs& attrs) {
 }
 
 // The JSON of implementation_attrs. `grid` is the shape (1, H', W', 2): a work group has 8 x 8 outputs.
-std::string payload(const GridSampleAttrs& attrs, bool integers, const Shape& grid, const std::string& shader) {
+std::string payload(const GridSampleAttrs& attrs, bool integers, const Shape& grid,
+                    const std::string& shader) {
   const auto groups = [](std::int64_t extent) { return std::to_string((extent + 7) / 8); };
   const std::string_view format = integers ? "VK_FORMAT_R8G8B8A8_SNORM" : "VK_FORMAT_R32G32B32A32_SFLOAT";
   Json json;
   json.text("entry_point", "main");
-  json.raw("workgroup_sizes", "[" + groups(grid[2]) + "," + groups(grid[1]) + "," + std::to_string(grid[0]) + "]");
+  json.raw("workgroup_sizes",
+           "[" + groups(grid[2]) + "," + groups(grid[1]) + "," + std::to_string(grid[0]) + "]");
   json.text("shader_language", "SPIR-V").text("shader_code", shader);
   bind_port(json, "input_0", 0, "Image", format, "VK_DESCRIPTOR_TYPE_COMBINED_IMAGE_SAMPLER");
   json.raw("input_0_sampler", sampler_of(attrs));
   bind_port(json, "input_1", 1, "Tensor", integers ? "VK_FORMAT_R8_SINT" : "VK_FORMAT_R32_SFLOAT",
-       "VK_DESCRIPTOR_TYPE_TENSOR_ARM");
+            "VK_DESCRIPTOR_TYPE_TENSOR_ARM");
   bind_port(json, "output_0", 2, "Image", format, "VK_DESCRIPTOR_TYPE_STORAGE_IMAGE");
   if (integers) {
     bind_port(json, "input_2", 3, "Tensor", "VK_FORMAT_R32_SFLOAT", "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER");
@@ -116,7 +123,8 @@ void replace(Rewriter& rewriter, const Node& node, const std::string& shader) {
     const double scale[] = {grid.qparams->scales.front()};
     const double zero_point[] = {static_cast<double>(grid.qparams->zero_points.front())};
     operands.push_back(rewriter.constant(node, make_constant("grid_scale", DType::kF32, {1}, scale)));
-    operands.push_back(rewriter.constant(node, make_constant("grid_zero_point", DType::kI32, {1}, zero_point)));
+    operands.push_back(
+        rewriter.constant(node, make_constant("grid_zero_point", DType::kI32, {1}, zero_point)));
   }
   OpaqueAttrs custom{.target = "aten.grid_sampler_2d.default",
                      .arguments = payload(attrs, image != nullptr, grid.shape, shader)};

@@ -59,7 +59,8 @@ class Widener {
       return false;
     const QParamsRef& qparams = weight.type.qparams;
     const auto is_zero = [](std::int64_t zero_point) { return zero_point == 0; };
-    return !qparams || (!qparams->groups && qparams->axis != 1 && std::ranges::all_of(qparams->zero_points, is_zero));
+    return !qparams ||
+           (!qparams->groups && qparams->axis != 1 && std::ranges::all_of(qparams->zero_points, is_zero));
   }
 
   // An operator of one operand that computes each element alone: it can compute the fourth channel, too.
@@ -72,9 +73,11 @@ class Widener {
 
   void find_provided() {
     for (std::size_t i = 0; i < graph_.inputs().size(); ++i)
-      if (at(boundary_.inputs, i)) require_image("input", graph_.inputs()[i].value, graph_.inputs()[i].kind == InputKind::kUser);
+      if (at(boundary_.inputs, i))
+        require_image("input", graph_.inputs()[i].value, graph_.inputs()[i].kind == InputKind::kUser);
     for (std::size_t i = 0; i < graph_.outputs().size(); ++i)
-      if (at(boundary_.outputs, i)) require_image("output", graph_.outputs()[i].value, graph_.outputs()[i].kind == OutputKind::kUser);
+      if (at(boundary_.outputs, i))
+        require_image("output", graph_.outputs()[i].value, graph_.outputs()[i].kind == OutputKind::kUser);
     for (std::size_t i = 0; i < graph_.inputs().size(); ++i)
       if (at(boundary_.inputs, i)) provided_[graph_.inputs()[i].value.index()] = true;
     for (const Node& node : graph_.nodes()) {
@@ -85,10 +88,11 @@ class Widener {
 
   void require_image(const char* side, ValueId id, bool is_user) const {
     if (is_user && is_rgb(graph_.type(id))) return;
-    throw InvalidGraph({.where = "rgba",
-                        .what = std::string(side) + " '" + graph_.value(id).name + "' is no image of three channels",
-                        .expected = "a user's " + std::string(side) + " of shape (N, 3, H, W)",
-                        .got = is_user ? to_string(graph_.type(id)) : "a state"});
+    throw InvalidGraph(
+        {.where = "rgba",
+         .what = std::string(side) + " '" + graph_.value(id).name + "' is no image of three channels",
+         .expected = "a user's " + std::string(side) + " of shape (N, 3, H, W)",
+         .got = is_user ? to_string(graph_.type(id)) : "a state"});
   }
 
   void find_wanted() {
@@ -104,7 +108,8 @@ class Widener {
 
   [[nodiscard]] bool changes() const {
     return std::ranges::any_of(graph_.nodes(), [&](const Node& node) { return samples_rgb(node); }) ||
-           std::ranges::count(boundary_.inputs, true) != 0 || std::ranges::count(boundary_.outputs, true) != 0;
+           std::ranges::count(boundary_.inputs, true) != 0 ||
+           std::ranges::count(boundary_.outputs, true) != 0;
   }
 
   // ---- the new graph ----
@@ -137,7 +142,9 @@ class Widener {
       if (!operands[i].valid())
         now.emplace_back();
       else
-        now.push_back(alpha && i == 0 ? wide(operands[0]) : alpha && i == 1 ? padded_weight(operands[1]) : narrow(operands[i]));
+        now.push_back(alpha && i == 0   ? wide(operands[0])
+                      : alpha && i == 1 ? padded_weight(operands[1])
+                                        : narrow(operands[i]));
     }
     const NodeId copy = out_.add_copy(graph_, node, now);
     for (std::uint32_t r = 0; r < node.result_count; ++r)
@@ -199,8 +206,8 @@ class Widener {
     std::byte* to = storage.writable();
     for (std::size_t o = 0; o < filters && !from.empty(); ++o)
       std::memcpy(to + o * wide_row, from.data() + o * row, row);
-    made = out_.add_constant(constant_over(weight.name + ".rgba", ConstantKind::kFolded, weight.dtype, shape,
-                                           std::move(storage)));
+    made = out_.add_constant(
+        constant_over(weight.name + ".rgba", ConstantKind::kFolded, weight.dtype, shape, std::move(storage)));
     if (const QParamsRef& qparams = graph_.type(old).qparams) out_.set_qparams(made, qparams);
     return made;
   }

@@ -39,7 +39,8 @@ struct RgbaBoundary {
 using SamplerShaders = std::map<std::string, std::string>;
 
 // Takes graphs at the stages exported and quantized. A sampler whose form has no shader stays: so do bicubic
-// samplers, batches, and images whose integers are not SNORM (i8, scale 1/127, zero point 0, -127..127).
+// samplers, batches, and images whose integers are not SNORM (i8, scale 1/127, zero point 0; the result has the
+// range -127..127).
 // Returns nothing if nothing changes.
 [[nodiscard]] std::optional<Graph> custom_samplers(const Graph& graph, const SamplerShaders& shaders);
 
