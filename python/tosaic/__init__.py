@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.pipeline import Pass, Pipeline, Rewriter, Step
     from tosaic.ports import Port, PortTensor
-    from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
+    from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError

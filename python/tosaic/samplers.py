@@ -103,8 +103,8 @@ def custom_samplers(shaders: Mapping[str, str]) -> Pass:
     align_corners. Its attributes are JSON with the shader and the Vulkan formats of its operands. tosaic runs
     such operators of every file with the kernel of the sampler.
 
-    A sampler becomes this operator if its image has one batch and four channels (see `rgba_pass`), if its mode
-    is bilinear or nearest, and if image and result are f32 or SNORM (int8, scale 1/127, zero point 0, range
+    A sampler becomes this operator if its image has one batch and four channels (see `rgba_pass`), if its
+    mode is bilinear or nearest, and if image and result are f32 or SNORM (int8, scale 1/127, zero point 0, range
     -127..127; then the grid is int8 with one scale). Others are expanded.
 
     Parameters

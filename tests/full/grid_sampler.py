@@ -3,9 +3,10 @@
     python tests/full/grid_sampler.py [--calls N] [--seed S]
 
 Floats are compared with torch, NaN and infinite positions included. Integers are compared with the exact
-result, which float64 computes from the numbers that the integers mean: at most one unit apart. The kernel, the
-lowered program and the TOSA reference model have to compute identical integers. Writes docs/grid_sampler_table.md
-with the date; exit code 1 if anything failed.
+result, which float64 computes from the numbers that the integers mean: at most one unit apart. The kernel,
+the lowered program and the TOSA reference model have to compute identical integers.
+
+Writes docs/grid_sampler_table.md with the date. Exit code 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import torch.nn.functional as F
-import tosaic
 from grid_sampler.cases import COMBINATIONS, Combination, draw_floats, draw_integers, draw_shapes
 from grid_sampler.exact import distance
-from grid_sampler.test_floats import RELATIVE, exported as exported_floats
+from grid_sampler.test_floats import RELATIVE
+from grid_sampler.test_floats import exported as exported_floats
 from grid_sampler.test_integers import by_kernel, lowered
 from markdown_table import markdown_table
 from models.results import ROOT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
+
 from grid_sampler.cases import Array, IntegerCall, Quantized
 
 TIE = 1e-6

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
-from grid_sampler.cases import COMBINATIONS, Array, Combination, Sample, Shapes, draw_floats, draw_shapes
 from tosaic import _core
+
+from grid_sampler.cases import COMBINATIONS, Array, Combination, Sample, Shapes, draw_floats, draw_shapes
 
 CALLS = 3  # of each combination
 RELATIVE = 1e-5

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from tosaic.reference_model import run_reference_model
+
 from grid_sampler.cases import (
     COMBINATIONS,
     GRID8,
@@ -20,7 +22,6 @@ from grid_sampler.cases import (
     draw_integers,
 )
 from grid_sampler.exact import distance
-from tosaic.reference_model import run_reference_model
 
 TARGET = "TOSA-1.0+INT+int16"
 DTYPES = [("int8", "int16"), ("int8", "int8"), ("int16", "int16"), ("int16", "int8")]
