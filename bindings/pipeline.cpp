@@ -7,6 +7,7 @@
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/qdq.h"
+#include "tosaic/passes/samplers/samplers.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/pipeline/pipeline.h"
 #include "tosaic/pipeline/plan_calls.h"
@@ -319,6 +320,24 @@ void bind_pipeline(py::module_& m) {
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline"),
       "The graph after the sections of the pipeline before section layout.");
+  m.def(
+      "rgba",
+      [](const SharedGraph& graph, const std::vector<bool>& inputs, const std::vector<bool>& outputs) {
+        const py::gil_scoped_release release;
+        std::optional<Graph> found = passes::rgba(*graph, {inputs, outputs});
+        return found ? std::make_shared<Graph>(std::move(*found)) : graph;
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("inputs"), py::arg("outputs"),
+      "The graph whose RGB images around samplers, and at chosen inputs and outputs, have four channels.");
+  m.def(
+      "custom_samplers",
+      [](const SharedGraph& graph, const std::map<std::string, std::string>& shaders) {
+        const py::gil_scoped_release release;
+        std::optional<Graph> found = passes::custom_samplers(*graph, shaders);
+        return found ? std::make_shared<Graph>(std::move(*found)) : graph;
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("shaders"),
+      "The graph whose samplers of four channels are custom operators with these shaders.");
   m.def(
       "run_pass",
       [](const std::string& name, const SharedGraph& graph) {

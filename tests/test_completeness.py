@@ -42,7 +42,11 @@ INTEGERS_ONLY = {
 TRANSFORMS = {"fft2", "rfft2"}  # TOSA has Fourier transforms in f32 only
 # Operators that passes create at stage integer, with the dtypes that are tested; no torch call is imported as
 # one. integer_conv is not tested with i16, because its sums of 48 bits cannot be an output of the graph.
-ARITHMETIC = {"integer_conv": ("i8",), "rescale": ("i8", "i16", "i32")}
+ARITHMETIC = {
+    "integer_conv": ("i8",),
+    "integer_grid_sample": ("i8", "i16"),
+    "rescale": ("i8", "i16", "i32"),
+}
 
 
 @pytest.mark.parametrize("name", CANONICAL)

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
+    from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
     from tosaic.tosa_file import load_tosa
     from tosaic.writing import WriteError
@@ -106,6 +107,9 @@ _HOME = {
     "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
+    "custom_samplers": "samplers",
+    "rgba": "samplers",
+    "rgba_pass": "samplers",
     "IoQuant": "io_quant",
     "PortQuant": "io_quant",
     "FloatOperator": "explanation",
@@ -179,6 +183,7 @@ __all__ = [
     "explain_quantization",
     "quantize",
     "sensitivity",
+    "custom_samplers",
     "extract_io_quant",
     "load",
     "load_pte",
@@ -186,6 +191,8 @@ __all__ = [
     "load_tosa",
     "open_program",
     "partition",
+    "rgba",
+    "rgba_pass",
     "wrap_quantizer",
     "compose_quantizers",
     "ForeignOp",

@@ -25,14 +25,14 @@ from tosaic.reading import MissingFileError, read_bytes
 from tosaic.sidecar import FORMAT, VERSION, sidecar_of_file, sidecar_path
 from tosaic.signature import Signature
 
-__all__ = ["PteDelegate", "PteMethod", "PteSidecar", "pte_sidecar", "pte_sidecar_text"]
+__all__ = ["SidecarDelegate", "SidecarMethod", "PteSidecar", "pte_sidecar", "pte_sidecar_text"]
 
 _WHERE = "pte_sidecar"
 _KIND = "pte"
 
 
 @dataclass(frozen=True)
-class PteDelegate:
+class SidecarDelegate:
     """A delegate of a method.
 
     Attributes
@@ -55,7 +55,7 @@ class PteDelegate:
 
 
 @dataclass(frozen=True)
-class PteMethod:
+class SidecarMethod:
     """A method of a ``.pte`` file.
 
     Attributes
@@ -68,7 +68,7 @@ class PteMethod:
         is quantized first or dequantized last. A size that is not known before a run is -1.
     states : tuple of str
         Names of the buffers that the method writes.
-    delegates : tuple of PteDelegate
+    delegates : tuple of SidecarDelegate
     """
 
     name: str
@@ -76,7 +76,7 @@ class PteMethod:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     states: tuple[str, ...]
-    delegates: tuple[PteDelegate, ...]
+    delegates: tuple[SidecarDelegate, ...]
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ class PteSidecar:
 
     Attributes
     ----------
-    methods : tuple of PteMethod
+    methods : tuple of SidecarMethod
         Sorted by name.
     """
 
-    methods: tuple[PteMethod, ...]
+    methods: tuple[SidecarMethod, ...]
 
-    def method(self, name: str = "forward") -> PteMethod:
+    def method(self, name: str = "forward") -> SidecarMethod:
         """Returns a method.
 
         Raises
@@ -114,7 +114,7 @@ class PteSidecar:
 # ---- writing ----
 
 
-def pte_sidecar_text(methods: Sequence[PteMethod], data: bytes) -> str:
+def pte_sidecar_text(methods: Sequence[SidecarMethod], data: bytes) -> str:
     """Returns the sidecar of a ``.pte`` file with these bytes."""
     entry = {
         "format": FORMAT,
@@ -181,13 +181,13 @@ def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
     return PteSidecar(tuple(map(_method, fields.each("methods"))))
 
 
-def _method(fields: Fields) -> PteMethod:
+def _method(fields: Fields) -> SidecarMethod:
     inputs = tuple(map(_port, fields.each("inputs")))
     outputs = tuple(map(_port, fields.each("outputs")))
     states = fields.value("states")
     if not isinstance(states, list) or not all(isinstance(state, str) for state in states):
         raise fields.error("states", "a list of names", states)
-    return PteMethod(
+    return SidecarMethod(
         fields.text("name"),
         _read_signature(fields, len(inputs), len(outputs)),
         inputs,
@@ -223,8 +223,8 @@ def _port(fields: Fields) -> Port:
     return Port(fields.text("name"), fields.text("path"), dtype, shape, order, quantized=quantized)
 
 
-def _delegate(fields: Fields) -> PteDelegate:
-    return PteDelegate(
+def _delegate(fields: Fields) -> SidecarDelegate:
+    return SidecarDelegate(
         fields.text("runtime"),
         fields.text("claimant"),
         fields.text("target"),

@@ -190,6 +190,17 @@ _CONV = {
 }
 _INTEGER_CONV = Sample((IMAGE, ((3, 4, 2, 2), "i8"), None), _CONV, stage="integer")
 _RESCALE = Sample((X,), {"dtype": "i8", "multiplier": (1 << 30,), "shift": (33,)}, stage="integer")
+_INTEGER_GRID = Sample(
+    (IMAGE, ((1, 2, 3, 2), "i8")),
+    {
+        "grid_low": -128,
+        "grid_high": 127,
+        "multiplier": (1 << 30, 1 << 30),
+        "shift": (20, 20),
+        "fraction": (16, 16),
+    },
+    stage="integer",
+)
 
 SAMPLES: dict[str, Sample] = {
     "conv": Sample((IMAGE, (3, 4, 2, 2), None), _CONV),
@@ -222,6 +233,9 @@ SAMPLES: dict[str, Sample] = {
     "adaptive_max_pool": Sample((IMAGE,), {"shape": (3, 3)}),
     "resize": Sample((IMAGE,), {"size": (12, 12)}),
     "grid_sample": Sample((IMAGE, (1, 2, 3, 2))),
+    "integer_grid_sample": replace(
+        _INTEGER_GRID, by_dtype={"i16": replace(_INTEGER_GRID, extensions="+int16")}
+    ),
     "affine_grid": Sample(((1, 2, 3),), {"size": (1, 3, 4, 5)}),
     "reshape": Sample((X,), {"shape": (8,)}),
     "permute": Sample((X,), {"perm": (1, 0)}),

@@ -26,6 +26,7 @@ ORDER = (
     "executorch_backend",
     "executor",
     "integer_executor",
+    "grid_sampler",
     "observers",
     "quantizing",
     "calibrating",

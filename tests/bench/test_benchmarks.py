@@ -8,6 +8,7 @@ from bench import (
     calibrating,
     executor,
     executorch_backend,
+    grid_sampler,
     import_time,
     integer_executor,
     integer_lowering,
@@ -49,6 +50,11 @@ def test_compat_partitions_are_a_hundred_times_as_fast_as_torchs_from_1000_nodes
 def test_int8_runs_fifty_times_as_fast_as_the_reference_model() -> None:
     result = integer_executor.run()
     assert integer_executor.section(result).publish() == 0, result
+
+
+def test_samples_take_two_thirds_of_the_time_of_torch_and_a_quarter_of_that_of_the_expansion() -> None:
+    result = grid_sampler.run()
+    assert grid_sampler.section(result).publish() == 0, result
 
 
 def test_observers_are_five_times_as_fast_as_torchaos_and_no_less_exact() -> None:

@@ -20,6 +20,7 @@ NOT_GENERATED = {
     "cond": "control flow: torch.export makes it from torch.cond only; no executor here runs it on TOSA FP",
     "while_loop": "control flow, as cond",
     "integer_conv": "made by integer lowering, from stage integer on",
+    "integer_grid_sample": "as integer_conv",
     "rescale": "as integer_conv",
 } | dict.fromkeys(
     [

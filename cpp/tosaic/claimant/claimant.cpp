@@ -11,7 +11,7 @@
 namespace tosaic::claimant {
 namespace {
 
-enum class Family : std::uint8_t { kHost, kEthosU55, kEthosU85, kVgf, kCortexM, kNeutron };
+enum class Family : std::uint8_t { kHost, kEthosU55, kEthosU85, kVgf, kCortexM, kNeutron, kSampler };
 
 struct NamedRow {
   std::string_view name;
@@ -39,6 +39,7 @@ constexpr NamedRow kNames[] = {
     {"cortex-m55", Family::kCortexM, CortexMKernels::kMve},
     {"cortex-m85", Family::kCortexM, CortexMKernels::kMve},
     {"neutron", Family::kNeutron},
+    {"grid-sampler", Family::kSampler},
 };
 
 // A pointer to a table that lives as long as the process.
@@ -81,6 +82,17 @@ Claimant over_canonical(std::string name, const Limits& limits, std::optional<Co
   return out;
 }
 
+// Takes dequantize -> grid_sample -> quantize as one unit, with the integers of the texture sampler.
+Claimant over_samplers(std::string name) {
+  Claimant out;
+  out.name = std::move(name);
+  out.limits = shared(sampler_limits());
+  out.arithmetic = "TOSA-1.0+INT+FP+int16";
+  out.preserved = composites_of(sampler_limits());
+  out.layout = &target::tosa_layout_needs();
+  return out;
+}
+
 Claimant of_family(const NamedRow& row) {
   const std::string name(row.name);
   switch (row.family) {
@@ -94,6 +106,8 @@ Claimant of_family(const NamedRow& row) {
       return over_canonical(name, cortex_m_limits(), row.kernels);
     case Family::kNeutron:
       return over_canonical(name, neutron_limits());
+    case Family::kSampler:
+      return over_samplers(name);
     case Family::kHost:
       break;
   }

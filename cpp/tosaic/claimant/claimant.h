@@ -2,7 +2,8 @@
 //
 //   TOSA, Ethos-U, VGF    The claimant's groups are lowered to its TOSA target. It takes a node that can be lowered
 //                         alone, if all operators of TOSA that the node becomes are within the limits of the device.
-//   Cortex-M, Neutron     The claimant takes a node if the canonical operator is within the limits of the device.
+//   Cortex-M, Neutron,    The claimant takes a node if the canonical operator is within the limits of the device.
+//   grid sampler
 //   host                  The claimant takes every node.
 #pragma once
 
@@ -45,7 +46,7 @@ struct Claimant {
   [[nodiscard]] bool lowers_to_tosa() const { return !target.empty(); }
 };
 
-// The claimant of a name: "host", "vgf", "neutron", "ethos-u55-128", "cortex-m55", or a TOSA target. Throws InvalidGraph,
+// The claimant of a name: "host", "vgf", "neutron", "grid-sampler", "ethos-u55-128", "cortex-m55", or a TOSA target. Throws InvalidGraph,
 // which lists the known names, for another name.
 [[nodiscard]] Claimant claimant(std::string_view name);
 // The needs under which one layout plan serves all of these claimants.

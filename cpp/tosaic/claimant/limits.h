@@ -93,6 +93,8 @@ enum class Quantity : std::uint8_t {
   kSharedQParams,      // yes if all quantized operands and results have the same qparams
   kPerTensor,          // yes if operands without the name `weight` and results have one scale
   kOutputScale256,     // yes if results have scale 1/256 and the least integer as zero point
+  kSnorm,              // yes if operand 0 and the result have scale 1/127, and the result the range -127..127
+  kUnitGrid,           // yes if operand 1 has the scale 1/127 (i8) or 1/32767 (i16), and zero point 0
   kInputZeroPoint,     // of quantized operands
   kOutputZeroPoint,    // of quantized results
   kCeilMode,           // of a pool

@@ -534,6 +534,23 @@ Numbers output_scale_256(const NodeView& view) {
   return {std::abs(q->scales[0] * 256 - 1) < 1e-6 && q->zero_points[0] == -128 ? 1 : 0};
 }
 
+// True for integers of which -most..most mean -1..1. With `whole`, no other integers occur.
+bool is_unit(const TensorType& type, std::int64_t most, bool whole) {
+  const QParamsRef& q = type.qparams;
+  return q && !q->axis && q->zero_points[0] == 0 && (!whole || (q->qmin == -most && q->qmax == most)) &&
+         std::abs(q->scales[0] * static_cast<double>(most) - 1) < 1e-6;
+}
+
+Numbers snorm(const NodeView& view) {
+  return {is_unit(view.graph.type(view.operands()[0]), 127, false) && is_unit(view.result(), 127, true) ? 1
+                                                                                                        : 0};
+}
+
+Numbers unit_grid(const NodeView& view) {
+  const TensorType& grid = view.graph.type(view.operands()[1]);
+  return {is_unit(grid, 127, false) || is_unit(grid, 32767, false) ? 1 : 0};
+}
+
 void append_zero_points(const TensorType& type, Numbers& out) {
   if (type.qparams) out.insert(out.end(), type.qparams->zero_points.begin(), type.qparams->zero_points.end());
 }
@@ -671,6 +688,10 @@ constexpr QuantityInfo kQuantities[] = {
      "a scale for each channel", per_tensor},
     {Quantity::kOutputScale256, "output-scale", "the quantization of the result",
      "scale 1/256 and zero point -128", "other parameters", output_scale_256},
+    {Quantity::kSnorm, "snorm", "the quantization of image and result",
+     "scale 1/127, zero point 0 and range -127..127", "other parameters", snorm},
+    {Quantity::kUnitGrid, "grid", "the quantization of the grid", "scale 1/127 or 1/32767 and zero point 0",
+     "other parameters", unit_grid},
     {Quantity::kInputZeroPoint,
      "input-zero-point",
      "the zero point of the operands",

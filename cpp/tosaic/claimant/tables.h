@@ -11,6 +11,7 @@ namespace tosaic::claimant {
 [[nodiscard]] const Limits& vgf_limits();
 [[nodiscard]] const Limits& cortex_m_limits();
 [[nodiscard]] const Limits& neutron_limits();
+[[nodiscard]] const Limits& sampler_limits();
 
 // TOSA's needs, and composites along an axis want this axis innermost.
 [[nodiscard]] const target::LayoutNeeds& preserving_layout_needs();

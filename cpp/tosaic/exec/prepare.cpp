@@ -9,7 +9,9 @@
 #include "tosaic/exec/fuse.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/custom_sampler.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/kernels/custom_sampler.h"
 #include "tosaic/kernels/packs.h"
 
 namespace tosaic::exec {
@@ -36,6 +38,17 @@ std::string foreign_name(const Node& node) {
   }
   const auto& opaque = Graph::attrs<OpaqueAttrs>(node);
   return opaque.name.empty() ? std::string() : opaque.domain + "." + opaque.name;
+}
+
+// The sampler that a foreign node is, if it is the one that ir/custom_sampler.h describes.
+std::optional<GridSampleAttrs> known_sampler(const Node& node) {
+  if (node.op == Op::kTosaCustom) {
+    const auto& custom = Graph::attrs<TosaCustomAttrs>(node);
+    return parse_custom_sampler(custom.domain_name, custom.operator_name);
+  }
+  if (node.op != Op::kOpaque) return std::nullopt;
+  const auto& opaque = Graph::attrs<OpaqueAttrs>(node);
+  return parse_custom_sampler(opaque.domain, opaque.name);
 }
 
 // The name by which messages call a foreign node. It is also a key in Overrides::ops.
@@ -181,6 +194,8 @@ class Preparer {
       needs(node).writes_all = true;
     } else if (is_cond(node.op) || is_while_loop(node.op)) {
       add_regions(node, out);
+    } else if (known_sampler(node)) {
+      add_kernel(node, out);
     } else if (is_foreign(node.op)) {
       refuse_foreign(node);
     } else if (info(node.op).has(kEffect)) {
@@ -217,8 +232,10 @@ class Preparer {
       operands.push_back(kernel_operand(graph(), operand, true));
     for (std::uint32_t i = 0; i < node.result_count; ++i)
       results.push_back(kernel_operand(graph(), graph().result(node, i), false));
+    const kernels::Request request{node.op, node.attrs.get(), operands, results, options_.kernels};
+    const std::optional<GridSampleAttrs> sampler = known_sampler(node);
     kernels::Kernel kernel =
-        kernels::prepare({node.op, node.attrs.get(), operands, results, options_.kernels});
+        sampler ? kernels::prepare_custom_sampler(*sampler, request) : kernels::prepare(request);
     needs(node) = {kernel.scratch_bytes, kernel.in_place};
     out.run = std::move(kernel.run);
     out.kernel = std::move(kernel.name);

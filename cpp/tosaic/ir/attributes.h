@@ -413,6 +413,19 @@ struct GridSampleAttrs {
   bool operator==(const GridSampleAttrs&) const = default;
 };
 
+// A grid sampler over integers, at stage integer: see ir/integer_sampler.h. The lists have the entries of x
+// and y.
+struct IntegerGridSampleAttrs {
+  GridSampleAttrs sample;
+  std::int64_t input_zp = 0, input_low = 0;
+  std::int64_t grid_zp = 0, grid_low = 0, grid_high = 0;
+  std::vector<std::int64_t> multiplier, shift, fraction;
+  TOSAIC_FIELDS(GridSampleAttrs::fields(self.sample, visit); TOSAIC_FIELD(input_zp) TOSAIC_FIELD(input_low)
+                    TOSAIC_FIELD(grid_zp) TOSAIC_FIELD(grid_low) TOSAIC_FIELD(grid_high)
+                        TOSAIC_FIELD(multiplier) TOSAIC_FIELD(shift) TOSAIC_FIELD(fraction))
+  bool operator==(const IntegerGridSampleAttrs&) const = default;
+};
+
 // affine_grid_generator: `size` is that of the image, (N, C, H, W) or (N, C, D, H, W).
 struct AffineGridAttrs {
   Dims size;
@@ -698,7 +711,8 @@ struct TosaVariableAccessAttrs {
   X(NanToNumAttrs) X(ValueAttrs) X(VectorNormAttrs) X(EinsumAttrs) X(GridSampleAttrs)             \
   X(AffineGridAttrs) X(IndexPutAttrs) X(FftAttrs) X(RecurrentAttrs) X(QuantizeAttrs)              \
   X(DequantizeAttrs) X(TosaFftAttrs) X(TosaRfftAttrs) X(TosaRescaleAttrs) X(TosaCustomAttrs)      \
-  X(TosaVariableAttrs) X(TosaVariableAccessAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs)
+  X(TosaVariableAttrs) X(TosaVariableAccessAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs) \
+  X(IntegerGridSampleAttrs)
 // clang-format on
 
 // All attribute structs, NoAttrs first. The index of a struct is its position here.

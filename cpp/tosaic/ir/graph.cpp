@@ -42,7 +42,9 @@ bool BoundaryFormat::operator==(const BoundaryFormat& other) const {
 bool allowed_at(Op op, Stage stage) {
   const OpInfo& row = info(op);
   if (stage == Stage::kTosa) return row.is_tosa;
-  if (!row.is_tosa) return stage == Stage::kInteger || (op != Op::kIntegerConv && op != Op::kRescale);
+  if (!row.is_tosa)
+    return stage == Stage::kInteger ||
+           (op != Op::kIntegerConv && op != Op::kIntegerGridSample && op != Op::kRescale);
   if (stage != Stage::kInteger || op == Op::kTosaRescale) return false;
   const bool moves = row.has(kMovement) || row.has(kView);
   return !moves && !row.has(kEffect) && !is_foreign(op) && !is_cond(op) && !is_while_loop(op);

@@ -29,7 +29,7 @@ inline constexpr std::array kAllStages{Stage::kExported, Stage::kQuantized, Stag
 [[nodiscard]] std::optional<Stage> parse_stage(std::string_view text);
 // True if a graph at `stage` may contain `op`:
 //
-//   exported, quantized  canonical operators except integer_conv and rescale
+//   exported, quantized  canonical operators except integer_conv, integer_grid_sample and rescale
 //   integer              every canonical operator, and the tosa.* operators that only compute: not
 //                        tosa.rescale, movement, views, control flow, variables or tosa.custom
 //   tosa                 tosa.* operators only

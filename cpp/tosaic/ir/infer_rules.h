@@ -158,6 +158,7 @@ class Call {
 [[nodiscard]] Types infer_adaptive_pool(const Call& call);
 [[nodiscard]] Types infer_resize(const Call& call);
 [[nodiscard]] Types infer_grid_sample(const Call& call);
+[[nodiscard]] Types infer_integer_grid_sample(const Call& call);
 [[nodiscard]] Types infer_affine_grid(const Call& call);
 
 // ---- movement and creation ----

@@ -14,12 +14,14 @@ namespace tosaic::kernels {
 [[nodiscard]] Kernel prepare_contraction(const Request& request);  // contraction.cpp; also fused kernels
 [[nodiscard]] Kernel prepare_pool(const Request& request);         // pool.cpp
 [[nodiscard]] Kernel prepare_resize(const Request& request);       // resize.cpp
-[[nodiscard]] Kernel prepare_elementwise(const Request& request);  // elementwise.cpp
-[[nodiscard]] Kernel prepare_reduce(const Request& request);       // reduce.cpp: along any set of axes
-[[nodiscard]] Kernel prepare_scan(const Request& request);         // scan.cpp: along one axis, by positions
-[[nodiscard]] Kernel prepare_normalize(const Request& request);    // normalize.cpp: norms and softmaxes
-[[nodiscard]] Kernel prepare_attention(const Request& request);    // attention.cpp: sdpa
-[[nodiscard]] Kernel prepare_movement(const Request& request);     // movement.cpp: views and movement
+[[nodiscard]] Kernel prepare_grid_sample(const Request& request);  // grid_sample.cpp
+[[nodiscard]] Kernel prepare_integer_grid_sample(const Request& request);  // integer_grid_sample.cpp
+[[nodiscard]] Kernel prepare_elementwise(const Request& request);          // elementwise.cpp
+[[nodiscard]] Kernel prepare_reduce(const Request& request);     // reduce.cpp: along any set of axes
+[[nodiscard]] Kernel prepare_scan(const Request& request);       // scan.cpp: along one axis, by positions
+[[nodiscard]] Kernel prepare_normalize(const Request& request);  // normalize.cpp: norms and softmaxes
+[[nodiscard]] Kernel prepare_attention(const Request& request);  // attention.cpp: sdpa
+[[nodiscard]] Kernel prepare_movement(const Request& request);   // movement.cpp: views and movement
 // index.cpp and scatter.cpp: operators that read or write at positions from index arrays. Running the kernel
 // throws InvalidGraph, which names the index and the limits, if an index is out of range.
 [[nodiscard]] Kernel prepare_index(const Request& request);

@@ -10,15 +10,16 @@ from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.saving import save_pte
 from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
-from tosaic.pte_sidecar import PteDelegate, PteMethod, PteSidecar, pte_sidecar
+from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
 
 if TYPE_CHECKING:
     from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
+from tosaic.executorch.sampler_shaders import sampler_shaders
 
 __all__ = [
     "ConversionsOutside",
-    "PteDelegate",
-    "PteMethod",
+    "SidecarDelegate",
+    "SidecarMethod",
     "PteSidecar",
     "TosaicPartitioner",
     "combine_partitioners",
@@ -30,6 +31,7 @@ __all__ = [
     "run_payloads",
     "save_pte",
     "set_runtime_ids",
+    "sampler_shaders",
     "wrap_partitioner",
 ]
 

@@ -9,7 +9,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.executorch.runtime_ids import delegates_of, set_runtime_ids
 from tosaic.options import checked, shown
-from tosaic.pte_sidecar import PteDelegate, PteMethod, pte_sidecar_text
+from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod, pte_sidecar_text
 from tosaic.sidecar import sidecar_path, write_both
 from tosaic.writing import check_place
 
@@ -64,12 +64,12 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
     return write_both(path, data, pte_sidecar_text(methods, data))
 
 
-def _method(name: str, program: Any) -> PteMethod:
+def _method(name: str, program: Any) -> SidecarMethod:
     from tosaic.fx.port_qparams import ports_of_program
 
     ports = ports_of_program(program)
     written = program.graph_signature.buffers_to_mutate.values()
-    return PteMethod(
+    return SidecarMethod(
         name,
         ports.signature,
         ports.inputs,
@@ -79,12 +79,12 @@ def _method(name: str, program: Any) -> PteMethod:
     )
 
 
-def _delegate(module: Any) -> PteDelegate:
+def _delegate(module: Any) -> SidecarDelegate:
     from tosaic.executorch.delegate_specs import is_ours, read_compile_specs
 
     spec = read_compile_specs(module.compile_specs) if is_ours(module.compile_specs) else None
     payload = bytes(module.processed_bytes)
-    return PteDelegate(
+    return SidecarDelegate(
         module.backend_id,
         "" if spec is None else spec.claimant,
         "" if spec is None else spec.target,

@@ -116,6 +116,7 @@ struct IndexedRows {
 
 // expand_grid.cpp
 [[nodiscard]] ValueId expand_grid_sample(Emitter& e);
+[[nodiscard]] ValueId expand_integer_grid_sample(Emitter& e);  // expand_integer_grid.cpp
 [[nodiscard]] ValueId expand_affine_grid(Emitter& e);
 
 // expand_pool.cpp

@@ -59,8 +59,11 @@ bool computes_with_integers(const Graph& source, const Node& node) {
     const TensorType& type = source.type(id);
     return !is_float(type.dtype) && (!type.qparams || signed_form(*type.qparams));
   };
+  const auto is_known_float = [&](ValueId id) {  // a number of the operator, as the scale of another operand
+    return source.value(id).kind == ValueKind::kConstant && is_float(source.type(id).dtype);
+  };
   for (const ValueId id : source.operands(node))
-    if (id.valid() && !is_stored(id)) return false;
+    if (id.valid() && !is_stored(id) && !is_known_float(id)) return false;
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     if (!is_stored(source.result(node, r))) return false;
   return true;

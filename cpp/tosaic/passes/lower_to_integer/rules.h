@@ -24,6 +24,8 @@ using IntegerRule = RuleResult (*)(const RuleContext& ctx);
 [[nodiscard]] RuleResult integer_choice(const RuleContext& ctx);  // amax, amin, max_pool, argmax
 // integer_resize.cpp
 [[nodiscard]] RuleResult integer_resize(const RuleContext& ctx);
+// integer_grid_sample.cpp
+[[nodiscard]] RuleResult integer_grid_sample(const RuleContext& ctx);
 // integer_movement.cpp
 [[nodiscard]] RuleResult integer_movement(const RuleContext& ctx);
 [[nodiscard]] RuleResult integer_where(const RuleContext& ctx);

@@ -1,0 +1,1 @@
+"""Calls of grid samplers, drawn from a seed, and their exact results."""
