@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import tosaic
 
 pytest.importorskip("executorch.backends.cortex_m.passes.cortex_m_pass_manager")
@@ -18,6 +19,7 @@ from cortex_m.checking import EXPLAINED, KERNELS, compared
 from cortex_m.programs import PROGRAMS, Drawn
 from cortex_m.recorded import read, seeds
 from cortex_m.reference import TARGET, lowered, of_tosaic
+from quantize_calls import dq, q
 from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
@@ -102,3 +104,17 @@ def test_unknown_semantics_are_refused() -> None:
     graph = tosaic.from_exported(PROGRAMS["relu"](Drawn(1)).exported).graph
     with pytest.raises(tosaic.InvalidGraph, match=r"unknown integer semantics.*'tosa' or 'cmsis-nn'.*'gemm'"):
         _core.lower(graph, pipeline=TARGET, semantics="gemm")  # type: ignore[arg-type]
+
+
+def test_tables_stay_in_the_range_of_their_results() -> None:
+    class Narrow(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = dq(q(torch.exp(dq(q(x, 0.1), 0.1)), 0.004, -128, -127, 20), 0.004, -128, -127, 20)
+            return dq(q(y + y, 0.01, -128), 0.01, -128)
+
+    x = torch.linspace(-8, 3, 24).reshape(4, 6)
+    program = torch.export.export(Narrow(), (x,))
+    split = tosaic.lower(program, unsupported="split", claimants=["neutron"])
+    (group,) = split.parts
+    assert "exp" in {node.op for node in group.source.graph.nodes}
+    np.testing.assert_array_equal(split.run(x), Narrow()(x))

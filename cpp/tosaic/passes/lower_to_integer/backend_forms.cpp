@@ -39,9 +39,15 @@ bool has_qparams(const ScaledInteger& x, const QParams& qparams) {
   return x.scale() == qparams.scales.front() && x.zero_point == qparams.zero_points.front();
 }
 
-// x rounded half away from zero, between the least and the greatest i8.
-std::int64_t nearest_byte(double x) {
-  return static_cast<std::int64_t>(std::clamp(std::round(x), -128.0, 127.0));
+// x in the range of the qparams. Operators behind it rely on that range.
+double in_range(double x, const QParams& qparams) {
+  return std::clamp(x, static_cast<double>(qparams.qmin), static_cast<double>(qparams.qmax));
+}
+
+// The integer of a number, rounded half away from zero.
+double nearest_integer(double number, const QParams& qparams) {
+  const double sum = number / qparams.scales.front() + static_cast<double>(qparams.zero_points.front());
+  return in_range(std::round(sum), qparams);
 }
 
 ConstantRef table_of(const std::vector<double>& entries) {
@@ -103,7 +109,7 @@ std::optional<RuleResult> quotient_form(const RuleContext& ctx) {
       const auto divisor = static_cast<float>(q - b->zero_point);
       const float quotient = divisor == 0 ? 0.0F : dividend / divisor;
       const float scaled = std::round(quotient * scale) + static_cast<float>(to->zero_points.front());
-      entries.push_back(std::clamp(static_cast<double>(scaled), -128.0, 127.0));
+      entries.push_back(in_range(scaled, *to));
     }
   return gathered(ctx.build, position_of(ctx.build, *a, *b), *table_of(entries));
 }
@@ -123,7 +129,7 @@ std::optional<RuleResult> softmax_form(const RuleContext& ctx) {
 
 // ---- functions of one operand ----
 
-// A table of the function in f64. An infinity becomes the least or greatest i8. NaN becomes the entry of the
+// A table of the function in f64. An infinity becomes the least or greatest integer. NaN becomes the entry of the
 // nearest integer at which the function is a number, of two such integers the lower one.
 std::optional<RuleResult> function_form(const RuleContext& ctx) {
   const QParams* const to = byte_result(ctx);
@@ -146,8 +152,7 @@ std::optional<RuleResult> function_form(const RuleContext& ctx) {
     const double y = elements.as_double(k);
     if (std::isnan(y)) continue;
     defined.push_back(k);
-    entries[k] = static_cast<double>(
-        nearest_byte(y / to->scales.front() + static_cast<double>(to->zero_points.front())));
+    entries[k] = nearest_integer(y, *to);
   }
   if (defined.empty()) return std::nullopt;
   const auto distance = [](std::size_t a, std::size_t b) { return a < b ? b - a : a - b; };
@@ -164,8 +169,7 @@ std::optional<RuleResult> function_form(const RuleContext& ctx) {
 std::int64_t bound_of(double number, const QParams& qparams) {
   const double sum = number / qparams.scales.front() + static_cast<double>(qparams.zero_points.front());
   const auto rounded = static_cast<double>(std::nearbyint(static_cast<float>(sum)));
-  return static_cast<std::int64_t>(
-      std::clamp(rounded, static_cast<double>(qparams.qmin), static_cast<double>(qparams.qmax)));
+  return static_cast<std::int64_t>(in_range(rounded, qparams));
 }
 
 // hardsigmoid of sums that were not rounded yet. The scale of their rescale contains the division of x / 6 + 1/2, and
