@@ -119,8 +119,8 @@ def main(argv: list[str] | None = None) -> int:
         f"`tests/full/grid_sampler.py --calls {options.calls} --seed {options.seed}`, "
         f"{date.today().isoformat()}: {totals['calls']:,} calls, {totals['elements']:,} elements, "
         f"{totals['failures']} failures. Floats: the largest difference from torch, as a share of the "
-        "largest pixel. Integers: the largest distance from the exact result, in units; the lowered program and the "
-        "TOSA reference model have identical integers.\n\n"
+        "largest pixel. Integers: the largest distance from the exact result, in units; the lowered program "
+        "and the TOSA reference model have identical integers.\n\n"
         f"{markdown_table(header, rows, texts=1)}\n"
     )
     return 1 if totals["failures"] else 0

@@ -328,7 +328,7 @@ class FastSampler {
 
 // Runs `loops` on arrays of T. Arrays of other floats are converted in scratch.
 template <class T, class Loops>
-Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan, Loops loops) {
+Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan, const Loops& loops) {
   constexpr DType own = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
   const DType dtype = request.operands[0].dtype;
   const bool converts = dtype != own;

@@ -13,7 +13,7 @@ struct Envelope {
 };
 
 // Throws unless the file is complete, and the program is a well-formed flatbuffer of the version that we
-// read. `bytes` are aligned to 16.
-[[nodiscard]] Envelope checked_envelope(const Storage& bytes);
+// read. The bytes are aligned to 16.
+[[nodiscard]] Envelope checked_envelope(const Storage& file);
 
 }  // namespace tosaic::pte

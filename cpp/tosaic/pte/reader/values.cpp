@@ -62,7 +62,8 @@ void check_data(const Reader& reader, const Place& place, const Tensor& tensor) 
     pieces = &(*file.mutable_data)[index];
   }
   check_index(place, "the data", tensor.data, pieces == nullptr ? 0 : pieces->offsets.size());
-  check_room(file.segments[pieces->segment].bytes.size() - pieces->offsets[tensor.data]);
+  if (pieces != nullptr)  // otherwise, no index is right
+    check_room(file.segments[pieces->segment].bytes.size() - pieces->offsets[tensor.data]);
 }
 
 void check_allocation(const Reader& reader, const Place& place, const Tensor& tensor) {
