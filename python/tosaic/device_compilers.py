@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.writing import write_bytes
 
 __all__ = ["VELA_CONFIGURATIONS", "compile_vgf", "compile_with_vela", "require_tool", "vela_flags"]
 
@@ -101,7 +102,7 @@ def compile_with_vela(tosa: bytes, flags: Sequence[str]) -> Mapping[str, np.ndar
         )
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "model.tosa"
-        source.write_bytes(tosa)
+        write_bytes(source, tosa)
         made = Path(folder) / "model_vela.npz"
         _run("vela", [*flags, f"--output-dir={folder}", str(source)], made)
         with np.load(made, allow_pickle=False) as arrays:
@@ -120,7 +121,7 @@ def compile_vgf(tosa: bytes, flags: Sequence[str] = ()) -> bytes:
     """
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "model.tosa", Path(folder) / "model.vgf"
-        source.write_bytes(tosa)
+        write_bytes(source, tosa)
         _run("model-converter", [*flags, "--input", str(source), "--output", str(made)], made)
         return made.read_bytes()
 

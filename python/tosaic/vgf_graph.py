@@ -23,6 +23,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.device_compilers import compile_vgf, require_tool
 from tosaic.reference_graph import refuse_custom, refuse_models, refuse_stage
+from tosaic.writing import make_folder, write_bytes, write_text
 
 if TYPE_CHECKING:
     from tosaic.models import GraphCall
@@ -64,7 +65,7 @@ class _VgfGraph:
         folder = tempfile.mkdtemp(prefix="tosaic-vgf-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         program = Path(folder) / "program.vgf"
-        program.write_bytes(compile_vgf(self._data))
+        write_bytes(program, compile_vgf(self._data))
         return program
 
     def __call__(self, call: GraphCall) -> list[Any]:
@@ -135,7 +136,7 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
         (folder / name).unlink(missing_ok=True)
         scenario = scenario.replace(f'"TEMPLATE_PATH_TENSOR_OUTPUT_{len(outputs)}"', f'"{name}"')
         outputs.append(folder / name)
-    (folder / "scenario.json").write_text(scenario)
+    write_text(folder / "scenario.json", scenario)
     runner = [tool("scenario_runner"), "--scenario", "scenario.json", "--output", "."]
     _called([*runner, "--log-level", "warning"], folder, environment)
     return [np.load(path) for path in outputs]
@@ -158,8 +159,7 @@ def _environment(folder: Path) -> dict[str, str]:
     deploy = _layers()
     layers = []
     for name in ("Graph", "Tensor"):
-        layers.append(folder / f"{name.lower()}_layer")
-        layers[-1].mkdir(exist_ok=True)
+        layers.append(make_folder(folder / f"{name.lower()}_layer"))
         manifest = layers[-1] / f"VkLayer_{name}.json"
         if not manifest.exists():
             manifest.symlink_to(deploy / "share" / "vulkan" / "explicit_layer.d" / manifest.name)

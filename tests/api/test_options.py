@@ -269,6 +269,12 @@ WITHOUT_OPTIONS = {
     "tosaic.partitions.claimant.Claimant",  # these: tests/partitions
     "tosaic.partitions.plan.PartitionPlan",
     "tosaic.partitions.split_lowered.SplitLowered",
+    "tosaic.pte.file.PteFile",  # these three: tests/pte
+    "tosaic.pte.file.PteMethod",
+    "tosaic.pte.file.load_pte",
+    "tosaic.samplers.custom_samplers",  # these three: tests/grid_sampler
+    "tosaic.samplers.rgba",
+    "tosaic.samplers.rgba_pass",
     "tosaic.annotation.config.QConfig",  # these two: tests/fx/annotations/test_quantizer.py
     "tosaic.fx.annotations.quantizer.Quantizer",
 }
