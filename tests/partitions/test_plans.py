@@ -63,21 +63,6 @@ def exported(module: nn.Module, *args: torch.Tensor) -> Any:
     return torch.export.export(module.eval(), args)
 
 
-@pytest.fixture(scope="module")
-def image() -> torch.Tensor:
-    return torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture(scope="module")
-def grid() -> torch.Tensor:
-    return torch.rand(1, 8, 8, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
-
-
-@pytest.fixture(scope="module")
-def warped(image: torch.Tensor, grid: torch.Tensor) -> Any:
-    return tosaic.quantize(exported(Warped(), image, grid), [(image, grid)], progress=False)
-
-
 def denying(*ops: str, target: str = INT) -> tosaic.Claimant:
     claimant = tosaic.Claimant.named(target)
     for op in ops:

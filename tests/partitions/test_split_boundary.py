@@ -11,22 +11,7 @@ import torch
 import tosaic
 from refusals import refusal
 
-from partitions.test_plans import Warped, denying, exported
-
-
-@pytest.fixture(scope="module")
-def image() -> torch.Tensor:
-    return torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture(scope="module")
-def grid() -> torch.Tensor:
-    return torch.rand(1, 8, 8, 2, generator=torch.Generator().manual_seed(2)) * 2 - 1
-
-
-@pytest.fixture(scope="module")
-def warped(image: torch.Tensor, grid: torch.Tensor) -> Any:
-    return tosaic.quantize(exported(Warped(), image, grid), [(image, grid)], progress=False)
+from partitions.test_plans import denying, exported
 
 
 def split_of(warped: Any, **options: Any) -> Any:

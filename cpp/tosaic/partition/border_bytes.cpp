@@ -257,7 +257,7 @@ class Moving {
     return piece;
   }
 
-  // The groups may be as the sides say: connected, and not smaller than they have to be. One of them may be empty.
+  // Whether the two sides are allowed as groups: each is connected and large enough, or empty.
   [[nodiscard]] bool is_right(const Pair& pair, const std::vector<char>& sides) {
     if (rules_.connected) {
       const std::vector<std::uint32_t> piece = pieces(pair, sides);
@@ -281,8 +281,8 @@ class Moving {
     return true;
   }
 
-  // Sends the pieces of each side to the other side, but for the largest one and those with fixed nodes. Nodes of
-  // different pieces of a side do not read each other, so what a piece reads and what reads it stay where they may be.
+  // Moves the pieces of each side to the other side. Pieces with fixed nodes stay; if no node of the pair is fixed, the
+  // largest piece stays. A piece may move as a whole, since no node of another piece of its side reads it or is read by it.
   void join_pieces(const Pair& pair, std::vector<char>& sides) {
     for (const char side : {'\0', '\1'}) {
       const std::vector<std::uint32_t> piece = pieces(pair, sides);

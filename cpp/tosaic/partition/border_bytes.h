@@ -33,7 +33,7 @@ struct BorderValue {
   bool is_output = false;  // of the program
 };
 
-// The values of a graph that are no constants. Nodes are those of dag_of(graph).
+// The inputs and results of a graph, without constants. The numbers of nodes are those of dag_of(graph).
 [[nodiscard]] std::vector<BorderValue> border_values(const Graph& graph);
 
 // The bytes that cross: those of each value, for each other part that reads it. The host is one part.

@@ -1,7 +1,7 @@
 // regions: the graphs inside cond and while_loop nodes of the host, which are split like the program itself.
 //
 //   host   y -> cond(p, y, weight)                       the weight is a constant of the program
-//            then:  y', w' -> linear(y', w') -> sort     it becomes a constant of the region, so that a group gets it
+//            then:  y', w' -> linear(y', w') -> sort     w' becomes a constant, so that a group has the weight
 //            else:  y', w' -> tanh(y')
 #pragma once
 

@@ -8,7 +8,6 @@ from typing import Any
 from tosaic import _core
 from tosaic.boundary_orders import boundary_orders
 from tosaic.extract_io import extract_io_quant, with_graph
-from tosaic.options import IO_DTYPES
 from tosaic.ports import Port
 from tosaic.program import Program
 
@@ -36,11 +35,7 @@ def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any
 
 
 def _entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:
-    """Returns entries by index. A dtype for a whole side means the ports that do not have it."""
+    """Returns what each port becomes. One dtype for a whole side concerns its float ports."""
     if isinstance(wanted, Mapping):
         return wanted
-    return {i: wanted for i, port in enumerate(ports) if port.dtype != IO_DTYPES[wanted] and _is_float(port)}
-
-
-def _is_float(port: Port) -> bool:
-    return port.dtype == "f32"
+    return {i: wanted for i, port in enumerate(ports) if port.dtype == "f32"}
