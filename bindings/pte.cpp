@@ -72,7 +72,7 @@ class Struct : public py::class_<T> {
   }
 };
 
-// A property that is an enumerator in C++ and its number in Python.
+// Binds a field whose type is an enumeration in C++. Python reads and sets its number.
 template <class T, class Field>
 void code_field(Struct<T>& structure, const char* name, Field T::* member) {
   structure.def_property(

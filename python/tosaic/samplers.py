@@ -80,7 +80,8 @@ def rgba(program: Program, *, inputs: _Ports = (), outputs: _Ports = ()) -> Prog
 def rgba_pass() -> Pass:
     """Returns the pass of `rgba` for a pipeline, without changed inputs and outputs.
 
-    Insert it behind ``fold-qdq``, or before ``decompose`` if the target has no integers.
+    In the pipeline of a target with profile INT, its place is behind ``fold-qdq``. For other targets, its
+    place is before ``decompose``.
 
     Returns
     -------

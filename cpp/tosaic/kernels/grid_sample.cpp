@@ -181,7 +181,8 @@ class FastSampler {
     taps_at_ = plan_.take<GridTaps>(1);
   }
 
-  // Offsets of pixels have 32 bits. The margins have 4 pixels at most, and channels are rounded up to 4.
+  // Whether 32 bits hold the offset of each pixel. The copy of the image has margins of up to 4 pixels on each side,
+  // and its channels are rounded up to a multiple of 4.
   [[nodiscard]] static bool fits(const Sampler& s) {
     return (s.width + 8) * (s.height + 8) * (s.channels + 3) < std::numeric_limits<std::int32_t>::max();
   }

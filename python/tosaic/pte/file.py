@@ -217,7 +217,7 @@ class PteMethod(Reportable):
         Raises
         ------
         UnsupportedOp
-            A dtype, a jump or a payload has no counterpart in graphs.
+            Graphs of tosaic cannot express a dtype, a jump or a payload of the method.
         InvalidGraph
             The instructions are inconsistent, or the payload of a delegate is damaged.
         """

@@ -42,7 +42,7 @@ def read_method(file: _core.PteFile, method: _core.PteMethod) -> MethodGraph:
     Raises
     ------
     UnsupportedOp
-        An instruction, a dtype or a payload has no counterpart in graphs.
+        Graphs of tosaic cannot express an instruction, a dtype or a payload of the method.
     InvalidGraph
         The instructions are inconsistent.
     """

@@ -38,9 +38,9 @@ struct RgbaBoundary {
 // SPIR-V as base64, by form of the sampler: "image" and "image_int8", each also with "_align_corners".
 using SamplerShaders = std::map<std::string, std::string>;
 
-// Takes graphs at the stages exported and quantized. A sampler whose form has no shader stays: so do bicubic
-// samplers, batches, and images whose integers are not SNORM (i8, scale 1/127, zero point 0; the result has the
-// range -127..127).
+// Takes graphs at the stages exported and quantized. Samplers without a shader stay as they are: bicubic
+// ones, those of several batches, and those of images whose integers are not SNORM (i8, scale 1/127, zero point 0; the
+// result has the range -127..127).
 // Returns nothing if nothing changes.
 [[nodiscard]] std::optional<Graph> custom_samplers(const Graph& graph, const SamplerShaders& shaders);
 
