@@ -297,12 +297,16 @@ void bind_pipeline(py::module_& m) {
       "All passes of tosaic.");
   m.def(
       "unfold_qdq",
-      [](const SharedGraph& graph) {
-        std::optional<Graph> found = passes::unfold_qdq(*graph);
+      [](const SharedGraph& graph, bool keep_integers) {
+        const auto keeps = [keep_integers](const Graph&, const Node& node) {
+          return keep_integers && node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers;
+        };
+        std::optional<Graph> found = passes::unfold_qdq(*graph, keeps);
         return found ? std::make_shared<Graph>(std::move(*found)) : graph;
       },
-      py::arg("graph").none(false),
-      "The graph at stage exported, with quantize and dequantize nodes in the place of qparams.");
+      py::arg("graph").none(false), py::kw_only(), py::arg("keep_integers") = false,
+      "The graph at stage exported, with quantize and dequantize nodes in the place of qparams. With "
+      "keep_integers, described operators that compute with integers keep theirs.");
   m.def(
       "before_integers",
       [](const SharedGraph& graph) {

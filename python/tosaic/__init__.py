@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
     from tosaic.pte.file import PteDelegate, PteFile, PteMethod, PteTensor, load_pte
+    from tosaic.pte.method_writer import PtePayload
+    from tosaic.pte.save import save_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
@@ -100,6 +102,8 @@ _HOME = {
     "load": "archive",
     "load_tosa": "tosa_file",
     "load_pte": "pte.file",
+    "PtePayload": "pte.method_writer",
+    "save_pte": "pte.save",
     "PteFile": "pte.file",
     "PteMethod": "pte.file",
     "PteDelegate": "pte.file",
@@ -189,6 +193,7 @@ __all__ = [
     "load_pte",
     "load_split",
     "load_tosa",
+    "save_pte",
     "open_program",
     "partition",
     "rgba",
@@ -219,6 +224,7 @@ __all__ = [
     "PteFile",
     "PteMethod",
     "PteDelegate",
+    "PtePayload",
     "PteTensor",
     "Nodes",
     "NodeCall",

@@ -13,10 +13,13 @@ pytest.importorskip("executorch")
 
 import tosaic  # noqa: E402
 from executorch.exir._serialize._program import deserialize_pte_binary  # noqa: E402
+from executorch.runtime import Runtime  # noqa: E402
 from torch import nn  # noqa: E402
 from tosaic import _core  # noqa: E402
+from tosaic.payload_kinds import kind_of  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
-from tosaic.pte.file_writer import MethodWriter, Payload  # noqa: E402
+from tosaic.pte.file_writer import FileWriter  # noqa: E402
+from tosaic.pte.method_writer import PtePayload  # noqa: E402
 from tosaic.pte.save import save_pte  # noqa: E402
 
 from pte.calls import run_in_executorch  # noqa: E402
@@ -106,7 +109,8 @@ def test_executorchs_deserialiser_reads_two_groups_and_the_host_between_them(tmp
 
 def test_executorchs_runtime_runs_kernels_in_our_memory_plan() -> None:
     """A method of kernels alone: the runtime's results, and the arena, which is smaller than the tensors."""
-    writer = MethodWriter("forward")
+    written = FileWriter()
+    writer = written.method("forward")
     x = writer.tensor("f32", (2, 8))
     weight = writer.constant(np.arange(16, dtype=np.float32).reshape(2, 8), "f32")
     values = [writer.tensor("f32", (2, 8)) for _ in range(4)]
@@ -115,7 +119,8 @@ def test_executorchs_runtime_runs_kernels_in_our_memory_plan() -> None:
     writer.call("aten::mul", "out", [values[1], x], [values[2]])
     writer.call("aten::permute_copy", "out", [values[2], [1, 0]], [y := writer.tensor("f32", (8, 2))])
     writer.call("aten::relu", "out", [y], [z := writer.tensor("f32", (8, 2))])
-    data = writer.finish([x], [z])
+    writer.finish([x], [z])
+    data = written.finish()
     given = torch.randn(2, 8)
     expected = torch.relu((torch.sigmoid(given + torch.arange(16.0).reshape(2, 8)) * given).t())
     (found,) = run_in_executorch(data, [given])
@@ -133,15 +138,189 @@ def test_an_xnnpack_payload_in_our_file_runs_in_executorch(tmp_path: Path) -> No
     payload = theirs.payload_of(theirs.methods[0].delegates[0]).tobytes()
     lowered = tosaic.lower(torch.export.export(example.module, example.inputs), target="TOSA-1.0+FP")
     path = tmp_path / "own.pte"
-    save_pte(lowered, path, payloads={"forward": Payload("XnnpackBackend", payload)})
+    save_pte(lowered, path, payloads={"forward": PtePayload("XnnpackBackend", payload)})
     (delegate,) = tosaic.load_pte(path).delegates
     assert (delegate.backend, delegate.payload) == ("XnnpackBackend", payload)
 
 
 def test_all_reasons_are_named(tmp_path: Path) -> None:
-    example = make("state")
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.rfft2(torch.fft.ifft2(x).real).real
+
+    program = tosaic.from_exported(torch.export.export(Module(), (torch.randn(1, 4, 4),)))
+    with pytest.raises(tosaic.UnsupportedOp, match=r"2 reasons.*'fft2'.*'rfft2'"):
+        tosaic.save_pte(program, tmp_path / "fft.pte")
+    assert not (tmp_path / "fft.pte").exists()
+
+
+# ---- states, and inputs that a program writes ----
+
+
+class Swapping(nn.Module):
+    """Two states that get each other's values, and a written input; the old values are returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.full((2, 2), 1.0))
+        self.register_buffer("b", torch.full((2, 2), 2.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = self.a.clone()
+        self.a.copy_(self.b)
+        self.b.copy_(old)
+        y = x + self.b
+        return old.view(4), y
+
+
+def _steps(run: Any, inputs: list[torch.Tensor]) -> list[Any]:
+    return [[np.asarray(torch.as_tensor(each)) for each in flattened(run(x))] for x in inputs]
+
+
+@pytest.mark.parametrize("target", [None, "TOSA-1.0+FP", "split", "TOSA-1.0+FP+variable"])
+def test_states_persist_from_run_to_run(tmp_path: Path, target: str | None) -> None:
+    inputs = [torch.randn(2, 2) for _ in range(3)]
+    exported = torch.export.export(Swapping(), (inputs[0],))
+    program: Any = tosaic.from_exported(exported)
+    expected = _steps(program.prepare().run, inputs)
+    if target == "split":
+        deny = tosaic.Claimant.named("TOSA-1.0+FP").deny(op="add", why="a test")
+        program = tosaic.lower(exported, unsupported="split", claimants=[deny])
+    elif target is not None:
+        program = tosaic.lower(exported, target=target)
+    path = tmp_path / "states.pte"
+    tosaic.save_pte(program, path)
+    found = _steps(tosaic.load_pte(path).prepare().run, inputs)
+    for ours, wanted in zip(found, expected, strict=True):
+        _equal(ours, wanted)
+    if target is None:
+        loaded = Runtime.get().load_program(path.read_bytes()).load_method("forward")
+        theirs = _steps(lambda x: [each.clone() for each in loaded.execute([x])], inputs)
+        for ours, wanted in zip(theirs, expected, strict=True):
+            _equal(ours, wanted)
+
+
+def test_the_initial_elements_of_states_are_those_that_executorch_reads(tmp_path: Path) -> None:
+    program = tosaic.from_exported(torch.export.export(Swapping(), (torch.zeros(2, 2),)))
+    path = tmp_path / "states.pte"
+    tosaic.save_pte(program, path)
+    (plan,) = deserialize_pte_binary(path.read_bytes()).program.execution_plan
+    states = [
+        value.val
+        for value in plan.values
+        if getattr(value.val, "data_buffer_idx", 0) and getattr(value.val, "allocation_info", None)
+    ]
+    assert len(states) == 2
+    assert len({state.allocation_info.memory_offset_low for state in states}) == 2
+
+
+def test_a_written_input_is_written_in_the_file(tmp_path: Path) -> None:
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return x + 1
+
+    x = torch.randn(3)
+    exported = torch.export.export(Module(), (x.clone(),))
+    for program in (tosaic.from_exported(exported), tosaic.lower(exported, target="TOSA-1.0+FP")):
+        tosaic.save_pte(program, tmp_path / "written.pte")
+        file = tosaic.load_pte(tmp_path / "written.pte")
+        wanted = program.run(x.clone())
+        _equal(file.run(x.clone()), wanted)
+        assert "aten::copy_" in file.method().operators
+
+
+# ---- several methods, and payloads of devices ----
+
+
+def test_a_file_of_two_methods_stores_equal_constants_once(tmp_path: Path) -> None:
+    module, inputs = _mixed()
+    exported = torch.export.export(module, inputs)
+    program = tosaic.from_exported(exported)
+    lowered = tosaic.lower(exported, target="TOSA-1.0+FP", unsupported="split")
+    single = tosaic.save_pte(program, tmp_path / "one.pte")
+    size = tosaic.save_pte({"first": program, "second": program}, tmp_path / "two.pte")
+    assert size < 2 * single
+    tosaic.save_pte({"host": program, "device": lowered}, tmp_path / "mixed.pte")
+    file = tosaic.load_pte(tmp_path / "mixed.pte")
+    assert list(file.methods) == ["host", "device"]
+    for method in file.methods.values():
+        result = method.run(*inputs)
+        assert set(result) == {"out", "middle"}
+        _equal(result["out"], program.run(*inputs)["out"], rtol=1e-5, atol=1e-6)
+    names = Runtime.get().load_program((tmp_path / "mixed.pte").read_bytes()).method_names
+    assert names == {"host", "device"}
+
+
+@pytest.mark.parametrize(("claimant", "backend"), [("vgf", "VgfBackend"), ("ethos-u55-128", "EthosUBackend")])
+def test_payloads_are_what_the_device_compiler_makes(tmp_path: Path, claimant: str, backend: str) -> None:
+    example = make("portable")
     exported = torch.export.export(example.module, example.inputs)
-    split = tosaic.lower(exported, target="TOSA-1.0+FP", unsupported="split")
-    with pytest.raises(tosaic.UnsupportedOp, match="state 'total' persists from run to run"):
-        split.save(tmp_path / "state.pte")
-    assert not (tmp_path / "state.pte").exists()
+    quantized = tosaic.quantize(exported, [example.inputs], progress=False)
+    split = tosaic.lower(quantized, unsupported="split", claimants=[claimant])
+    path = tmp_path / "device.pte"
+    tosaic.save_pte(split, path)
+    (delegate,) = tosaic.load_pte(path).delegates
+    (part,) = split.parts
+    kind = kind_of(split.claimants[claimant], "test")
+    assert delegate.backend == backend
+    assert delegate.payload == kind.compile(
+        part.to_bytes(), kind.flags(split.claimants[claimant], (), "test")
+    )
+    specs = dict(delegate.compile_specs)
+    assert specs["output_format"].decode() == kind.output_format
+    ours = tosaic.load_pte(path).prepare(models={backend: lambda call: part.run_arrays(call.operands)})
+    _equal(ours.run(*example.inputs), split.run(*example.inputs), rtol=1e-6)
+
+
+def test_a_group_of_a_claimant_that_does_not_read_tosa_is_a_reason(tmp_path: Path) -> None:
+    example = make("portable")
+    exported = torch.export.export(example.module, example.inputs)
+    quantized = tosaic.quantize(exported, [example.inputs], progress=False)
+    split = tosaic.lower(quantized, unsupported="split", claimants=["cortex-m55"])
+    with pytest.raises(tosaic.UnsupportedOp, match="'group0' is for cortex-m55, which does not read TOSA"):
+        split.save(tmp_path / "m.pte")
+
+
+@pytest.mark.parametrize(
+    ("programs", "options", "message"),
+    [
+        (lambda p, low: {}, {}, "at least one program"),
+        (lambda p, low: {"": p}, {}, "names of methods"),
+        (lambda p, low: 3, {}, "a Program, a Lowered or a SplitLowered"),
+        (lambda p, low: low.at("tosa"), {}, "stage tosa"),
+        (lambda p, low: low, {"payloads": {"group0": tosaic.PtePayload("A", b"")}}, "'forward'"),
+        (lambda p, low: low, {"payloads": {"forward": b""}}, "a tosaic.PtePayload for each group"),
+        (lambda p, low: low, {"flags": {"vgf": ["-O"]}}, "'flags' names a claimant that is not in the file"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(
+    tmp_path: Path, programs: Any, options: dict[str, Any], message: str
+) -> None:
+    example = make("portable")
+    exported = torch.export.export(example.module, example.inputs)
+    program = tosaic.from_exported(exported)
+    lowered = tosaic.lower(exported, target="TOSA-1.0+FP")
+    with pytest.raises(tosaic.Error, match=message):
+        tosaic.save_pte(programs(program, lowered), tmp_path / "wrong.pte", **options)
+    assert not (tmp_path / "wrong.pte").exists()
+
+
+# ---- dim orders ----
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 2, 1), (3, 2, 1, 0), (1, 0, 2, 3)])
+def test_inputs_and_outputs_have_any_dim_order(tmp_path: Path, order: tuple[int, ...]) -> None:
+    example = make("channels-last")
+    x = torch.randn(1, 3, 4, 5)
+    exported = torch.export.export(example.module, (x,))
+    orders = {"inputs": order, "outputs": order}
+    lowered = tosaic.lower(exported, target="TOSA-1.0+FP", orders=orders)
+    claimant = tosaic.Claimant.named("TOSA-1.0+FP").deny(op="mul", why="a test")
+    program = tosaic.lower(exported, unsupported="split", claimants=[claimant], orders=orders)
+    given = x.numpy().transpose(order).copy().transpose(np.argsort(order))
+    for each in (lowered, program):
+        tosaic.save_pte(each, tmp_path / "order.pte")
+        file = tosaic.load_pte(tmp_path / "order.pte")
+        assert file.method().inputs[0].dim_order == order
+        _equal(file.run(given), each.run(given))

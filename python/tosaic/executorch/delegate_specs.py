@@ -1,27 +1,23 @@
 """The compile specs of our delegates: how the partitioner tells the backend what to do.
 
-Keys that Arm's backends have, too, have the same meaning: ``tosa_spec``, ``compile_flags``, ``output_format``
-and, for Ethos-U, ``target``. ``tosaic`` has the claimant and the id of the runtime. Specs of the user follow.
+`tosaic.payload_kinds` says which entries there are. Specs of the user follow.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.executorch.payload_kinds import KINDS, PayloadKind
 from tosaic.json_fields import read_json
 from tosaic.options import refusal
 from tosaic.partitions.claimant import Claimant
+from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_OWN, SPEC_TARGET, PayloadKind, spec_entries
 
 __all__ = ["DelegateSpec", "compile_specs_of", "is_ours", "read_compile_specs"]
 
 _WHERE = "preprocess"
-_OWN = "tosaic"
-_TARGET, _FLAGS, _FORMAT, _DEVICE = "tosa_spec", "compile_flags", "output_format", "target"
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,7 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
     """
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 
-    own = {"claimant": spec.claimant, "runtime": spec.runtime, "flags": list(spec.flags)}
-    entries = {
-        _TARGET: spec.target,
-        _FORMAT: spec.kind.output_format,
-        _FLAGS: " ".join(spec.flags),
-        _OWN: json.dumps(own, sort_keys=True),
-    }
-    if spec.kind.output_format == "vela":
-        entries[_DEVICE] = claimant.kind
+    entries = spec_entries(spec.kind, claimant, spec.runtime, spec.flags)
     for each in given:
         if not isinstance(each, CompileSpec):
             raise refusal("TosaicPartitioner", "compile_specs", "a sequence of CompileSpec", each)
@@ -86,7 +74,7 @@ def compile_specs_of(spec: DelegateSpec, claimant: Claimant, given: Sequence[Any
 
 def is_ours(specs: Sequence[Any]) -> bool:
     """True for compile specs that `compile_specs_of` made."""
-    return any(spec.key == _OWN for spec in specs)
+    return any(spec.key == SPEC_OWN for spec in specs)
 
 
 def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
@@ -98,7 +86,7 @@ def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
         An entry is missing or damaged.
     """
     texts = {spec.key: bytes(spec.value).decode(errors="replace") for spec in specs}
-    for key in (_OWN, _TARGET, _FORMAT):
+    for key in (SPEC_OWN, SPEC_TARGET, SPEC_FORMAT):
         if key not in texts:
             raise _core.make_error(
                 _core.InvalidGraph,
@@ -107,11 +95,13 @@ def read_compile_specs(specs: Sequence[Any]) -> DelegateSpec:
                 expected=f"an entry '{key}'",
                 got=", ".join(texts) or "none",
             )
-    kind = KINDS.get(texts[_FORMAT])
-    fields = read_json(f"{_WHERE}: compile spec '{_OWN}'", texts[_OWN])
+    kind = KINDS.get(texts[SPEC_FORMAT])
+    fields = read_json(f"{_WHERE}: compile spec '{SPEC_OWN}'", texts[SPEC_OWN])
     flags = fields.value("flags")
     if kind is None:
-        raise fields.error(_FORMAT, " or ".join(map(repr, KINDS)), texts[_FORMAT])
+        raise fields.error(SPEC_FORMAT, " or ".join(map(repr, KINDS)), texts[SPEC_FORMAT])
     if not isinstance(flags, list) or not all(isinstance(each, str) for each in flags):
         raise fields.error("flags", "a list of strings", flags)
-    return DelegateSpec(kind, fields.text("claimant"), texts[_TARGET], fields.text("runtime"), tuple(flags))
+    return DelegateSpec(
+        kind, fields.text("claimant"), texts[SPEC_TARGET], fields.text("runtime"), tuple(flags)
+    )

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tosaic import _core
-from tosaic.executorch.payload_kinds import KINDS
 from tosaic.options import shown
+from tosaic.payload_kinds import KINDS
 
 __all__ = ["delegates_of", "set_runtime_ids"]
 

@@ -25,7 +25,6 @@ from tosaic import _core
 from tosaic.executorch import backends  # noqa: F401 - ExecuTorch finds its classes when they are loaded
 from tosaic.executorch.delegate_orders import is_trial
 from tosaic.executorch.delegate_specs import DelegateSpec, compile_specs_of
-from tosaic.executorch.payload_kinds import kind_of
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.whole_operators import decomposed_operators, kept_whole
 from tosaic.executorch.wrapping import read_outside
@@ -41,6 +40,7 @@ from tosaic.options import refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.edge_plan import EdgePlan
 from tosaic.partitions.plan import NodePlace
+from tosaic.payload_kinds import kind_of
 
 __all__ = ["TosaicPartitioner"]
 
@@ -109,7 +109,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.claimant = claimant if isinstance(claimant, Claimant) else Claimant.named(claimant)
-        kind = kind_of(self.claimant)
+        kind = kind_of(self.claimant, _WHERE)
         if not _is_strings(flags):
             raise refusal(_WHERE, "flags", "a sequence of strings", flags)
         if runtime is not None and not (_is_strings([runtime]) and runtime):
@@ -119,7 +119,7 @@ class TosaicPartitioner(Partitioner):  # type: ignore[misc]
             self.claimant.name,
             self.claimant.target,
             kind.runtime if runtime is None else runtime,
-            kind.flags(self.claimant, flags),
+            kind.flags(self.claimant, flags, _WHERE),
         )
         specs = compile_specs_of(spec, self.claimant, compile_specs)
         kind.require_tool()

@@ -121,6 +121,11 @@ class SplitLowered(Preparable):
         return program
 
     @property
+    def claimants(self) -> dict[str, Claimant]:
+        """The claimants by name."""
+        return dict(self._claimants)
+
+    @property
     def transposed_bytes(self) -> int:
         """Bytes that one run transposes: at the boundary of the program, between parts and inside them."""
         return int(self._borders["bytes"])

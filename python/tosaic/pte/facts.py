@@ -87,7 +87,7 @@ class MethodFacts:
         # Where a used value lies that no instruction writes: it is a view of what is written there.
         self.viewed = {
             place_of(self.values[i])
-            for i in self.used - written
+            for i in self.used - written - set(self.inputs)
             if isinstance(self.values[i], _core.PteTensor)
         } - {None}
 

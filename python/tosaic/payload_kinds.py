@@ -1,4 +1,7 @@
-"""What a delegate's payload is, by claimant: TOSA, VGF, or Vela's stream for Ethos-U.
+"""What a delegate's payload is, by claimant: TOSA, VGF, or Vela's stream for Ethos-U; and its compile specs.
+
+Keys of compile specs that Arm's backends have, too, have the same meaning: ``tosa_spec``, ``compile_flags``,
+``output_format`` and, for Ethos-U, ``target``. ``tosaic`` has the claimant and the id of the runtime.
 
 ExecuTorch finds the backend of a delegate by the name of a class, and its runtime by an id in the file. Arm's
 classes have the names of the runtimes. Ours have names of their own, so that both can be loaded, and the id
@@ -7,6 +10,7 @@ of the runtime is written when the program is lowered (`tosaic.executorch.runtim
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +19,19 @@ from tosaic.options import refusal
 from tosaic.partitions.claimant import Claimant
 from tosaic.vela_stream import pack_vela
 
-__all__ = ["KINDS", "PayloadKind", "kind_of"]
+__all__ = [
+    "KINDS",
+    "SPEC_FLAGS",
+    "SPEC_FORMAT",
+    "SPEC_OWN",
+    "SPEC_TARGET",
+    "PayloadKind",
+    "kind_of",
+    "spec_entries",
+]
+
+SPEC_OWN, SPEC_TARGET, SPEC_FLAGS, SPEC_FORMAT = "tosaic", "tosa_spec", "compile_flags", "output_format"
+_DEVICE = "target"
 
 
 @dataclass(frozen=True)
@@ -42,10 +58,10 @@ class PayloadKind:
     tool: str
     compile: Callable[[bytes, Sequence[str]], bytes]
 
-    def flags(self, claimant: Claimant, given: Sequence[str]) -> tuple[str, ...]:
+    def flags(self, claimant: Claimant, given: Sequence[str], where: str) -> tuple[str, ...]:
         """Returns the flags of the tool. Raises InvalidGraph for flags that it does not take."""
         if not self.tool and given:
-            raise refusal("TosaicPartitioner", "flags", "no flags: nothing compiles TOSA payloads", given)
+            raise refusal(where, "flags", "no flags: nothing compiles TOSA payloads", given)
         return tuple(vela_flags(claimant.kind, given) if self.tool == "vela" else given)
 
     def require_tool(self) -> None:
@@ -70,7 +86,7 @@ KINDS = {
 }
 
 
-def kind_of(claimant: Claimant) -> PayloadKind:
+def kind_of(claimant: Claimant, where: str) -> PayloadKind:
     """Returns the kind of payload of a claimant.
 
     Raises
@@ -85,8 +101,32 @@ def kind_of(claimant: Claimant) -> PayloadKind:
     if claimant.target and claimant.kind not in Claimant.names():
         return KINDS["tosa"]
     raise refusal(
-        "TosaicPartitioner",
+        where,
         "claimant",
         "a TOSA target, 'vgf' or an Ethos-U such as 'ethos-u55-128'",
         claimant.name,
     )
+
+
+def spec_entries(kind: PayloadKind, claimant: Claimant, runtime: str, flags: Sequence[str]) -> dict[str, str]:
+    """Returns the compile specs of a delegate, by key.
+
+    Parameters
+    ----------
+    kind : PayloadKind
+    claimant : Claimant
+    runtime : str
+        The id of the runtime that reads the payload.
+    flags : sequence of str
+        Of the tool that compiles the payload.
+    """
+    own = {"claimant": claimant.name, "runtime": runtime, "flags": list(flags)}
+    entries = {
+        SPEC_TARGET: claimant.target,
+        SPEC_FORMAT: kind.output_format,
+        SPEC_FLAGS: " ".join(flags),
+        SPEC_OWN: json.dumps(own, sort_keys=True),
+    }
+    if kind.output_format == "vela":
+        entries[_DEVICE] = claimant.kind
+    return entries

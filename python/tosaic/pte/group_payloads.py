@@ -1,0 +1,133 @@
+"""The payload of each group of a file, by the claimant that took it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+from tosaic.lowered import Lowered
+from tosaic.options import refusal, shown
+from tosaic.partitions.claimant import Claimant
+from tosaic.payload_kinds import KINDS, kind_of, spec_entries
+from tosaic.pte.method_writer import PtePayload
+
+__all__ = ["GroupPayloads", "MethodPayloads"]
+
+_WHERE = "save"
+
+
+class GroupPayloads:
+    """What the backends get, with the options of the caller.
+
+    Parameters
+    ----------
+    methods : mapping of str to Program, Lowered or SplitLowered
+    payloads : mapping of str to PtePayload
+        See `save_pte`.
+    flags : mapping of str to sequence of str
+        See `save_pte`.
+    """
+
+    def __init__(
+        self,
+        methods: Mapping[str, Any],
+        payloads: Mapping[str, PtePayload],
+        flags: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._methods, self._payloads, self._flags = methods, payloads, flags
+        groups = [
+            key for name, program in methods.items() for key in map(self._key(name), _groups(program, name))
+        ]
+        _require_known("payloads", payloads, groups, "a group")
+        for key, payload in payloads.items():
+            if not isinstance(payload, PtePayload):
+                raise refusal(
+                    _WHERE, "payloads", "a tosaic.PtePayload for each group", f"{shown(payload)} for '{key}'"
+                )
+        claimants = {each for program in methods.values() for each in getattr(program, "claimants", {})}
+        _require_known("flags", flags, sorted(claimants), "a claimant")
+
+    def of_method(self, name: str) -> MethodPayloads:
+        """Returns the payloads of a method."""
+        key = self._key(name)
+        program = self._methods[name]
+        given = {
+            group: self._payloads[key(group)]
+            for group in _groups(program, name)
+            if key(group) in self._payloads
+        }
+        return MethodPayloads(getattr(program, "claimants", {}), given, self._flags)
+
+    def _key(self, method: str) -> Any:
+        """Returns the function from the name of a group to its key among the options."""
+        return (lambda group: f"{method}/{group}") if len(self._methods) > 1 else (lambda group: group)
+
+
+@dataclass(frozen=True)
+class MethodPayloads:
+    """What the backends get for the groups of a method.
+
+    Attributes
+    ----------
+    claimants : mapping of str to Claimant
+        By name.
+    given : mapping of str to PtePayload
+        Payloads of the caller, by name of the group.
+    flags : mapping of str to sequence of str
+        Of tools, by name of the claimant.
+    """
+
+    claimants: Mapping[str, Claimant]
+    given: Mapping[str, PtePayload]
+    flags: Mapping[str, Sequence[str]]
+
+    def payload(self, group: str, part: Lowered, claimant: str | None) -> PtePayload | None:
+        """Returns the payload of a lowered group; None if its claimant does not read TOSA.
+
+        `claimant` is the name of the claimant; None for a program that was lowered whole, for a target.
+
+        Raises
+        ------
+        UnsupportedOp
+            The tool of the claimant refuses the group.
+        """
+        if group in self.given:
+            return self.given[group]
+        if claimant is None:
+            kind = KINDS["tosa"]
+            return PtePayload(
+                kind.runtime,
+                part.to_bytes(),
+                (("tosa_spec", part.target.encode()), ("output_format", b"tosa")),
+            )
+        taker = self.claimants[claimant]
+        if not taker.target:
+            return None
+        kind = kind_of(taker, _WHERE)
+        flags = kind.flags(taker, tuple(self.flags.get(claimant, ())), _WHERE)
+        kind.require_tool()
+        entries = spec_entries(kind, taker, kind.runtime, flags)
+        specs = tuple((key, value.encode()) for key, value in entries.items())
+        return PtePayload(kind.runtime, kind.compile(part.to_bytes(), flags), specs)
+
+
+def _groups(program: Any, method: str) -> list[str]:
+    """Returns the names of the groups of a program."""
+    if isinstance(program, Lowered):
+        return [method]
+    plan = getattr(program, "partitions", None)
+    return [] if plan is None else [group.name for group in plan.groups]
+
+
+def _require_known(option: str, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for key in given:
+        if key not in known:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=_WHERE,
+                what=f"'{option}' names {what} that is not in the file",
+                expected=", ".join(map(repr, known)) or "nothing: there is none",
+                got=shown(key),
+            )

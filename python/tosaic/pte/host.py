@@ -1,0 +1,189 @@
+"""The tensors and kernel calls of a method's host: what the rows of `tosaic.pte.kernels` write with.
+
+Kernels of ExecuTorch read and write row-major tensors, so every operand is in row-major order here. A reshape
+is no call: the result has the bytes of its operand, at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tosaic.dim_order import is_same_order
+from tosaic.dtypes import BITS, is_float
+from tosaic.pte.method_writer import MethodWriter, Slot
+
+__all__ = ["Held", "Host"]
+
+_COPY = "dim_order_ops::_to_dim_order_copy"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor of the host.
+
+    Attributes
+    ----------
+    slot : Slot
+    dtype : str
+    shape : tuple of int
+    order : tuple of int
+        Its dim order.
+    elements : numpy.ndarray, optional
+        Of a constant.
+    """
+
+    slot: Slot
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    elements: np.ndarray[Any, Any] | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
+def _row_major(rank: int) -> tuple[int, ...]:
+    return tuple(range(rank))
+
+
+def _is_kernel_order(order: Sequence[int]) -> bool:
+    """True for the dim orders between which a kernel of ExecuTorch copies."""
+    rank = len(order)
+    channels_last = (0, *range(2, rank), 1)
+    return tuple(order) == _row_major(rank) or (rank in (4, 5) and tuple(order) == channels_last)
+
+
+class Host:
+    """Writes the tensors and kernel calls of a method."""
+
+    def __init__(self, writer: MethodWriter) -> None:
+        self.writer = writer
+
+    # ---- tensors ----
+
+    def new(self, dtype: str, shape: Sequence[int], order: Sequence[int] | None = None) -> Held:
+        """Returns a new tensor, whose memory is planned."""
+        axes = _row_major(len(shape)) if order is None or len(order) != len(shape) else tuple(order)
+        return Held(self.writer.tensor(dtype, shape, axes), dtype, tuple(shape), axes)
+
+    def constant(self, array: np.ndarray[Any, Any], dtype: str) -> Held:
+        """Returns a constant."""
+        shape = tuple(array.shape)
+        return Held(self.writer.constant(array, dtype), dtype, shape, _row_major(len(shape)), array)
+
+    def call(
+        self,
+        kernel: str,
+        operands: Sequence[Any],
+        dtype: str,
+        shape: Sequence[int],
+        order: Sequence[int] | None = None,
+    ) -> Held:
+        """Writes a call with one result. `kernel` is name and overload: ``aten::add.out``."""
+        made = self.new(dtype, shape, order)
+        self.write(kernel, operands, [made])
+        return made
+
+    def calls(
+        self, kernel: str, operands: Sequence[Any], types: Sequence[tuple[str, Sequence[int]]]
+    ) -> list[Held]:
+        """Writes a call with several results, each an argument of its own."""
+        made = [self.new(dtype, shape) for dtype, shape in types]
+        self.write(kernel, operands, made)
+        return made
+
+    def write(
+        self, kernel: str, operands: Sequence[Any], results: Sequence[Held], *, listed: bool = False
+    ) -> None:
+        """Writes a call with given results; `listed`: they are one argument, a list."""
+        name, _, overload = kernel.partition(".")
+        self.writer.call(
+            name, overload, [_plain(each) for each in operands], [r.slot for r in results], listed=listed
+        )
+
+    def optional_tensors(self, tensors: Sequence[Held | None]) -> Slot:
+        """Returns a list of tensors that may be absent, as an argument."""
+        return self.writer.optional_tensors([None if each is None else each.slot for each in tensors])
+
+    # ---- the same elements in another form ----
+
+    def reshape(self, held: Held, shape: Sequence[int]) -> Held:
+        """Returns the elements with other extents."""
+        held = self.in_order(held, _row_major(held.rank))
+        if tuple(shape) == held.shape:
+            return held
+        elements = None if held.elements is None else held.elements.reshape(tuple(shape))
+        return self._at(held, shape, _row_major(len(shape)), elements)
+
+    def permute(self, held: Held, perm: Sequence[int]) -> Held:
+        """Returns the elements with permuted axes, row-major."""
+        held = self.in_order(held, _row_major(held.rank))
+        if tuple(perm) == _row_major(held.rank):
+            return held
+        if held.elements is not None:
+            return self.constant(np.ascontiguousarray(held.elements.transpose(perm)), held.dtype)
+        shape = [held.shape[axis] for axis in perm]
+        return self.call("aten::permute_copy.out", [held, list(perm)], held.dtype, shape)
+
+    def in_order(self, held: Held, order: tuple[int, ...]) -> Held:
+        """Returns the tensor in a dim order, copied if its elements are in another one.
+
+        A kernel copies between row-major and channels last. To other orders, the axes are permuted, and the
+        bytes are then read as the tensor in that order.
+        """
+        if len(order) != held.rank or is_same_order(held.shape, held.order, order):
+            return held
+        if _is_kernel_order(held.order) and _is_kernel_order(order):
+            return self.call(f"{_COPY}.out", [held, False, list(order)], held.dtype, held.shape, order)
+        rows = _row_major(held.rank)
+        if held.order != rows:
+            physical = self._at(held, [held.shape[axis] for axis in held.order], rows)
+            held = self.permute(physical, [held.order.index(axis) for axis in rows])
+            return self.in_order(held, order)
+        moved = self.permute(held, order)
+        return self._at(moved, held.shape, order)
+
+    def _at(
+        self,
+        held: Held,
+        shape: Sequence[int],
+        order: Sequence[int],
+        elements: np.ndarray[Any, Any] | None = None,
+    ) -> Held:
+        """Returns the bytes of a tensor as another tensor."""
+        slot = self.writer.view(held.slot, shape, order)
+        return Held(slot, held.dtype, tuple(shape), tuple(order), elements)
+
+    def cast(self, held: Held, dtype: str) -> Held:
+        """Returns the elements in another dtype. Signed and unsigned integers are not the same here."""
+        if held.dtype == dtype:
+            return held
+        return self.call(f"{_COPY}.out", [held, False, list(held.order)], dtype, held.shape, held.order)
+
+    def in_storage(self, held: Held, dtype: str) -> Held:
+        """Returns the elements in another dtype; integers of the same size have the same bytes."""
+        same_bytes = BITS[held.dtype] == BITS[dtype] and not is_float(dtype) and not is_float(held.dtype)
+        return held if same_bytes else self.cast(held, dtype)
+
+    def copy(self, held: Held) -> Held:
+        """Returns a copy, at a place of its own."""
+        kernel = "dim_order_ops::_clone_dim_order.out"
+        if not _is_kernel_order(held.order):
+            physical = self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
+            return self._at(self.copy(physical), held.shape, held.order)
+        return self.call(kernel, [held, False, list(held.order)], held.dtype, held.shape, held.order)
+
+
+def _plain(value: Any) -> Any:
+    """Returns an argument with slots for tensors, also in lists."""
+    if isinstance(value, Held):
+        return value.slot
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value

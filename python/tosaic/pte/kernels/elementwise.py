@@ -1,0 +1,99 @@
+"""Kernels of elementwise operators."""
+
+from __future__ import annotations
+
+from tosaic import _core
+from tosaic.pte.host import Host
+from tosaic.pte.kernels.table import Operands, Results, result, row
+
+# fmt: off
+_UNARY = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil",
+    "cos", "cosh", "erf", "exp", "expm1", "floor", "isinf", "log", "log10",
+    "log1p", "log2", "logical_not", "neg", "reciprocal", "relu", "round", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)
+# fmt: on
+_BINARY = {
+    "atan2": "aten::atan2.out",
+    "bitwise_and": "aten::bitwise_and.Tensor_out",
+    "bitwise_or": "aten::bitwise_or.Tensor_out",
+    "bitwise_xor": "aten::bitwise_xor.Tensor_out",
+    "eq": "aten::eq.Tensor_out",
+    "fmod": "aten::fmod.Tensor_out",
+    "ge": "aten::ge.Tensor_out",
+    "gt": "aten::gt.Tensor_out",
+    "le": "aten::le.Tensor_out",
+    "left_shift": "aten::bitwise_left_shift.Tensor_out",
+    "logical_and": "aten::logical_and.out",
+    "logical_or": "aten::logical_or.out",
+    "logical_xor": "aten::logical_xor.out",
+    "lt": "aten::lt.Tensor_out",
+    "maximum": "aten::maximum.out",
+    "minimum": "aten::minimum.out",
+    "mul": "aten::mul.out",
+    "ne": "aten::ne.Tensor_out",
+    "pow": "aten::pow.Tensor_Tensor_out",
+    "remainder": "aten::remainder.Tensor_out",
+    "right_shift": "aten::bitwise_right_shift.Tensor_out",
+}
+
+
+@row(*_UNARY)
+def _unary(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, f"aten::{node.op}.out", [*operands])
+
+
+@row(*_BINARY)
+def _binary(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, _BINARY[node.op], [*operands])
+
+
+@row("add", "sub")
+def _sum(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, f"aten::{node.op}.out", [*operands, node.attrs["alpha"]])
+
+
+@row("div")
+def _div(host: Host, node: _core.Node, operands: Operands) -> Results:
+    rounding = node.attrs["rounding"]
+    if rounding == "none":
+        return result(host, node, "aten::div.out", [*operands])
+    return result(host, node, "aten::div.out_mode", [*operands, rounding])
+
+
+@row("where")
+def _where(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, "aten::where.self_out", [*operands])
+
+
+@row("clamp")
+def _clamp(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, "aten::clamp.out", [*operands, node.attrs["min"], node.attrs["max"]])
+
+
+@row("leaky_relu")
+def _leaky_relu(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, "aten::leaky_relu.out", [*operands, node.attrs["alpha"]])
+
+
+@row("elu")
+def _elu(host: Host, node: _core.Node, operands: Operands) -> Results:
+    numbers = [node.attrs[name] for name in ("alpha", "scale", "input_scale")]
+    return result(host, node, "aten::elu.out", [*operands, *numbers])
+
+
+@row("gelu")
+def _gelu(host: Host, node: _core.Node, operands: Operands) -> Results:
+    approximation = "tanh" if node.attrs["tanh"] else "none"
+    return result(host, node, "aten::gelu.out", [*operands, approximation])
+
+
+@row("glu")
+def _glu(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, "aten::glu.out", [*operands, node.attrs["axis"]])
+
+
+@row("cast")
+def _cast(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return host.cast(operands[0], node.results[0].dtype)

@@ -1,0 +1,105 @@
+"""Kernels of reductions, of scans, and of normalizations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tosaic import _core
+from tosaic.pte.host import Host
+from tosaic.pte.kernels.table import Operands, Results, result, row
+from tosaic.pte.method_writer import code_of
+
+
+def _dtype(attrs: Any) -> int | None:
+    return None if attrs["dtype"] is None else code_of(attrs["dtype"])
+
+
+@row("sum", "mean")
+def _sum(host: Host, node: _core.Node, operands: Operands) -> Results:
+    a = node.attrs
+    kernel = "aten::sum.IntList_out" if node.op == "sum" else "aten::mean.out"
+    return result(host, node, kernel, [*operands, list(a["axes"]), a["keepdim"], _dtype(a)])
+
+
+@row("prod")
+def _prod(host: Host, node: _core.Node, operands: Operands) -> Results:
+    a = node.attrs
+    if len(a["axes"]) != 1:
+        return None
+    return result(host, node, "aten::prod.int_out", [*operands, a["axes"][0], a["keepdim"], _dtype(a)])
+
+
+@row("amax", "amin")
+def _extremum(host: Host, node: _core.Node, operands: Operands) -> Results:
+    a = node.attrs
+    if a["dtype"] is not None:
+        return None
+    return result(host, node, f"aten::{node.op}.out", [*operands, list(a["axes"]), a["keepdim"]])
+
+
+@row("any", "all")
+def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
+    """All are true if none is false."""
+    a, (x,) = node.attrs, operands
+    if a["dtype"] is not None:
+        return None
+    shape = node.results[0].shape
+    if node.op == "all":
+        x = host.call("aten::logical_not.out", [x], "bool", x.shape)
+    found = host.call("aten::any.dims_out", [x, list(a["axes"]), a["keepdim"]], "bool", shape)
+    if node.op == "all":
+        found = host.call("aten::logical_not.out", [found], "bool", shape)
+    return host.cast(found, node.results[0].dtype)
+
+
+@row("var", "std")
+def _var(host: Host, node: _core.Node, operands: Operands) -> Results:
+    a = node.attrs
+    found = result(
+        host, node, "aten::var.correction_out", [*operands, list(a["axes"]), a["correction"], a["keepdim"]]
+    )
+    return found if node.op == "var" else result(host, node, "aten::sqrt.out", [found])
+
+
+@row("argmax", "argmin")
+def _arg(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, f"aten::{node.op}.out", [*operands, node.attrs["axis"], node.attrs["keepdim"]])
+
+
+@row("cumsum")
+def _cumsum(host: Host, node: _core.Node, operands: Operands) -> Results:
+    return result(host, node, "aten::cumsum.out", [*operands, node.attrs["axis"], _dtype(node.attrs)])
+
+
+@row("softmax", "log_softmax")
+def _softmax(host: Host, node: _core.Node, operands: Operands) -> Results:
+    x = host.cast(operands[0], node.results[0].dtype)
+    return result(host, node, f"aten::_{node.op}.out", [x, node.attrs["axis"], False])
+
+
+@row("layer_norm")
+def _layer_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
+    x, rank = operands[0], node.attrs["normalized_rank"]
+    eps = 1e-5 if node.attrs["eps"] is None else node.attrs["eps"]
+    statistics = (*x.shape[: x.rank - rank], *(1,) * rank)
+    types = [(x.dtype, x.shape), (x.dtype, statistics), (x.dtype, statistics)]
+    arguments = [x, list(x.shape[x.rank - rank :]), *operands[1:], eps]
+    return host.calls("aten::native_layer_norm.out", arguments, types)[0]
+
+
+@row("group_norm")
+def _group_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
+    x, groups = operands[0], node.attrs["groups"]
+    batch, channels, rest = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    types = [(x.dtype, x.shape), (x.dtype, (batch, groups)), (x.dtype, (batch, groups))]
+    arguments = [*operands, batch, channels, rest, groups, node.attrs["eps"]]
+    return host.calls("aten::native_group_norm.out", arguments, types)[0]
+
+
+@row("batch_norm")
+def _batch_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
+    x = operands[0]
+    types = [(x.dtype, x.shape), (x.dtype, (0,)), (x.dtype, (0,))]
+    arguments = [*operands, 0.1, node.attrs["eps"]]
+    return host.calls("aten::_native_batch_norm_legit_no_training.out", arguments, types)[0]

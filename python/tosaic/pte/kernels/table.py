@@ -1,0 +1,41 @@
+"""The rows of the host: which kernels of ExecuTorch compute an operator.
+
+A row is a function of the host, the node and its operands. It writes calls, and returns the results; None if
+no kernel computes this node. The arguments of a call are in the order of the schema of the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from tosaic import _core
+from tosaic.pte.host import Held, Host
+
+__all__ = ["ROWS", "Operands", "Results", "Row", "result", "row"]
+
+Results: TypeAlias = "Held | list[Held] | None"
+Operands: TypeAlias = "list[Any]"
+"""Each a `Held`, or None for an operand that the node does not have."""
+Row: TypeAlias = Callable[[Host, _core.Node, Operands], Results]
+
+ROWS: dict[str, Row] = {}
+"""By operator."""
+
+
+def row(*operators: str) -> Callable[[Row], Row]:
+    """Adds a function to the rows, for these operators."""
+
+    def add(function: Row) -> Row:
+        for operator in operators:
+            assert operator not in ROWS
+            ROWS[operator] = function
+        return function
+
+    return add
+
+
+def result(host: Host, node: _core.Node, kernel: str, operands: Sequence[Any]) -> Held:
+    """Writes the call that makes the only result of a node, and returns it."""
+    value = node.results[0]
+    return host.call(kernel, operands, value.dtype, value.shape)

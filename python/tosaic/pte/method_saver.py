@@ -1,0 +1,259 @@
+"""A program as a method of a ``.pte`` file: its inputs and states, its nodes or groups, and its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tosaic import _core
+from tosaic.dtypes import BITS, is_float
+from tosaic.lowered import Lowered
+from tosaic.ports import Port, caller_inputs, caller_outputs, first_inputs
+from tosaic.pte.containers import text_of
+from tosaic.pte.group_payloads import MethodPayloads
+from tosaic.pte.host import Held, Host
+from tosaic.pte.kernels.quantization import dequantized, quantized
+from tosaic.pte.method_writer import MethodWriter, Slot
+from tosaic.pte.nodes import write_node
+from tosaic.quantization import QParams
+
+__all__ = ["MethodSaver"]
+
+
+class MethodSaver:
+    """Writes a program as a method.
+
+    Parameters
+    ----------
+    writer : MethodWriter
+    program : Program, Lowered or SplitLowered
+    payloads : MethodPayloads
+    """
+
+    def __init__(self, writer: MethodWriter, program: Any, payloads: MethodPayloads) -> None:
+        self._writer, self._program, self._payloads = writer, program, payloads
+        self._host = Host(writer)
+        self._reasons: list[str] = []
+        self._values: dict[int, Held] = {}
+        self._written: list[tuple[Held, Held]] = []  # a state or an input, and its new value
+
+    def write(self) -> list[str]:
+        """Adds the method to its file; returns the reasons why not, if there are any."""
+        program, signature = self._program, self._program.signature
+        graph: _core.Graph = program.graph
+        if not isinstance(program, Lowered):
+            graph = _core.unfold_qdq(graph, keep_integers=True)
+        ports = [self._host.new(port.dtype, port.shape, port.dim_order) for port in program.inputs]
+        if isinstance(program, Lowered):
+            results = self._whole(program, ports)
+        else:
+            results = self._nodes(graph, ports)
+        places, at = first_inputs(graph), caller_outputs(graph)
+        inputs = [
+            self._writer.plain(leaf.value) if leaf.index is None else ports[places.index(leaf.index)].slot
+            for leaf in signature.input_leaves
+        ]
+        returned = [
+            leaf.value if leaf.index is None else results[at.index(leaf.index)]
+            for leaf in signature.output_leaves
+        ]
+        if self._reasons:
+            return self._reasons
+        outputs = self._outputs(returned, inputs)
+        self._write_back()
+        self._writer.finish(inputs, outputs, (text_of(signature.inputs), text_of(signature.outputs)))
+        return []
+
+    # ---- outputs, and what persists ----
+
+    def _outputs(self, returned: Sequence[Any], inputs: Sequence[Slot]) -> list[Slot]:
+        """Returns the slots of the results. Each has bytes of its own, or is an input as it is."""
+        targets = {self._writer.base(target.slot) for target, _ in self._written}
+        taken = {self._writer.base(each) for each in inputs} | targets
+        outputs = []
+        for value in returned:
+            if not isinstance(value, Held):
+                outputs.append(self._writer.plain(value))
+                continue
+            base = self._writer.base(value.slot)
+            is_input = value.slot in inputs and base not in targets
+            if not is_input and (base in taken or not self._writer.is_planned(base)):
+                value = self._host.copy(value)
+                base = value.slot
+            taken.add(base)
+            outputs.append(value.slot)
+        return outputs
+
+    def _write_back(self) -> None:
+        """Gives states and inputs their new values, when nothing reads the old ones any more."""
+        targets = {self._writer.base(target.slot) for target, _ in self._written}
+        pairs = []
+        for target, new in self._written:
+            new = self._host.in_order(new, target.order)
+            if self._writer.base(new.slot) in targets:
+                new = self._host.copy(new)
+            pairs.append((target, new))
+        for target, new in pairs:
+            self._writer.call_in_place("aten::copy_", [target.slot, new.slot, False])
+
+    # ---- nodes of the host ----
+
+    def _nodes(self, graph: _core.Graph, ports: Sequence[Held]) -> list[Held]:
+        """Writes the nodes in their order; returns the values of the caller's outputs."""
+        inputs, outputs = graph.inputs, graph.outputs
+        for index, held in zip(first_inputs(graph), ports, strict=True):
+            self._values[inputs[index].value.id] = held
+        for port in inputs:
+            if port.kind == "state":
+                self._values[port.value.id] = self._state(port)
+        parts = getattr(self._program, "parts", ())
+        groups = self._program.partitions.groups if parts else ()
+        by_name = {group.name: (group, part) for group, part in zip(groups, parts, strict=True)}
+        for node in graph.nodes:
+            operands = [None if each is None else self._value(each) for each in node.operands]
+            results = self._node(node, operands, by_name)
+            self._values |= {value.id: made for value, made in zip(node.results, results, strict=True)}
+        for output in outputs:
+            if output.mutated_input is not None:
+                target = self._values[inputs[output.mutated_input].value.id]
+                self._written.append((target, self._value(output.value)))
+        return [self._value(outputs[i].value) for i in caller_outputs(graph)]
+
+    def _state(self, port: _core.Input) -> Held:
+        initial = port.initial
+        assert initial is not None
+        slot = self._writer.state(initial.array, port.dtype, port.path or port.name)
+        return Held(slot, port.dtype, tuple(port.shape), tuple(range(len(port.shape))))
+
+    def _value(self, value: _core.Value) -> Held:
+        constant = value.constant
+        if constant is not None and value.id not in self._values:
+            self._values[value.id] = self._host.constant(constant.array, constant.dtype)
+        return self._values[value.id]
+
+    def _node(
+        self, node: _core.Node, operands: Sequence[Held | None], groups: Mapping[str, Any]
+    ) -> Sequence[Held]:
+        name = str((node.attrs or {}).get("target", ""))
+        group, part = groups.get(name, (None, None))
+        if group is not None and isinstance(part, Lowered):
+            return self._group(name, part, [each for each in operands if each is not None], group.claimant)
+        made = None if group is not None else write_node(self._host, node, operands)
+        if made is not None:
+            return made
+        what = f"no kernel for {node.op!r}" if group is None else _not_read(name, group.claimant)
+        origin = node.origin
+        at = f" ({origin.source})" if origin is not None and origin.source else ""
+        self._reasons.append(f"{what}, node '{node.name}'{at}")
+        return self._stand_ins(node.results)
+
+    def _stand_ins(self, values: Sequence[Any]) -> list[Held]:
+        """Returns tensors for what could not be written: the nodes behind may have reasons, too."""
+        return [self._host.new(value.dtype, value.shape) for value in values]
+
+    # ---- groups ----
+
+    def _whole(self, program: Lowered, ports: Sequence[Held]) -> list[Held]:
+        """Writes a program that is one group; returns the caller's outputs."""
+        graph = program.graph
+        results = self._group(self._writer.name, program, ports, None)
+        places = caller_inputs(graph.inputs)
+        of_caller = first_inputs(graph)
+        for index, new in zip(caller_outputs(graph), results, strict=True):
+            target = graph.outputs[index].mutated_input
+            if target is not None:
+                self._written.append((ports[of_caller.index(places.index(places[target]))], new))
+        return results
+
+    def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
+        """Calls the delegate of a group, with the conversions around it; returns its results."""
+        payload = self._payloads.payload(name, part, claimant)
+        if payload is None:
+            self._reasons.append(_not_read(name, claimant))
+            return self._stand_ins(part.outputs)
+        entered: dict[str, Held] = {}
+        for port, held in zip(part.inputs, operands, strict=True):
+            self._enter(port, self._host.in_order(held, tuple(port.dim_order)), entered)
+        left: dict[str, Held] = {}
+        results = []
+        for port in part.outputs:
+            (tensor,) = port.tensors
+            if tensor.name not in left:
+                left[tensor.name] = self._host.new(_stored(port, tensor.dtype), port.shape, port.dim_order)
+            results.append((port, left[tensor.name]))
+        inside = self._states(part, entered, left)
+        given = [entered[port.name] for port in part.graph.inputs if port.name not in inside]
+        made = [left[port.value.name] for port in part.graph.outputs if _target(part, port) not in inside]
+        self._writer.delegate(payload, [each.slot for each in given], [each.slot for each in made])
+        return [self._leave(port, held) for port, held in results]
+
+    def _states(self, part: Lowered, entered: dict[str, Held], left: dict[str, Held]) -> set[str]:
+        """Adds the states of a group, as its tensors have them; returns the names of those in its payload."""
+        graph = part.graph
+        states = [port for port in graph.inputs if port.kind == "state"]
+        outside = {port.name for port in _core.deserialize(part.to_bytes()).inputs} if states else set()
+        for port in states:
+            if port.name in outside:
+                entered[port.name] = self._state(port)
+        for output in graph.outputs:
+            name = _target(part, output)
+            if name in outside and name in entered and output.value.name not in left:
+                new = left[output.value.name] = self._host.new(output.value.dtype, output.value.shape)
+                self._written.append((entered[name], new))
+        return {port.name for port in states} - outside
+
+    def _enter(self, port: Port, held: Held, entered: dict[str, Held]) -> None:
+        """Adds the tensors that carry an input of a group."""
+        qparams: Sequence[QParams | None] = port.quantized or [None] * len(port.tensors)
+        for tensor, quantization in zip(port.tensors, qparams, strict=True):
+            if is_float(port.dtype) == is_float(tensor.dtype):
+                entered[tensor.name] = self._host.in_storage(held, tensor.dtype)
+                continue
+            made = None if quantization is None else quantized(self._host, held, _attributes(quantization))
+            if made is None:
+                self._reasons.append(
+                    f"input '{port.path or port.name}' is quantized in a way without a kernel"
+                )
+            entered[tensor.name] = held if made is None else made
+
+    def _leave(self, port: Port, held: Held) -> Held:
+        """Returns the caller's tensor for a result of a group."""
+        if is_float(port.dtype) == is_float(held.dtype):
+            return self._host.in_storage(held, port.dtype)
+        qparams = port.qparams
+        made = None if qparams is None else dequantized(self._host, held, _attributes(qparams), port.dtype)
+        if made is None:
+            self._reasons.append(
+                f"output '{port.path or port.name}' is dequantized in a way without a kernel"
+            )
+        return held if made is None else made
+
+
+def _not_read(group: str, claimant: str | None) -> str:
+    return f"group '{group}' is for {claimant}, which does not read TOSA"
+
+
+def _stored(port: Port, dtype: str) -> str:
+    """Returns the dtype of a delegate's result: the caller's, if integers of it have the same size."""
+    if port.qparams is not None and is_float(port.dtype) and not is_float(dtype):
+        return port.qparams.dtype
+    return port.dtype if BITS[port.dtype] == BITS[dtype] else dtype
+
+
+def _target(part: Lowered, output: _core.Output) -> str:
+    """Returns the name of the input whose new value an output is; empty for other outputs."""
+    index = output.mutated_input
+    return "" if index is None else part.graph.inputs[index].name
+
+
+def _attributes(qparams: QParams) -> dict[str, Any]:
+    """Returns qparams as the attributes of a quantize or dequantize."""
+    return {
+        "dtype": qparams.dtype,
+        "axis": qparams.axis,
+        "qmin": qparams.qmin,
+        "qmax": qparams.qmax,
+        "scales": list(qparams.scales),
+        "zero_points": list(qparams.zero_points),
+        "groups": qparams.groups,
+    }

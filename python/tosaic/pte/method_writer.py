@@ -1,0 +1,275 @@
+"""Writes a method of a ``.pte`` file: values, instructions, and a memory plan over the whole method.
+
+::
+
+    file = FileWriter()
+    writer = file.method("forward")
+    x = writer.tensor("f32", (2, 3))
+    y = writer.tensor("f32", (2, 3))
+    writer.call("aten::relu", "out", [x], [y])
+    writer.finish([x], [y])
+    data = file.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+
+if TYPE_CHECKING:
+    from tosaic.pte.file_writer import FileWriter
+
+__all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
+
+ALIGNMENT = 16  # of tensors: in planned memory, and of constants in their segment
+_CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
+_SEGMENT = 1
+_ACTIVATIONS = 1  # the memory of all planned tensors; memory 0 is reserved
+
+
+def code_of(dtype: str) -> int:
+    """Returns the number of a dtype in the file.
+
+    Raises
+    ------
+    UnsupportedOp
+        The format does not have the dtype.
+    """
+    if dtype not in _CODES:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="save",
+            what=f"a .pte file has no tensors of {dtype}",
+            expected=", ".join(_CODES),
+        )
+    return _CODES[dtype]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value of the method: its index."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class PtePayload:
+    """What a backend gets for a delegate.
+
+    Attributes
+    ----------
+    backend : str
+        The id of the backend in the runtime.
+    data : bytes
+    specs : tuple of (str, bytes)
+        Compile specs.
+    """
+
+    backend: str
+    data: bytes
+    specs: tuple[tuple[str, bytes], ...] = ()
+
+
+class MethodWriter:
+    """Collects the values and instructions of a method; `FileWriter.method` makes it."""
+
+    def __init__(self, file: FileWriter, name: str) -> None:
+        self.name = name
+        self._file = file
+        self._values: list[Any] = []
+        self._numbers: dict[tuple[str, str], Slot] = {}
+        self._instructions: list[Any] = []
+        self._operators: dict[tuple[str, str], int] = {}
+        self._delegates: list[Any] = []
+        self._planned: dict[int, None] = {}
+        self._bases: dict[int, int] = {}  # by view, the tensor whose bytes it has
+        self._kept: set[int] = set()  # states, which no other tensor may overwrite
+
+    # ---- values ----
+
+    def _add(self, value: Any) -> Slot:
+        self._values.append(value)
+        return Slot(len(self._values) - 1)
+
+    def tensor(self, dtype: str, shape: Sequence[int], dim_order: Sequence[int] | None = None) -> Slot:
+        """Adds a tensor, whose memory is planned."""
+        slot = self._add(self._tensor(code_of(dtype), shape, dim_order))
+        self._planned[slot.index] = None
+        return slot
+
+    def state(self, array: np.ndarray[Any, Any], dtype: str, name: str) -> Slot:
+        """Adds a tensor that keeps its elements from run to run, and begins with those of an array."""
+        slot = self.tensor(dtype, array.shape)
+        self._values[slot.index].data = self._file.add_state(np.ascontiguousarray(array).tobytes())
+        self._values[slot.index].extra = _core.PteExtra(name=name)
+        self._kept.add(slot.index)
+        return slot
+
+    def constant(self, array: np.ndarray[Any, Any], dtype: str) -> Slot:
+        """Adds a constant. Equal elements are stored once in the file."""
+        tensor = self._tensor(code_of(dtype), array.shape, None)
+        tensor.data = self._file.add_constant(np.ascontiguousarray(array).tobytes())
+        return self._add(tensor)
+
+    def view(self, slot: Slot, shape: Sequence[int], dim_order: Sequence[int]) -> Slot:
+        """Adds a tensor that has the bytes of another: no instruction, and no memory."""
+        base = self._values[slot.index]
+        made = self._add(self._tensor(base.scalar_type, shape, dim_order))
+        if base.data and slot.index not in self._planned:
+            self._values[made.index].data = base.data
+        else:
+            self._bases[made.index] = self.base(slot).index
+        return made
+
+    def base(self, slot: Slot) -> Slot:
+        """Returns the tensor whose bytes a tensor has: itself, if it is no view."""
+        return Slot(self._bases.get(slot.index, slot.index))
+
+    def is_planned(self, slot: Slot) -> bool:
+        """True for a tensor whose memory is planned, and not a constant."""
+        return self.base(slot).index in self._planned
+
+    @staticmethod
+    def _tensor(code: int, shape: Sequence[int], dim_order: Sequence[int] | None) -> _core.PteTensor:
+        order = list(range(len(shape))) if dim_order is None else list(dim_order)
+        return _core.PteTensor(scalar_type=code, sizes=list(shape), dim_order=order)
+
+    def plain(self, value: Any) -> Slot:
+        """Adds a number, a text, None, or a list; equal ones share a value.
+
+        Lists have numbers of one kind, or tensors; a list of tensors and None is one of optional tensors.
+        """
+        if isinstance(value, Slot):
+            return value
+        key = type(value).__name__, repr(value)
+        if key not in self._numbers:
+            self._numbers[key] = self._add(self._listed(value) if isinstance(value, list | tuple) else value)
+        return self._numbers[key]
+
+    def _listed(self, items: Sequence[Any]) -> Any:
+        if any(isinstance(each, Slot) for each in items):
+            indices = [-1 if each is None else each.index for each in items]
+            kind = _core.PteOptionalTensorList if -1 in indices else _core.PteTensorList
+            return kind(items=indices)
+        if any(isinstance(each, float) for each in items):
+            return _core.PteDoubleList(items=[float(each) for each in items])
+        return _core.PteIntList(items=[self.plain(int(each)).index for each in items])
+
+    def optional_tensors(self, slots: Sequence[Slot | None]) -> Slot:
+        """Adds a list of tensors, each of which might have been None: a type of its own in the file."""
+        return self._add(
+            _core.PteOptionalTensorList(items=[-1 if each is None else each.index for each in slots])
+        )
+
+    # ---- instructions ----
+
+    def call(
+        self,
+        name: str,
+        overload: str,
+        operands: Sequence[Any],
+        results: Sequence[Slot],
+        *,
+        listed: bool = False,
+    ) -> None:
+        """Adds a call of an out variant: operands, results, and the results once more.
+
+        `listed`: the results are one argument of the call, a list of tensors.
+        """
+        op = self._operators.setdefault((name, overload), len(self._operators))
+        outs = [each.index for each in results]
+        together = self.plain(list(results)).index if listed or len(outs) > 1 else outs[0]
+        results_as_arguments = [together] if listed else outs
+        args = [self.plain(each).index for each in operands] + results_as_arguments + [together]
+        self._instructions.append(_core.PteKernelCall(op=op, args=args))
+
+    def call_in_place(self, name: str, operands: Sequence[Any]) -> None:
+        """Adds a call that writes its first operand."""
+        op = self._operators.setdefault((name, ""), len(self._operators))
+        args = [self.plain(each).index for each in operands]
+        self._instructions.append(_core.PteKernelCall(op=op, args=[*args, args[0]]))
+
+    def delegate(self, payload: PtePayload, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> None:
+        """Adds a call of a delegate."""
+        args = [each.index for each in (*inputs, *outputs)]
+        self._instructions.append(_core.PteDelegateCall(delegate=len(self._delegates), args=args))
+        self._delegates.append(
+            _core.PteDelegate(
+                backend=payload.backend,
+                location=_SEGMENT,
+                index=self._file.add_payload(payload.data),
+                specs=[
+                    _core.PteCompileSpec(key=key, value=np.frombuffer(value, np.uint8))
+                    for key, value in payload.specs
+                ],
+            )
+        )
+
+    # ---- the method ----
+
+    def finish(
+        self, inputs: Sequence[Slot], outputs: Sequence[Slot], containers: tuple[str, str] = ("", "")
+    ) -> None:
+        """Plans the memory, and adds the method to the file.
+
+        Parameters
+        ----------
+        inputs, outputs : sequence of Slot
+        containers : (str, str)
+            The structure of arguments and of results.
+        """
+        memory = self._plan(inputs, outputs)
+        self._file.add_method(
+            _core.PteMethod(
+                name=self.name,
+                input_containers=containers[0],
+                output_containers=containers[1],
+                values=self._values,
+                inputs=[each.index for each in inputs],
+                outputs=[each.index for each in outputs],
+                operators=[
+                    _core.PteOperator(name=name, overload=overload) for name, overload in self._operators
+                ],
+                chains=[_core.PteChain(instructions=self._instructions)],
+                delegates=self._delegates,
+                memories=[0, memory],
+            )
+        )
+
+    def _plan(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> int:
+        """Places all tensors in one memory, and returns its size. Inputs live from the beginning."""
+        end = len(self._instructions)
+        given = {self.base(each).index for each in inputs} | self._kept
+        first, last = dict.fromkeys(given, 0), dict.fromkeys(given, 0)
+        for step, instruction in enumerate(self._instructions):
+            for index in self._tensors_of(instruction.args):
+                first.setdefault(index, step)
+                last[index] = step
+        last |= dict.fromkeys((self.base(each).index for each in outputs), end)
+        last |= dict.fromkeys(self._kept, end)
+        used = [index for index in self._planned if index in first or index in last]
+        sizes = [max(self._values[index].byte_size, 1) for index in used]
+        buffers = [(size, first.get(index, 0), last[index]) for index, size in zip(used, sizes, strict=True)]
+        offsets, size, _ = _core.place_buffers(buffers, alignment=ALIGNMENT)
+        places = dict(zip(used, offsets, strict=True))
+        for index in (*used, *self._bases):
+            offset = places.get(self._bases.get(index, index))
+            if offset is not None:
+                self._values[index].allocation = _core.PteAllocation(memory=_ACTIVATIONS, offset=offset)
+        return size
+
+    def _tensors_of(self, args: Sequence[int]) -> list[int]:
+        """Returns the tensors whose bytes the arguments have, with those in lists."""
+        found = []
+        for index in args:
+            value = self._values[index]
+            if isinstance(value, _core.PteTensorList | _core.PteOptionalTensorList):
+                found += [item for item in value.items if item >= 0]
+            elif isinstance(value, _core.PteTensor):
+                found.append(index)
+        return [self._bases.get(index, index) for index in found]

@@ -1,0 +1,85 @@
+"""A node of the host as kernel calls: by its row, or by the rows of the operators that it expands to.
+
+hardswish -> add, clamp, mul, div        no kernel has hardswish; `decompose` has an expansion
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tosaic import _core
+from tosaic.pte.host import Held, Host
+from tosaic.pte.kernels import ROWS
+from tosaic.torch_operators.arguments import OP
+
+__all__ = ["write_node"]
+
+_NO_ORIGIN = ("", "", "", "", 0)
+
+
+def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
+    """Writes the calls that compute a node; returns its results, row-major. None if no kernels compute it."""
+    given = [None if each is None else host.in_order(each, tuple(range(each.rank))) for each in operands]
+    if node.op == "arange":  # the kernel counts elements by another rule if a bound is no integer
+        (elements,) = _core.Session(_alone(node)).run([])
+        return [host.constant(elements, node.results[0].dtype)]
+    row = ROWS.get(node.op)
+    made = None if row is None else row(host, node, given)
+    if made is not None:
+        return made if isinstance(made, list) else [made]
+    return _expanded(host, node, given)
+
+
+def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
+    """Writes the node by what `decompose` makes of it."""
+    if node.op not in OP or node.regions or node.op == "opaque":
+        return None
+    graph = _core.run_pass("decompose", _alone(node))
+    if any(each.op == node.op for each in graph.nodes):
+        return None
+    held = {port.value.id: each for port, each in zip(graph.inputs, _present(node, operands), strict=True)}
+    for each in graph.nodes:
+        entering = [None if value is None else _held(host, held, value) for value in each.operands]
+        made = write_node(host, each, entering)
+        if made is None:
+            return None
+        held |= {value.id: result for value, result in zip(each.results, made, strict=True)}
+    return [_held(host, held, port.value) for port in graph.outputs]
+
+
+def _held(host: Host, held: dict[int, Held], value: _core.Value) -> Held:
+    constant = value.constant
+    if value.id not in held and constant is not None:
+        held[value.id] = host.constant(constant.array, constant.dtype)
+    return held[value.id]
+
+
+def _present(node: _core.Node, operands: Sequence[Held | None]) -> list[Held]:
+    """Returns the operands that are not constants of the node, each value once."""
+    found = {
+        value.id: each
+        for value, each in zip(node.operands, operands, strict=True)
+        if value is not None and each is not None and value.constant is None
+    }
+    return list(found.values())
+
+
+def _alone(node: _core.Node) -> _core.Graph:
+    """Returns a graph of the node alone, whose inputs are its operands."""
+    builder = _core.GraphBuilder("node")
+    values: dict[int, int] = {}
+    for value in node.operands:
+        if value is None or value.id in values:
+            continue
+        if value.constant is not None:
+            values[value.id] = builder.add_constant(value.constant)
+        else:
+            values[value.id] = builder.add_input(value.name, value.dtype, value.shape, value.name)
+    entering = [-1 if value is None else values[value.id] for value in node.operands]
+    types: list[tuple[int, Sequence[int]]] = [
+        (_core.DTYPES.index(value.dtype), value.shape) for value in node.results
+    ]
+    first = builder.add_many(OP[node.op], node.attrs, entering, node.name, _NO_ORIGIN, types)
+    for i in range(len(types)):
+        builder.add_output(first + i, f"out{i}")
+    return builder.finish()

@@ -1,0 +1,63 @@
+"""Kernel calls that tosaic writes: ExecuTorch's runtime computes what torch computes, and so does the reader.
+
+`tests/full/pte_kernels.py` tries all overloads with more calls.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("executorch")
+
+from operators.running import in_children
+from operators.table import ROWS as OVERLOADS
+from tosaic.pte.kernels import ROWS
+
+from pte.written_calls import Written, try_written
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+_CALLS = 3
+_PATIENCE = 240.0
+_OTHER_NAMES = {
+    "adaptive_avg_pool": "adaptive_avg_pool2d",
+    "avg_pool": "avg_pool2d",
+    "batch_norm": "_native_batch_norm_legit_no_training",
+    "conv": "convolution",
+    "dequantize": "quantized_decomposed::dequantize_per_channel",
+    "grid_sample": "grid_sampler_2d",
+    "layer_norm": "layer_norm",
+    "left_shift": "bitwise_left_shift.Tensor",
+    "max_pool": "max_pool2d",
+    "quantize": "quantized_decomposed::quantize_per_tensor",
+    "resize": "upsample_bilinear2d.vec",
+    "right_shift": "bitwise_right_shift.Tensor",
+    "split": "split_with_sizes",
+    "cast": "to.dtype",
+    "pad": "pad",
+}
+"""Overloads of operators that torch has under another name."""
+_COMPOSITES = ("hardswish", "rms_norm", "scaled_dot_product_attention", "lstm.input", "triu")
+"""Without a kernel: written by their expansion."""
+
+
+def _overload(operator: str) -> str:
+    """Returns an overload of torch that becomes the operator."""
+    known = _OTHER_NAMES.get(operator, operator)
+    if known in OVERLOADS:
+        return known
+    return next(name for name in OVERLOADS if name.partition(".")[0] == known)
+
+
+def test_each_row_and_expansions_in_executorchs_runtime() -> None:
+    names = sorted({_overload(operator) for operator in ROWS} | set(_COMPOSITES))
+    jobs = [(name, lambda _, name=name: try_written(name, _CALLS)) for name in names]
+    found = dict(in_children(jobs, 2, _PATIENCE))
+    wrong = {
+        name: tried if isinstance(tried, str) else tried.failure or tried.refused
+        for name, tried in found.items()
+        if not isinstance(tried, Written) or tried.failure or tried.refused
+    }
+    assert not wrong
+    assert sum(tried.calls for tried in found.values() if isinstance(tried, Written)) > 2 * len(names)
