@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
-    from tosaic.pte.file import PteDelegate, PteFile, PteMethod, PteTensor, load_pte
+    from tosaic.pte.file import PteFile, PteMethod, load_pte
+    from tosaic.pte.plain import PteDelegate, PteTensor
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.report import Report
@@ -102,8 +103,8 @@ _HOME = {
     "load_pte": "pte.file",
     "PteFile": "pte.file",
     "PteMethod": "pte.file",
-    "PteDelegate": "pte.file",
-    "PteTensor": "pte.file",
+    "PteDelegate": "pte.plain",
+    "PteTensor": "pte.plain",
     "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
