@@ -61,8 +61,9 @@ if TYPE_CHECKING:
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
     from tosaic.program import Program
-    from tosaic.pte.file import PteDelegate, PteFile, PteMethod, PteTensor, load_pte
+    from tosaic.pte.file import PteFile, PteMethod, load_pte
     from tosaic.pte.method_writer import PtePayload
+    from tosaic.pte.plain import PteDelegate, PteTensor
     from tosaic.pte.save import save_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
@@ -106,8 +107,8 @@ _HOME = {
     "save_pte": "pte.save",
     "PteFile": "pte.file",
     "PteMethod": "pte.file",
-    "PteDelegate": "pte.file",
-    "PteTensor": "pte.file",
+    "PteDelegate": "pte.plain",
+    "PteTensor": "pte.plain",
     "load_split": "partitions.split_folder",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",

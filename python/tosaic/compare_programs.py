@@ -25,7 +25,8 @@ from tosaic.models import Deviations, Models
 from tosaic.overrides import of_foreign_nodes, split_functions
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
-from tosaic.pte.file import PteMethodProgram
+from tosaic.pte.file import PteFile, PteMethod
+from tosaic.pte.program import PteMethodProgram
 from tosaic.quantized_sides import canonical_graph, is_quantized, quantizers_of_one
 from tosaic.sample_forms import (
     FileBoundary,
@@ -220,8 +221,19 @@ class _Pair:
                     expected=f"{len(users_a)}",
                     got=f"{len(users_b)}",
                 )
-            return [_OutputPair(i, k) for i, k in zip(users_a, users_b, strict=True)]
-        return [_OutputPair(i, k) for i, k in enumerate(paired) if k is not None]
+            paired = [None] * len(paired)
+            for i, k in zip(users_a, users_b, strict=True):
+                paired[i] = k
+        recorded = self._recorded_qparams
+        return [_OutputPair(i, k, recorded(i, k)) for i, k in enumerate(paired) if k is not None]
+
+    def _recorded_qparams(self, i: int, k: int) -> Any:
+        """Returns what the sidecar of b says of an output that has integers where a has floats; or None."""
+        a, b = self.a.runnable.graph.outputs[i], self.b.runnable.graph.outputs[k]
+        if not isinstance(self.b.runnable, PteMethodProgram) or not is_float(a.dtype) or is_float(b.dtype):
+            return None
+        found = (self.b.runnable._qparams_of_sidecar or {}).get(b.path, ())
+        return found[0] if len(found) == 1 else None
 
     def compare(self, samples: Sequence[Sample]) -> list[_Result]:
         """Returns the result of each sample. All samples use the same layout of a file's inputs."""
@@ -420,6 +432,8 @@ def _name_of(source: Any) -> str:
         return Path(source).name
     if isinstance(source, Lowered):
         return source.target
+    if isinstance(source, PteFile | PteMethod):
+        return source.name
     if isinstance(source, Program):
         return f"{source.graph.name} @{source.stage}"
     if isinstance(source, _core.Graph):

@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tosaic import _core
@@ -25,7 +26,14 @@ from tosaic.reading import MissingFileError, read_bytes
 from tosaic.sidecar import FORMAT, VERSION, sidecar_of_file, sidecar_path
 from tosaic.signature import Signature
 
-__all__ = ["SidecarDelegate", "SidecarMethod", "PteSidecar", "pte_sidecar", "pte_sidecar_text"]
+__all__ = [
+    "SidecarDelegate",
+    "SidecarMethod",
+    "PteSidecar",
+    "pte_sidecar",
+    "pte_sidecar_text",
+    "read_pte_sidecar",
+]
 
 _WHERE = "pte_sidecar"
 _KIND = "pte"
@@ -153,6 +161,8 @@ def _port_to_json(port: Port) -> dict[str, Any]:
 def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
     """Reads the sidecar of a ``.pte`` file, ``m.pte.json`` beside ``m.pte``.
 
+    `tosaic.load_pte` reads both files.
+
     Parameters
     ----------
     path : path
@@ -166,18 +176,33 @@ def pte_sidecar(path: str | os.PathLike[str]) -> PteSidecar:
         The system refuses to read one of the two files.
     """
     file = file_path(_WHERE, path)
-    data = read_bytes(_WHERE, file)
-    try:
-        text = read_bytes(_WHERE, sidecar_path(file))
-    except MissingFileError:
+    found = read_pte_sidecar(_WHERE, file, read_bytes(_WHERE, file))
+    if found is None:
         raise _core.make_error(
             _core.InvalidGraph,
             where=_WHERE,
             what=f"'{file_name(file)}' has no sidecar",
             expected=f"the file '{file_name(sidecar_path(file))}' beside it",
             hint="tosaic.executorch.save_pte writes both",
-        ) from None
-    fields = sidecar_of_file(_WHERE, file, data, text, _KIND)
+        )
+    return found
+
+
+def read_pte_sidecar(where: str, path: Path, data: bytes) -> PteSidecar | None:
+    """Returns the sidecar of a ``.pte`` file with these bytes; None if it has none.
+
+    Raises
+    ------
+    InvalidGraph
+        The sidecar is damaged, or belongs to a file with other bytes.
+    ReadError
+        The system refuses to read it.
+    """
+    try:
+        text = read_bytes(where, sidecar_path(path))
+    except MissingFileError:
+        return None
+    fields = sidecar_of_file(where, path, data, text, _KIND)
     return PteSidecar(tuple(map(_method, fields.each("methods"))))
 
 
@@ -213,7 +238,7 @@ def _read_signature(fields: Fields, inputs: int, outputs: int) -> Signature:
 
 def _port(fields: Fields) -> Port:
     dtype, shape, order = fields.text("dtype"), fields.integers("shape"), fields.axes("order")
-    if dtype not in BITS:
+    if dtype not in BITS and not dtype.startswith("torch."):  # graphs have no complex numbers, for example
         raise fields.error("dtype", f"one of {', '.join(BITS)}", dtype)
     if sorted(order) != list(range(len(shape))):
         raise fields.error("order", f"a permutation of {len(shape)} axes", list(order))

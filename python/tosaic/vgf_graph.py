@@ -6,13 +6,17 @@ driver is enough, so no GPU is needed. This implementation of TOSA shares no cod
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,7 +32,7 @@ from tosaic.writing import make_folder, write_bytes, write_text
 if TYPE_CHECKING:
     from tosaic.models import GraphCall
 
-__all__ = ["model_of_graph", "require_vulkan", "run_vgf", "runs_vgf", "tool"]
+__all__ = ["VgfProgram", "VgfTensor", "model_of_graph", "require_vulkan", "run_vgf", "runs_vgf", "tool"]
 
 _DRIVER = Path("/usr/share/vulkan/icd.d/lvp_icd.x86_64.json")
 _PACKAGES = "pip install 'tosaic[devices]'"
@@ -57,25 +61,90 @@ class _VgfGraph:
     """Runs the graph of a call. The file is converted at the first call of each process."""
 
     def __init__(self, graph: _core.Graph) -> None:
-        self._data = _core.serialize(graph)
-
-    @cached_property
-    def _program(self) -> Path:
-        """The VGF file, in a folder that is removed with this object."""
-        folder = tempfile.mkdtemp(prefix="tosaic-vgf-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        program = Path(folder) / "program.vgf"
-        write_bytes(program, compile_vgf(self._data))
-        return program
+        self._program = VgfProgram(_core.serialize(graph), is_tosa=True)
 
     def __call__(self, call: GraphCall) -> list[Any]:
-        results = run_vgf(self._program, list(call.inputs))
+        results = self._program.run(call.inputs)
         return [
             result.reshape(port.value.shape) for result, port in zip(results, call.graph.outputs, strict=True)
         ]
 
+
+class VgfProgram:
+    """A VGF file that runs on Vulkan. Several threads may run it, one after the other.
+
+    Parameters
+    ----------
+    data : bytes
+        The VGF file, or the ``.tosa`` file of which the converter makes it at the first run.
+    is_tosa : bool
+    """
+
+    def __init__(self, data: bytes, *, is_tosa: bool = False) -> None:
+        self._data = data
+        self._is_tosa = is_tosa
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _path(self) -> Path:
+        """The VGF file, in a folder that is removed with this object."""
+        folder = tempfile.mkdtemp(prefix="tosaic-vgf-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        program = Path(folder) / "program.vgf"
+        write_bytes(program, compile_vgf(self._data) if self._is_tosa else self._data)
+        return program
+
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """Runs the file; see `run_vgf`."""
+        with self._lock:
+            return run_vgf(self._path, inputs)
+
+    @cached_property
+    def sides(self) -> tuple[tuple[VgfTensor, ...], tuple[VgfTensor, ...]]:
+        """The inputs and the outputs that the file declares.
+
+        Raises
+        ------
+        ImportError, RuntimeError
+            As `run_vgf`.
+        """
+        with self._lock:
+            text = _called([tool("vgf_dump"), "-i", str(self._path)], self._path.parent)
+        found = json.loads(text)
+        tensors = [VgfTensor(each["vk_format"], tuple(each["shape"])) for each in found["resources"]]
+        sequence = found["model_sequence"]
+        inputs, outputs = (
+            tuple(tensors[each["mrt_index"]] for each in sequence[side]) for side in ("inputs", "outputs")
+        )
+        return inputs, outputs
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"_data": self._data}
+        return {"data": self._data, "is_tosa": self._is_tosa}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        VgfProgram.__init__(self, **state)
+
+
+@dataclass(frozen=True)
+class VgfTensor:
+    """An input or output of a VGF file.
+
+    Attributes
+    ----------
+    format : str
+        Vulkan's name of the element type: ``VK_FORMAT_R8_SINT``.
+    shape : tuple of int
+        The physical axes.
+    """
+
+    format: str
+    shape: tuple[int, ...]
+
+    @property
+    def element_bytes(self) -> int | None:
+        """Bytes of an element; None for a format of several components."""
+        found = re.fullmatch(r"VK_FORMAT_R(\d+)_[A-Z]+(_ARM)?", self.format)
+        return None if found is None else max(int(found[1]) // 8, 1)
 
 
 def require_vulkan() -> None:

@@ -70,7 +70,7 @@ def is_same_payload(a: bytes, b: bytes) -> bool:
 
 
 def is_same_but_for_reshapes(a: bytes, b: bytes) -> bool:
-    """True if the same operators compute, and only reshapes are others: an axis of extent 1 lies elsewhere."""
+    """True if the same operators compute, and only reshapes are others."""
     computing = []
     for file in (a, b):
         _, nodes, _ = _unnamed(_core.deserialize(file))

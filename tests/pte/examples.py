@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["EXAMPLES", "Example", "make"]
+__all__ = ["EXAMPLES", "Example", "flattened", "make", "made_by_tosaic"]
 
 
 class Classifier(nn.Module):
@@ -92,6 +92,8 @@ class Example:
     module: nn.Module
     inputs: tuple[Any, ...]
     data: bytes
+    sources: tuple[bytes, ...] = ()
+    """By index of a delegate of tosaic's, the `.tosa` file of which its payload was made."""
 
     def leaves(self) -> list[torch.Tensor]:
         """Returns the tensors of the arguments, in order."""
@@ -165,6 +167,24 @@ def make(name: str) -> Example:
         manager = flow(module, inputs)
         data = bytes(manager.to_executorch(ExecutorchBackendConfig()).buffer)
     return Example(module, inputs, data)
+
+
+@cache
+def made_by_tosaic(claimant: str) -> Example:
+    """Returns the int8 classifier, lowered with `TosaicPartitioner` for a claimant such as ``vgf``."""
+    from models.quantize import converted
+    from models.tosaic_delegates import file_of, modules_of, program_made
+    from models.wrapped import lower
+    from tosaic import Claimant
+    from tosaic.executorch import TosaicPartitioner
+
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(7)
+        module, inputs = Classifier().eval(), _image()
+        manager = lower(converted(module, [inputs], "arm"), [TosaicPartitioner(claimant)])
+    target = Claimant.named(claimant).target
+    sources = tuple(program_made(each, target) for each in modules_of(manager))
+    return Example(module, inputs, file_of(manager), sources)
 
 
 def flattened(result: Any) -> Sequence[Any]:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tosaic.cli.entries import binding, io_entry, order_entry, positive
+from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry
 from tosaic.cli.output import say
 from tosaic.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 
@@ -68,6 +68,18 @@ def _add_bind(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="size of a symbolic dimension, such as x:0=1; may be repeated",
+    )
+
+
+def _add_source(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--source",
+        metavar="DELEGATE=FILE",
+        type=source_entry,
+        action="append",
+        default=[],
+        help="the .tosa file that computes a delegate of a .pte file, such as delegate0=model.tosa; may be "
+        "repeated",
     )
 
 
@@ -234,6 +246,7 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--text", action="store_true", help="the graph as text, too")
     command.add_argument("--dot", action="store_true", help="the graph for Graphviz, only")
+    _add_source(command)
     _add_bind(command)
 
 
@@ -245,6 +258,7 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"
     )
+    _add_source(command)
     _add_bind(command)
 
 
@@ -262,6 +276,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
         help="an output of floats with a lower SQNR fails (default: %(default)s)",
     )
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    _add_source(command)
     _add_bind(command)
 
 

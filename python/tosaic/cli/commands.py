@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic.cli.calibration import default_target, quantized_file, refuse_calibration_options
-from tosaic.cli.entries import bindings, io_sides, orders, refused_option
+from tosaic.cli.entries import bindings, io_sides, orders, refused_option, with_sources
 from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
 from tosaic.cli.output import say
 
@@ -160,15 +160,19 @@ def _inspect(args: argparse.Namespace) -> int:
     from tosaic.api import lower
     from tosaic.defaults import TARGET
     from tosaic.explanation import explain_quantization
-    from tosaic.pte.file import load_pte
+    from tosaic.pte.file import PteFile, load_pte
     from tosaic.report import describe_graph
-    from tosaic.sources import open_program
+    from tosaic.sources import program_of, require_use
 
+    (source,) = with_sources(args.source, args.file)
     if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout or args.memory):
-        report = load_pte(args.file).report()  # what the file says, also if its program does not run here
+        file = source if isinstance(source, PteFile) else load_pte(args.file)
+        report = file.report()  # what the file says, also if its program does not run here
         say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
         return OK
-    program = open_program(args.file, bind=bindings(args.bind))
+    bind = bindings(args.bind)
+    require_use("open", bind, args.file)
+    program = program_of(source, bind=bind)
     if args.dot:
         dot = program.graph.dot()
         say((json.dumps({"dot": dot}) if args.json else dot) + "\n")
@@ -193,10 +197,12 @@ def _run(args: argparse.Namespace) -> int:
 
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
-    from tosaic.sources import open_program
+    from tosaic.sources import program_of, require_use
     from tosaic.writing import write_arrays, write_bytes
 
-    program = open_program(args.file, bind=bindings(args.bind))
+    bind = bindings(args.bind)
+    require_use("open", bind, args.file)
+    program = program_of(*with_sources(args.source, args.file), bind=bind)
     (sample,) = read_samples(args.input, program)
     result, mutations = program.run_functional(*sample.args, **sample.kwargs)
     outputs = {**mutations, **program.flat_outputs(result)}
@@ -219,9 +225,8 @@ def _run(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     import tosaic
 
-    comparison = tosaic.compare(
-        args.a, args.b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind)
-    )
+    a, b = with_sources(args.source, args.a, args.b)
+    comparison = tosaic.compare(a, b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind))
     report = comparison.report()
     if args.report:
         report.save(args.report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -15,6 +16,8 @@ __all__ = [
     "orders",
     "positive",
     "refused_option",
+    "source_entry",
+    "with_sources",
 ]
 
 
@@ -51,6 +54,35 @@ def refused_option(option: str, what: str, expected: str, hint: str = "") -> Exc
     from tosaic import _core
 
     return _core.make_error(_core.InvalidGraph, where=option, what=what, expected=expected, hint=hint)
+
+
+def source_entry(text: str) -> tuple[str, str]:
+    """Reads an entry of ``--source``: ``delegate0=a.tosa`` becomes ``("delegate0", "a.tosa")``."""
+    delegate, _, file = text.partition("=")
+    if not delegate or not file:
+        raise argparse.ArgumentTypeError(f"'{text}' is not DELEGATE=FILE, such as delegate0=model.tosa")
+    return delegate, file
+
+
+def with_sources(given: Sequence[tuple[str, str]], *files: str) -> tuple[Any, ...]:
+    """Returns the files; the ``.pte`` file among them is read with the sources of its delegates."""
+    if not given:
+        return files
+    from tosaic.pte.file import load_pte
+
+    sources: dict[str, str] = {}
+    for delegate, source in given:
+        if delegate in sources:
+            raise refused_option("--source", f"'{delegate}' is given twice", "one file for each delegate")
+        sources[delegate] = source
+    found = [file for file in files if Path(file).suffix == ".pte"]
+    if len(found) != 1:
+        hint = "In Python, load_pte(path, sources=...) gives each file its own" if found else ""
+        what = (
+            f"{len(found) or 'none'} of the files {'are' if found else 'is a'} .pte file{'s' * bool(found)}"
+        )
+        raise refused_option("--source", what, "one .pte file", hint)
+    return tuple(load_pte(file, sources=sources) if file in found else file for file in files)
 
 
 def io_entry(text: str) -> tuple[str, str]:

@@ -2,7 +2,11 @@
 
 ::
 
-    file.py          `load_pte`: a file, its methods and delegates as plain data
+    file.py          `load_pte`: files and their methods
+    plain.py         tensors, delegates and instructions as plain data
+    sources.py       TOSA programs that the caller gives for delegates
+    recorded.py      checks that a sidecar describes its file
+    program.py       a method as a program that runs
     containers.py    the structure of arguments and results, from the text that torch writes
     method_graph.py  a method as a graph with a signature
     facts.py           what a method says
@@ -11,7 +15,8 @@
     calls.py           a kernel call as nodes, by the rows of `tosaic.torch_operators`
     rows.py            the row of an operator, from its name and arguments
     memory.py          which value lies where in the planned memory
-    payloads.py      what runs the payload of a delegate
+    payloads.py      the formats of payloads
+    delegate_calls.py  what runs a delegate
 
 Nothing here imports torch or ExecuTorch.
 """

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
-from tosaic.pte.payloads import NoRunner, PayloadCall
+from tosaic.pte.delegate_calls import DelegateNode
 from tosaic.pte.rows import is_in_place
 
-__all__ = ["LISTS", "MethodFacts", "Runner", "is_external", "is_permuted", "name_of", "scalar_type"]
+if TYPE_CHECKING:
+    from tosaic.program import Program
 
-Runner: TypeAlias = PayloadCall | NoRunner
+__all__ = ["LISTS", "MethodFacts", "is_external", "is_permuted", "name_of", "scalar_type"]
+
 LISTS = (_core.PteTensorList, _core.PteOptionalTensorList, _core.PteIntList)
 """The lists whose items are indices of values."""
 
@@ -53,8 +55,10 @@ class MethodFacts:
         For each instruction, its file and line at export; ``("", 0)`` if the file has none.
     used : set of int
         Indices of the values that an instruction reads, or that are outputs.
-    runners : dict
-        By name of the node of a delegate call, what runs its payload.
+    sources : mapping of int to Program
+        By index of a delegate, the TOSA source that the caller has given.
+    delegate_nodes : list of DelegateNode
+        The delegate calls that became nodes.
     steps : int
         The number of instructions that were followed.
     """
@@ -63,13 +67,14 @@ class MethodFacts:
     name: str
     method: _core.PteMethod
     diagnostics: Diagnostics
+    sources: Mapping[int, Program] = field(default_factory=dict)
     values: list[Any] = field(init=False)
     instructions: list[Any] = field(init=False)
     places: list[tuple[str, int]] = field(init=False)
     operators: list[tuple[str, str]] = field(init=False)
     delegates: list[Any] = field(init=False)
     inputs: list[int] = field(init=False)
-    runners: dict[str, Runner] = field(default_factory=dict)
+    delegate_nodes: list[DelegateNode] = field(default_factory=list)
     steps: int = 0
 
     def __post_init__(self) -> None:

@@ -1,17 +1,20 @@
-"""Reading ``.pte`` files: `load_pte`, and what a file says as plain data."""
+"""Reading ``.pte`` files: `load_pte`, files and their methods."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.dtypes import type_text
 from tosaic.options import checked, file_path
-from tosaic.program import Program
+from tosaic.pte.plain import PteDelegate, PteTensor, instruction_text, operator_text, plain, tensor_of
+from tosaic.pte.program import PteMethodProgram
+from tosaic.pte.recorded import recorded_methods
+from tosaic.pte.sources import sources_by_method
+from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, read_pte_sidecar
 from tosaic.reading import read_bytes
 from tosaic.reportable import Reportable
 
@@ -19,119 +22,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from tosaic.models import Models
+    from tosaic.lowered import Lowered
+    from tosaic.ports import Port
     from tosaic.prepared import Prepared
-    from tosaic.runnable import Runnable
+    from tosaic.program import Program
 
-__all__ = ["PteDelegate", "PteFile", "PteMethod", "PteMethodProgram", "PteTensor", "load_pte"]
-
-_DYNAMISM = ("static", "bounded", "unbounded")
-
-
-@dataclass(frozen=True)
-class PteTensor:
-    """A tensor of a method.
-
-    Attributes
-    ----------
-    index : int
-        Index of the value in the method.
-    name : str
-        Name of a parameter or buffer, if the file records it.
-    dtype : str
-        Name of the element type in torch: ``float32``.
-    shape : tuple of int
-        With torch's axes. The greatest extents, unless `dynamism` is ``static``.
-    dim_order : tuple of int
-        The order of the axes in memory, outermost first.
-    kind : str
-        ``constant``, ``input``, ``state`` (with initial elements) or ``activation``.
-    memory, offset : int or None
-        The planned place: index of the memory and first byte. None if no memory is planned.
-    nbytes : int
-        Bytes of the elements.
-    dynamism : str
-        ``static``, ``bounded`` or ``unbounded``.
-    """
-
-    index: int
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...]
-    kind: str
-    memory: int | None
-    offset: int | None
-    nbytes: int
-    dynamism: str
-
-    @property
-    def type_text(self) -> str:
-        """Dtype and shape as text: ``float32[1,3,8,8]``, with the dim order if it is not row-major."""
-        text = type_text(self.dtype, self.shape)
-        if self.dim_order != tuple(range(len(self.shape))):
-            text += f" order({','.join(map(str, self.dim_order))})"
-        return text
-
-
-@dataclass(frozen=True)
-class PteDelegate:
-    """A delegate: a part of a method that a backend runs.
-
-    Attributes
-    ----------
-    method : str
-    index : int
-        Index among the delegates of the method.
-    backend : str
-        The id of the backend, such as ``XnnpackBackend``.
-    payload : bytes
-        What the backend gets.
-    compile_specs : tuple of (str, bytes)
-        The options with which the payload was made.
-    """
-
-    method: str
-    index: int
-    backend: str
-    payload: bytes
-    compile_specs: tuple[tuple[str, bytes], ...]
-
-    @property
-    def payload_kind(self) -> str:
-        """The format of the payload: ``TOSA``, ``VGF`` or ``Vela``; empty for others."""
-        from tosaic.pte.payloads import kind_of_payload
-
-        return kind_of_payload(self.payload)
-
-    def __repr__(self) -> str:
-        kind = f", {self.payload_kind}" * bool(self.payload_kind)
-        return (
-            f"<PteDelegate {self.index} of '{self.method}': {self.backend}, {len(self.payload)} bytes{kind}>"
-        )
-
-
-class PteMethodProgram(Program):
-    """A method as a program. A delegate is a node, which runs the payload if tosaic can.
-
-    The node of delegate 0 is named ``delegate0``. `prepare` takes models of delegates by this name, or by the
-    id of the backend. With ``on="reference"``, the TOSA reference model computes the delegates with TOSA
-    payloads, and tosaic the kernel calls.
-    """
-
-    _runners: Mapping[str, Any] = {}
-
-    def _with_models(self, models: Any, on: str) -> tuple[Runnable, Models]:
-        from tosaic.models import Models
-        from tosaic.pte.payloads import PayloadCall
-
-        if on != "reference":
-            return super()._with_models(models, on)
-        moved = {
-            name: runner.running_on(on) if isinstance(runner, PayloadCall) else runner
-            for name, runner in self._runners.items()
-        }
-        return self.with_overrides(moved) if moved else self, Models(models)
+__all__ = ["PteFile", "PteMethod", "load_pte"]
 
 
 class PteMethod(Reportable):
@@ -142,8 +38,16 @@ class PteMethod(Reportable):
     name : str
     """
 
-    def __init__(self, file: _core.PteFile, method: _core.PteMethod) -> None:
+    def __init__(
+        self,
+        file: _core.PteFile,
+        method: _core.PteMethod,
+        sources: Mapping[int, Program] | None = None,
+        recorded: SidecarMethod | None = None,
+    ) -> None:
         self._file, self._method = file, method
+        self._sources = dict(sources or {})
+        self._recorded = recorded
         self.name: str = method.name
 
     @cached_property
@@ -152,29 +56,35 @@ class PteMethod(Reportable):
         inputs = set(self._method.inputs)
         values = self._method.values
         return tuple(
-            _tensor(i, value, i in inputs)
+            tensor_of(i, value, i in inputs)
             for i, value in enumerate(values)
             if isinstance(value, _core.PteTensor)
         )
 
-    def _of(self, indices: list[int]) -> tuple[PteTensor, ...]:
+    def _of(self, indices: list[int], recorded: Sequence[Port] | None) -> tuple[PteTensor, ...]:
         by_index = {tensor.index: tensor for tensor in self.tensors}
-        return tuple(by_index[i] for i in indices if i in by_index)
+        found = [by_index[i] for i in indices if i in by_index]
+        if recorded is None:
+            return tuple(found)
+        pairs = zip(found, recorded, strict=True)
+        return tuple(replace(each, path=port.path, quantized=port.quantized) for each, port in pairs)
 
     @cached_property
     def inputs(self) -> tuple[PteTensor, ...]:
         """The tensors that the caller passes, in order."""
-        return self._of(self._method.inputs)
+        recorded = self._recorded
+        return self._of(self._method.inputs, None if recorded is None else recorded.inputs)
 
     @cached_property
     def outputs(self) -> tuple[PteTensor, ...]:
         """The tensors that the caller gets, in order."""
-        return self._of(self._method.outputs)
+        recorded = self._recorded
+        return self._of(self._method.outputs, None if recorded is None else recorded.outputs)
 
     @cached_property
     def operators(self) -> tuple[str, ...]:
         """The operators that the method calls: ``aten::add.out``."""
-        return tuple(_operator_text(each) for each in self._method.operators)
+        return tuple(operator_text(each) for each in self._method.operators)
 
     @cached_property
     def instructions(self) -> tuple[str, ...]:
@@ -183,7 +93,7 @@ class PteMethod(Reportable):
         Arguments are values by index: operands, then results, and the returned values once more.
         """
         return tuple(
-            _instruction_text(each, self.operators)
+            instruction_text(each, self.operators)
             for chain in self._method.chains
             for each in chain.instructions
         )
@@ -191,15 +101,23 @@ class PteMethod(Reportable):
     @cached_property
     def delegates(self) -> tuple[PteDelegate, ...]:
         """The delegates of the method."""
-        return tuple(
-            PteDelegate(
-                self.name,
-                i,
-                each.backend,
-                bytes(self._file.payload_of(each)),
-                tuple((spec.key, bytes(spec.value)) for spec in each.specs),
-            )
-            for i, each in enumerate(self._method.delegates)
+        recorded = () if self._recorded is None else self._recorded.delegates
+        lowered = {(each.runtime, each.sha256): each for each in recorded}
+        return tuple(self._delegate(i, each, lowered) for i, each in enumerate(self._method.delegates))
+
+    def _delegate(
+        self, index: int, delegate: _core.PteDelegate, lowered: Mapping[tuple[str, str], SidecarDelegate]
+    ) -> PteDelegate:
+        payload = bytes(self._file.payload_of(delegate))
+        known = lowered.get((delegate.backend, hashlib.sha256(payload).hexdigest())) if lowered else None
+        return PteDelegate(
+            self.name,
+            index,
+            delegate.backend,
+            payload,
+            tuple((spec.key, bytes(spec.value)) for spec in delegate.specs),
+            index in self._sources,
+            *(("", "") if known is None else (known.claimant, known.target)),
         )
 
     @property
@@ -223,11 +141,9 @@ class PteMethod(Reportable):
         """
         from tosaic.pte.method_graph import read_method
 
-        read = read_method(self._file, self._method)
-        program = PteMethodProgram(read.graph, read.signature, diagnostics=read.diagnostics.items)
-        program._overrides.own.update(read.runners)
-        program._runners = read.runners
-        return program
+        return PteMethodProgram.of(
+            read_method(self._file, self._method, self._sources, self._recorded), self._recorded
+        )
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the method; see `Program.run`.
@@ -252,7 +168,9 @@ class PteMethod(Reportable):
         """Prepares the method to run in a chosen way; see `Program.prepare`.
 
         Keys of `models` are ``delegate0``, ``delegate1`` ..., or ids of backends, as well as those of a
-        program. With ``on="reference"``, the TOSA reference model computes the delegates with TOSA payloads.
+        program. `on` says what computes the delegates; tosaic computes the kernel calls. With
+        ``on="reference"``, the TOSA reference model runs payloads and sources that are ``.tosa`` files. With
+        ``on="vgf"``, Vulkan runs VGF payloads, and ``.tosa`` files that Arm's converter makes VGF files of.
         """
         return self.program.prepare(models=models, on=on, threads=threads, write_back=write_back)
 
@@ -276,15 +194,32 @@ class PteFile(Reportable):
         In the order of the file.
     """
 
-    def __init__(self, file: _core.PteFile, name: str = "") -> None:
+    def __init__(
+        self,
+        file: _core.PteFile,
+        name: str = "",
+        *,
+        sources: Mapping[str, Any] | None = None,
+        sidecar: PteSidecar | None = None,
+    ) -> None:
         self._file = file
         self._name = name
-        self.methods: dict[str, PteMethod] = {each.name: PteMethod(file, each) for each in file.methods}
+        self._sidecar = sidecar
+        given, recorded = sources_by_method(file, sources), recorded_methods(file, sidecar)
+        self.methods: dict[str, PteMethod] = {
+            each.name: PteMethod(file, each, given[each.name], recorded.get(each.name))
+            for each in file.methods
+        }
 
     @property
     def name(self) -> str:
         """The name of the file."""
         return self._name
+
+    @property
+    def sidecar(self) -> PteSidecar | None:
+        """What the sidecar of the file records; None without one."""
+        return self._sidecar
 
     @property
     def delegates(self) -> tuple[PteDelegate, ...]:
@@ -353,84 +288,45 @@ class PteFile(Reportable):
         payloads : bool
             With the bytes of payloads and segments as base64; else with their sizes only.
         """
-        return dict(_plain(self._file, payloads))
+        return dict(plain(self._file, payloads))
 
     def __repr__(self) -> str:
         return f"<tosaic.PteFile '{self._name}': {', '.join(map(repr, self.methods.values()))}>"
 
 
-def _tensor(index: int, value: _core.PteTensor, is_input: bool) -> PteTensor:
-    from tosaic.pte.facts import scalar_type
-
-    at, extra = value.allocation, value.extra
-    has_data = bool(value.data) or (extra is not None and extra.location == 1)
-    kind = "input" if is_input else "activation"
-    if has_data:
-        kind = "constant" if at is None else "state"
-    return PteTensor(
-        index,
-        extra.name if extra is not None else "",
-        scalar_type(value)[0],
-        tuple(value.sizes),
-        tuple(value.dim_order),
-        kind,
-        None if at is None else at.memory,
-        None if at is None else at.offset,
-        value.byte_size,
-        _DYNAMISM[value.dynamism],
-    )
-
-
-def _operator_text(op: _core.PteOperator) -> str:
-    return op.name + (f".{op.overload}" if op.overload else "")
-
-
-def _instruction_text(instruction: Any, operators: tuple[str, ...]) -> str:
-    if isinstance(instruction, _core.PteKernelCall):
-        return f"{operators[instruction.op]}({_indices(instruction.args)})"
-    if isinstance(instruction, _core.PteDelegateCall):
-        return f"delegate{instruction.delegate}({_indices(instruction.args)})"
-    if isinstance(instruction, _core.PteMove):
-        return f"%{instruction.to} = %{instruction.source}"
-    if isinstance(instruction, _core.PteJumpFalse):
-        return f"unless %{instruction.condition} jump to {instruction.destination}"
-    return f"free %{instruction.value}"
-
-
-def _indices(indices: list[int]) -> str:
-    return ", ".join(f"%{i}" for i in indices)
-
-
-def _plain(value: Any, payloads: bool) -> Any:
-    """Returns a structure of the file as plain data. Arrays are the bytes of payloads and segments."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list):
-        return [_plain(each, payloads) for each in value]
-    if hasattr(value, "nbytes"):
-        return base64.b64encode(bytes(value)).decode() if payloads else value.nbytes
-    kind = type(value)
-    fields = {
-        name: _plain(getattr(value, name), payloads)
-        for name, each in vars(kind).items()
-        if isinstance(each, property) and each.fset is not None
-    }
-    return {"kind": kind.__name__.removeprefix("Pte"), **fields}
-
-
 @checked
-def load_pte(path: str | os.PathLike[str]) -> PteFile:
+def load_pte(
+    path: str | os.PathLike[str],
+    *,
+    sources: Mapping[str, str | os.PathLike[str] | bytes | Lowered | Program] | None = None,
+    sidecar: bool = True,
+) -> PteFile:
     """Reads a ``.pte`` file of ExecuTorch, without ExecuTorch and without torch.
+
+    If the file has a sidecar (``m.pte.json``, which `tosaic.executorch.save_pte` writes), its methods have
+    the names, paths and nested signature of the program that was lowered, and the qparams of inputs and
+    outputs. An input of integers then takes floats, too: they are quantized as the sidecar says. Outputs have
+    the dtypes of the file.
 
     Parameters
     ----------
     path : path
+    sources : mapping, optional
+        What computes a delegate whose payload tosaic cannot run, such as the commands that Vela makes: the
+        ``.tosa`` file of which the payload was made, as a path or as bytes; or a lowered program, or a
+        program at stage ``tosa``. A key is the name of a delegate (``delegate0``), with the method in front
+        if several methods have one (``forward.delegate0``), or the id of a backend that has one delegate. A
+        source has the inputs and outputs of its delegate: number, dtypes and shapes in memory order. Its
+        numbers are not compared with those of the payload.
+    sidecar : bool
+        Use the sidecar, if there is one.
 
     Returns
     -------
     PteFile
         Its methods say what they compute, and run: kernel calls on tosaic, and delegates with TOSA payloads
-        on tosaic too. Other delegates need a model: ``prepare(models={"XnnpackBackend": function})``.
+        or sources on tosaic too. ``prepare(on="vgf")`` runs VGF payloads on Vulkan. Other delegates need a
+        model: ``prepare(models={"XnnpackBackend": function})``.
 
     Raises
     ------
@@ -440,7 +336,8 @@ def load_pte(path: str | os.PathLike[str]) -> PteFile:
         The system refuses to read the file.
     InvalidGraph
         The file is no ``.pte`` file, is truncated or damaged. The message has the method, and the value,
-        instruction or delegate.
+        instruction or delegate. Or a key of `sources` selects no delegate or several, or a source is no TOSA
+        program. Or the sidecar is damaged, or belongs to another file.
     UnsupportedOp
         The file has another version of the format.
 
@@ -450,6 +347,10 @@ def load_pte(path: str | os.PathLike[str]) -> PteFile:
     >>> print(file)  # doctest: +SKIP
     >>> file.run(image)  # doctest: +SKIP
     >>> file.prepare(models={"XnnpackBackend": my_function}).run(image)  # doctest: +SKIP
+    >>> tosaic.load_pte("npu.pte", sources={"delegate0": "group0.tosa"}).run(image)  # doctest: +SKIP
     """
     file = file_path("load_pte", path)
-    return PteFile(_core.read_pte(read_bytes("load_pte", file)), file.name)
+    data = read_bytes("load_pte", file)
+    read = _core.read_pte(data)
+    recorded = read_pte_sidecar("load_pte", file, data) if sidecar else None
+    return PteFile(read, file.name, sources=sources, sidecar=recorded)

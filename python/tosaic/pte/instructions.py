@@ -17,7 +17,8 @@ from typing import Any
 from tosaic import _core
 from tosaic.program import Program
 from tosaic.pte.calls import Types
-from tosaic.pte.payloads import NoRunner, PayloadCall, Place, TensorForm, is_tosa, kind_of_payload
+from tosaic.pte.delegate_calls import DelegateNode, TensorForm
+from tosaic.pte.payloads import Place, is_tosa, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
@@ -238,12 +239,13 @@ class InstructionReader(ValueReader):
         delegate, args = method.delegates[call.delegate], list(call.args)
         place = Place(method.name, int(call.delegate), delegate.backend)
         payload = method.file.payload_of(delegate).tobytes()
-        part = self._part(place, payload) if is_tosa(payload) else None
-        count = self._input_count(args) if part is None else len(part.inputs)
-        if part is not None and len(args) != count + len(part.outputs):
+        part = _program_of(place, payload) if is_tosa(payload) else method.sources.get(place.index)
+        sides = sides_of_payload(place, payload, part)
+        count = self._input_count(args) if sides is None else sides[0]
+        if sides is not None and len(args) != sum(sides):
             raise method.error(
                 f"{place} is called with another number of tensors than its payload has",
-                expected=f"{count} inputs and {len(part.outputs)} outputs",
+                expected=f"{sides[0]} inputs and {sides[1]} outputs",
                 got=str(len(args)),
             )
         inputs = [self._operand(index) for index in args[:count]]
@@ -252,28 +254,12 @@ class InstructionReader(ValueReader):
         self.begin(self._instruction, (f"delegate{call.delegate}", ""), self._place)
         name, self._target = self._node, (delegate.backend, "")
         forms = [self._form(index) for index in args]
-        method.runners[name] = (
-            NoRunner(place, name, kind_of_payload(payload))
-            if part is None
-            else PayloadCall(part, forms[:count], forms[count:], place)
-        )
+        node = DelegateNode(place, name, payload, tuple(forms[:count]), tuple(forms[count:]), part)
+        node.runner("tosaic")  # refuses a program that does not fit the call
+        method.delegate_nodes.append(node)
         made = self.opaque(delegate.backend, inputs, types)
         for index, ref in zip(outputs, made, strict=True):
             self.write(index, ref)
-
-    def _part(self, place: Place, payload: bytes) -> Program:
-        try:
-            return Program(_core.deserialize(payload))
-        except _core.Error as error:
-            parts = error.parts
-            raise _core.make_error(
-                type(error),
-                where="pte",
-                what=f"the payload of {place}: {parts['what']}",
-                expected=parts["expected"],
-                got=parts["got"],
-                node=parts["node"],
-            ) from error
 
     def _operand(self, index: int) -> Any:
         value = self.value(index)
@@ -320,3 +306,18 @@ class InstructionReader(ValueReader):
             and held.tensor.scalar_type == tensor.scalar_type
             and list(held.tensor.sizes) != list(tensor.sizes)
         )
+
+
+def _program_of(place: Place, payload: bytes) -> Program:
+    try:
+        return Program(_core.deserialize(payload))
+    except _core.Error as error:
+        parts = error.parts
+        raise _core.make_error(
+            type(error),
+            where="pte",
+            what=f"the payload of {place}: {parts['what']}",
+            expected=parts["expected"],
+            got=parts["got"],
+            node=parts["node"],
+        ) from error

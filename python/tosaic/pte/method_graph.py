@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
+from tosaic.program import Program
 from tosaic.pte.containers import tree_of
-from tosaic.pte.facts import MethodFacts, Runner, is_permuted
+from tosaic.pte.delegate_calls import DelegateNode
+from tosaic.pte.facts import MethodFacts, is_permuted
 from tosaic.pte.instructions import InstructionReader
+from tosaic.pte_sidecar import SidecarMethod
 from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.value import NoValue, Ref
 
@@ -26,18 +29,31 @@ class MethodGraph:
     signature : Signature or None
         None if the file does not say how arguments are nested.
     diagnostics : Diagnostics
-    runners : dict
-        By name of the node of a delegate call, what runs its payload.
+    delegate_nodes : list of DelegateNode
     """
 
     graph: _core.Graph
     signature: Signature | None
     diagnostics: Diagnostics
-    runners: dict[str, Runner]
+    delegate_nodes: list[DelegateNode]
 
 
-def read_method(file: _core.PteFile, method: _core.PteMethod) -> MethodGraph:
+def read_method(
+    file: _core.PteFile,
+    method: _core.PteMethod,
+    sources: Mapping[int, Program] | None = None,
+    recorded: SidecarMethod | None = None,
+) -> MethodGraph:
     """Reads a method as a graph at stage ``exported``.
+
+    Parameters
+    ----------
+    file : PteFile
+    method : PteMethod
+    sources : mapping of int to Program, optional
+        By index of a delegate, a TOSA program that computes the same as its payload.
+    recorded : SidecarMethod, optional
+        What the sidecar of the file says of the method: names, paths and the nested signature.
 
     Raises
     ------
@@ -46,19 +62,25 @@ def read_method(file: _core.PteFile, method: _core.PteMethod) -> MethodGraph:
     InvalidGraph
         The instructions are inconsistent.
     """
-    shared = MethodFacts(file, method.name, method, Diagnostics())
+    shared = MethodFacts(file, method.name, method, Diagnostics(), sources or {})
     builder = _core.GraphBuilder(method.name)
     reader = InstructionReader(shared, builder)
     input_tree = tree_of(method.input_containers)
-    inputs = _add_inputs(shared, reader, input_tree)
+    inputs = _add_inputs(shared, reader, input_tree, recorded)
     reader.run(0, len(shared.instructions))
     output_tree = tree_of(method.output_containers)
-    outputs = _add_outputs(shared, reader, output_tree, inputs)
-    signature = _signature(input_tree, inputs, output_tree, outputs)
-    return MethodGraph(builder.finish(), signature, shared.diagnostics, shared.runners)
+    outputs = _add_outputs(shared, reader, output_tree, inputs, recorded)
+    signature = (
+        _signature(input_tree, inputs, output_tree, outputs)
+        if recorded is None
+        else _recorded_signature(recorded)
+    )
+    return MethodGraph(builder.finish(), signature, shared.diagnostics, shared.delegate_nodes)
 
 
-def _add_inputs(shared: MethodFacts, reader: InstructionReader, tree: Tree | None) -> list[InputLeaf]:
+def _add_inputs(
+    shared: MethodFacts, reader: InstructionReader, tree: Tree | None, recorded: SidecarMethod | None
+) -> list[InputLeaf]:
     indices = shared.inputs
     paths = _input_paths(tree, len(indices))
     leaves = []
@@ -67,12 +89,16 @@ def _add_inputs(shared: MethodFacts, reader: InstructionReader, tree: Tree | Non
         if not isinstance(value, _core.PteTensor):
             leaves.append(InputLeaf(path, None, value))
             continue
+        named = path
+        if recorded is not None:
+            port = recorded.inputs[reader.input_count]
+            path, named = port.path, port.name
         if value.dynamism:
             shared.diagnostics.note(
                 "dynamic-shape", f"input '{path}' may be smaller; it is read with its greatest extents", path
             )
         code, shape = reader.type_of(index)
-        name = "".join(c if c.isalnum() else "_" for c in path).strip("_")
+        name = "".join(c if c.isalnum() else "_" for c in named).strip("_")
         order = tuple(value.dim_order) if is_permuted(value) else None
         ref = Ref(reader.builder.add_input(name, code, shape, path, order), code, shape)
         leaves.append(InputLeaf(path, reader.input_count))
@@ -102,7 +128,11 @@ def _is_call(tree: Tree) -> bool:
 
 
 def _add_outputs(
-    shared: MethodFacts, reader: InstructionReader, tree: Tree | None, inputs: Sequence[InputLeaf]
+    shared: MethodFacts,
+    reader: InstructionReader,
+    tree: Tree | None,
+    inputs: Sequence[InputLeaf],
+    recorded: SidecarMethod | None,
 ) -> list[OutputLeaf]:
     indices = shared.method.outputs
     known = tree is not None and tree.leaf_count == len(indices)
@@ -119,6 +149,8 @@ def _add_outputs(
                 raise shared.error(f"output '{path}' is a number that is read from data", unsupported=True)
             leaves.append(OutputLeaf(path, None, held))
             continue
+        if recorded is not None:
+            path = recorded.outputs[count].path
         order = tuple(value.dim_order) if is_permuted(value) else None
         reader.builder.add_output(reader.tensor(index).id, path, None, order)
         leaves.append(OutputLeaf(path, count))
@@ -161,3 +193,19 @@ def _signature(
         output_tree = leaf if len(outputs) == 1 else Tree("tuple", (leaf,) * len(outputs))
     names = tuple(f"x{i}" for i in range(len(input_tree.children[0].children)))
     return Signature(input_tree, output_tree, tuple(inputs), tuple(outputs), names)
+
+
+def _recorded_signature(recorded: SidecarMethod) -> Signature:
+    """Returns the signature of a sidecar. Its leaves have the paths of the inputs and outputs."""
+    signature, inputs, outputs = recorded.signature, recorded.inputs, recorded.outputs
+    return replace(
+        signature,
+        input_leaves=tuple(
+            leaf if leaf.index is None else replace(leaf, path=inputs[leaf.index].path)
+            for leaf in signature.input_leaves
+        ),
+        output_leaves=tuple(
+            leaf if leaf.index is None else replace(leaf, path=outputs[leaf.index].path)
+            for leaf in signature.output_leaves
+        ),
+    )

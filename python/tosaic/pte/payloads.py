@@ -1,26 +1,18 @@
-"""What runs the payload of a delegate: a `PayloadCall` on tosaic, or a `NoRunner`, which only raises."""
+"""The formats of payloads, and what a payload says about its inputs and outputs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import struct
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tosaic import _core
-from tosaic.dtypes import NUMPY, type_text
-from tosaic.sample_forms import fit_to_ports
+from tosaic.vela_stream import unpack_vela
 
 if TYPE_CHECKING:
-    from tosaic.prepared import Prepared
     from tosaic.program import Program
 
-__all__ = ["NoRunner", "PayloadCall", "TensorForm", "is_tosa", "kind_of_payload"]
-
-_Array = np.ndarray[Any, Any]
+__all__ = ["Place", "is_tosa", "kind_of_payload", "sides_of_payload"]
 
 _KINDS = ((4, b"TOSA", "TOSA"), (0, b"VGF1", "VGF"), (0, b"vela_bin_stream\0", "Vela"))
 """Kinds of payloads by the bytes at a place."""
@@ -40,29 +32,6 @@ def is_tosa(payload: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class TensorForm:
-    """A tensor as the host passes it to a delegate.
-
-    Attributes
-    ----------
-    dtype : str
-    shape : tuple of int
-        With torch's axes.
-    dim_order : tuple of int
-        The order of the axes in memory.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    dim_order: tuple[int, ...]
-
-    @property
-    def physical(self) -> tuple[int, ...]:
-        """The extents in dim order."""
-        return tuple(self.shape[axis] for axis in self.dim_order)
-
-
-@dataclass(frozen=True)
 class Place:
     """Where a delegate is, for errors."""
 
@@ -73,93 +42,51 @@ class Place:
     def __str__(self) -> str:
         return f"delegate {self.index} ('{self.backend}') of method '{self.method}'"
 
-
-class NoRunner:
-    """The function of a delegate whose payload nothing here runs. A call raises UnsupportedOp."""
-
-    def __init__(self, place: Place, name: str, kind: str) -> None:
-        self._place, self._name, self._kind = place, name, kind
-
-    def __call__(self, *_: Any) -> Any:
-        """Raises UnsupportedOp."""
-        format_text = f" {self._kind}" if self._kind else ""
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where="run",
-            what=f"nothing here runs the{format_text} payload of {self._place}",
-            expected="a TOSA payload, or a model of the delegate",
-            got=f"a payload of {self._place.backend}",
-            node=self._name,
-            hint=f"Pass a function of its arrays: prepare(models={{'{self._name}': function}}), or for all "
-            f"delegates of this backend models={{'{self._place.backend}': function}}",
-        )
-
-
-class PayloadCall:
-    """The function of a delegate whose payload is a program of tosaic.
-
-    Attributes
-    ----------
-    part : Program
-        The payload.
-    on : str
-        What computes it, as in `Program.prepare`.
-    """
-
-    def __init__(
-        self,
-        part: Program,
-        inputs: Sequence[TensorForm],
-        outputs: Sequence[TensorForm],
-        place: Place,
-        on: str = "tosaic",
-    ) -> None:
-        self.part = part
-        self.on = on
-        self._inputs, self._outputs, self._place = tuple(inputs), tuple(outputs), place
-        self._require(len(part.inputs), len(self._inputs), "inputs")
-        self._require(len(part.outputs), len(self._outputs), "outputs")
-        for what, forms, ports in (("input", inputs, part.inputs), ("output", outputs, part.outputs)):
-            for i, (form, port) in enumerate(zip(forms, ports, strict=True)):
-                if math.prod(form.shape) != math.prod(port.shape):
-                    expected = type_text(form.dtype, form.physical)
-                    raise self._fault(f"{what} {i} of the payload has another size", expected, port.type_text)
-
-    def running_on(self, on: str) -> PayloadCall:
-        """Returns the same call, computed by something else."""
-        return PayloadCall(self.part, self._inputs, self._outputs, self._place, on)
-
-    def __call__(self, *arrays: _Array) -> Any:
-        """Returns the results for logical arrays: one array, or a list of them."""
-        given = [
-            np.ascontiguousarray(array.transpose(form.dim_order)).reshape(port.shape)
-            for array, form, port in zip(arrays, self._inputs, self.part.inputs, strict=True)
-        ]
-        made = self._prepared.run_arrays(fit_to_ports(given, self.part.inputs))
-        results = [self._result(array, form) for array, form in zip(made, self._outputs, strict=True)]
-        return results[0] if len(results) == 1 else results
-
-    @cached_property
-    def _prepared(self) -> Prepared:
-        return self.part.prepare(on=self.on)
-
-    def _result(self, array: _Array, form: TensorForm) -> _Array:
-        """Returns the logical array of an output. TOSA has neither 64-bit nor unsigned integers."""
-        dtype: np.dtype[Any] = NUMPY.get(form.dtype) or array.dtype
-        physical = np.ascontiguousarray(array).reshape(form.physical)
-        if physical.dtype != dtype:
-            same_size = physical.dtype.itemsize == dtype.itemsize
-            physical = physical.view(dtype) if same_size else physical.astype(dtype)
-        return physical.transpose(np.argsort(form.dim_order))
-
-    def _require(self, found: int, expected: int, what: str) -> None:
-        if found != expected:
-            raise self._fault(f"the payload has another number of {what}", str(expected), str(found))
-
-    def _fault(self, what: str, expected: str, got: str) -> Exception:
+    def fault(self, what: str, expected: str, got: str, kind: type[Exception] | None = None) -> Exception:
+        """Returns an error that is located at the delegate."""
         return _core.make_error(
-            _core.InvalidGraph, where="pte", what=f"{self._place}: {what}", expected=expected, got=got
+            kind or _core.InvalidGraph, where="pte", what=f"{self}: {what}", expected=expected, got=got
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_prepared"}
+
+def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tuple[int, int] | None:
+    """Returns how many inputs and outputs a payload has; None if neither it nor `part` says so.
+
+    Raises
+    ------
+    InvalidGraph
+        The payload is a VGF file or a stream of Vela, and is damaged.
+    UnsupportedOp
+        The payload is a VGF file of another version.
+    """
+    kind = kind_of_payload(payload)
+    if kind == "Vela":
+        try:
+            stream = unpack_vela(payload)
+        except _core.InvalidGraph as error:
+            parts = error.parts
+            raise place.fault(f"the payload: {parts['what']}", parts["expected"], parts["got"]) from error
+        return len(stream.inputs), len(stream.outputs)
+    if kind == "VGF":
+        _refuse_damaged_vgf(place, payload)
+    return None if part is None else (len(part.inputs), len(part.outputs))
+
+
+_VGF_HEADER = struct.Struct("<4s4xBBBx4x8Q")
+"""Magic, version (major, minor, patch), then the offset and the size of each of four sections."""
+
+
+def _refuse_damaged_vgf(place: Place, payload: bytes) -> None:
+    """Raises an error for a VGF file of another version, or one that is cut off."""
+    least = _VGF_HEADER.size
+    if len(payload) < least:
+        raise place.fault("the VGF payload is truncated", f"a header of {least} bytes", str(len(payload)))
+    _, major, _, _, *sections = _VGF_HEADER.unpack_from(payload)
+    if major != 0:
+        raise place.fault(
+            "the VGF payload has an unknown version", "major version 0", str(major), kind=_core.UnsupportedOp
+        )
+    for offset, size in zip(sections[::2], sections[1::2], strict=True):
+        if offset + size > len(payload):
+            wanted = f"{size} bytes from byte {offset}"
+            raise place.fault("the VGF payload is truncated", wanted, f"{len(payload)} bytes")

@@ -10,11 +10,14 @@ from tosaic.report.document import Report, Section, table
 from tosaic.report.numbers import count, memory
 
 if TYPE_CHECKING:
-    from tosaic.pte.file import PteDelegate, PteFile, PteMethod, PteTensor
+    from tosaic.pte.file import PteFile, PteMethod
+    from tosaic.pte.plain import PteDelegate, PteTensor
+    from tosaic.quantization import QParams
 
 __all__ = ["describe_pte", "describe_pte_method"]
 
 _TENSORS = ("value", "name", "type", "kind", "memory", "offset", "bytes")
+_RECORDED = ("path", "quantized")  # of inputs and outputs, in the sidecar only
 _MOST_SPEC = 60
 
 
@@ -59,10 +62,16 @@ def describe_pte_method(method: PteMethod) -> Report:
 
 def _sections(method: PteMethod, prefix: str) -> Iterable[Section]:
     ports = [("input", each) for each in method.inputs] + [("output", each) for each in method.outputs]
-    rows = [(side, f"%{each.index}", each.type_text, each.dynamism) for side, each in ports]
-    yield Section(f"{prefix}inputs and outputs", table(("side", "value", "type", "shape"), rows))
+    rows: list[tuple[str, ...]] = [
+        (side, f"%{each.index}", each.path, each.type_text, each.dynamism, _qparams_text(each.quantized))
+        for side, each in ports
+    ]
+    columns = ("side", "value", "path", "type", "shape", "quantized")
+    kept = [i for i, name in enumerate(columns) if name not in _RECORDED or any(row[i] for row in rows)]
+    rows = [tuple(row[i] for i in kept) for row in rows]
+    yield Section(f"{prefix}inputs and outputs", table([columns[i] for i in kept], rows))
     if method.delegates:
-        columns = ("delegate", "backend", "payload", "format", "compile specs")
+        columns = ("delegate", "backend", "payload", "format", "runs by", "compile specs")
         yield Section(
             f"{prefix}delegates", table(columns, [_delegate_row(each) for each in method.delegates])
         )
@@ -81,6 +90,14 @@ def _sections(method: PteMethod, prefix: str) -> Iterable[Section]:
     )
 
 
+def _qparams_text(quantized: Iterable[QParams]) -> str:
+    return ", ".join(
+        f"{each.dtype} scale {each.scales[0]:.6g} zp {each.zero_points[0]}"
+        + f" and {len(each.scales) - 1} more" * (len(each.scales) > 1)
+        for each in quantized
+    )
+
+
 def _delegate_row(delegate: PteDelegate) -> tuple[str, ...]:
     specs = ", ".join(f"{key}={_spec_text(value)}" for key, value in delegate.compile_specs)
     return (
@@ -88,8 +105,15 @@ def _delegate_row(delegate: PteDelegate) -> tuple[str, ...]:
         delegate.backend,
         memory(len(delegate.payload)),
         delegate.payload_kind or "of the backend",
+        _runs_by(delegate),
         specs or "none",
     )
+
+
+def _runs_by(delegate: PteDelegate) -> str:
+    if delegate.has_source:
+        return "its TOSA source"
+    return {"TOSA": "its payload", "VGF": "its payload, on Vulkan"}.get(delegate.payload_kind, "a model")
 
 
 def _spec_text(value: bytes) -> str:
@@ -124,6 +148,7 @@ def _data(method: PteMethod) -> dict[str, Any]:
                 "backend": each.backend,
                 "payload_bytes": len(each.payload),
                 "payload_kind": each.payload_kind,
+                "has_source": each.has_source,
                 "compile_specs": {key: _spec_text(value) for key, value in each.compile_specs},
             }
             for each in method.delegates

@@ -1,0 +1,287 @@
+"""What runs a delegate: its payload, a TOSA source that the caller has given, or nothing.
+
+| payload | on tosaic and on the reference model | on Vulkan |
+|---|---|---|
+| TOSA | the payload | the payload, converted to a VGF file |
+| VGF | the source | the payload |
+| another | the source | the source, converted to a VGF file |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.dtypes import BITS, NUMPY, is_float, type_text
+from tosaic.pte.payloads import Place, kind_of_payload
+from tosaic.sample_forms import fit_to_ports
+from tosaic.vgf_graph import VgfProgram, require_vulkan
+
+if TYPE_CHECKING:
+    from tosaic.prepared import Prepared
+    from tosaic.program import Program
+
+__all__ = ["DelegateNode", "NoRunner", "PayloadCall", "Runner", "TensorForm", "VgfCall"]
+
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    """A tensor as the host passes it to a delegate.
+
+    Attributes
+    ----------
+    dtype : str
+    shape : tuple of int
+        With torch's axes.
+    dim_order : tuple of int
+        The order of the axes in memory.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+
+    @property
+    def physical(self) -> tuple[int, ...]:
+        """The extents in dim order."""
+        return tuple(self.shape[axis] for axis in self.dim_order)
+
+    @property
+    def type_text(self) -> str:
+        """Dtype and physical shape as text."""
+        return type_text(self.dtype, self.physical)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * max(BITS[self.dtype] // 8, 1)
+
+    def to_memory(self, array: _Array) -> _Array:
+        """Returns the row-major array of the physical axes."""
+        return np.ascontiguousarray(array.transpose(self.dim_order))
+
+    def of_memory(self, array: _Array) -> _Array:
+        """Returns the logical array of a result. TOSA has neither 64-bit nor unsigned integers."""
+        dtype: np.dtype[Any] = NUMPY.get(self.dtype) or array.dtype
+        physical = np.ascontiguousarray(array).reshape(self.physical)
+        if physical.dtype != dtype:
+            same_size = physical.dtype.itemsize == dtype.itemsize
+            physical = physical.view(dtype) if same_size else physical.astype(dtype)
+        return physical.transpose(np.argsort(self.dim_order))
+
+
+class NoRunner:
+    """The function of a delegate that nothing here runs. A call raises UnsupportedOp."""
+
+    def __init__(self, place: Place, name: str, kind: str) -> None:
+        self._place, self._name, self._kind = place, name, kind
+
+    def __call__(self, *_: Any) -> Any:
+        """Raises UnsupportedOp."""
+        format_text = f" {self._kind}" if self._kind else ""
+        hint = (
+            f"Pass the .tosa file that computes the same: load_pte(path, sources={{'{self._name}': file}}). "
+            f"Or a function of its arrays: prepare(models={{'{self._name}': function}}), or for all "
+            f"delegates of this backend models={{'{self._place.backend}': function}}"
+        )
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="run",
+            what=f"nothing here runs the{format_text} payload of {self._place}",
+            expected="a TOSA payload, a TOSA source, or a model of the delegate",
+            got=_GOT.get(self._kind, f"a payload of {self._place.backend}"),
+            node=self._name,
+            hint=hint + (". prepare(on='vgf') runs VGF payloads on Vulkan" if self._kind == "VGF" else ""),
+        )
+
+
+_GOT = {
+    "VGF": "a VGF file, which only Vulkan runs",
+    "Vela": "commands for Ethos-U, which only the device runs",
+}
+
+
+class PayloadCall:
+    """The function of a delegate that a program at stage ``tosa`` computes.
+
+    Attributes
+    ----------
+    part : Program
+        The payload, or the source that the caller has given.
+    on : str
+        What computes it, as in `Program.prepare`.
+    """
+
+    def __init__(
+        self,
+        part: Program,
+        inputs: Sequence[TensorForm],
+        outputs: Sequence[TensorForm],
+        place: Place,
+        on: str = "tosaic",
+        *,
+        is_source: bool = False,
+    ) -> None:
+        self.part = part
+        self.on = on
+        self._inputs, self._outputs, self._place = tuple(inputs), tuple(outputs), place
+        self._what = "source" if is_source else "payload"
+        for side, forms, ports in (("input", inputs, part.inputs), ("output", outputs, part.outputs)):
+            if len(forms) != len(ports):
+                what = f"the {self._what} has another number of {side}s"
+                raise place.fault(what, str(len(forms)), str(len(ports)))
+            for i, (form, port) in enumerate(zip(forms, ports, strict=True)):
+                self._require(f"{side} {i}", form, port, is_source)
+
+    def _require(self, which: str, form: TensorForm, port: Any, is_source: bool) -> None:
+        """Refuses another size or dtype; of a source, which is not the payload, also another shape."""
+        what = ""
+        if math.prod(form.shape) != math.prod(port.shape):
+            what = "size"
+        elif not _fits(form.dtype, port.dtype):
+            what = "dtype"
+        elif is_source and _extents(form.physical) != _extents(port.shape):
+            what = "shape"
+        if what:
+            raise self._place.fault(
+                f"{which} of the {self._what} has another {what}", form.type_text, port.type_text
+            )
+
+    def __call__(self, *arrays: _Array) -> Any:
+        """Returns the results for logical arrays: one array, or a list of them."""
+        given = [
+            form.to_memory(array).reshape(port.shape)
+            for array, form, port in zip(arrays, self._inputs, self.part.inputs, strict=True)
+        ]
+        made = self._prepared.run_arrays(fit_to_ports(given, self.part.inputs))
+        results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
+        return results[0] if len(results) == 1 else results
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        return self.part.prepare(on=self.on)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_prepared"}
+
+
+def _fits(dtype: str, in_file: str) -> bool:
+    """True if a tensor of a host has a dtype that a ``.tosa`` file holds as `in_file`."""
+    if is_float(dtype) or is_float(in_file) or "bool" in (dtype, in_file):
+        return dtype == in_file
+    return BITS[dtype] == BITS[in_file] or (dtype, in_file) == ("i64", "i32")
+
+
+def _extents(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+class VgfCall:
+    """The function of a delegate whose payload is a VGF file: it runs on Vulkan."""
+
+    def __init__(
+        self, payload: bytes, inputs: Sequence[TensorForm], outputs: Sequence[TensorForm], place: Place
+    ) -> None:
+        self._program = VgfProgram(payload)
+        self._inputs, self._outputs, self._place = tuple(inputs), tuple(outputs), place
+        self._is_checked = False
+
+    def __call__(self, *arrays: _Array) -> Any:
+        """Returns the results for logical arrays: one array, or a list of them.
+
+        Raises
+        ------
+        InvalidGraph
+            The file has other inputs or outputs than the delegate, or the tools cannot run it.
+        """
+        try:
+            sides = self._program.sides
+            shapes = [each.shape for each in sides[0]]
+            self._require(sides)
+            made = self._program.run(
+                [
+                    form.to_memory(array).reshape(shape)
+                    for array, form, shape in zip(arrays, self._inputs, shapes, strict=True)
+                ]
+            )
+        except (RuntimeError, LookupError, TypeError, ValueError, OSError) as error:
+            if isinstance(error, _core.Error):
+                raise
+            raise self._place.fault(
+                "the VGF payload does not run", "a file that Vulkan runs", f"{type(error).__name__}: {error}"
+            ) from error
+        results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
+        return results[0] if len(results) == 1 else results
+
+    def _require(self, sides: Sequence[Sequence[Any]]) -> None:
+        if self._is_checked:
+            return
+        for side, forms, found in zip(("input", "output"), (self._inputs, self._outputs), sides, strict=True):
+            if len(forms) != len(found):
+                what = f"the VGF payload has another number of {side}s"
+                raise self._place.fault(what, str(len(forms)), str(len(found)))
+            for i, (form, tensor) in enumerate(zip(forms, found, strict=True)):
+                size = math.prod(tensor.shape) * (tensor.element_bytes or 0)
+                if size != form.nbytes:
+                    what = f"{side} {i} of the VGF payload has another size"
+                    raise self._place.fault(what, form.type_text, f"{tensor.format}{list(tensor.shape)}")
+        self._is_checked = True
+
+
+Runner: TypeAlias = PayloadCall | VgfCall | NoRunner
+
+
+@dataclass(frozen=True)
+class DelegateNode:
+    """A delegate call as a node of the graph, with everything that may run it.
+
+    Attributes
+    ----------
+    place : Place
+    name : str
+        Of the node.
+    payload : bytes
+    inputs, outputs : tuple of TensorForm
+    part : Program or None
+        The payload if it is a ``.tosa`` file; else the source that the caller has given.
+    """
+
+    place: Place
+    name: str
+    payload: bytes
+    inputs: tuple[TensorForm, ...]
+    outputs: tuple[TensorForm, ...]
+    part: Program | None
+
+    @property
+    def kind(self) -> str:
+        """The format of the payload, as `kind_of_payload`."""
+        return kind_of_payload(self.payload)
+
+    def runner(self, on: str) -> Runner:
+        """Returns the function of the node that runs on ``tosaic``, ``reference`` or ``vgf``.
+
+        Raises
+        ------
+        InvalidGraph
+            The payload or the source has other inputs or outputs than the call.
+        ImportError
+            Something that runs VGF files is not installed.
+        """
+        kind = self.kind
+        if on == "vgf" and (kind == "VGF" or self.part is not None):
+            require_vulkan()
+        if on == "vgf" and kind == "VGF":
+            return VgfCall(self.payload, self.inputs, self.outputs, self.place)
+        if self.part is None:
+            return NoRunner(self.place, self.name, kind)
+        is_source = kind != "TOSA"
+        return PayloadCall(self.part, self.inputs, self.outputs, self.place, on, is_source=is_source)

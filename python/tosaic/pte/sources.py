@@ -1,0 +1,98 @@
+"""TOSA sources of delegates, which the caller gives for payloads that tosaic cannot run.
+
+Vela's commands run on the device only, and a VGF file on Vulkan only. The ``.tosa`` file of which the payload
+was made computes the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tosaic import _core
+from tosaic.lowered import Lowered
+from tosaic.options import file_path, is_mapping, refusal, shown
+from tosaic.program import Program
+from tosaic.pte.payloads import is_tosa
+from tosaic.reading import read_bytes
+
+__all__ = ["sources_by_method"]
+
+_WHERE = "load_pte"
+
+
+def sources_by_method(file: _core.PteFile, sources: Any) -> dict[str, dict[int, Program]]:
+    """Returns the source of each delegate that has one: by name of the method, and index of the delegate.
+
+    Parameters
+    ----------
+    file : PteFile
+    sources : mapping or None
+        By key, see `tosaic.load_pte`.
+
+    Raises
+    ------
+    InvalidGraph
+        A key selects no delegate, several, or one that needs no source; or a source is no TOSA program.
+    """
+    if sources is not None and not is_mapping(sources):
+        raise refusal(_WHERE, "sources", "a mapping of delegates to .tosa files", sources)
+    found: dict[str, dict[int, Program]] = {method.name: {} for method in file.methods}
+    keys: dict[tuple[str, int], Any] = {}
+    for key, source in (sources or {}).items():
+        name, index = place = _selected(file, key)
+        if place in keys:
+            raise _fault("two keys select one delegate", "one source", f"{keys[place]!r} and {key!r}")
+        keys[place] = key
+        found[name][index] = _program(key, source)
+    return found
+
+
+def _selected(file: _core.PteFile, key: Any) -> tuple[str, int]:
+    """Returns the method and the index of the delegate that a key selects."""
+    names: dict[str, list[tuple[str, int]]] = {}
+    payloads: dict[tuple[str, int], Any] = {}
+    for method in file.methods:
+        for i, delegate in enumerate(method.delegates):
+            payloads[method.name, i] = delegate
+            for name in (f"delegate{i}", f"{method.name}.delegate{i}", delegate.backend):
+                names.setdefault(name, []).append((method.name, i))
+    places = names.get(key, []) if isinstance(key, str) else []
+    if len(places) != 1:
+        what = f"the key {shown(key)} selects {len(places) or 'no'} delegate{'s' * (len(places) > 1)}"
+        known = [name for name, found in names.items() if len(found) == 1]
+        raise _fault(what, _listed(known) or "no key: the file has no delegates", shown(key))
+    delegate = payloads[places[0]]
+    if is_tosa(file.payload_of(delegate)[:8].tobytes()):
+        what = f"the delegate '{key}' runs by its payload"
+        raise _fault(what, "a delegate whose payload is no .tosa file", "a TOSA payload")
+    return places[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(map(repr, names))
+
+
+def _program(key: str, source: Any) -> Program:
+    if isinstance(source, Lowered):
+        source = source.to_bytes()
+    elif isinstance(source, Program):
+        if source.stage != "tosa":
+            raise _fault(f"the source of '{key}' is no TOSA program", "stage tosa", f"stage {source.stage}")
+        return Program(source._own_graph())
+    elif isinstance(source, str | os.PathLike):
+        source = read_bytes(_WHERE, file_path(_WHERE, source))
+    if not isinstance(source, bytes | bytearray | memoryview):
+        expected = "a path, the bytes of a .tosa file, or a lowered program"
+        raise _fault(f"the source of '{key}' is of another type", expected, shown(source))
+    try:
+        return Program(_core.deserialize(bytes(source)))
+    except _core.Error as error:
+        said = {name: error.parts[name] for name in ("expected", "got", "node")}
+        what = f"the source of '{key}': {error.parts['what']}"
+        raise _core.make_error(type(error), where=_WHERE, what=what, **said) from error
+
+
+def _fault(what: str, expected: str, got: str) -> Exception:
+    return _core.make_error(_core.InvalidGraph, where=_WHERE, what=what, expected=expected, got=got)
