@@ -24,6 +24,7 @@ ORDER = (
     "layout",
     "partitioning",
     "executorch_backend",
+    "pte_writing",
     "executor",
     "integer_executor",
     "grid_sampler",

@@ -16,6 +16,7 @@ from bench import (
     lowering,
     observers,
     partitioning,
+    pte_writing,
     quantizing,
 )
 
@@ -85,3 +86,8 @@ def test_the_extension_builds_in_eight_minutes_of_cpu() -> None:
 def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
     result = executorch_backend.run()
     assert executorch_backend.section(result).publish() == 0, result
+
+
+def test_a_pte_file_is_written_a_hundred_times_as_fast_as_by_executorch() -> None:
+    result = pte_writing.run()
+    assert pte_writing.section(result).publish() == 0, result

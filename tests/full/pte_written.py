@@ -52,9 +52,8 @@ _HEAD = """# Networks as `.pte` files
 Ten networks in int8 by Arm's quantizer, written by `tosaic.save_pte` ([pte.md](pte.md#writing)) and by
 ExecuTorch from what `TosaicPartitioner` lowered. *kernels*: calls outside of delegates. *same method*: both
 files call the same operators and delegates in the same order, with the same inputs and outputs.
-*same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because an axis of extent 1
-lies elsewhere; other payloads that are equal byte for byte. VGF files contain names, and Vela orders operators
-by them. *differ*: elements of the output of
+*same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because an axis of
+extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the output of
 `tosaic.load_pte(...).run` that are not those of the lowered program. *Vulkan*: the same for VGF payloads on
 Vulkan. ExecuTorch's runtime loads every file. *s*: one run of each way, with this machine's load.
 """
