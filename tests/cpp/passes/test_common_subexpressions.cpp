@@ -30,6 +30,30 @@ TEST_CASE("nodes with other attributes or dim orders are not merged", "[passes][
   CHECK_FALSE(common_subexpressions(c.output(a).output(b).output(e).output(f).graph).has_value());
 }
 
+TEST_CASE("at stage integer, a value without qparams is one with a value that has them",
+          "[passes][common-subexpressions]") {
+  const auto qparams = [](double scale) {
+    return std::make_shared<const QParams>(QParams{
+        .storage = DType::kI8, .qmin = -128, .qmax = 127, .axis = {}, .scales = {scale}, .zero_points = {0}});
+  };
+  for (const bool first_has : {true, false}) {
+    Case c;
+    const ValueId x = c.input("x", testing::tensor(DType::kI8, {2}));
+    const ValueId a = c.add(Op::kNeg, {x}), b = c.add(Op::kNeg, {x}), other = c.add(Op::kNeg, {x});
+    c.graph.set_qparams(first_has ? a : b, qparams(0.5));
+    c.graph.set_qparams(other, qparams(0.25));
+    c.output(a).output(b).output(other);
+    CHECK_FALSE(common_subexpressions(c.graph).has_value());  // at stage exported
+    c.graph.stage = Stage::kInteger;
+    const Graph after = changed_by(common_subexpressions, c.graph);
+    CHECK(ops_of(after) == "neg neg");
+    const QParamsRef& kept = after.type(after.outputs()[0].value).qparams;
+    REQUIRE(kept != nullptr);
+    CHECK(kept->scales == std::vector<double>{0.5});
+    CHECK(after.outputs()[0].value == after.outputs()[1].value);
+  }
+}
+
 TEST_CASE("opaque nodes are never merged", "[passes][common-subexpressions]") {
   Case c;
   const std::vector<ValueId> read{c.input("x", {2})};

@@ -2,11 +2,16 @@
 //
 //   %a = exp(%x)  %b = exp(%x)  %c = add(%a, %b)      ->      %a = exp(%x)  %c = add(%a, %a)
 //
+// At stage integer, qparams only say which numbers the integers represent: a value without them is merged with one
+// that has them.
+//
 // Constants of at most 256 bytes are compared by content, larger ones by the address of their data (tied
 // weights). Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
@@ -73,6 +78,14 @@ class Firsts {
   std::unordered_map<std::string, Group> groups_;
 };
 
+// True if the results of two nodes that compute the same may be one value. `labelled` is the first one's type,
+// with the qparams of a value that became one with it.
+bool may_be_one(Stage stage, TensorType labelled, TensorType other) {
+  if (stage == Stage::kInteger && (labelled.qparams == nullptr || other.qparams == nullptr))
+    labelled.qparams = other.qparams = nullptr;
+  return labelled == other;
+}
+
 }  // namespace
 
 std::optional<Graph> common_subexpressions(const Graph& graph) {
@@ -95,6 +108,14 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       if (leader[i] != ValueId(i)) rewriter.bind(ValueId(i), rewriter.map(leader[i]));
   }
   Firsts firsts(graph);
+  std::unordered_map<std::uint32_t, std::pair<ValueId, QParamsRef>>
+      labels;  // by value: its copy, its qparams
+  const auto labelled = [&](ValueId id) {
+    TensorType type = graph.type(id);
+    if (const auto found = labels.find(id.index()); found != labels.end())
+      type.qparams = found->second.second;
+    return type;
+  };
   for (const Node& node : graph.nodes()) {
     if (is_foreign(node.op) || !node.regions.empty() || node.result_count == 0 || touches_variables(node)) {
       rewriter.copy(node);
@@ -102,7 +123,8 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
     }
     const ValueId like = firsts.first(node, leader);
     // Dim orders and qparams are in the type alone, not in the node's key, so types are compared as well.
-    if (like == graph.result(node) || !(graph.type(like) == graph.type(graph.result(node)))) {
+    if (like == graph.result(node) ||
+        !may_be_one(graph.stage, labelled(like), graph.type(graph.result(node)))) {
       rewriter.copy(node);
       continue;
     }
@@ -112,11 +134,15 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
       const ValueId first(like.index() + r);
       leader[node.first_result + r] = first;
       results.push_back(rewriter.map(first));
+      const QParamsRef& qparams = graph.type(ValueId(node.first_result + r)).qparams;
+      if (qparams != nullptr && labelled(first).qparams == nullptr)
+        labels[first.index()] = {results.back(), qparams};
     }
     rewriter.replace(node, results);
   }
   std::optional<Graph> out = std::move(rewriter).finish();
   if (!out) return out;
+  for (const auto& [value, label] : labels) out->set_qparams(label.first, label.second);
   std::optional<Graph> clean = dead_code(*out);
   return clean ? std::move(clean) : std::move(out);
 }
