@@ -297,12 +297,16 @@ void bind_pipeline(py::module_& m) {
       "All passes of tosaic.");
   m.def(
       "unfold_qdq",
-      [](const SharedGraph& graph) {
-        std::optional<Graph> found = passes::unfold_qdq(*graph);
+      [](const SharedGraph& graph, bool calls_stay) {
+        const auto takes_integers = [calls_stay](const Graph&, const Node& node) {
+          return calls_stay && node.op == Op::kOpaque && Graph::attrs<OpaqueAttrs>(node).integers;
+        };
+        std::optional<Graph> found = passes::unfold_qdq(*graph, takes_integers);
         return found ? std::make_shared<Graph>(std::move(*found)) : graph;
       },
-      py::arg("graph").none(false),
-      "The graph at stage exported, with quantize and dequantize nodes in the place of qparams.");
+      py::arg("graph").none(false), py::kw_only(), py::arg("calls_stay") = false,
+      "The graph at stage exported, with quantize and dequantize nodes in the place of qparams. With "
+      "`calls_stay`, calls that take integers, such as those of groups, are not replaced.");
   m.def(
       "before_integers",
       [](const SharedGraph& graph) {

@@ -297,6 +297,13 @@ def _models(value: Any) -> Any:
     return dict(value)
 
 
+def _alignment(value: Any) -> int:
+    size = whole_number(value)
+    if size < 1 or size & (size - 1):
+        raise ValueError("no power of two")
+    return size
+
+
 def _threads(value: Any) -> int:
     count = whole_number(value)
     if count < 1:
@@ -312,6 +319,7 @@ _PATH = Option("a path", _path)
 _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
+    "alignment": Option("a power of two", _alignment),
     "author": Option("a name", _text),
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
@@ -344,8 +352,11 @@ OPTIONS: dict[str, Option] = {
     "on": _one_of("tosaic", "reference", "vgf"),
     "out": _PATH,
     "path": _PATH,
+    "plan_inputs": _FLAG,
+    "plan_outputs": _FLAG,
     "points": Option("a whole number, 0 or more", _count),
     "progress": _FLAG,
+    "scratch": _FLAG,
     "sidecar": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),
