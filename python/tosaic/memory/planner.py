@@ -125,10 +125,10 @@ class _Planner:
 
     def _may_overwrite(self, root: int, result: int) -> bool:
         value = self._schedule.values[root]
-        if self._arenas[root] != self._arenas[result]:
-            return False
         if (root, result) in self._new:
             return True
+        if self._arenas[root] != self._arenas[result]:
+            return False
         if value.kind == "input":
             leaves = result in self._outputs and not self._options.plan_outputs
             return self._options.plan_inputs and not leaves
@@ -256,7 +256,7 @@ def _buffer(
         name=value.name,
         part=value.part,
         kind=kind_of(schedule, i),
-        path=value.path or ", ".join(paths),
+        path=", ".join([value.path] * bool(value.path) + paths),
         dtype=value.dtype,
         shape=value.shape,
         nbytes=value.nbytes,
