@@ -62,7 +62,11 @@ def lifetimes(schedule: Schedule) -> tuple[list[int], list[int]]:
             start = first[value]
             if start is not None and start <= end and last[value] >= begin:
                 first[value], last[value] = min(start, begin), max(last[value], end)
-    return [0 if each is None else each for each in first], last
+    for value, each in enumerate(first):
+        if each is None:  # nothing reads it: a view lives when its base begins
+            view = values[value].view_of
+            first[value] = last[value] = 0 if view is None else first[view[0]] or 0
+    return [each or 0 for each in first], last
 
 
 def _touch(schedule: Schedule, value: int, step: int, first: list[int | None], last: list[int]) -> None:
@@ -126,7 +130,7 @@ class _Sharing:
             return
         for operand in step.in_place:
             if self._is_free(number, step, operand, result):
-                self._target[result] = operand
+                self._target[result] = self._schedule.contents(operand)[0]
                 return
 
     def _is_free(self, number: int, step: Step, operand: int, result: int) -> bool:
