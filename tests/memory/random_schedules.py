@@ -64,7 +64,7 @@ def _add_view(made: Schedule, rng: random.Random, base: int) -> int:
 
 
 def _result(number: int, place: int, operands: Sequence[Bytes], size: int) -> Bytes:
-    total = np.arange(size, dtype=np.uint8) * 7 + number * 31 + place * 13 + 5
+    total = np.arange(size, dtype=np.uint8) * 7 + (number * 31 + place * 13 + 5) % 256
     for factor, operand in enumerate(operands, 3):
         if operand.size:
             total += np.resize(operand, size) * np.uint8(2 * factor + 1)
