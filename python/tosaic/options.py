@@ -299,8 +299,8 @@ def _models(value: Any) -> Any:
 
 def _alignment(value: Any) -> int:
     size = whole_number(value)
-    if size < 1 or size & (size - 1):
-        raise ValueError("no power of two")
+    if not 1 <= size <= MOST_ALIGNMENT or size & (size - 1):
+        raise ValueError("no power of two, or too large")
     return size
 
 
@@ -314,12 +314,15 @@ def _threads(value: Any) -> int:
 IO_DTYPES = {"float32": "f32", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 
+MOST_ALIGNMENT = 1 << 20
+"""The greatest alignment of planned memory in bytes."""
+
 _FLAG = Option("True or False", _flag)
 _PATH = Option("a path", _path)
 _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
-    "alignment": Option("a power of two", _alignment),
+    "alignment": Option(f"a power of two up to {MOST_ALIGNMENT}", _alignment),
     "author": Option("a name", _text),
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),

@@ -25,7 +25,7 @@ import torch
 import tosaic
 from markdown_table import markdown_table
 from models.quantize import converted_with
-from models.results import ROOT, in_shard, measured_with, parser_of, recorded
+from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
 from models.tosaic_delegates import file_of, lower
 from models.zoo import NETWORKS, build, one_thread, quiet
 from tosaic import Claimant, _core
@@ -148,8 +148,12 @@ def violations(result: dict[str, Any]) -> list[str]:
 
 def measured(name: str, form: str, folder: Path = RESULTS) -> dict[str, Any]:
     """Returns the result of a network in a form, stored or new."""
-    item = f"{name}_{form.replace(', ', '_')}_{_version()}"
-    return recorded(folder, item, lambda: measure(name, form))
+    return recorded(folder, item_of(name, form), lambda: measure(name, form))
+
+
+def item_of(name: str, form: str) -> str:
+    """Returns the name under which a result is stored."""
+    return f"{name}_{form.replace(', ', '_')}_{_version()}"
 
 
 @cache
@@ -197,10 +201,26 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     return _HEAD.format(**facts) + "\n" + markdown_table(columns, rows) + "\n"
 
 
+def _write_stored(folder: Path) -> int:
+    """Writes the page of what was measured; returns 1 if that violates something, or if nothing was."""
+    items = [(name, form, stored(folder, item_of(name, form))) for name in NETWORKS for form in FORMS]
+    results = [result for _, _, result in items if result is not None]
+    missing = ", ".join(f"{name} ({form})" for name, form, result in items if result is None)
+    wrong = [each for result in results for each in violations(result)]
+    print(*wrong, f"{len(results)} results; not measured: {missing or 'none'}", sep="\n")
+    PAGE.write_text(page(results) + (f"\nNot measured on this date: {missing}.\n" if missing else ""))
+    return 1 if wrong or not results else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, RESULTS)
+    parser.add_argument(
+        "--stored", action="store_true", help="write the page of stored results, and measure nothing"
+    )
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=[])
     options = parser.parse_args(argv)
+    if options.stored:
+        return _write_stored(options.results)
     logging.disable(logging.WARNING)
     items = [(name, form) for name in options.networks or NETWORKS for form in FORMS]
     chosen = in_shard(range(len(items)), options.shard)  # type: ignore[arg-type]
