@@ -214,9 +214,7 @@ def _write_stored(folder: Path) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, RESULTS)
-    parser.add_argument(
-        "--stored", action="store_true", help="write the page of stored results, and measure nothing"
-    )
+    parser.add_argument("--stored", action="store_true", help="write the page of stored results only")
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=[])
     options = parser.parse_args(argv)
     if options.stored:

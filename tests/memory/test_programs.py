@@ -30,6 +30,28 @@ class Alternating(nn.Module):
         return self.second(y) + x
 
 
+class Weighed(nn.Module):
+    """A softmax over channels between convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.softmax(self.first(x), 1))
+
+
+class Gated(nn.Module):
+    """Matrices, which have one dim order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.sigmoid(self.up(x)).exp()) + x
+
+
 class Returned(nn.Module):
     """An input, a view of it, and what is computed from it, all returned."""
 
@@ -115,21 +137,26 @@ def test_conversions_of_dim_orders_between_host_and_groups_have_memory() -> None
     split = _split()
     plan = split.plan_memory(scratch=False)
     orders = [port.dim_order for part in split.parts for port in (*part.inputs, *part.outputs)]
-    assert (0, 2, 3, 1) in orders
+    assert orders.count((0, 2, 3, 1)) > 1
+    assert not [step for step in plan.steps if step.startswith("order for")], "sigmoid and exp are free"
+    claimant = tosaic.Claimant.named("TOSA-1.0+FP").deny(op="softmax")
+    weighed = _exported(Weighed(), IMAGE)
+    plan = tosaic.lower(weighed, unsupported="split", claimants=[claimant]).plan_memory(scratch=False)
     copies = [step for step in plan.steps if step.startswith("order for")]
-    assert len(copies) == 2
-    assert plan.buffer("group0.conv2d.sigmoid").nbytes == plan.buffer("sigmoid").nbytes
+    assert copies == ["order for softmax", "order for group1"]
+    assert plan.buffer("group0.conv2d.softmax").nbytes == plan.buffer("softmax").nbytes == 2048
 
 
 def test_the_pte_file_of_a_split_program_has_the_same_buffers(tmp_path: Path) -> None:
-    split = _split()
+    claimant = tosaic.Claimant.named("TOSA-1.0+FP").deny(op="sigmoid").deny(op="exp")
+    split = tosaic.lower(_exported(Gated(), X), unsupported="split", claimants=[claimant])
     split.save(tmp_path / "m.pte")
     theirs = tosaic.load_pte(tmp_path / "m.pte").method().memory_plan
     ours = split.plan_memory(scratch=False, in_place=False)
     assert (ours.peak, ours.lower_bound) == (theirs.peak, theirs.lower_bound)
     sizes = sorted(each.nbytes for each in ours.buffers if each.alias == "none")
     assert sizes == sorted(each.nbytes for each in theirs.buffers if each.alias == "none")
-    assert split.plan_memory(scratch=False).peak <= theirs.peak
+    assert split.plan_memory(scratch=False).peak < theirs.peak
 
 
 @pytest.mark.parametrize("target", ["TOSA-1.0+FP", "TOSA-1.0+INT"])

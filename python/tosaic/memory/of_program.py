@@ -5,7 +5,8 @@ another one, a conversion is a step of its own, whose result is a tensor like an
 
     image f32 -> to group0 -> i8, channels last -> group0 -> i8, channels last -> to relu -> i8, row-major
 
-From group to group, nothing is converted if both have the same dtype and order.
+From group to group, nothing is converted if both have the same dtype and order. Elementwise nodes of the host
+compute in the order of their operands; all others take and return row-major arrays.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -254,12 +256,35 @@ class _Host(_Steps):
             for value, held in zip(node.results, made, strict=True):
                 self._values[value.id] = self.converted(held, value.dtype, HOST)
             return
-        plain = [
-            None if each is None else self.in_order(each, range(len(each.shape)), node.name)
-            for each in operands
-        ]
-        if not self._views(node, plain):
-            self._computed(node, plain)
+        order = self._order_of(node, operands)
+        ready = [None if each is None else self._ready(each, order, node) for each in operands]
+        if not self._views(node, ready):
+            self._computed(node, ready, order)
+
+    def _order_of(self, node: _core.Node, operands: Sequence[_Held | None]) -> tuple[int, ...] | None:
+        """Returns the dim order in which the host computes a node; None for row-major.
+
+        An elementwise node computes in the order of its operands, if they have the shape of the result. Of
+        several orders, it is that for which least is copied.
+        """
+        if node.op not in _elementwise() or len(node.results) != 1:
+            return None
+        spans = [each for each in operands if each is not None and math.prod(each.shape) > 1]
+        spans = [each for each in spans if self.made.values[each.value].kind != "constant"]
+        if any(each.shape != tuple(node.results[0].shape) for each in spans):
+            return None
+
+        def copied(order: tuple[int, ...]) -> tuple[int, bool]:
+            moved = [each for each in spans if not is_same_order(each.shape, each.order, order)]
+            return sum(self.made.values[each.value].nbytes for each in moved), order != tuple(sorted(order))
+
+        return min((each.order for each in spans), key=copied, default=None)
+
+    def _ready(self, held: _Held, order: tuple[int, ...] | None, node: _core.Node) -> _Held:
+        """Returns an operand as a node reads it. Constants are stored as their readers want them."""
+        if self.made.values[held.value].kind == "constant" or (order and len(held.shape) != len(order)):
+            return held
+        return self.in_order(held, order or range(len(held.shape)), node.name)
 
     def _views(self, node: _core.Node, operands: Sequence[_Held | None]) -> bool:
         """Adds the results of a node as views of its first operand, if they are views."""
@@ -275,9 +300,12 @@ class _Host(_Steps):
         self.step(node.name, [], [])
         return True
 
-    def _computed(self, node: _core.Node, operands: Sequence[_Held | None]) -> None:
+    def _computed(
+        self, node: _core.Node, operands: Sequence[_Held | None], order: tuple[int, ...] | None
+    ) -> None:
         made = [
-            self.held(value.name, value.dtype, value.shape, range(len(value.shape))) for value in node.results
+            self.held(value.name, value.dtype, value.shape, order or range(len(value.shape)))
+            for value in node.results
         ]
         for value, held in zip(node.results, made, strict=True):
             self._values[value.id] = held
@@ -309,6 +337,12 @@ class _Host(_Steps):
                 for each in inner
             ]
         return carried + largest, tuple(internals)
+
+
+@cache
+def _elementwise() -> frozenset[str]:
+    """The operators that compute each element of the result from one element of each operand."""
+    return frozenset(each.name for each in _core.ops() if "elementwise" in each.traits)
 
 
 def _rounded(nbytes: int) -> int:

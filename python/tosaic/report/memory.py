@@ -136,8 +136,7 @@ def _sections(plan: MemoryPlan) -> Iterable[Section]:
     ]
     yield Section("arenas", table(("arena", "bytes", "proven bound", "gap", "alignment"), rows))
     at = plan.peak_step
-    own = [each for each in _outside(plan) if each.alias == "none" and each.first <= at <= each.last]
-    held = sorted((each for each in own if each.nbytes), key=lambda each: -each.nbytes)
+    held = sorted(_held_at(plan, at), key=lambda each: -each.nbytes)
     if held:
         names = [
             (each.name, each.part, each.kind, each.type_text, f"{each.nbytes:,}") for each in held[:_SHOWN]
@@ -148,6 +147,15 @@ def _sections(plan: MemoryPlan) -> Iterable[Section]:
     for arena in plan.arenas:
         yield Section(f"{arena.name} over time", Picture(arena_svg(plan, arena.name)))
     yield Section("buffers", table(_BUFFERS, [_row(each) for each in plan.buffers]), folded=True)
+
+
+def _held_at(plan: MemoryPlan, step: int) -> list[MemoryBuffer]:
+    """Returns the buffers of arenas that are needed at a step, each part of an arena once."""
+    arenas = {arena.name for arena in plan.arenas}
+    live = [each for each in _outside(plan) if each.first <= step <= each.last and each.nbytes]
+    own = [each for each in live if each.alias != "view" and each.arena in arenas]
+    overwritten = {each.alias_of for each in own if each.alias == "in_place" and each.first == step}
+    return [each for each in own if each.name not in overwritten]
 
 
 def _row(each: MemoryBuffer) -> tuple[str, ...]:
