@@ -23,6 +23,7 @@ void bind_ir(py::module_& m);
 void bind_constant(py::module_& m);
 void bind_graph_builder(py::module_& m);
 void bind_exec(py::module_& m);
+void bind_memory(py::module_& m);
 void bind_compare(py::module_& m);
 void bind_pipeline(py::module_& m);
 void bind_groups(py::module_& m);

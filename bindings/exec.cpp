@@ -10,7 +10,6 @@
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
-#include "tosaic/memory/place.h"
 #include "tosaic/pipeline/executable.h"
 #include "views.h"
 
@@ -166,18 +165,6 @@ void bind_exec(py::module_& m) {
       [](const SharedGraph& graph) { return std::make_shared<Graph>(exec::with_plain_boundary(*graph)); },
       py::arg("graph").none(false),
       "The same nodes; inputs and outputs are the values themselves, states among them.");
-  m.def(
-      "place_buffers",
-      [](const std::vector<std::tuple<std::size_t, std::uint32_t, std::uint32_t>>& buffers,
-         std::size_t alignment) {
-        std::vector<memory::Buffer> made;
-        for (const auto& [bytes, first, last] : buffers)
-          made.push_back({.bytes = bytes, .alignment = alignment, .first = first, .last = last});
-        const memory::Placement placement = memory::place(made);
-        return py::make_tuple(placement.offsets, placement.bytes, placement.lower_bound);
-      },
-      py::arg("buffers"), py::kw_only(), py::arg("alignment"),
-      "Offsets in one arena for buffers (bytes, first step, last step): (offsets, size, lower bound).");
   m.def("usable_isas", [] {
     std::vector<std::string> out;
     for (const kernels::Isa isa : kernels::usable_isas()) out.emplace_back(kernels::to_string(isa));

@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_ir(m);
   tosaic::python::bind_graph_builder(m);
   tosaic::python::bind_exec(m);
+  tosaic::python::bind_memory(m);
   tosaic::python::bind_compare(m);
   tosaic::python::bind_groups(m);
   tosaic::python::bind_layout(m);

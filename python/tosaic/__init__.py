@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.io_quant import IoQuant, PortQuant
     from tosaic.lowered import Lowered
+    from tosaic.memory.plan import MemoryArena, MemoryBuffer, MemoryComparison, MemoryPlan
     from tosaic.model_keys import Nodes
     from tosaic.models import GraphCall, NodeCall
     from tosaic.partitions.claimant import Claimant, ClaimantRule, Reason, Verdict
@@ -132,6 +133,10 @@ _HOME = {
     "CheckResult": "problems",
     "Problem": "problems",
     "Prepared": "prepared",
+    "MemoryArena": "memory.plan",
+    "MemoryBuffer": "memory.plan",
+    "MemoryComparison": "memory.plan",
+    "MemoryPlan": "memory.plan",
     "Nodes": "model_keys",
     "NodeCall": "models",
     "GraphCall": "models",
@@ -227,6 +232,10 @@ __all__ = [
     "PteDelegate",
     "PtePayload",
     "PteTensor",
+    "MemoryPlan",
+    "MemoryBuffer",
+    "MemoryArena",
+    "MemoryComparison",
     "Nodes",
     "NodeCall",
     "GraphCall",

@@ -297,6 +297,13 @@ def _models(value: Any) -> Any:
     return dict(value)
 
 
+def _alignment(value: Any) -> int:
+    size = whole_number(value)
+    if not 1 <= size <= MOST_ALIGNMENT or size & (size - 1):
+        raise ValueError("no power of two, or too large")
+    return size
+
+
 def _threads(value: Any) -> int:
     count = whole_number(value)
     if count < 1:
@@ -307,11 +314,15 @@ def _threads(value: Any) -> int:
 IO_DTYPES = {"float32": "f32", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
 
+MOST_ALIGNMENT = 1 << 20
+"""The greatest alignment of planned memory in bytes."""
+
 _FLAG = Option("True or False", _flag)
 _PATH = Option("a path", _path)
 _NUMBER = Option("a number", _number)
 
 OPTIONS: dict[str, Option] = {
+    "alignment": Option(f"a power of two up to {MOST_ALIGNMENT}", _alignment),
     "author": Option("a name", _text),
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
@@ -344,8 +355,11 @@ OPTIONS: dict[str, Option] = {
     "on": _one_of("tosaic", "reference", "vgf"),
     "out": _PATH,
     "path": _PATH,
+    "plan_inputs": _FLAG,
+    "plan_outputs": _FLAG,
     "points": Option("a whole number, 0 or more", _count),
     "progress": _FLAG,
+    "scratch": _FLAG,
     "sidecar": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
     "sqnr_db": _or_none(_NUMBER),

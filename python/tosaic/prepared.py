@@ -14,6 +14,7 @@ from tosaic.overrides import split_functions
 from tosaic.runnable import Runnable
 
 if TYPE_CHECKING:
+    from tosaic.memory.plan import MemoryPlan
     from tosaic.ports import Port
 
 __all__ = ["Preparable", "Prepared"]
@@ -208,6 +209,67 @@ class Prepared:
 
 class Preparable(Runnable):
     """A program that `prepare` makes ready to run: what programs and lowered programs have in common."""
+
+    @checked
+    def plan_memory(
+        self,
+        *,
+        alignment: int = 16,
+        plan_inputs: bool = True,
+        plan_outputs: bool = True,
+        in_place: bool = True,
+        scratch: bool = True,
+        arenas: Mapping[str, str] | None = None,
+    ) -> MemoryPlan:
+        """Plans the memory of the whole program: host and groups, inputs and outputs.
+
+        A step of the plan is a node of the host, a conversion at the boundary of a group, or the call of a
+        group. The arguments and results of a call are needed during the whole call. Reshapes, and slices that
+        are whole blocks, are views. Constants are not planned.
+
+        Parameters
+        ----------
+        alignment : int
+            Each buffer begins at a multiple of it: a power of two.
+        plan_inputs : bool
+            Inputs are in the arena, and their memory is used again once they were read. If False, they are
+            the caller's arrays, which are read where they are and not changed.
+        plan_outputs : bool
+            Outputs are in the arena. If False, each is computed in the caller's memory where the graph
+            allows it; the others stay in the arena and are copied at the end.
+        in_place : bool
+            Results may be computed over operands that nobody reads afterwards.
+        scratch : bool
+            Each group has its own tensors in the arena while it runs, in memory that is free at that step. If
+            False, what groups need inside is left out.
+        arenas : mapping of str to str, optional
+            Names of arenas: by the name of a buffer, else by its kind (``input``, ``output``, ``state``,
+            ``activation``, ``scratch``), else by the group that makes it (``group0``, or ``host``). By
+            default, states are in the arena ``states``, and everything else is in ``activations``. Views are
+            in the arena of what they show.
+
+        Returns
+        -------
+        MemoryPlan
+            Its peak, and the proven lower bound.
+
+        Raises
+        ------
+        InvalidGraph
+            An option has another value, or an entry of `arenas` names nothing in the program.
+        """
+        from tosaic.memory.of_program import schedule_of
+        from tosaic.memory.planner import options_of, plan_schedule
+
+        options = options_of(
+            alignment=alignment,
+            plan_inputs=plan_inputs,
+            plan_outputs=plan_outputs,
+            in_place=in_place,
+            scratch=scratch,
+            arenas=arenas,
+        )
+        return plan_schedule(schedule_of(self, alignment=alignment), options)
 
     @checked
     def prepare(

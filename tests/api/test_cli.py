@@ -208,6 +208,39 @@ def test_inspect_with_option_layout_adds_the_layout_plan(files, capsys) -> None:
         assert data["inputs"]
 
 
+def test_inspect_with_option_csv_writes_the_memory_plan(files, capsys) -> None:
+    assert run(capsys, "inspect", "model.tosa", "--memory", "--csv", "plan.csv")[0] == 0
+    lines = Path("plan.csv").read_text().splitlines()
+    assert lines[0].startswith("name,part,kind,path,dtype,shape,nbytes,first,last,arena,offset,alias")
+    assert len(lines) > 2
+    code, _, err = run(capsys, "inspect", "model.tosa", "--csv", "nowhere/plan.csv")
+    assert code == 2
+    assert "nowhere" in err
+
+
+def test_partition_with_option_memory_shows_one_plan(files, capsys) -> None:
+    argv = ("partition", "model.pt2", "--claimants", "TOSA-1.0+FP", "--memory")
+    code, out, _ = run(capsys, *argv, "--csv", "plan.csv", "--report", "plan.html")
+    assert code == 0
+    assert out.startswith("memory of forward\n")
+    assert "group0" in out
+    assert "group0" in Path("plan.csv").read_text()
+    assert "<svg" in Path("plan.html").read_text()
+    code, out, _ = run(capsys, *argv, "--json")
+    data = json.loads(out)
+    assert (code, data["gap"]) == (0, data["peak"] - data["lower_bound"])
+
+
+def test_inspect_with_option_memory_compares_the_plan_of_a_pte_file(files, capsys) -> None:
+    tosaic.lower("model.pt2").save("model.pte")
+    code, out, _ = run(capsys, "inspect", "model.pte", "--memory", "--csv", "file.csv")
+    assert code == 0
+    assert out.startswith("memory of model.pte\n")
+    assert "delegate0" in Path("file.csv").read_text()
+    data = json.loads(run(capsys, "inspect", "model.pte", "--memory", "--json")[1])
+    assert data["methods"]["forward"]["ok"] is True
+
+
 def test_inspect_prints_the_graph_in_two_forms(files, capsys) -> None:
     code, out, _ = run(capsys, "inspect", "model.pt2", "--text")
     assert code == 0

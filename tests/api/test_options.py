@@ -109,6 +109,10 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),
         Public(program.with_operators, {"operators": ()}),
         Public(program.prepare),
+        Public(program.plan_memory),
+        Public(lowered.plan_memory),
+        Public(program.plan_memory().to_csv, {"path": folder / "plan.csv"}),
+        Public(program.plan_memory().to_json, {"path": folder / "plan.json"}),
         Public(tosaic.Pipeline.default),
         Public(lowered.save, {"path": folder / "again.tosa"}),
         Public(lowered.to_bytes),
@@ -161,6 +165,11 @@ def is_no_port(value: Any) -> bool:
 
 
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
+    "alignment": lambda value: is_whole(value) and int(value) in [1 << i for i in range(21)],
+    "arenas": is_empty,
+    "plan_inputs": is_flag,
+    "plan_outputs": is_flag,
+    "scratch": is_flag,
     "author": lambda value: isinstance(value, str),
     "claimants": lambda value: value is None,
     "connected": is_flag,
@@ -269,6 +278,7 @@ WITHOUT_OPTIONS = {
     "tosaic.partitions.claimant.Claimant",  # these: tests/partitions
     "tosaic.partitions.plan.PartitionPlan",
     "tosaic.partitions.split_lowered.SplitLowered",
+    "tosaic.memory.plan.MemoryPlan",  # tests/memory
     "tosaic.pte.file.PteFile",  # these three: tests/pte
     "tosaic.pte.file.PteMethod",
     "tosaic.pte.file.load_pte",
@@ -304,7 +314,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
     elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
-    elsewhere |= {"claimants", "config", "costs", "executor", "exported", "levels", "tools"}
+    elsewhere |= {"arenas", "claimants", "config", "costs", "executor", "exported", "levels", "tools"}
     elsewhere |= {"bind", "mode", "objective", "operators", "orders", "pipeline", "samples", *PROGRAMS}
     for public in publics.values():
         for name, parameter in inspect.signature(public.call).parameters.items():

@@ -178,7 +178,7 @@ def test_two_imports_of_a_program_are_equal() -> None:
     assert first == second
 
 
-def test_random_calls_stay_opaque_with_the_reason() -> None:
+def test_random_keep_integers_opaque_with_the_reason() -> None:
     result = imported(lambda x: torch.rand_like(x) + x, X)
     assert ops(result) == ["opaque", "add"]
     assert "it draws random numbers" in result.diagnostics[0].message

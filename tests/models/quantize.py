@@ -54,10 +54,15 @@ def converted(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], qu
     if quantizer == "cortex-m":
         module = module.to(memory_format=torch.channels_last)
         samples = [laid_out_as_converted(sample, quantizer) for sample in samples]
+    return converted_with(module, samples, QUANTIZERS[quantizer]())
+
+
+def converted_with(module: nn.Module, samples: Sequence[tuple[torch.Tensor, ...]], quantizer: Any) -> Any:
+    """Does the same with a quantizer, an object."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = torch.export.export(module.eval(), samples[0]).module(check_guards=False)
-        prepared = prepare_pt2e(traced, QUANTIZERS[quantizer]())
+        prepared = prepare_pt2e(traced, quantizer)
         for sample in samples:
             prepared(*sample)
         return torch.export.export(convert_pt2e(prepared), samples[0])

@@ -40,6 +40,10 @@ std::optional<kernels::Kernel> find_kernel(const Graph& graph, const Node& node,
   }
 }
 
+bool has_no_kernel(const Node& node) {
+  return is_foreign(node.op) || is_cond(node.op) || is_while_loop(node.op) || info(node.op).has(kEffect);
+}
+
 }  // namespace
 
 std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
@@ -50,8 +54,7 @@ std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
     compute(*override, graph, node, operands, results);
     return results;
   }
-  if (is_foreign(node.op) || is_cond(node.op) || is_while_loop(node.op) || info(node.op).has(kEffect))
-    return std::nullopt;
+  if (has_no_kernel(node)) return std::nullopt;
   std::size_t bytes = 0;
   std::vector<std::byte*> writes;
   for (Array& result : results) {
@@ -66,6 +69,12 @@ std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
   const Memory scratch(kernel->scratch_bytes);
   with_node_location(node, graph.node_name(node), [&] { kernel->run({reads, writes, scratch.data()}); });
   return results;
+}
+
+std::uint32_t in_place_operands(const Graph& graph, const Node& node) {
+  if (has_no_kernel(node) || node.result_count == 0) return 0;
+  const std::optional<kernels::Kernel> kernel = find_kernel(graph, node, {.reference = true});
+  return kernel ? kernel->in_place : 0;
 }
 
 }  // namespace tosaic::exec

@@ -1,4 +1,4 @@
-// node: runs a single node on given arrays, without a memory plan or a session.
+// node: runs a single node on given arrays, and says what it may overwrite, without a memory plan or a session.
 #pragma once
 
 #include <optional>
@@ -15,5 +15,9 @@ namespace tosaic::exec {
 [[nodiscard]] std::optional<std::vector<Array>> run_node(const Graph& graph, const Node& node,
                                                          std::span<const ArrayView> operands,
                                                          const PrepareOptions& options = {});
+
+// Bit i: result 0 of the node may be computed in the memory of operand i, if both have the same number of
+// bytes. 0 for foreign nodes, control flow, variable operators, and operators without a kernel.
+[[nodiscard]] std::uint32_t in_place_operands(const Graph& graph, const Node& node);
 
 }  // namespace tosaic::exec

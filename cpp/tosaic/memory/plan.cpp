@@ -230,7 +230,8 @@ std::string_view to_string(Area area) {
   return "";
 }
 
-std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node) {
+std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node,
+                                                     std::size_t alignment) {
   if (info(node.op).has(kView)) return std::vector<std::size_t>{0};
   const std::optional<Blocks> parts = blocks(graph, node);
   if (!parts) return std::nullopt;
@@ -239,7 +240,7 @@ std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const N
   std::vector<std::size_t> offsets;
   for (const std::int64_t start : parts->starts) {
     offsets.push_back(static_cast<std::size_t>(start) * entry_bytes(type, parts->axis));
-    if (offsets.back() % kAlignment != 0) return std::nullopt;
+    if (offsets.back() % alignment != 0) return std::nullopt;
   }
   return offsets;
 }

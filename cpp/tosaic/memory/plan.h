@@ -66,7 +66,8 @@ struct MemoryPlan {
 
 // The byte offset of each result of `node` in operand 0, if the results are views of it: view operators, and
 // slice, select, split and unbind along the outermost axis of extent other than 1, if every offset is a
-// multiple of kAlignment. Returns nothing for other nodes.
-[[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node);
+// multiple of `alignment`. Returns nothing for other nodes.
+[[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node,
+                                                                   std::size_t alignment = kAlignment);
 
 }  // namespace tosaic::memory

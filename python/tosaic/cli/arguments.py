@@ -83,6 +83,10 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_csv(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--csv", metavar="FILE", help="write each buffer of the memory plan and its place")
+
+
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument("--target", default=TARGET, help="what to lower to (default: %(default)s)")
 
@@ -222,6 +226,12 @@ def _add_partition(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--report", metavar="FILE", help="write the report: .html, .json or text")
     command.add_argument("-o", "--output", metavar="FOLDER", help="lower the groups, and write them there")
+    command.add_argument(
+        "--memory",
+        action="store_true",
+        help="lower the groups, and show one memory plan over host and groups instead",
+    )
+    _add_csv(command)
     _add_bind(command)
 
 
@@ -238,7 +248,12 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
         "--target",
         help=f"what to lower to, for --layout (default: {TARGET}) and --quantization (default: TOSA-1.0+INT)",
     )
-    command.add_argument("--memory", action="store_true", help="the memory that it runs in")
+    command.add_argument(
+        "--memory",
+        action="store_true",
+        help="the memory that it runs in; of a .pte file, its plan beside tosaic's",
+    )
+    _add_csv(command)
     command.add_argument(
         "--quantization",
         action="store_true",

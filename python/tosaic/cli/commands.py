@@ -17,6 +17,7 @@ from tosaic.cli.output import say
 
 if TYPE_CHECKING:
     from tosaic.report import Report
+    from tosaic.reportable import Reportable
 
 __all__ = ["COMMANDS"]
 
@@ -142,15 +143,21 @@ def _partition(args: argparse.Namespace) -> int:
     names = [name for each in args.claimants for name in each.split(",") if name]
     claimants = require_claimants("partition", names)
     connected = not args.disconnected
+    split = None
+    if args.output or args.memory or args.csv:
+        split = lower_split(program, claimants, source=program, connected=connected)
     plan = tosaic.partition(program, claimants, connected=connected)
+    shown: Reportable = plan if split is None or not args.memory else split.plan_memory()
     if args.report:
-        plan.report().save(args.report)
+        shown.report().save(args.report)
     for node in args.why or ():
         _show(plan.why(node).report(), args)
     if not args.why:
-        _show(plan.report(), args)
-    if args.output:
-        files = lower_split(program, claimants, source=program, connected=connected).save(args.output)
+        _show(shown.report(), args)
+    if split is not None and args.csv:
+        split.plan_memory().to_csv(args.csv)
+    if split is not None and args.output:
+        files = split.save(args.output)
         if not args.json:
             say(f"\nwrote {count(len(files), 'file')} to {args.output}\n")
     return OK
@@ -162,17 +169,23 @@ def _inspect(args: argparse.Namespace) -> int:
     from tosaic.explanation import explain_quantization
     from tosaic.pte.file import PteFile, load_pte
     from tosaic.report import describe_graph
+    from tosaic.report.memory import describe_pte_memory
     from tosaic.sources import program_of, require_use
 
     (source,) = with_sources(args.source, args.file)
-    if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout or args.memory):
+    if Path(args.file).suffix == ".pte" and not (args.dot or args.quantization or args.layout):
         file = source if isinstance(source, PteFile) else load_pte(args.file)
-        report = file.report()  # what the file says, also if its program does not run here
+        # what the file says, also if its program does not run here
+        report = describe_pte_memory(file) if args.memory else file.report()
         say((report.json if args.json else report.full_text if args.text else report.text) + "\n")
+        if args.csv:
+            file.method().memory_plan.to_csv(args.csv)
         return OK
     bind = bindings(args.bind)
     require_use("open", bind, args.file)
     program = program_of(source, bind=bind)
+    if args.csv:
+        program.plan_memory().to_csv(args.csv)
     if args.dot:
         dot = program.graph.dot()
         say((json.dumps({"dot": dot}) if args.json else dot) + "\n")

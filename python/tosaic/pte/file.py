@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tosaic.lowered import Lowered
+    from tosaic.memory.plan import MemoryPlan
     from tosaic.ports import Port
     from tosaic.prepared import Prepared
     from tosaic.program import Program
@@ -124,6 +125,42 @@ class PteMethod(Reportable):
     def memories(self) -> tuple[int, ...]:
         """The sizes of the planned memories in bytes. Memory 0 is reserved."""
         return tuple(self._method.memories)
+
+    @cached_property
+    def memory_plan(self) -> MemoryPlan:
+        """The memory plan in the file: the place of each tensor, and the proven bound of each memory.
+
+        A step is an instruction. What delegates need inside is not in the file.
+        """
+        from tosaic.pte.memory_plan import plan_in_file
+
+        return plan_in_file(self._file, self._method)
+
+    @checked
+    def plan_memory(
+        self,
+        *,
+        alignment: int = 16,
+        plan_inputs: bool = True,
+        plan_outputs: bool = True,
+        arenas: Mapping[str, str] | None = None,
+    ) -> MemoryPlan:
+        """Plans the memory of the same instructions with tosaic; see `Program.plan_memory`.
+
+        Views are those of the file. Nothing is computed over an operand, since kernels of ExecuTorch need not
+        allow it. ``method.plan_memory().compare(method.memory_plan)`` shows both plans side by side.
+        """
+        from tosaic.memory.planner import options_of, plan_schedule
+        from tosaic.pte.memory_plan import schedule_of_method
+
+        options = options_of(
+            alignment=alignment,
+            plan_inputs=plan_inputs,
+            plan_outputs=plan_outputs,
+            in_place=False,
+            arenas=arenas,
+        )
+        return plan_schedule(schedule_of_method(self._file, self._method), options)
 
     @cached_property
     def program(self) -> PteMethodProgram:

@@ -18,6 +18,7 @@ from tosaic import _core
 from tosaic.program import Program
 from tosaic.pte.calls import Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
+from tosaic.pte.input_count import input_count
 from tosaic.pte.payloads import Place, is_tosa, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
@@ -241,7 +242,12 @@ class InstructionReader(ValueReader):
         payload = method.file.payload_of(delegate).tobytes()
         part = _program_of(place, payload) if is_tosa(payload) else method.sources.get(place.index)
         sides = sides_of_payload(place, payload, part)
-        count = self._input_count(args) if sides is None else sides[0]
+        written = self.env.__contains__
+        count = (
+            input_count(method, args, is_written=written, is_view=self._is_view)
+            if sides is None
+            else sides[0]
+        )
         if sides is not None and len(args) != sum(sides):
             raise method.error(
                 f"{place} is called with another number of tensors than its payload has",
@@ -276,28 +282,6 @@ class InstructionReader(ValueReader):
             return TensorForm("i64", (), ())
         code, shape = self.type_of(index)
         return TensorForm(_core.DTYPES[code], shape, tuple(tensor.dim_order))
-
-    def _input_count(self, args: Sequence[int]) -> int:
-        """Returns how many arguments of a delegate are inputs, which the file does not say.
-
-        Outputs are the last arguments. Nothing has written an output yet, and ExecuTorch numbers values in
-        the order in which it meets them, so the outputs are behind all inputs of the method and have
-        consecutive indices. A value that has the elements of another in another shape is a view, and so an
-        input.
-        """
-        method = self._method
-        least = max(method.inputs, default=-1)
-        count = len(args)
-        while count > 0:
-            index = args[count - 1]
-            tensor = method.values[index]
-            follows = count == len(args) or index + 1 == args[count]
-            if not isinstance(tensor, _core.PteTensor) or index <= least or not follows:
-                break
-            if index in self.env or (tensor.allocation is None and tensor.data) or self._is_view(tensor):
-                break
-            count -= 1
-        return count
 
     def _is_view(self, tensor: _core.PteTensor) -> bool:
         held = self.memory.at(tensor)

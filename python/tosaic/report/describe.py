@@ -16,6 +16,7 @@ from tosaic.dtypes import BITS, bytes_of
 from tosaic.explanation import QuantizationExplanation
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
+from tosaic.memory.plan import MemoryComparison, MemoryPlan
 from tosaic.partitions.plan import NodePlace, PartitionPlan
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.pipeline import Pipeline
@@ -26,6 +27,7 @@ from tosaic.pte.file import PteFile, PteMethod
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
+from tosaic.report.memory import describe_memory_comparison, describe_memory_plan
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.report.partition import describe_partition, describe_place, describe_split
 from tosaic.report.pte import describe_pte, describe_pte_method
@@ -621,6 +623,8 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Io: describe_io,
     Layout: describe_layout,
     Lowered: describe_lowered,
+    MemoryComparison: describe_memory_comparison,
+    MemoryPlan: describe_memory_plan,
     NodePlace: describe_place,
     PartitionPlan: describe_partition,
     Pipeline: describe_pipeline,

@@ -1,0 +1,10 @@
+"""Memory plans over whole programs: host and delegates, ours and those that ``.pte`` files have.
+
+::
+
+    schedule        what a program computes, step by step: values, what each step reads and writes
+    sharing         which value is in the memory of another one, and how long each is needed
+    plan            `MemoryPlan`: a place for each value, in arenas; the proven bound of each arena
+    check           runs a schedule on the planned places, without knowing how they were found
+    of_program      the schedule of a program, a lowered program or a split program
+"""

@@ -1,0 +1,192 @@
+"""An independent check of a memory plan: the schedule runs on the planned places, with marks as contents.
+
+The check knows no lifetimes and none of the planner's decisions. Each write leaves the mark of its value in
+the bytes of its place, and each read has to find the mark of what it reads, byte for byte. So a buffer that
+was overwritten too early is found by the step that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tosaic.memory.schedule import Schedule
+
+__all__ = ["Place", "fault_of"]
+
+_SCRATCH = -1
+_OWNED = ("input", "state")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value is: a memory, and the first byte in it."""
+
+    memory: str
+    offset: int
+
+
+def fault_of(
+    schedule: Schedule,
+    places: Sequence[Place | None],
+    scratch: Sequence[Place | None],
+    sizes: Mapping[str, int],
+    *,
+    alignment: int,
+    owned: Sequence[str] = (),
+) -> str:
+    """Returns the first fault of a plan; empty if there is none.
+
+    Parameters
+    ----------
+    schedule : Schedule
+    places : sequence of Place or None
+        One for each value; None for constants and views of them.
+    scratch : sequence of Place or None
+        One for each step.
+    sizes : mapping of str to int
+        The bytes of each memory.
+    alignment : int
+        Of values that are no views.
+    owned : sequence of str
+        Memories whose contents the program must not change, but for new values of what is there.
+    """
+    return _Run(schedule, places, scratch, sizes, alignment).fault(owned)
+
+
+class _Run:
+    def __init__(
+        self,
+        schedule: Schedule,
+        places: Sequence[Place | None],
+        scratch: Sequence[Place | None],
+        sizes: Mapping[str, int],
+        alignment: int,
+    ) -> None:
+        self._schedule, self._places, self._scratch = schedule, places, scratch
+        self._sizes, self._alignment = sizes, alignment
+        # By memory: (first byte, byte behind the last, mark, byte of the marked value at the first byte)
+        self._bytes: dict[str, list[tuple[int, int, int, int]]] = {}
+
+    def fault(self, owned: Sequence[str]) -> str:
+        return self._bad_place() or self._at_start() or self._in_steps() or self._at_end(owned)
+
+    def _bad_place(self) -> str:
+        spans = [
+            (value.name, value.nbytes, place, value.view_of is None)
+            for value, place in zip(self._schedule.values, self._places, strict=True)
+        ]
+        spans += [
+            (f"the scratch of {step.name}", step.scratch, place, True)
+            for step, place in zip(self._schedule.steps, self._scratch, strict=True)
+        ]
+        for name, nbytes, place, is_aligned in spans:
+            if place is None:
+                continue
+            if place.offset < 0 or place.offset + nbytes > self._sizes[place.memory]:
+                return f"{name} is outside of {place.memory}"
+            if is_aligned and place.offset % self._alignment:
+                return f"{name} is not aligned"
+        return ""
+
+    def _at_start(self) -> str:
+        given = [i for i, value in enumerate(self._schedule.values) if value.kind in _OWNED]
+        for value in given:
+            self._write(value)
+        for value in given:
+            if not self._holds(value):
+                return f"{self._name(value)} and another input or state have the same bytes"
+        return ""
+
+    def _in_steps(self) -> str:
+        for step, scratch in zip(self._schedule.steps, self._scratch, strict=True):
+            for value in step.reads:
+                if not self._holds(value):
+                    return f"{step.name} reads {self._name(value)}, which was overwritten"
+            if scratch is not None and step.scratch:
+                span = (scratch.memory, scratch.offset, scratch.offset + step.scratch)
+                for value in (*step.reads, *step.writes):
+                    if self._meets(value, span):
+                        return f"the scratch of {step.name} has bytes of {self._name(value)}"
+                self._mark(span, _SCRATCH)
+            for number, value in enumerate(step.writes):
+                allowed = step.in_place if number == 0 else ()
+                for other in (*step.reads, *step.writes[:number]):
+                    if self._clashes(value, other, other in allowed):
+                        return f"{step.name} writes {self._name(value)} over {self._name(other)}"
+            for value in step.writes:
+                self._write(value)
+        return ""
+
+    def _at_end(self, owned: Sequence[str]) -> str:
+        schedule = self._schedule
+        for needed in schedule.final:
+            if not self._holds(needed):
+                return f"{self._name(needed)} is needed at the end, and was overwritten"
+        new = dict(schedule.new_values)
+        for i, value in enumerate(schedule.values):
+            place = self._places[i]
+            if value.kind not in _OWNED or place is None:
+                continue
+            if value.kind != "state" and place.memory not in owned:
+                continue
+            span = (place.memory, place.offset, place.offset + value.nbytes)
+            marks = {mark for _, _, mark, _ in self._within(span)}
+            if not marks <= {i, schedule.contents(new.get(i, i))[0]}:
+                return f"{value.name} is not the program's, and was overwritten"
+        return ""
+
+    # ---- bytes ----
+
+    def _name(self, value: int) -> str:
+        return self._schedule.values[value].name
+
+    def _span(self, value: int) -> tuple[str, int, int] | None:
+        place, nbytes = self._places[value], self._schedule.values[value].nbytes
+        return None if place is None else (place.memory, place.offset, place.offset + nbytes)
+
+    def _within(self, span: tuple[str, int, int]) -> list[tuple[int, int, int, int]]:
+        memory, first, end = span
+        return [each for each in self._bytes.get(memory, []) if each[0] < end and first < each[1]]
+
+    def _mark(self, span: tuple[str, int, int], mark: int) -> None:
+        memory, first, end = span
+        if first == end:
+            return
+        kept = [(first, end, mark, 0)]
+        for a, b, other, at in self._bytes.get(memory, []):
+            if a < first:
+                kept.append((a, min(b, first), other, at))
+            if b > end:
+                kept.append((max(a, end), b, other, at + max(a, end) - a))
+        self._bytes[memory] = [each for each in kept if each[0] < each[1]]
+
+    def _write(self, value: int) -> None:
+        span = self._span(value)
+        if span is not None:
+            self._mark(span, value)
+
+    def _holds(self, value: int) -> bool:
+        """True if the bytes of a value have its contents, or those of which it is a view."""
+        span = self._span(value)
+        if span is None:
+            return True
+        _, first, end = span
+        contents, offset = self._schedule.contents(value)
+        found = sorted(self._within(span))
+        covered = sum(min(b, end) - max(a, first) for a, b, _, _ in found)
+        return covered == end - first and all(
+            mark == contents and at + max(a, first) - a == offset + max(a, first) - first
+            for a, _, mark, at in found
+        )
+
+    def _meets(self, value: int, span: tuple[str, int, int]) -> bool:
+        own = self._span(value)
+        return own is not None and own[0] == span[0] and own[1] < span[2] and span[1] < own[2]
+
+    def _clashes(self, value: int, other: int, is_allowed: bool) -> bool:
+        """True if a result is written over an operand, or over a result, that it has to leave alone."""
+        span, own = self._span(value), self._span(other)
+        if span is None or own is None or value == other or not self._meets(other, span):
+            return False
+        return not (is_allowed and span == own)
