@@ -76,7 +76,7 @@ def test_the_pass_does_not_change_results(name: str, case: Case) -> None:
 
 
 def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
-    """Returns a random array per input. Integers other than i8 are 0 or 1, which are valid indices."""
+    """Returns a random array per input. Integers of 32 and 64 bits are 0 or 1, which are valid indices."""
     rng = np.random.default_rng(20)
     arrays = []
     for port in graph.inputs:
@@ -85,8 +85,10 @@ def random_inputs(graph: _core.Graph) -> list[np.ndarray]:
         if port.dtype in ("f32", "f16"):
             dtype = np.float32 if port.dtype == "f32" else np.float16
             arrays.append(np.asarray(rng.uniform(-3, 3, port.shape)).astype(dtype))
-        elif port.dtype == "i8":
-            arrays.append(rng.integers(-128, 128, port.shape).astype(np.int8))
+        elif port.dtype in ("i8", "i16"):
+            dtype = np.int8 if port.dtype == "i8" else np.int16
+            limits = np.iinfo(dtype)
+            arrays.append(rng.integers(limits.min, limits.max + 1, port.shape).astype(dtype))
         else:
             dtype = {"i64": np.int64, "i32": np.int32, "bool": np.bool_}[port.dtype]
             arrays.append(rng.integers(0, 2, port.shape).astype(dtype))

@@ -16,6 +16,8 @@ __all__ = ["as_array", "dtype_name", "in_memory_order"]
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
+# Dtypes of this machine's byte order that graphs have: arrays of them are returned as they are.
+_PLAIN = frozenset(map(np.dtype, ["?", "b", "B", "h", "H", "i", "q", "e", "f", "d"]))
 # Dtypes of the graph by the name in numpy, ml_dtypes and torch.
 _NAME_OF = {torch: name for name, torch in TORCH.items()}
 
@@ -51,6 +53,8 @@ def as_array(
         The value is not an array of numbers, has masked elements, has a dtype that the graph does not have,
         or has a number above 2**63 - 1.
     """
+    if type(value) is np.ndarray and value.dtype in _PLAIN:
+        return value
     named = _Named(where, what or f"input '{name}'")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):

@@ -10,7 +10,7 @@ import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, is_dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from keyword import iskeyword
 from typing import Any
 
@@ -115,8 +115,16 @@ class Tree:
         if self.kind == "leaf":
             out.append(value)
             return
-        for (step, child), item in zip(self._steps(), self._items(value, path), strict=True):
+        items = self._items(value, path)
+        if self._is_flat:
+            out += items
+            return
+        for (step, child), item in zip(self._steps(), items, strict=True):
             child._flatten(item, path + step, out)
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        return all(child.kind == "leaf" for child in self.children)
 
     def _items(self, value: Any, path: str) -> list[Any]:
         if self.kind == "none":
@@ -336,11 +344,9 @@ class Signature:
             The structure differs, or an input on whose value export specialized has another value.
         """
         leaves = self.inputs.flatten(self._arrange(tuple(args), dict(kwargs or {})), "")
-        tensors = []
-        for leaf, value in zip(self.input_leaves, leaves, strict=True):
-            if leaf.index is not None:
-                tensors.append((leaf.index, value))
-            elif not _same_constant(leaf.value, value):
+        for at in self._constant_places:
+            leaf, value = self.input_leaves[at], leaves[at]
+            if not _same_constant(leaf.value, value):
                 raise _core.make_error(
                     _core.InvalidGraph,
                     where="inputs",
@@ -349,7 +355,18 @@ class Signature:
                     got=_describe(value),
                     hint="Export again with this value",
                 )
-        return [value for _, value in sorted(tensors, key=lambda pair: pair[0])]
+        return [leaves[at] for at in self._tensor_places]
+
+    @cached_property
+    def _constant_places(self) -> tuple[int, ...]:
+        """Where `input_leaves` has constants."""
+        return tuple(at for at, leaf in enumerate(self.input_leaves) if leaf.index is None)
+
+    @cached_property
+    def _tensor_places(self) -> tuple[int, ...]:
+        """Where `input_leaves` has the inputs of the graph, in the order of these."""
+        pairs = [(leaf.index, at) for at, leaf in enumerate(self.input_leaves) if leaf.index is not None]
+        return tuple(at for _, at in sorted(pairs))
 
     def is_called_by(self, names: Set[str]) -> bool:
         """True if a call with exactly these keywords provides every parameter of the exported call."""

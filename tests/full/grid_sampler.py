@@ -1,5 +1,7 @@
 """Grid samplers, 18 combinations x {float, int8 image with int16 grid, with int8 grid} x drawn shapes.
 
+Volumes in floats are a fourth kind, without bicubic samples.
+
     python tests/full/grid_sampler.py [--calls N] [--seed S]
 
 Floats are compared with torch, NaN and infinite positions included. Integers are compared with the exact
@@ -26,7 +28,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import torch.nn.functional as F
-from grid_sampler.cases import COMBINATIONS, Combination, draw_floats, draw_integers, draw_shapes
+from grid_sampler.cases import COMBINATIONS, VOLUMES, Combination, draw_floats, draw_integers, draw_shapes
 from grid_sampler.exact import distance
 from grid_sampler.test_floats import RELATIVE
 from grid_sampler.test_floats import exported as exported_floats
@@ -36,7 +38,7 @@ from models.results import ROOT
 from tosaic.reference_model import run_reference_model
 
 PAGE = ROOT / "docs" / "grid_sampler_table.md"
-KINDS = ("float", "int8, int16 grid", "int8, int8 grid")
+KINDS = ("float", "int8, int16 grid", "int8, int8 grid", "volumes")
 
 
 @dataclass
@@ -49,8 +51,11 @@ class Found:
     failures: list[str] = field(default_factory=list)
 
 
-def check_floats(combination: Combination, rng: np.random.Generator, found: Found, number: int) -> None:
-    args = draw_floats(rng, draw_shapes(rng, most=24), odd=number % 3 == 0)
+def check_floats(
+    combination: Combination, rng: np.random.Generator, found: Found, number: int, *, spatial: int
+) -> None:
+    shapes = draw_shapes(rng, most=24 if spatial == 2 else 9, spatial=spatial)
+    args = draw_floats(rng, shapes, odd=number % 3 == 0)
     got = exported_floats(combination, args).run(*args)
     expected = F.grid_sample(*(torch.from_numpy(a) for a in args), *combination).numpy()
     known = ~np.isnan(expected)
@@ -98,11 +103,14 @@ def main(argv: list[str] | None = None) -> int:
     for combination in COMBINATIONS:
         cells = [f"{combination[0]}, {combination[1]}, {combination[2]}"]
         for kind in KINDS:
+            if kind == "volumes" and combination not in VOLUMES:
+                cells.append("")
+                continue
             rng = np.random.default_rng([options.seed, COMBINATIONS.index(combination), KINDS.index(kind)])
             found = Found()
             for number in range(options.calls):
-                if kind == "float":
-                    check_floats(combination, rng, found, number)
+                if kind in ("float", "volumes"):
+                    check_floats(combination, rng, found, number, spatial=2 if kind == "float" else 3)
                 else:
                     check_integers(combination, kind.split()[1], rng, found, number)
             for failure in found.failures:
@@ -110,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
             totals["calls"] += found.calls
             totals["elements"] += found.elements
             totals["failures"] += len(found.failures)
-            cells.append(f"{found.worst:.1g}" if kind == "float" else f"{found.worst:.4f}")
+            cells.append(f"{found.worst:.1g}" if kind in ("float", "volumes") else f"{found.worst:.4f}")
         rows.append(tuple(cells))
         print(*cells, flush=True)
     header = ("mode, padding, align_corners", *(f"{kind}" for kind in KINDS))
@@ -118,9 +126,9 @@ def main(argv: list[str] | None = None) -> int:
         "# Grid samplers against torch and exact results\n\n"
         f"`tests/full/grid_sampler.py --calls {options.calls} --seed {options.seed}`, "
         f"{date.today().isoformat()}: {totals['calls']:,} calls, {totals['elements']:,} elements, "
-        f"{totals['failures']} failures. Floats: the largest difference from torch, as a share of the "
-        "largest pixel. Integers: the largest distance from the exact result, in units; the lowered program "
-        "and the TOSA reference model have identical integers.\n\n"
+        f"{totals['failures']} failures. Floats and volumes: the largest difference from torch, as a "
+        "share of the largest pixel. Integers: the largest distance from the exact result, in units; the "
+        "lowered program and the TOSA reference model have identical integers.\n\n"
         f"{markdown_table(header, rows, texts=1)}\n"
     )
     return 1 if totals["failures"] else 0

@@ -15,6 +15,7 @@ from torch import nn
 MODES = ("bilinear", "nearest", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
 COMBINATIONS = tuple(product(MODES, PADDINGS, (False, True)))
+VOLUMES = tuple(c for c in COMBINATIONS if c[0] != "bicubic")  # torch has no bicubic samples of volumes
 CHANNELS = (1, 2, 3, 4, 7)
 
 Array = np.ndarray[Any, Any]
@@ -34,18 +35,21 @@ class Sample(nn.Module):
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of a call: of the image (N, C, H, W), and of the grid (N, H', W', 2)."""
+    """The shapes of a call: of the image (N, C, H, W), and of the grid (N, H', W', 2).
 
-    image: tuple[int, int, int, int]
-    grid: tuple[int, int, int, int]
+    Those of a volume are (N, C, D, H, W) and (N, D', H', W', 3).
+    """
+
+    image: tuple[int, ...]
+    grid: tuple[int, ...]
 
 
-def draw_shapes(rng: np.random.Generator, *, most: int = 12) -> Shapes:
+def draw_shapes(rng: np.random.Generator, *, most: int = 12, spatial: int = 2) -> Shapes:
     """Draws small shapes: images of one pixel along an axis included, N up to 3."""
     n, c = int(rng.integers(1, 4)), int(rng.choice(CHANNELS))
-    sides = [1 if rng.integers(8) == 0 else int(rng.integers(2, most + 1)) for _ in range(2)]
-    outputs = [int(rng.integers(1, most + 1)) for _ in range(2)]
-    return Shapes((n, c, *sides), (n, *outputs, 2))
+    sides = [1 if rng.integers(8) == 0 else int(rng.integers(2, most + 1)) for _ in range(spatial)]
+    outputs = [int(rng.integers(1, most + 1)) for _ in range(spatial)]
+    return Shapes((n, c, *sides), (n, *outputs, spatial))
 
 
 def draw_floats(rng: np.random.Generator, shapes: Shapes, *, odd: bool) -> tuple[Array, Array]:

@@ -31,14 +31,19 @@ def exported(call: IntegerCall) -> Any:
     return torch.export.export(call.module(), call.tensors())
 
 
-def by_kernel(call: IntegerCall) -> Array:
-    """Runs the graph at stage integer, in which the sampler is one operator."""
+def integer_graph(call: IntegerCall) -> Any:
+    """Returns the graph at stage integer, in which the sampler is one operator."""
     graph = tosaic.from_exported(exported(call)).graph
     pipeline = tosaic.Pipeline.default(TARGET)
     for name in ("fold-qdq", "lower-to-integer", "quantize-boundary"):
         graph = pipeline[name].run(graph)
     assert [node.op for node in graph.nodes].count("integer_grid_sample") == 1
-    return np.asarray(tosaic.from_graph(graph).run(*call.args))
+    return graph
+
+
+def by_kernel(call: IntegerCall) -> Array:
+    """Runs the graph of `integer_graph`."""
+    return np.asarray(tosaic.from_graph(integer_graph(call)).run(*call.args))
 
 
 def lowered(call: IntegerCall, target: str = TARGET) -> tosaic.Lowered:
@@ -104,3 +109,18 @@ def test_a_reflected_grid_that_reaches_far_goes_round_several_times() -> None:
         )
         assert distance(call, by_kernel(call)).max() <= 1
         np.testing.assert_array_equal(lowered(call).run(*call.args), by_kernel(call))
+
+
+def test_zero_points_of_16_bits_are_refused_with_the_reason() -> None:
+    rng = np.random.default_rng(8)
+    plain = Quantized("int16", 1 / 32767, 0, -32768, 32767)
+    shifted = Quantized("int16", 1 / 32767, 100, -32768, 32767)
+    for image, grid, result, name in (
+        (shifted, GRID16, plain, "operand 'image'"),
+        (SNORM, shifted, SNORM, "operand 'grid'"),
+        (plain, GRID16, shifted, "result"),
+    ):
+        args = image.draw(rng, (1, 2, 4, 4)), grid.draw(rng, (1, 2, 2, 2))
+        call = IntegerCall(("bilinear", "zeros", False), image, grid, result, args)
+        with pytest.raises(tosaic.UnsupportedOp, match=f"{name}.*i16 with a zero point.*grid_sampler"):
+            tosaic.lower(exported(call), target=TARGET)

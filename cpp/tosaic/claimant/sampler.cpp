@@ -8,7 +8,8 @@ const Limits& sampler_limits() {
   static const Limits limits = [] {
     Limits out;
     out.operators = {{{Op::kGridSample}, {DType::kI8}, {DType::kI8, DType::kI16}, {DType::kI8}}};
-    out.limits = {{{Op::kGridSample}, Quantity::kSnorm, 1, 1},
+    out.limits = {{{Op::kGridSample}, Quantity::kRank, 4, 4},
+                  {{Op::kGridSample}, Quantity::kSnorm, 1, 1},
                   {{Op::kGridSample}, Quantity::kUnitGrid, 1, 1}};
     return out;
   }();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tosaic/base/error.h"
+#include "tosaic/ir/unset_storage.h"
 
 namespace tosaic::exec {
 namespace {
@@ -203,7 +204,7 @@ MutableArrayView MutableArrayView::dense(std::byte* data, DType dtype, const Sha
 
 Array Array::allocate(DType dtype, const Shape& shape) {
   const std::size_t bytes = static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
-  return {Storage::allocate(bytes), dtype, shape, dense_strides(dtype, shape)};
+  return {unset_storage(bytes), dtype, shape, dense_strides(dtype, shape)};
 }
 
 Dims dense_strides(DType dtype, const Shape& shape) {

@@ -5,17 +5,20 @@
 namespace tosaic::rules {
 namespace {
 
-// The input is (N, C, H, W), the grid (N, H', W', 2), and the result (N, C, H', W').
-Shape sampled_shape(const Call& call) {
-  call.require_rank(0, 4);
-  call.require_rank(1, 4);
+// The input is (N, C, H, W), the grid (N, H', W', 2), and the result (N, C, H', W'). A volume has one more axis.
+Shape sampled_shape(const Call& call, std::size_t spatial) {
+  call.require_rank(0, spatial + 2);
+  call.require_rank(1, spatial + 2);
   const Shape& grid = call.operand(1).shape;
   const Shape& input = call.operand(0).shape;
   call.require_extent(1, 0, input[0]);
-  call.require_extent(1, 3, 2);
-  call.require_nonempty_axis(0, 2);
-  call.require_nonempty_axis(0, 3);
-  return {input[0], input[1], grid[1], grid[2]};
+  call.require_extent(1, spatial + 1, static_cast<std::int64_t>(spatial));
+  Shape shape{input[0], input[1]};
+  for (std::size_t i = 0; i < spatial; ++i) {
+    call.require_nonempty_axis(0, i + 2);
+    shape.push_back(grid[i + 1]);
+  }
+  return shape;
 }
 
 void require_bits(const Call& call, std::size_t i, bool wide) {
@@ -35,7 +38,10 @@ void require_within(const Call& call, const char* name, std::int64_t value, Valu
 Types infer_grid_sample(const Call& call) {
   call.require_float(0);
   call.require_same_dtype(1, 0);
-  return single_result(call.operand(0).dtype, sampled_shape(call));
+  const bool volume = call.operand(0).shape.size() == 5;
+  if (volume && call.attrs<GridSampleAttrs>().mode == ResizeMode::kBicubic)
+    call.fail("attribute 'mode' of a sampler of volumes", "bilinear or nearest", "bicubic");
+  return single_result(call.operand(0).dtype, sampled_shape(call, volume ? 3 : 2));
 }
 
 // The zero point of the image is an integer of i8, and 0 for i16. An axis has the arithmetic of a RESCALE.
@@ -43,7 +49,7 @@ Types infer_integer_grid_sample(const Call& call) {
   const auto& attrs = call.attrs<IntegerGridSampleAttrs>();
   require_bits(call, 0, false);
   require_bits(call, 1, true);
-  const Shape shape = sampled_shape(call);
+  const Shape shape = sampled_shape(call, 2);
   const DType input = call.operand(0).dtype, grid = call.operand(1).dtype;
   const auto limits = [](DType dtype) { return *integer_limits(dtype); };
   const auto zero_points = [&](DType dtype) {

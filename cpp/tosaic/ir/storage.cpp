@@ -11,6 +11,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/attributes.h"
+#include "tosaic/ir/unset_storage.h"
 
 namespace tosaic {
 namespace {
@@ -35,7 +36,8 @@ struct AlignedDelete {
   }
 };
 
-std::shared_ptr<const void> zeroed_memory(std::size_t size) {
+// Memory of the system is zero; other memory is not set.
+std::shared_ptr<const void> aligned_memory(std::size_t size) {
   if (size >= kMappedBytes) {
     const std::size_t bytes = size + kHugePage;
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,9 +49,7 @@ std::shared_ptr<const void> zeroed_memory(std::size_t size) {
 #endif
     return {memory, AlignedDelete{bytes, base}};
   }
-  void* memory = ::operator new(std::max<std::size_t>(size, 1), std::align_val_t{kAlignment});
-  std::memset(memory, 0, size);
-  return {memory, AlignedDelete{}};
+  return {::operator new(std::max<std::size_t>(size, 1), std::align_val_t{kAlignment}), AlignedDelete{}};
 }
 
 // A binary floating-point format of at most 16 bits. With `finite_only` (OCP E4M3), there are no infinities,
@@ -168,7 +168,13 @@ Storage::Storage(std::shared_ptr<const void> owner, const std::byte* data, std::
 }
 
 Storage Storage::allocate(std::size_t size) {
-  std::shared_ptr<const void> owner = zeroed_memory(size);
+  Storage out = unset_storage(size);
+  if (size < kMappedBytes) std::memset(out.writable(), 0, size);
+  return out;
+}
+
+Storage unset_storage(std::size_t size) {
+  std::shared_ptr<const void> owner = aligned_memory(size);
   const auto* data = static_cast<const std::byte*>(owner.get());
   return {std::move(owner), data, size};
 }

@@ -1,4 +1,4 @@
-// Samples of an image at the positions of a grid: torch's grid_sampler_2d.
+// Samples of an image at the positions of a grid: torch's grid_sampler_2d. grid_volume.cpp samples volumes.
 //
 //   position = (coordinate + 1) / 2 * (extent - 1)         with align_corners: -1 and 1 are the outer pixels
 //              ((coordinate + 1) * extent - 1) / 2         without: -1 and 1 are the outer edges of these pixels
@@ -20,7 +20,9 @@
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/float_sampler.h"
+#include "tosaic/kernels/grid_volume.h"
 #include "tosaic/kernels/isa/grid_sample.h"
+#include "tosaic/kernels/sampled_arrays.h"
 #include "tosaic/kernels/spatial.h"
 
 namespace tosaic::kernels {
@@ -181,10 +183,12 @@ class FastSampler {
     taps_at_ = plan_.take<GridTaps>(1);
   }
 
-  // Whether 32 bits hold the offset of each pixel. The copy of the image has margins of up to 4 pixels on each side,
-  // and its channels are rounded up to a multiple of 4.
+  // Whether 32 bits hold the offset of each pixel, and floats the middles of pixels. The copy of the image has
+  // margins of up to 4 pixels on each side, and its channels are rounded up to a multiple of 4.
   [[nodiscard]] static bool fits(const Sampler& s) {
-    return (s.width + 8) * (s.height + 8) * (s.channels + 3) < std::numeric_limits<std::int32_t>::max();
+    constexpr Index kLongest = Index{1} << 22;
+    return s.width < kLongest && s.height < kLongest &&
+           (s.width + 8) * (s.height + 8) * (s.channels + 3) < std::numeric_limits<std::int32_t>::max();
   }
 
   [[nodiscard]] ScratchPlan& plan() { return plan_; }
@@ -310,8 +314,7 @@ class FastSampler {
 
   void sample_in_place(const GridTaps& taps, Index count, const float* image, float* out) const {
     if (!s_.channels_last || s_.channels == 1) {
-      for (Index c = 0; c < s_.channels; ++c)
-        sums_.plane(layout_, taps, count, image + c * s_.pixels(), out + c * s_.outputs);
+      sums_.planes(layout_, taps, count, {image, out, s_.channels, s_.pixels(), s_.outputs});
     } else {
       sums_.pixels(taps, count, image, s_.channels, out);
     }
@@ -326,35 +329,6 @@ class FastSampler {
   ScratchPlan plan_;
   std::size_t image_at_ = 0, block_at_ = 0, taps_at_ = 0;
 };
-
-// Runs `loops` on arrays of T. Arrays of other floats are converted in scratch.
-template <class T, class Loops>
-Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan, const Loops& loops) {
-  constexpr DType own = std::is_same_v<T, double> ? DType::kF64 : DType::kF32;
-  const DType dtype = request.operands[0].dtype;
-  const bool converts = dtype != own;
-  std::array<Index, 3> counts = {num_elements(request.operands[0].shape),
-                                 num_elements(request.operands[1].shape),
-                                 num_elements(request.results[0].shape)};
-  std::array<std::size_t, 3> at{};
-  for (std::size_t i = 0; i < 3; ++i) at[i] = plan.take<T>(converts ? counts[i] : 0);
-  Kernel kernel;
-  kernel.name = std::move(name);
-  kernel.scratch_bytes = plan.bytes();
-  kernel.run = [=](const Arrays& arrays) {
-    if (!converts) {
-      loops(reinterpret_cast<const T*>(arrays.operands[0]), reinterpret_cast<const T*>(arrays.operands[1]),
-            reinterpret_cast<T*>(arrays.results[0]), arrays.scratch);
-      return;
-    }
-    std::array<T*, 3> wide{};
-    for (std::size_t i = 0; i < 3; ++i) wide[i] = piece<T>(arrays.scratch, at[i]);
-    for (std::size_t i = 0; i < 2; ++i) widen(dtype, arrays.operands[i], counts[i], 0, wide[i]);
-    loops(wide[0], wide[1], wide[2], arrays.scratch);
-    narrow(wide[2], counts[2], dtype, arrays.results[0]);
-  };
-  return kernel;
-}
 
 Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {
   const Image extents = image_of(image, 2, channels_last);
@@ -385,6 +359,7 @@ Kernel prepare_grid_sample(const Request& request) {
   const auto& attrs = attrs_of<GridSampleAttrs>(request);
   const Shape& image = request.operands[0].shape;
   const Shape& grid = request.operands[1].shape;
+  if (image.size() == 5) return prepare_grid_volume(request);
   const Sampler s = sampler_of(attrs, image, grid, false);
   if (request.operands[0].dtype == DType::kF64)
     return kernel_in<double>(request, kernel_name(request, "f64"), {},

@@ -686,11 +686,8 @@ def bicubic_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref
 ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
 
 
-@on("grid_sampler", "grid_sampler_2d")
-def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref | None:
-    """Reads calls on images; calls on volumes become opaque."""
-    if len(x.shape) != 4:
-        return None
+@on("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
+def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref:
     attrs = {
         "mode": ("bilinear", "nearest", "bicubic")[mode],
         "padding": ("zeros", "border", "reflection")[padding],

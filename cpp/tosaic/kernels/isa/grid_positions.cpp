@@ -12,6 +12,7 @@ namespace {
 using Index = std::int64_t;
 using Floats = Vector<float>;
 using Ints = Vector<std::int32_t>;
+using Bits = Vector<std::uint32_t>;
 
 // These forms compile to one instruction each. NaN becomes the bound.
 [[gnu::always_inline]] inline Floats at_most(Floats x, float high) {
@@ -54,13 +55,29 @@ struct Split {
   return at_most(at_least(x, 0.0F), axis.last);
 }
 
+// False if a lane is NaN.
+[[gnu::always_inline]] inline bool all_below(Floats x, float high) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ) == 0xffff;
+#elif defined(__AVX__)
+  return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(high), _CMP_LT_OQ)) == 0xff;
+#else
+  const Ints below = x < broadcast(high);
+  std::int32_t all = -1;
+  for (Index i = 0; i < kLanes<float>; ++i) all &= below[i];
+  return all != 0;
+#endif
+}
+
 // Mirrors positions at the edges of the image until they are inside.
 [[gnu::always_inline]] inline Floats reflected(Floats x, const GridAxis& axis) {
   if (axis.turn == 0) return x * 0.0F;
   Floats away = x - axis.low;
   away = away < 0.0F ? -away : away;
-  const Floats turns = floor(away / broadcast(axis.turn));
-  const Floats extra = away - turns * axis.turn, rest = axis.turn - extra;
+  // Most positions are less than a turn away. The division, which takes longer than all else, would give 0.
+  Floats extra = away;
+  if (!all_below(away, axis.turn)) extra -= floor(away / broadcast(axis.turn)) * axis.turn;
+  const Floats rest = axis.turn - extra;
   return (extra < rest ? extra : rest) + axis.low;
 }
 
@@ -79,6 +96,10 @@ template <GridPadding P>
 // True where a whole position is beside the image.
 [[gnu::always_inline]] inline Ints beside(Ints at, const GridAxis& axis) {
   return (at | (static_cast<std::int32_t>(axis.last) - at)) >> 31;  // the sign bit
+}
+// True where a whole position, without a sign, is a pixel.
+[[gnu::always_inline]] inline Ints within(Ints at, const GridAxis& axis) {
+  return (Ints)((Bits)at <= broadcast(static_cast<std::uint32_t>(axis.last)));
 }
 
 [[gnu::always_inline]] inline Ints place(Ints x, Ints y, const GridLayout& layout) {
@@ -105,13 +126,11 @@ template <GridPadding P>
 [[gnu::always_inline]] inline void nearest(const GridLayout& layout, Position p, Index i, GridTaps& taps,
                                            Ints& outside) {
   // The sum with 1.5 * 2^23 has no fraction bits: it is rounded half to even, and its low bits are the integer.
-  const auto rounded = [](Floats at, const GridAxis& axis) {
-    if constexpr (P == GridPadding::kZeros) at = at_most(at_least(at, -2.0F), axis.last + 2.0F);
-    return (Ints)(at + 1.5F * kWhole) - 0x4B400000;
-  };
-  Ints x = rounded(padded<P>(p.x, layout.x), layout.x), y = rounded(padded<P>(p.y, layout.y), layout.y);
+  // Positions beyond 2^22 and NaN become integers that, without a sign, are beyond 2^22 too: beside the image.
+  const auto rounded = [](Floats at) { return (Ints)((Bits)(at + 1.5F * kWhole) - 0x4B400000U); };
+  Ints x = rounded(padded<P>(p.x, layout.x)), y = rounded(padded<P>(p.y, layout.y));
   if constexpr (P == GridPadding::kZeros) {
-    const Ints inside = ~(beside(x, layout.x) | beside(y, layout.y));
+    const Ints inside = within(x, layout.x) & within(y, layout.y);
     x &= inside;
     y &= inside;
     store(taps.inside[0] + i, inside);

@@ -8,53 +8,59 @@ namespace {
 
 using Index = std::int64_t;
 
-template <int kCount>
-struct FloatsOf {
-  using Type [[gnu::vector_size(sizeof(float) * kCount)]] = float;
-};
-template <int kCount>
-using Floats = typename FloatsOf<kCount>::Type;
-
-template <int kCount>
-[[gnu::always_inline]] inline Floats<kCount> load_floats(const float* at) {
-  Floats<kCount> value;
-  __builtin_memcpy(&value, at, sizeof value);
-  return value;
-}
-template <int kCount>
-[[gnu::always_inline]] inline void store_floats(float* at, Floats<kCount> value) {
-  __builtin_memcpy(at, &value, sizeof value);
-}
-
-using Ints4 [[gnu::vector_size(16)]] = std::int32_t;
-
-[[gnu::always_inline]] inline Ints4 load_ints(const std::int32_t* at) {
-  Ints4 value;
-  __builtin_memcpy(&value, at, sizeof value);
-  return value;
-}
+template <Index kCount>
+using Floats = Vector<float, kCount>;
+using Ints4 = Vector<std::int32_t, 4>;
 
 // Stores the first `count` elements, all four if there are so many.
 [[gnu::always_inline]] inline void store_some(float* to, Floats<4> value, Index count) {
   if (count >= 4)
-    store_floats<4>(to, value);
+    store<float, 4>(to, value);
   else
     for (Index k = 0; k < count; ++k) to[k] = value[k];
 }
 
 // ---- one plane of an image that is not packed ----
 
-void nearest_plane(const GridTaps& taps, Index count, const float* plane, float* to) {
-  const std::int32_t* at = taps.offsets[0];  // stored for whole vectors, so the last four need no test
-  for (Index i = 0; i < count; i += 4, at += 4)
-    store_some(to + i, Floats<4>{plane[at[0]], plane[at[1]], plane[at[2]], plane[at[3]]}, count - i);
-  if (!taps.any_outside) return;
-  constexpr Index lanes = kLanes<float>;
-  const std::int32_t* inside = taps.inside[0];
+// The offsets of four pixels. Two 64-bit loads are faster than four of 32 bits.
+struct Places {
+  std::uint64_t at[4];
+};
+[[gnu::always_inline]] inline Places places(const std::int32_t* at) {
+  std::uint64_t pairs[2];
+  __builtin_memcpy(pairs, at, sizeof pairs);
+  return {{pairs[0] & 0xffffffff, pairs[0] >> 32, pairs[1] & 0xffffffff, pairs[1] >> 32}};
+}
+
+template <int kPlanes, bool kOutside>
+[[gnu::always_inline]] inline void nearest_four(const GridTaps& taps, Index i, Index count,
+                                                const float* plane, Index from_stride, float* to,
+                                                Index to_stride) {
+  const Places four = places(taps.offsets[0] + i);
+#pragma GCC unroll 2
+  for (Index k = 0; k < kPlanes; ++k, plane += from_stride, to += to_stride) {
+    Floats<4> value{plane[four.at[0]], plane[four.at[1]], plane[four.at[2]], plane[four.at[3]]};
+    if constexpr (kOutside) value = (Floats<4>)((Ints4)value & load<std::int32_t, 4>(taps.inside[0] + i));
+    store_some(to + i, value, count);
+  }
+}
+
+template <int kPlanes, bool kOutside>
+void nearest_planes(const GridTaps& taps, Index count, const float* plane, Index from_stride, float* to,
+                    Index to_stride) {
   Index i = 0;
-  for (; i + lanes <= count; i += lanes)
-    store(to + i, (Vector<float>)((Vector<std::int32_t>)load(to + i) & load(inside + i)));
-  for (; i < count; ++i) to[i] = inside[i] == 0 ? 0.0F : to[i];
+  for (; i + 4 <= count; i += 4)
+    nearest_four<kPlanes, kOutside>(taps, i, 4, plane, from_stride, to, to_stride);
+  if (i < count) nearest_four<kPlanes, kOutside>(taps, i, count - i, plane, from_stride, to, to_stride);
+}
+
+// Two planes at once: offsets and masks are read once for both.
+template <bool kOutside>
+void nearest(const GridTaps& taps, Index count, const float* plane, Index planes, Index from_stride,
+             float* to, Index to_stride) {
+  for (; planes >= 2; planes -= 2, plane += 2 * from_stride, to += 2 * to_stride)
+    nearest_planes<2, kOutside>(taps, count, plane, from_stride, to, to_stride);
+  if (planes > 0) nearest_planes<1, kOutside>(taps, count, plane, from_stride, to, to_stride);
 }
 
 // Two neighbours of each of four outputs.
@@ -65,8 +71,7 @@ struct Neighbours {
   double pair[2];
   __builtin_memcpy(&pair[0], a, 8);
   __builtin_memcpy(&pair[1], b, 8);
-  using Doubles [[gnu::vector_size(16)]] = double;
-  return (Floats<4>)Doubles{pair[0], pair[1]};
+  return (Floats<4>)Vector<double, 2>{pair[0], pair[1]};
 }
 [[gnu::always_inline]] inline Neighbours neighbours(const float* image, const std::int32_t* at) {
   const Floats<4> low = two_pairs(image + at[0], image + at[1]),
@@ -74,7 +79,7 @@ struct Neighbours {
   return {__builtin_shufflevector(low, high, 0, 2, 4, 6), __builtin_shufflevector(low, high, 1, 3, 5, 7)};
 }
 [[gnu::always_inline]] inline Floats<4> masked(Floats<4> x, const std::int32_t* mask) {
-  return (Floats<4>)((Ints4)x & load_ints(mask));
+  return (Floats<4>)((Ints4)x & load<std::int32_t, 4>(mask));
 }
 
 template <bool kOutside>
@@ -89,7 +94,7 @@ void bilinear_plane(const GridTaps& taps, Index count, const float* plane, float
         two.east = masked(two.east, taps.inside[k + 1] + i);
       }
       sum +=
-          two.west * load_floats<4>(taps.across[k] + i) + two.east * load_floats<4>(taps.across[k + 1] + i);
+          two.west * load<float, 4>(taps.across[k] + i) + two.east * load<float, 4>(taps.across[k + 1] + i);
     }
     store_some(to + i, sum, count - i);
   }
@@ -110,9 +115,9 @@ struct Square {
 // The weights of four outputs times the four columns of each.
 [[gnu::always_inline]] inline Floats<4> across(const GridTaps& taps, Index i, const Square& columns) {
   const Square by_tap = transposed(columns);
-  Floats<4> sum = by_tap.rows[0] * load_floats<4>(taps.across[0] + i);
+  Floats<4> sum = by_tap.rows[0] * load<float, 4>(taps.across[0] + i);
 #pragma GCC unroll 3
-  for (int k = 1; k < 4; ++k) sum += by_tap.rows[k] * load_floats<4>(taps.across[k] + i);
+  for (int k = 1; k < 4; ++k) sum += by_tap.rows[k] * load<float, 4>(taps.across[k] + i);
   return sum;
 }
 
@@ -133,10 +138,10 @@ float bicubic_beside(const GridTaps& taps, Index i, const float* plane) {
 // Four outputs are computed together if all their taps are inside the image.
 void bicubic_plane(const GridTaps& taps, Index count, const float* plane, float* to) {
   for (Index i = 0; i < count; i += 4) {
-    const Ints4 first = load_ints(taps.columns[0] + i);
-    Ints4 beside = (load_ints(taps.columns[3] + i) - first != 3) | (first < 0);
+    const Ints4 first = load<std::int32_t, 4>(taps.columns[0] + i);
+    Ints4 beside = (load<std::int32_t, 4>(taps.columns[3] + i) - first != 3) | (first < 0);
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) beside |= load_ints(taps.rows[k] + i) < 0;
+    for (int k = 0; k < 4; ++k) beside |= load<std::int32_t, 4>(taps.rows[k] + i) < 0;
     if ((beside[0] | beside[1] | beside[2] | beside[3]) != 0) {
       for (Index k = i; k < i + 4 && k < count; ++k) to[k] = bicubic_beside(taps, k, plane);
       continue;
@@ -145,24 +150,28 @@ void bicubic_plane(const GridTaps& taps, Index count, const float* plane, float*
 #pragma GCC unroll 4
     for (int o = 0; o < 4; ++o) {
       const float* at = plane + taps.columns[0][i + o];
-      Floats<4> sum = load_floats<4>(at + taps.rows[0][i + o]) * taps.down[0][i + o];
+      Floats<4> sum = load<float, 4>(at + taps.rows[0][i + o]) * taps.down[0][i + o];
 #pragma GCC unroll 3
-      for (int k = 1; k < 4; ++k) sum += load_floats<4>(at + taps.rows[k][i + o]) * taps.down[k][i + o];
+      for (int k = 1; k < 4; ++k) sum += load<float, 4>(at + taps.rows[k][i + o]) * taps.down[k][i + o];
       columns.rows[o] = sum;
     }
     store_some(to + i, across(taps, i, columns), count - i);
   }
 }
 
-void plane(const GridLayout& layout, const GridTaps& taps, Index count, const float* from, float* to) {
-  switch (layout.mode) {
-    case ResizeMode::kNearest:
-      return nearest_plane(taps, count, from, to);
-    case ResizeMode::kBilinear:
-      return taps.any_outside ? bilinear_plane<true>(taps, count, from, to)
-                              : bilinear_plane<false>(taps, count, from, to);
-    case ResizeMode::kBicubic:
-      return bicubic_plane(taps, count, from, to);
+void planes(const GridLayout& layout, const GridTaps& taps, Index count, const GridPlanes& p) {
+  if (layout.mode == ResizeMode::kNearest)
+    return taps.any_outside ? nearest<true>(taps, count, p.from, p.count, p.from_stride, p.to, p.to_stride)
+                            : nearest<false>(taps, count, p.from, p.count, p.from_stride, p.to, p.to_stride);
+  for (Index c = 0; c < p.count; ++c) {
+    const float* from = p.from + c * p.from_stride;
+    float* to = p.to + c * p.to_stride;
+    if (layout.mode == ResizeMode::kBicubic)
+      bicubic_plane(taps, count, from, to);
+    else if (taps.any_outside)
+      bilinear_plane<true>(taps, count, from, to);
+    else
+      bilinear_plane<false>(taps, count, from, to);
   }
 }
 
@@ -176,8 +185,8 @@ void bilinear_one(const GridLayout& layout, const GridTaps& taps, Index count, c
     const std::int32_t* at = taps.offsets[0] + i;
     const Neighbours north = neighbours(image, at), south = neighbours(image + line, at);
     const Floats<4> sum =
-        north.west * load_floats<4>(taps.across[0] + i) + north.east * load_floats<4>(taps.across[1] + i) +
-        south.west * load_floats<4>(taps.across[2] + i) + south.east * load_floats<4>(taps.across[3] + i);
+        north.west * load<float, 4>(taps.across[0] + i) + north.east * load<float, 4>(taps.across[1] + i) +
+        south.west * load<float, 4>(taps.across[2] + i) + south.east * load<float, 4>(taps.across[3] + i);
     store_some(to + i, sum, count - i);
   }
 }
@@ -189,26 +198,26 @@ void bicubic_one(const GridLayout& layout, const GridTaps& taps, Index count, co
 #pragma GCC unroll 4
     for (int o = 0; o < 4; ++o) {
       const float* at = image + taps.offsets[0][i + o];
-      Floats<4> sum = load_floats<4>(at) * taps.down[0][i + o];
+      Floats<4> sum = load<float, 4>(at) * taps.down[0][i + o];
 #pragma GCC unroll 3
-      for (int k = 1; k < 4; ++k) sum += load_floats<4>(at + k * line) * taps.down[k][i + o];
+      for (int k = 1; k < 4; ++k) sum += load<float, 4>(at + k * line) * taps.down[k][i + o];
       columns.rows[o] = sum;
     }
     store_some(to + i, across(taps, i, columns), count - i);
   }
 }
 
-template <int kCount>
+template <Index kCount>
 [[gnu::always_inline]] inline Floats<kCount> bilinear_pixel(const GridTaps& taps, Index i, Index line,
                                                             Index channels, const float* at) {
-  Floats<kCount> sum = load_floats<kCount>(at) * taps.across[0][i];
-  sum += load_floats<kCount>(at + channels) * taps.across[1][i];
-  sum += load_floats<kCount>(at + line) * taps.across[2][i];
-  sum += load_floats<kCount>(at + line + channels) * taps.across[3][i];
+  Floats<kCount> sum = load<float, kCount>(at) * taps.across[0][i];
+  sum += load<float, kCount>(at + channels) * taps.across[1][i];
+  sum += load<float, kCount>(at + line) * taps.across[2][i];
+  sum += load<float, kCount>(at + line + channels) * taps.across[3][i];
   return sum;
 }
 
-template <int kCount>
+template <Index kCount>
 [[gnu::always_inline]] inline Floats<kCount> bicubic_pixel(const GridTaps& taps, Index i, Index line,
                                                            Index channels, const float* at) {
   Floats<kCount> sum{};
@@ -217,17 +226,17 @@ template <int kCount>
     Floats<kCount> across{};
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j)
-      across += load_floats<kCount>(at + k * line + j * channels) * taps.across[j][i];
+      across += load<float, kCount>(at + k * line + j * channels) * taps.across[j][i];
     sum += across * taps.down[k][i];
   }
   return sum;
 }
 
-template <ResizeMode M, int kCount>
+template <ResizeMode M, Index kCount>
 [[gnu::always_inline]] inline void channels_at(const GridTaps& taps, Index i, Index line, Index channels,
                                                const float* image, Index c, float* to) {
   const float* at = image + taps.offsets[0][i] + c;
-  store_floats<kCount>(to + c, M == ResizeMode::kBilinear
+  store<float, kCount>(to + c, M == ResizeMode::kBilinear
                                    ? bilinear_pixel<kCount>(taps, i, line, channels, at)
                                    : bicubic_pixel<kCount>(taps, i, line, channels, at));
 }
@@ -283,10 +292,10 @@ void pack(const float* from, Index from_stride, Index rows, Index cols, float* t
       Square square{};
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k)
-        if (k < valid) square.rows[k] = load_floats<4>(at + k * from_stride + j);
+        if (k < valid) square.rows[k] = load<float, 4>(at + k * from_stride + j);
       square = transposed(square);
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) store_floats<4>(to + (j + k) * to_stride + i, square.rows[k]);
+      for (int k = 0; k < 4; ++k) store<float, 4>(to + (j + k) * to_stride + i, square.rows[k]);
     }
     for (; j < cols; ++j)
       for (Index k = 0; k < 4; ++k) to[j * to_stride + i + k] = k < valid ? at[k * from_stride + j] : 0.0F;
@@ -300,11 +309,11 @@ void unpack(const float* from, Index channels, Index valid, Index count, float* 
     for (; i + 4 <= count; i += 4) {
       Square square;
 #pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) square.rows[k] = load_floats<4>(from + (i + k) * channels + c);
+      for (int k = 0; k < 4; ++k) square.rows[k] = load<float, 4>(from + (i + k) * channels + c);
       square = transposed(square);
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k)
-        if (k < some) store_floats<4>(to + (c + k) * to_stride + i, square.rows[k]);
+        if (k < some) store<float, 4>(to + (c + k) * to_stride + i, square.rows[k]);
     }
     for (; i < count; ++i)
       for (Index k = 0; k < some; ++k) to[(c + k) * to_stride + i] = from[i * channels + c + k];
@@ -314,6 +323,6 @@ void unpack(const float* from, Index channels, Index valid, Index count, float* 
 }  // namespace
 
 extern const GridSums kGridSums;
-const GridSums kGridSums = {plane, packed, pixels, pack, unpack};
+const GridSums kGridSums = {planes, packed, pixels, pack, unpack};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

@@ -68,11 +68,17 @@ struct GridKernels {
                     GridTaps& taps) = nullptr;
 };
 
+// The planes of an image, and those of its samples. Plane c is written to to[c * to_stride + i].
+struct GridPlanes {
+  const float* from = nullptr;
+  float* to = nullptr;
+  std::int64_t count = 0, from_stride = 0, to_stride = 0;
+};
+
 struct GridSums {
-  // One plane of an image that is not packed, whose pixels are adjacent; at least two a line for bilinear
-  // samples. Writes to[i].
-  void (*plane)(const GridLayout& layout, const GridTaps& taps, std::int64_t count, const float* plane,
-                float* to) = nullptr;
+  // Planes of an image that is not packed, whose pixels are adjacent; at least two a line for bilinear samples.
+  void (*planes)(const GridLayout& layout, const GridTaps& taps, std::int64_t count,
+                 const GridPlanes& planes) = nullptr;
   // A packed image. Writes to[i * channels + c].
   void (*packed)(const GridLayout& layout, const GridTaps& taps, std::int64_t count, const float* image,
                  std::int64_t channels, float* to) = nullptr;

@@ -130,14 +130,10 @@ void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Ind
                         : scale_i32_of<false, false>(t, values, results, count);
 }
 
-struct Half {
-  using Type [[gnu::vector_size(TOSAIC_VECTOR_BYTES / 2)]] = I32;
-};
+using Half = Vector<I32, kLanes<I64>>;
 
 [[gnu::always_inline]] inline V64 widened(const I32* table) {
-  Half::Type half;
-  __builtin_memcpy(&half, table, sizeof half);
-  return __builtin_convertvector(half, V64);
+  return __builtin_convertvector(load<I32, kLanes<I64>>(table), V64);
 }
 
 template <bool kUniform>
@@ -145,14 +141,13 @@ void scale_i64_of(const RescaleTables<I64>& t, const I64* values, I32* results, 
   constexpr Index kWidth = kLanes<I64>;
   const V64 only_multiplier = broadcast(I64{t.multiplier[0]}), only_shift = broadcast(I64{t.shift[0]});
   const V64 input_zp = broadcast(t.input_zp);
-  const Half::Type output_zp = Half::Type{} + t.output_zp, min = Half::Type{} + t.min,
-                   max = Half::Type{} + t.max;
+  const Half output_zp = Half{} + t.output_zp, min = Half{} + t.min, max = Half{} + t.max;
   Index i = 0;
   for (; i + kWidth <= count; i += kWidth) {
     const V64 multiplier = kUniform ? only_multiplier : widened(t.multiplier + i);
     const V64 shift = kUniform ? only_shift : widened(t.shift + i);
     const W64 result = scaled<false>((load(values + i) - input_zp) * multiplier, (W64)shift);
-    Half::Type half = __builtin_convertvector(result, Half::Type) + output_zp;
+    Half half = __builtin_convertvector(result, Half) + output_zp;
     half = half < min ? min : half;
     half = half > max ? max : half;
     __builtin_memcpy(results + i, &half, sizeof half);

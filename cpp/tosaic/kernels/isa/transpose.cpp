@@ -14,12 +14,8 @@ using std::int64_t;
 template <class T>
 inline constexpr int kTile = TOSAIC_VECTOR_BYTES / sizeof(T) < 16 ? TOSAIC_VECTOR_BYTES / sizeof(T) : 16;
 
-template <class T, int kCount>
-struct RowOf {
-  using Type [[gnu::vector_size(sizeof(T) * kCount)]] = T;
-};
 template <class T>
-using Row = typename RowOf<T, kTile<T>>::Type;
+using Row = Vector<T, kTile<T>>;
 
 // The shuffle that interleaves rows a and b to a[0], b[0], a[1], b[1], ... `half` is 0 for the lower halves
 // of the rows, and 1 for the upper halves.

@@ -19,23 +19,23 @@ namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
 template <class T>
-struct VectorOf {
-  using Type [[gnu::vector_size(TOSAIC_VECTOR_BYTES)]] = T;
-};
-template <class T>
-using Vector = typename VectorOf<T>::Type;
-template <class T>
 inline constexpr std::int64_t kLanes = TOSAIC_VECTOR_BYTES / sizeof(T);
+template <class T, std::int64_t kCount>
+struct VectorOf {
+  using Type [[gnu::vector_size(kCount * sizeof(T))]] = T;
+};
+template <class T, std::int64_t kCount = kLanes<T>>
+using Vector = typename VectorOf<T, kCount>::Type;
 
-template <class T>
-[[gnu::always_inline]] inline Vector<T> load(const T* at) {
-  Vector<T> value;
+template <class T, std::int64_t kCount = kLanes<T>>
+[[gnu::always_inline]] inline Vector<T, kCount> load(const T* at) {
+  Vector<T, kCount> value;
   __builtin_memcpy(&value, at, sizeof value);
   return value;
 }
 
-template <class T>
-[[gnu::always_inline]] inline void store(T* at, Vector<T> value) {
+template <class T, std::int64_t kCount = kLanes<T>>
+[[gnu::always_inline]] inline void store(T* at, Vector<T, kCount> value) {
   __builtin_memcpy(at, &value, sizeof value);
 }
 

@@ -8,6 +8,7 @@
 #include "tosaic/passes/lower_to_integer/foreign_operator.h"
 #include "tosaic/passes/lower_to_integer/function_table.h"
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
+#include "tosaic/passes/lower_to_integer/refused_qparams.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 
 namespace tosaic::passes {
@@ -184,8 +185,7 @@ void GraphLowering::lower_dequantize(const RuleContext& ctx) {
     }
   }
   if (type.qparams && !read)
-    report_float_operator(values_, ctx.node.node(),
-                          "its operand is quantized in a way that no integer arithmetic has");
+    report_float_operator(values_, ctx.node.node(), refused_qparams("its operand", *type.qparams));
   const ValueId operands[] = {ctx.as_is(0)};
   values_.set_value(
       result, made_.graph.add(Op::kDequantize, has_signed_form ? in_signed_form(attrs, type.dtype) : attrs,
@@ -247,8 +247,7 @@ Outcome GraphLowering::check_operands_and_results(const NodeView& view) const {
       return Refusal{"result '" + name + "' is read as a float"};
     if (!type.qparams) continue;
     const std::optional<QParams> qparams = view.signed_qparams(r);
-    if (!qparams)
-      return Refusal{"result '" + name + "' is quantized in a way that no integer arithmetic has"};
+    if (!qparams) return Refusal{refused_qparams("result '" + name + "'", *type.qparams)};
     if (qparams->axis) return Refusal{"result '" + name + "' is quantized by channel"};
   }
   return kLowered;

@@ -93,6 +93,7 @@ ValueRange range_of_sums(const ScaledInteger& image, ResizeMode mode, int bits) 
 RuleResult integer_grid_sample(const RuleContext& ctx) {
   const auto& sample = ctx.node.attrs<GridSampleAttrs>();
   const Shape& shape = ctx.node.operand_type(0).shape;
+  if (shape.size() != 4) return Refusal{"it samples a volume"};
   const ScaledInteger image = ctx.with_one_scale(0), stored = ctx.with_one_scale(1);
   const DType dtype = ctx.build.type(image.id).dtype;
   if (dtype != DType::kI8 && dtype != DType::kI16) return Refusal{"its image has more than 16 bits"};

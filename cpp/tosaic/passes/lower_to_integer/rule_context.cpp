@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/passes/lower_to_integer/refused_qparams.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/quant/quantize.h"
 
@@ -93,8 +94,7 @@ ScaledInteger RuleContext::stored_value(ValueId id) const {
   if (!qparams && is_float(value.type.dtype)) throw NoIntegerForm("operand '" + value.name + "' is a float");
   if (!qparams) return counted(id);
   const std::optional<QParams> in_signed = signed_form(*qparams);
-  if (!in_signed)
-    throw NoIntegerForm("operand '" + value.name + "' is quantized in a way that no integer arithmetic has");
+  if (!in_signed) throw NoIntegerForm(refused_qparams("operand '" + value.name + "'", *qparams));
   if (const std::optional<ScaledInteger> stored = stored_integers(build, values.value(id, build), *in_signed))
     return *stored;
   throw NoIntegerForm("operand '" + value.name + "' has zero points that differ by channel");

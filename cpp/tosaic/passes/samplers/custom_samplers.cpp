@@ -28,7 +28,8 @@ std::string form_of(const Graph& graph, const Node& node) {
   const auto& attrs = Graph::attrs<GridSampleAttrs>(node);
   const TensorType& image = graph.type(graph.operands(node)[0]);
   const TensorType& grid = graph.type(graph.operands(node)[1]);
-  if (attrs.mode == ResizeMode::kBicubic || image.shape[0] != 1 || image.shape[1] != 4) return {};
+  if (attrs.mode == ResizeMode::kBicubic || image.rank() != 4 || image.shape[0] != 1 || image.shape[1] != 4)
+    return {};
   const std::string corners = attrs.align_corners ? "_align_corners" : "";
   if (image.dtype == DType::kF32 && !image.qparams && !grid.qparams) return "image" + corners;
   if (is_snorm(image, graph.type(graph.result(node))) && is_byte_grid(grid)) return "image_int8" + corners;

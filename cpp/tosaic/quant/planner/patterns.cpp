@@ -189,7 +189,8 @@ QSpec Planner::grid_spec(std::span<const NodeIndex> samplers, const Precision& p
                           : attrs.padding == GridPadding::kZeros ? 1.0
                                                                  : 0.0;
     const Shape& image = graph_.type(graph_.operands(main)[0]).shape;
-    for (const std::int64_t extent : {image[2], image[3]}) {
+    for (std::size_t axis = 2; axis < image.size(); ++axis) {
+      const std::int64_t extent = image[axis];
       const auto pixels = static_cast<double>(extent);
       if (attrs.align_corners && extent > 1)
         range = std::max(range, 1.0 + 2.0 * beyond / (pixels - 1.0));
