@@ -9,12 +9,10 @@ Exit code 1 if a result violates what `violations` states. Takes half an hour.""
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,11 @@ import tosaic
 from executorch.exir.lowered_backend_module import get_lowered_submodules
 from executorch.runtime import Runtime
 from markdown_table import markdown_table
+from models.by_claimant import measure_all
 from models.delegates import run_file
 from models.integers import signal_to_noise
 from models.quantize import converted
-from models.results import ROOT, in_shard, measured_with, parser_of, recorded, stored
+from models.results import ROOT, measured_with
 from models.tosaic_delegates import delegates_in_file, file_of, lower, modules_of, program_made, run
 from models.zoo import build, one_thread, quiet
 from tosaic import Claimant
@@ -254,22 +253,16 @@ def page(measured: Sequence[Measured]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, RESULTS)
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS))
-    options = parser.parse_args(argv)
-    logging.disable(logging.WARNING)
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    items = [f"{name} {claimant}" for name in options.networks for claimant in CLAIMANTS]
-    wrong = False
-    for item in in_shard(items, options.shard):
-        name, claimant = item.split(" ")
-        found = Measured(**recorded(options.results, item, lambda n=name, c=claimant: measure(n, c)))
-        print(asdict(found), *violations(found), sep="\n  ", flush=True)
-        wrong = wrong or bool(violations(found))
-    every = [stored(options.results, f"{name} {claimant}") for name in NETWORKS for claimant in CLAIMANTS]
-    if all(every):
-        PAGE.write_text(page([Measured(**each) for each in every if each]))
-    return int(wrong)
+    return measure_all(
+        argv,
+        doc=__doc__,
+        results=RESULTS,
+        names=(NETWORKS, CLAIMANTS),
+        made=Measured,
+        measure=measure,
+        violations=violations,
+        write=lambda every: PAGE.write_text(page(every)),
+    )
 
 
 if __name__ == "__main__":
