@@ -18,7 +18,7 @@ from tosaic import _core
 from tosaic.program import Program
 from tosaic.pte.calls import Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
-from tosaic.pte.payloads import Place, is_tosa, sides_of_payload
+from tosaic.pte.payloads import Place, Sizes, is_tosa, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
@@ -241,13 +241,9 @@ class InstructionReader(ValueReader):
         payload = method.file.payload_of(delegate).tobytes()
         part = _program_of(place, payload) if is_tosa(payload) else method.sources.get(place.index)
         sides = sides_of_payload(place, payload, part)
-        count = self._input_count(args) if sides is None else sides[0]
-        if sides is not None and len(args) != sum(sides):
-            raise method.error(
-                f"{place} is called with another number of tensors than its payload has",
-                expected=f"{sides[0]} inputs and {sides[1]} outputs",
-                got=str(len(args)),
-            )
+        count = self._input_count(args) if sides is None else len(sides[0])
+        if sides is not None:
+            self._require_call(place, args, *sides)
         inputs = [self._operand(index) for index in args[:count]]
         outputs = args[count:]
         types: Types = [self.type_of(index) for index in outputs]
@@ -260,6 +256,21 @@ class InstructionReader(ValueReader):
         made = self.opaque(delegate.backend, inputs, types)
         for index, ref in zip(outputs, made, strict=True):
             self.write(index, ref)
+
+    def _require_call(self, place: Place, args: Sequence[int], inputs: Sizes, outputs: Sizes) -> None:
+        """Refuses a call whose tensors are not those of the payload."""
+        if len(args) != len(inputs) + len(outputs):
+            raise self._method.error(
+                f"{place} is called with another number of tensors than its payload has",
+                expected=f"{len(inputs)} inputs and {len(outputs)} outputs",
+                got=str(len(args)),
+            )
+        for i, (index, size) in enumerate(zip(args, (*inputs, *outputs), strict=True)):
+            form = self._form(index)
+            if size is not None and size != form.nbytes:
+                side = f"input {i}" if i < len(inputs) else f"output {i - len(inputs)}"
+                what = f"{side} of the payload has another size"
+                raise place.fault(what, f"{form.type_text}, {form.nbytes} bytes", f"{size} bytes")
 
     def _operand(self, index: int) -> Any:
         value = self.value(index)
@@ -312,12 +323,4 @@ def _program_of(place: Place, payload: bytes) -> Program:
     try:
         return Program(_core.deserialize(payload))
     except _core.Error as error:
-        parts = error.parts
-        raise _core.make_error(
-            type(error),
-            where="pte",
-            what=f"the payload of {place}: {parts['what']}",
-            expected=parts["expected"],
-            got=parts["got"],
-            node=parts["node"],
-        ) from error
+        raise place.located(error, "the payload") from error
