@@ -262,6 +262,19 @@ def test_a_damaged_payload_is_named() -> None:
         damaged.run(*make("tosa-fp").inputs)
 
 
+def test_an_endless_loop_is_refused() -> None:
+    """It is followed for a while; each step takes the same time."""
+    file = _core.read_pte(make("portable").data)
+    method, *others = file.methods
+    method.values = [*method.values, False]
+    jump = _core.PteJumpFalse(condition=len(method.values) - 1, destination=0)
+    method.chains = [_core.PteChain(inputs=method.inputs, outputs=method.outputs, instructions=[jump])]
+    file.methods = [method, *others]
+    read = PteFile(_core.read_pte(_core.write_pte(file)))
+    with pytest.raises(tosaic.UnsupportedOp, match="a run takes too many instructions"):
+        _ = read.program
+
+
 def test_damaged_files_are_refused_or_read() -> None:
     """A damaged file is read and used, or the error is one of tosaic's; `tests/full` has many more."""
     read = [drive(damaged(10_000_000 + seed), seed) for seed in range(600)]
