@@ -239,7 +239,7 @@ class Lowered(Preparable):
         from tosaic.sidecar import save_with_sidecar, save_without_sidecar
 
         if is_pte(path):
-            return save_pte(self, path)
+            return save_pte(self, path, sidecar=sidecar)
         data = self.to_bytes(locations=locations)
         save = save_with_sidecar if sidecar else save_without_sidecar
         return save(self, path, data)

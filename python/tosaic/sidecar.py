@@ -92,7 +92,7 @@ def write_both(path: str | os.PathLike[str], data: bytes, text: str) -> int:
     return len(data)
 
 
-def save_without_sidecar(_: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
+def save_without_sidecar(_: Any, path: str | os.PathLike[str], data: bytes) -> int:
     """Writes a file; removes a sidecar of tosaic's that belongs to the file that is replaced."""
     size = write_bytes(path, data)
     beside = sidecar_path(path)

@@ -39,47 +39,57 @@ __all__ = [
 
 
 @cache
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, also: tuple[str, ...] = ()) -> str:
     """Returns a hash of everything that results depend on.
 
-    `folder` has the Python sources that measure them.
+    `folder` has the Python sources that measure them. `also` are further folders of the package.
     """
     digest = hashlib.sha256(f"{torch.__version__} {version('transformers')}".encode())
     package = Path(tosaic.__file__).parent
-    folders = ("fx/**", "annotation", "calibration", "executorch")
+    folders = ("fx/**", "annotation", "calibration", "executorch", *also)
     sources = [path for each in folders for path in package.glob(f"{each}/*.py")] + [*folder.glob("*.py")]
     for path in [Path(_core.__file__), *sorted(sources)]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def stored(folder: Path, name: str, sources: Path = Path(__file__).parent) -> dict[str, Any] | None:
+def stored(
+    folder: Path, name: str, sources: Path = Path(__file__).parent, also: tuple[str, ...] = ()
+) -> dict[str, Any] | None:
     """Returns the stored result of this name; None if there is none, or if other sources made it."""
     path = folder / f"{name}.json"
     if not path.exists():
         return None
     content = json.loads(path.read_text())
-    return content["result"] if content["fingerprint"] == fingerprint(sources) else None
+    return content["result"] if content["fingerprint"] == fingerprint(sources, also) else None
 
 
-def store(folder: Path, name: str, result: Any, sources: Path = Path(__file__).parent) -> dict[str, Any]:
+def store(
+    folder: Path,
+    name: str,
+    result: Any,
+    sources: Path = Path(__file__).parent,
+    also: tuple[str, ...] = (),
+) -> dict[str, Any]:
     """Stores the result of this name, a dataclass, and returns it as a dict."""
     found = dataclasses.asdict(result)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps({"fingerprint": fingerprint(sources), "result": found}, indent=1))
+    partial.write_text(json.dumps({"fingerprint": fingerprint(sources, also), "result": found}, indent=1))
     partial.replace(path)
     return found
 
 
-def recorded(folder: Path, name: str, measure: Callable[[], Any]) -> dict[str, Any]:
+def recorded(
+    folder: Path, name: str, measure: Callable[[], Any], also: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Returns the result of this name as a dict. It is measured and stored if there is none yet.
 
-    `measure` returns a dataclass.
+    `measure` returns a dataclass. `also` are further folders of the package that the result depends on.
     """
-    known = stored(folder, name)
-    return store(folder, name, measure()) if known is None else known
+    known = stored(folder, name, also=also)
+    return store(folder, name, measure(), also=also) if known is None else known
 
 
 def parser_of(doc: str | None, results: Path) -> argparse.ArgumentParser:

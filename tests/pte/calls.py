@@ -9,7 +9,7 @@ coarser than torch's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,6 @@ import tosaic
 from operators.checking import _eager, _Expected, _Module, _quiet, _refused_by_torch
 from operators.running import first_examples
 from operators.table import ROWS
-from operators.values import Case
 from tosaic import _core
 from tosaic.pte.file import PteFile
 
@@ -54,7 +53,6 @@ class Tried:
     ran: bool = False
     runtime_differs: str = ""
     failure: str = ""
-    cases: list[Case] = field(default_factory=list)
 
 
 def portable_file(module: torch.nn.Module, inputs: tuple[Any, ...], **config: Any) -> bytes:
@@ -85,7 +83,6 @@ def try_calls(name: str, count: int, seed: int = 0) -> Tried:
     with _quiet():
         cases = [c for c in first_examples(name, count, seed) if not _refused_by_torch(c, row)]
         cases = [c for c in cases if all(each.numel() for each in _eager(c, row))]
-        tried.cases = cases
         if not cases:
             tried.refused = "torch: no call"
             return tried

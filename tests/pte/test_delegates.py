@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import tosaic  # noqa: E402
 from tosaic import _core, vgf_graph  # noqa: E402
 from tosaic.cli import main  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
+from tosaic.vela_stream import unpack_vela  # noqa: E402
 
 from pte.examples import flattened, made_by_tosaic, make  # noqa: E402
 
@@ -211,6 +213,34 @@ def test_a_vgf_payload_of_another_version_is_refused() -> None:
     file = _with_payload(made_by_tosaic(VGF).data, lambda payload: payload[:8] + b"\x07" + payload[9:])
     with pytest.raises(tosaic.UnsupportedOp, match="unknown version: expected major version 0, got 7"):
         _ = file.program
+
+
+def test_vela_commands_of_another_delegate_are_refused() -> None:
+    stream = unpack_vela(PteFile(_core.read_pte(made_by_tosaic(VELA).data)).delegates[0].payload)
+
+    def other(payload: bytes) -> bytes:
+        at = payload.index(b"inputs\0") + 32 + 4
+        return payload[:at] + struct.pack("<6i", 1, 1, 1, 8, 8, 4) + payload[at + 24 :]
+
+    assert len(stream.inputs) == 1
+    file = _with_payload(made_by_tosaic(VELA).data, other)
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"'EthosUBackend'.* input 0 of the payload has another size"
+    ):
+        _ = file.program
+
+
+def test_an_error_inside_of_a_payload_names_the_delegate(monkeypatch: Any) -> None:
+    example = made_by_tosaic(INT)
+    file = _file(INT)
+
+    def refuse(*_: Any) -> Any:
+        raise _core.make_error(tosaic.UnsupportedOp, where="prepare", what="no kernels for CUSTOM operators")
+
+    monkeypatch.setattr("tosaic.reference_graph.model_of_graph", refuse)
+    message = r"delegate 0 \('TOSABackend'\) of method 'forward': no kernels for CUSTOM"
+    with pytest.raises(tosaic.UnsupportedOp, match=message):
+        file.prepare(on="reference").run(*example.inputs)
 
 
 def test_what_runs_vgf_files_is_required_only_for_delegates(monkeypatch: Any, tmp_path: Path) -> None:

@@ -135,6 +135,31 @@ def test_without_the_sidecar_the_file_is_read_alone(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[0], ours["maps"])
 
 
+def test_states_and_branches_have_their_sidecar(tmp_path: Path) -> None:
+    from executorch.exir import EdgeCompileConfig, to_edge
+
+    from pte.examples import Branching, Stateful
+
+    config = EdgeCompileConfig(_check_ir_validity=False)
+    d = {"a": torch.randn(3), "b": torch.randn(2, 3)}
+    given = {"s": (Stateful(), (torch.randn(2, 3), d))}
+    given["b"] = (Branching(), (torch.tensor(True), torch.tensor(False), torch.randn(2, 3)))
+    for name, (module, args) in given.items():
+        path = tmp_path / f"{name}.pte"
+        with quiet():
+            exported = torch.export.export(module, args)
+            save_pte(to_edge(exported, compile_config=config), path)
+        program = tosaic.load_pte(path).program
+        ours = [torch.utils._pytree.tree_leaves(program.run(*args)) for _ in range(2)]
+        theirs = [torch.utils._pytree.tree_leaves(module(*args)) for _ in range(2)]
+        for found, expected in zip(ours, theirs, strict=True):
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b.detach().numpy(), rtol=1e-5, atol=1e-6)
+        assert [port.path for port in program.inputs] == [
+            port.path for port in tosaic.from_exported(exported).inputs
+        ]
+
+
 def test_an_input_of_integers_takes_floats_too(tmp_path: Path) -> None:
     path = _saved(tmp_path, "integers")
     file = tosaic.load_pte(path)

@@ -30,6 +30,7 @@ __all__ = [
     "damaged_text",
     "drive",
     "drive_text",
+    "mutate",
 ]
 
 _EVERYTHING = "TOSA-1.0+INT+FP+int16+variable+cf"
@@ -101,7 +102,8 @@ FILES = ("network with a variable", "branch", "custom operator")
 TEXTS = ("program", "branch", "custom operator")
 
 
-def _mutated(rng: random.Random, data: bytearray) -> None:
+def mutate(rng: random.Random, data: bytearray) -> None:
+    """Damages bytes, characters of strings or 32-bit integers, or truncates the data."""
     if len(data) <= 32:  # a short member, or one that an earlier mutation has truncated
         if data:
             data[rng.randrange(len(data))] = rng.randrange(256)
@@ -128,7 +130,7 @@ def damaged(name: str, seed: int) -> bytes:
     data = bytearray(_sources()[name])
     for _ in range(rng.randrange(1, 5)):
         if len(data) > 32:
-            _mutated(rng, data)
+            mutate(rng, data)
     return bytes(data)
 
 
@@ -173,7 +175,7 @@ def damaged_archive(seed: int, folder: Path) -> Path:
             data = bytearray(before.read(member))
             if member == chosen:
                 for _ in range(rng.randrange(1, 4)):
-                    _mutated(rng, data)
+                    mutate(rng, data)
             after.writestr(member, bytes(data))
     return path
 

@@ -50,7 +50,7 @@ class KernelWriter(CallWriter):
         super().__init__(builder)
         self._where = where
         self._diagnostics = diagnostics
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # each name that is taken, with the next number to try behind it
         self._node = ""
         self._target = ("", "")
         self._place = ("", 0)
@@ -63,11 +63,11 @@ class KernelWriter(CallWriter):
     def begin(self, instruction: int, target: tuple[str, str], place: tuple[str, int] = ("", 0)) -> None:
         """Begins a call: its number, its operator (name and overload), and its file and line."""
         base = target[0].rpartition("::")[2].strip("_") or "call"
-        name, count = base, 0
+        name = base
         while name in self._names:
-            count += 1
-            name = f"{base}_{count}"
-        self._names.add(name)
+            self._names[base] += 1
+            name = f"{base}_{self._names[base]}"
+        self._names[name] = 0
         self._node, self._target, self._place, self._instruction = name, target, place, instruction
 
     @contextmanager

@@ -161,7 +161,10 @@ class PayloadCall:
             form.to_memory(array).reshape(port.shape)
             for array, form, port in zip(arrays, self._inputs, self.part.inputs, strict=True)
         ]
-        made = self._prepared.run_arrays(fit_to_ports(given, self.part.inputs))
+        try:
+            made = self._prepared.run_arrays(fit_to_ports(given, self.part.inputs))
+        except _core.Error as error:
+            raise self._place.located(error) from error
         results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
         return results[0] if len(results) == 1 else results
 

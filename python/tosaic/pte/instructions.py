@@ -19,7 +19,7 @@ from tosaic.program import Program
 from tosaic.pte.calls import Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
 from tosaic.pte.input_count import input_count
-from tosaic.pte.payloads import Place, is_tosa, sides_of_payload
+from tosaic.pte.payloads import Place, Sizes, is_tosa, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
@@ -246,14 +246,10 @@ class InstructionReader(ValueReader):
         count = (
             input_count(method, args, is_written=written, is_view=self._is_view)
             if sides is None
-            else sides[0]
+            else len(sides[0])
         )
-        if sides is not None and len(args) != sum(sides):
-            raise method.error(
-                f"{place} is called with another number of tensors than its payload has",
-                expected=f"{sides[0]} inputs and {sides[1]} outputs",
-                got=str(len(args)),
-            )
+        if sides is not None:
+            self._require_call(place, args, *sides)
         inputs = [self._operand(index) for index in args[:count]]
         outputs = args[count:]
         types: Types = [self.type_of(index) for index in outputs]
@@ -266,6 +262,21 @@ class InstructionReader(ValueReader):
         made = self.opaque(delegate.backend, inputs, types)
         for index, ref in zip(outputs, made, strict=True):
             self.write(index, ref)
+
+    def _require_call(self, place: Place, args: Sequence[int], inputs: Sizes, outputs: Sizes) -> None:
+        """Refuses a call whose tensors are not those of the payload."""
+        if len(args) != len(inputs) + len(outputs):
+            raise self._method.error(
+                f"{place} is called with another number of tensors than its payload has",
+                expected=f"{len(inputs)} inputs and {len(outputs)} outputs",
+                got=str(len(args)),
+            )
+        for i, (index, size) in enumerate(zip(args, (*inputs, *outputs), strict=True)):
+            form = self._form(index)
+            if size is not None and size != form.nbytes:
+                side = f"input {i}" if i < len(inputs) else f"output {i - len(inputs)}"
+                what = f"{side} of the payload has another size"
+                raise place.fault(what, f"{form.type_text}, {form.nbytes} bytes", f"{size} bytes")
 
     def _operand(self, index: int) -> Any:
         value = self.value(index)
@@ -296,12 +307,4 @@ def _program_of(place: Place, payload: bytes) -> Program:
     try:
         return Program(_core.deserialize(payload))
     except _core.Error as error:
-        parts = error.parts
-        raise _core.make_error(
-            type(error),
-            where="pte",
-            what=f"the payload of {place}: {parts['what']}",
-            expected=parts["expected"],
-            got=parts["got"],
-            node=parts["node"],
-        ) from error
+        raise place.located(error, "the payload") from error

@@ -64,6 +64,31 @@ class MethodSaver:
         self._writer.finish(inputs, outputs, (text_of(signature.inputs), text_of(signature.outputs)))
         return []
 
+    def recorded(self) -> SidecarMethod:
+        """Returns what a sidecar records of the method."""
+        program, signature = self._program, self._program.signature
+        places, at = first_inputs(program.graph), caller_outputs(program.graph)
+        numbered = replace(
+            signature,
+            input_leaves=tuple(_numbered(leaf, places) for leaf in signature.input_leaves),
+            output_leaves=tuple(_numbered(leaf, at) for leaf in signature.output_leaves),
+        )
+        claimants = {group.name: group.claimant for group in getattr(program, "partitions", _NO_PLAN).groups}
+        delegates = [
+            SidecarDelegate(
+                payload.backend,
+                claimants.get(name, ""),
+                target,
+                len(payload.data),
+                hashlib.sha256(payload.data).hexdigest(),
+            )
+            for name, target, payload in self._delegates
+        ]
+        states = sorted(port.path or port.name for port in program.states)
+        return SidecarMethod(
+            self._writer.name, numbered, program.inputs, self._user_outputs(), tuple(states), tuple(delegates)
+        )
+
     # ---- outputs, and what persists ----
 
     def _outputs(self, returned: Sequence[Any], inputs: Sequence[Slot]) -> list[Slot]:

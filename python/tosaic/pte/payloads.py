@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tosaic import _core
 from tosaic.vela_stream import unpack_vela
@@ -12,7 +14,7 @@ from tosaic.vela_stream import unpack_vela
 if TYPE_CHECKING:
     from tosaic.program import Program
 
-__all__ = ["Place", "is_tosa", "kind_of_payload", "sides_of_payload"]
+__all__ = ["Place", "Sizes", "is_tosa", "kind_of_payload", "sides_of_payload"]
 
 _KINDS = ((4, b"TOSA", "TOSA"), (0, b"VGF1", "VGF"), (0, b"vela_bin_stream\0", "Vela"))
 """Kinds of payloads by the bytes at a place."""
@@ -42,6 +44,13 @@ class Place:
     def __str__(self) -> str:
         return f"delegate {self.index} ('{self.backend}') of method '{self.method}'"
 
+    def located(self, error: _core.Error, what: str = "") -> Exception:
+        """Returns an error of a payload, or of `what`, with the delegate in front."""
+        parts = error.parts
+        said = {name: parts[name] for name in ("expected", "got", "node", "hint")}
+        subject = ": ".join(filter(None, (str(self), what, parts["what"])))
+        return _core.make_error(type(error), where="pte", what=subject, **said)
+
     def fault(self, what: str, expected: str, got: str, kind: type[Exception] | None = None) -> Exception:
         """Returns an error that is located at the delegate."""
         return _core.make_error(
@@ -49,8 +58,12 @@ class Place:
         )
 
 
-def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tuple[int, int] | None:
-    """Returns how many inputs and outputs a payload has; None if neither it nor `part` says so.
+Sizes: TypeAlias = Sequence[int | None]
+"""The bytes of each tensor; None where the payload does not say them."""
+
+
+def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tuple[Sizes, Sizes] | None:
+    """Returns the inputs and outputs of a payload; None if neither it nor `part` says how many there are.
 
     Raises
     ------
@@ -64,12 +77,15 @@ def sides_of_payload(place: Place, payload: bytes, part: Program | None) -> tupl
         try:
             stream = unpack_vela(payload)
         except _core.InvalidGraph as error:
-            parts = error.parts
-            raise place.fault(f"the payload: {parts['what']}", parts["expected"], parts["got"]) from error
-        return len(stream.inputs), len(stream.outputs)
+            raise place.located(error, "the payload") from error
+        inputs, outputs = (
+            [math.prod(each.shape) * each.element_bytes for each in side]
+            for side in (stream.inputs, stream.outputs)
+        )
+        return inputs, outputs
     if kind == "VGF":
         _refuse_damaged_vgf(place, payload)
-    return None if part is None else (len(part.inputs), len(part.outputs))
+    return None if part is None else ([None] * len(part.inputs), [None] * len(part.outputs))
 
 
 _VGF_HEADER = struct.Struct("<4s4xBBBx4x8Q")

@@ -24,7 +24,9 @@ from tosaic.pte.file_writer import FileWriter
 from tosaic.pte.group_payloads import GroupPayloads
 from tosaic.pte.method_saver import MethodSaver
 from tosaic.pte.method_writer import PtePayload
-from tosaic.writing import check_place, write_bytes
+from tosaic.pte_sidecar import pte_sidecar_text
+from tosaic.sidecar import save_without_sidecar, sidecar_path, write_both
+from tosaic.writing import check_place
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
@@ -47,6 +49,7 @@ def save_pte(
     *,
     payloads: Mapping[str, PtePayload] | None = None,
     flags: Mapping[str, Sequence[str]] | None = None,
+    sidecar: bool = False,
 ) -> int:
     """Writes a ``.pte`` file, which ExecuTorch's runtime loads; returns its size in bytes.
 
@@ -66,6 +69,10 @@ def save_pte(
     flags : mapping of str to sequence of str, optional
         By name of a claimant, flags for the tool that compiles its payloads: ``{"ethos-u55-128":
         ["--optimise=Size"]}``.
+    sidecar : bool
+        Write a second file beside it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders and
+        qparams of each method, and the digests of the file and of its payloads. `load_pte` reads both. Without
+        it, an older sidecar is removed, which would belong to another file.
 
     Raises
     ------
@@ -93,15 +100,24 @@ def save_pte(
     if not methods:
         raise refusal(_WHERE, "programs", "at least one program", programs)
     check_place(path)
+    if sidecar:
+        check_place(sidecar_path(path))
     compiled = GroupPayloads(methods, payloads or {}, flags or {})
     file = FileWriter()
+    savers = {
+        name: MethodSaver(file.method(name), program, compiled.of_method(name))
+        for name, program in methods.items()
+    }
     reasons: list[str] = []
-    for name, program in methods.items():
-        found = MethodSaver(file.method(name), program, compiled.of_method(name)).write()
+    for name, saver in savers.items():
+        found = saver.write()
         reasons += [f"method '{name}': {reason}" for reason in found] if len(methods) > 1 else found
     if reasons:
         raise _refusal(reasons)
-    return write_bytes(path, file.finish())
+    data = file.finish()
+    if not sidecar:
+        return save_without_sidecar(programs, path, data)
+    return write_both(path, data, pte_sidecar_text([saver.recorded() for saver in savers.values()], data))
 
 
 def _require_program(name: Any, program: Any) -> None:
