@@ -77,6 +77,8 @@ class Measured:
         Calls of delegates and groups; other instructions in the file, other steps of the split program.
     fault : str
         What the check finds in ExecuTorch's plan.
+    error : str
+        Why ExecuTorch does not lower the program; there is then nothing to compare with.
     """
 
     network: str
@@ -94,6 +96,7 @@ class Measured:
     instructions: int = 0
     steps: int = 0
     fault: str = ""
+    error: str = ""
 
 
 def claimant_of(form: str, program: Any) -> Claimant:
@@ -120,17 +123,21 @@ def measure(name: str, form: str) -> Measured:
         claimant = claimant_of(form, program)
         split = tosaic.lower(program, unsupported="split", claimants=[claimant])
         plan, whole = split.plan_memory(scratch=False), split.plan_memory()
-        file = file_of(lower(program, [TosaicPartitioner(claimant)]))
+        out.split, out.split_bound = plan.peak, plan.lower_bound
+        out.scratch, out.scratch_bound = whole.peak, whole.lower_bound
+        out.groups = sum(each.startswith("group") for each in plan.steps)
+        out.steps = len(plan.steps) - out.groups
+        try:
+            file = file_of(lower(program, [TosaicPartitioner(claimant)]))
+        except ValueError as error:  # of torch, while ExecuTorch decomposes the program
+            out.error = str(error).partition("\n")[0]
+            return out
     method = PteFile(_core.read_pte(file)).method()
     theirs, same = method.memory_plan, method.plan_memory()
     out.greedy, out.bound, out.fault = theirs.peak, theirs.lower_bound, theirs.fault
     out.same, out.same_bound = same.peak, same.lower_bound
-    out.split, out.split_bound = plan.peak, plan.lower_bound
-    out.scratch, out.scratch_bound = whole.peak, whole.lower_bound
     out.delegates = sum(each.startswith("delegate") for each in theirs.steps)
-    out.groups = sum(each.startswith("group") for each in plan.steps)
     out.instructions = len(theirs.steps) - out.delegates
-    out.steps = len(plan.steps) - out.groups
     return out
 
 
@@ -139,7 +146,7 @@ def violations(result: dict[str, Any]) -> list[str]:
     found = [
         f"{which} plan needs {result[which] - result['greedy']:,} bytes more than ExecuTorch's"
         for which in ("same", "split")
-        if result[which] > result["greedy"]
+        if not result["error"] and result[which] > result["greedy"]
     ]
     if result["fault"]:
         found.append(f"fault in ExecuTorch's plan: {result['fault']}")
@@ -197,8 +204,10 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         )
         for each in results
     ]
+    errors = [f"{each['network']}, {each['form']}: {each['error']}" for each in results if each["error"]]
+    refused = "\nExecuTorch does not lower these:\n\n" + "\n".join(f"- {each}" for each in errors) + "\n"
     facts = {**measured_with(), "denied": ", ".join(DENIED)}
-    return _HEAD.format(**facts) + "\n" + markdown_table(columns, rows) + "\n"
+    return _HEAD.format(**facts) + "\n" + markdown_table(columns, rows) + "\n" + refused * bool(errors)
 
 
 def _write_stored(folder: Path) -> int:
