@@ -306,6 +306,37 @@ def test_wrong_options_are_refused_before_anything_is_written(
     assert not (tmp_path / "wrong.pte").exists()
 
 
+# ---- sidecars ----
+
+
+def test_a_sidecar_gives_the_file_paths_names_and_qparams(tmp_path: Path) -> None:
+    module, inputs = _mixed()
+    exported = torch.export.export(module, inputs)
+    quantized = tosaic.quantize(exported, [inputs], progress=False)
+    split = tosaic.lower(quantized, unsupported="split", claimants=["TOSA-1.0+INT"])
+    program = tosaic.from_exported(exported)
+    path, beside = tmp_path / "m.pte", tmp_path / "m.pte.json"
+    tosaic.save_pte({"npu": split, "cpu": program}, path, sidecar=True)
+    recorded = tosaic.executorch.pte_sidecar(path)
+    for name, made in (("npu", split), ("cpu", program)):
+        method = recorded.method(name)
+        assert [port.path for port in method.inputs] == [port.path for port in made.inputs]
+        assert [port.quantized for port in method.inputs] == [port.quantized for port in made.inputs]
+        _equal(tosaic.load_pte(path).method(name).run(*inputs)["out"], made.run(*inputs)["out"], rtol=1e-5)
+    assert [each.claimant for each in recorded.method("npu").delegates] == ["TOSA-1.0+INT"] * len(split.parts)
+    data = path.read_bytes()
+    tosaic.save_pte(program, path)
+    assert not beside.exists()
+    path.write_bytes(data)
+    example = make("portable")
+    lowered = tosaic.lower(torch.export.export(example.module, example.inputs), target="TOSA-1.0+FP")
+    lowered.save(path, sidecar=True)
+    assert beside.exists()
+    path.write_bytes(data)
+    with pytest.raises(tosaic.InvalidGraph, match="sidecar"):
+        tosaic.load_pte(path)
+
+
 # ---- dim orders ----
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tosaic import _core
@@ -15,6 +17,7 @@ from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.quantization import dequantized, quantized
 from tosaic.pte.method_writer import MethodWriter, Slot
 from tosaic.pte.nodes import write_node
+from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod
 from tosaic.quantization import QParams
 
 __all__ = ["MethodSaver"]
@@ -36,6 +39,7 @@ class MethodSaver:
         self._reasons: list[str] = []
         self._values: dict[int, Held] = {}
         self._written: list[tuple[Held, Held]] = []  # a state or an input, and its new value
+        self._delegates: list[SidecarDelegate] = []
 
     def write(self) -> list[str]:
         """Adds the method to its file; returns the reasons why not, if there are any."""
@@ -65,28 +69,18 @@ class MethodSaver:
         return []
 
     def recorded(self) -> SidecarMethod:
-        """Returns what a sidecar records of the method."""
+        """Returns what a sidecar records of the method that was written."""
         program, signature = self._program, self._program.signature
-        places, at = first_inputs(program.graph), caller_outputs(program.graph)
-        numbered = replace(
-            signature,
-            input_leaves=tuple(_numbered(leaf, places) for leaf in signature.input_leaves),
-            output_leaves=tuple(_numbered(leaf, at) for leaf in signature.output_leaves),
-        )
-        claimants = {group.name: group.claimant for group in getattr(program, "partitions", _NO_PLAN).groups}
-        delegates = [
-            SidecarDelegate(
-                payload.backend,
-                claimants.get(name, ""),
-                target,
-                len(payload.data),
-                hashlib.sha256(payload.data).hexdigest(),
-            )
-            for name, target, payload in self._delegates
-        ]
-        states = sorted(port.path or port.name for port in program.states)
+        graph = program.graph
+        inputs, input_leaves = _numbered(signature.input_leaves, program.inputs, first_inputs(graph))
+        outputs, output_leaves = _numbered(signature.output_leaves, program.outputs, caller_outputs(graph))
         return SidecarMethod(
-            self._writer.name, numbered, program.inputs, self._user_outputs(), tuple(states), tuple(delegates)
+            self._writer.name,
+            replace(signature, input_leaves=input_leaves, output_leaves=output_leaves),
+            inputs,
+            outputs,
+            tuple(sorted(port.path or port.name for port in program.states)),
+            tuple(self._delegates),
         )
 
     # ---- outputs, and what persists ----
@@ -209,6 +203,10 @@ class MethodSaver:
         inside = self._states(part, entered, left)
         given = [entered[port.name] for port in part.graph.inputs if port.name not in inside]
         made = [left[port.value.name] for port in part.graph.outputs if _target(part, port) not in inside]
+        digest = hashlib.sha256(payload.data).hexdigest()
+        self._delegates.append(
+            SidecarDelegate(payload.backend, claimant or "", part.target, len(payload.data), digest)
+        )
         self._writer.delegate(payload, [each.slot for each in given], [each.slot for each in made])
         return [self._leave(port, held) for port, held in results]
 
@@ -252,6 +250,23 @@ class MethodSaver:
                 f"output '{port.path or port.name}' is dequantized in a way without a kernel"
             )
         return held if made is None else made
+
+
+def _numbered(
+    leaves: Sequence[Any], ports: Sequence[Port], places: Sequence[int]
+) -> tuple[tuple[Port, ...], tuple[Any, ...]]:
+    """Returns the ports of the leaves that are tensors, and the leaves with the indices of these ports.
+
+    `places` has the index among the inputs or outputs of the graph for each of `ports`.
+    """
+    found: list[Port] = []
+    numbered = []
+    for leaf in leaves:
+        if leaf.index is not None:
+            found.append(ports[list(places).index(leaf.index)])
+            leaf = replace(leaf, index=len(found) - 1)
+        numbered.append(leaf)
+    return tuple(found), tuple(numbered)
 
 
 def _not_read(group: str, claimant: str | None) -> str:

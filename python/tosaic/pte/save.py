@@ -70,9 +70,9 @@ def save_pte(
         By name of a claimant, flags for the tool that compiles its payloads: ``{"ethos-u55-128":
         ["--optimise=Size"]}``.
     sidecar : bool
-        Write a second file beside it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders and
-        qparams of each method, and the digests of the file and of its payloads. `load_pte` reads both. Without
-        it, an older sidecar is removed, which would belong to another file.
+        Write a second file beside it, ``m.pte.json`` for ``m.pte``: the nested signature, paths, dim orders
+        and qparams of each method, and the digests of the file and of its payloads. `load_pte` reads both.
+        Without it, an older sidecar is removed, which would belong to another file.
 
     Raises
     ------
