@@ -146,7 +146,7 @@ def violations(result: dict[str, Any]) -> list[str]:
     found = [
         f"{which} plan needs {result[which] - result['greedy']:,} bytes more than ExecuTorch's"
         for which in ("same", "split")
-        if not result["error"] and result[which] > result["greedy"]
+        if not result.get("error") and result[which] > result["greedy"]
     ]
     if result["fault"]:
         found.append(f"fault in ExecuTorch's plan: {result['fault']}")
@@ -204,7 +204,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
         )
         for each in results
     ]
-    errors = [f"{each['network']}, {each['form']}: {each['error']}" for each in results if each["error"]]
+    errors = [f"{each['network']}, {each['form']}: {each['error']}" for each in results if each.get("error")]
     refused = "\nExecuTorch does not lower these:\n\n" + "\n".join(f"- {each}" for each in errors) + "\n"
     facts = {**measured_with(), "denied": ", ".join(DENIED)}
     return _HEAD.format(**facts) + "\n" + markdown_table(columns, rows) + "\n" + refused * bool(errors)
