@@ -51,6 +51,7 @@ PAGE = ROOT / "docs" / "pte_networks.md"
 _PACKAGES = ("pte", "torch_operators")
 _CALIBRATION, _UNSEEN = 4, (100, 101)
 _LEAST_DISTINCT = 8
+_EQUAL_DB = 1000.0  # in place of infinity, which JSON does not have
 _LEAST_DB = 90.0  # of two float implementations
 _LEAST_QDQ_DB = 30.0  # of two that round to int8 after sums of floats in another order
 
@@ -143,7 +144,7 @@ class Measured:
     compared : str
         With what: see `Flow.other`.
     differing, ratio : int, float
-        Elements that differ, and the ratio in dB. The ratio is infinite if nothing differs.
+        Elements that differ, and the ratio in dB, `_EQUAL_DB` if nothing differs.
     to_torch : float
         The ratio to the exported program in torch, in dB.
     elements, distinct : int
@@ -200,7 +201,7 @@ def measure(name: str, flow_name: str) -> Measured:
     out.calls = sum(not text.startswith("delegate") for text in method.instructions)
     _check(out, file, delegates_in_file(data), ours[0], other)
     out.compared = flow.other
-    out.to_torch = min(1e3, signal_to_noise(eager[0], ours[0]))
+    out.to_torch = min(_EQUAL_DB, signal_to_noise(eager[0], ours[0]))
     out.elements = sum(array.size for array in ours[0])
     out.distinct = len(np.unique(np.concatenate([array.reshape(-1) for array in ours[0]])))
     out.constant = all(np.array_equal(a, b) for a, b in zip(*ours, strict=True))
@@ -223,7 +224,7 @@ def _check(out: Measured, file: PteFile, read: Any, ours: Arrays, other: Arrays)
     found = [(each.backend, each.payload) for each in file.method().delegates]
     out.unequal = abs(len(found) - len(read)) + sum(a != b for a, b in zip(found, read, strict=False))
     out.differing = sum(int((a != b).sum()) for a, b in zip(ours, other, strict=True))
-    out.ratio = min(1e3, signal_to_noise(other, ours))
+    out.ratio = min(_EQUAL_DB, signal_to_noise(other, ours))
 
 
 def _damaged_file(data: bytes, sources: Any) -> PteFile:
@@ -297,7 +298,7 @@ def page(measured: Sequence[Measured]) -> str:
             f"{m.file:,}",
             str(m.unequal),
             str(m.differing) if FLOWS[m.flow].least_db is None or not m.differing else f"{m.ratio:.0f} dB",
-            f"{m.to_torch:.0f} dB",
+            "equal" if m.to_torch >= _EQUAL_DB else f"{m.to_torch:.0f} dB",
             f"{m.elements:,}",
             str(m.distinct),
             "found" if m.found else "not found",
