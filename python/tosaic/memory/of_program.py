@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -23,6 +22,7 @@ from tosaic.dtypes import BITS, bytes_of, is_float
 from tosaic.memory.plan import CALLER, CONSTANTS
 from tosaic.memory.planner import PlanOptions, plan_schedule
 from tosaic.memory.schedule import HOST, Internal, Schedule, Step, Value
+from tosaic.operator_facts import elementwise_operators
 from tosaic.ports import caller_outputs, first_inputs
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class _Host(_Steps):
         An elementwise node computes in the order of its operands, if they have the shape of the result. Of
         several orders, it is that for which least is copied.
         """
-        if node.op not in _elementwise() or len(node.results) != 1:
+        if node.op not in elementwise_operators() or len(node.results) != 1:
             return None
         spans = [each for each in operands if each is not None and math.prod(each.shape) > 1]
         spans = [each for each in spans if self.made.values[each.value].kind != "constant"]
@@ -337,12 +337,6 @@ class _Host(_Steps):
                 for each in inner
             ]
         return carried + largest, tuple(internals)
-
-
-@cache
-def _elementwise() -> frozenset[str]:
-    """The operators that compute each element of the result from one element of each operand."""
-    return frozenset(each.name for each in _core.ops() if "elementwise" in each.traits)
 
 
 def _rounded(nbytes: int) -> int:

@@ -6,7 +6,9 @@ is no call: the result has the bytes of its operand, at the same place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from tosaic.dim_order import is_same_order
 from tosaic.dtypes import BITS, is_float
 from tosaic.pte.method_writer import MethodWriter, Slot
 
-__all__ = ["Held", "Host"]
+__all__ = ["Held", "Host", "is_kernel_order"]
 
 _COPY = "dim_order_ops::_to_dim_order_copy"
 
@@ -52,7 +54,7 @@ def _row_major(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
 
 
-def _is_kernel_order(order: Sequence[int]) -> bool:
+def is_kernel_order(order: Sequence[int]) -> bool:
     """True for the dim orders between which a kernel of ExecuTorch copies."""
     rank = len(order)
     channels_last = (0, *range(2, rank), 1)
@@ -64,6 +66,16 @@ class Host:
 
     def __init__(self, writer: MethodWriter) -> None:
         self.writer = writer
+        self._order: tuple[int, ...] | None = None
+
+    @contextmanager
+    def computing_in(self, order: tuple[int, ...] | None) -> Iterator[None]:
+        """Results of `call` that have the rank of this dim order have this dim order; None: row-major."""
+        before, self._order = self._order, order
+        try:
+            yield
+        finally:
+            self._order = before
 
     # ---- tensors ----
 
@@ -86,7 +98,7 @@ class Host:
         order: Sequence[int] | None = None,
     ) -> Held:
         """Writes a call with one result. `kernel` is name and overload: ``aten::add.out``."""
-        made = self.new(dtype, shape, order)
+        made = self.new(dtype, shape, self._order if order is None else order)
         self.write(kernel, operands, [made])
         return made
 
@@ -139,7 +151,7 @@ class Host:
         """
         if len(order) != held.rank or is_same_order(held.shape, held.order, order):
             return held
-        if _is_kernel_order(held.order) and _is_kernel_order(order):
+        if is_kernel_order(held.order) and is_kernel_order(order):
             return self.call(f"{_COPY}.out", [held, False, list(order)], held.dtype, held.shape, order)
         rows = _row_major(held.rank)
         if held.order != rows:
@@ -160,6 +172,12 @@ class Host:
         slot = self.writer.view(held.slot, shape, order)
         return Held(slot, held.dtype, tuple(shape), tuple(order), elements)
 
+    def spread(self, held: Held, order: tuple[int, ...]) -> Held:
+        """Returns a tensor of one element as one that has the rank of a dim order; others as they are."""
+        if math.prod(held.shape) != 1 or held.rank == len(order):
+            return held
+        return self._at(held, (1,) * len(order), order, held.elements)
+
     def cast(self, held: Held, dtype: str) -> Held:
         """Returns the elements in another dtype. Signed and unsigned integers are not the same here."""
         if held.dtype == dtype:
@@ -174,7 +192,7 @@ class Host:
     def copy(self, held: Held) -> Held:
         """Returns a copy, at a place of its own."""
         kernel = "dim_order_ops::_clone_dim_order.out"
-        if not _is_kernel_order(held.order):
+        if not is_kernel_order(held.order):
             physical = self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
             return self._at(self.copy(physical), held.shape, held.order)
         return self.call(kernel, [held, False, list(held.order)], held.dtype, held.shape, held.order)

@@ -5,29 +5,60 @@ hardswish -> add, clamp, mul, div        no kernel has hardswish; `decompose` ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tosaic import _core
-from tosaic.pte.host import Held, Host
+from tosaic.operator_facts import elementwise_operators
+from tosaic.pte.host import Held, Host, is_kernel_order
 from tosaic.pte.kernels import ROWS
 from tosaic.torch_operators.arguments import OP
 
 __all__ = ["write_node"]
 
 _NO_ORIGIN = ("", "", "", "", 0)
+_WITH_NUMBERS = ("add", "sub", "mul", "div")
+"""Kernels that compute with one number in every dim order. Others of ExecuTorch 1.5 repeat a number as if the
+result were row-major."""
 
 
 def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
-    """Writes the calls that compute a node; returns its results, row-major. None if no kernels compute it."""
-    given = [None if each is None else host.in_order(each, tuple(range(each.rank))) for each in operands]
+    """Writes the calls that compute a node; returns its results. None if no kernels compute it.
+
+    An elementwise node computes in the dim order of its operands, other nodes row-major.
+    """
+    order = _common_order(node, operands)
+    if order is None:
+        given = [None if each is None else host.in_order(each, tuple(range(each.rank))) for each in operands]
+    else:
+        given = [None if each is None else host.spread(each, order) for each in operands]
     if node.op == "arange":  # the kernel counts elements by another rule if a bound is no integer
         (elements,) = _core.Session(_alone(node)).run([])
         return [host.constant(elements, node.results[0].dtype)]
     row = ROWS.get(node.op)
-    made = None if row is None else row(host, node, given)
+    with host.computing_in(order):
+        made = None if row is None else row(host, node, given)
     if made is not None:
         return made if isinstance(made, list) else [made]
     return _expanded(host, node, given)
+
+
+def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[int, ...] | None:
+    """Returns the dim order in which a kernel computes an elementwise node; None for row-major.
+
+    All operands have this order and the shape of the result; some kernels also take numbers.
+    """
+    if node.op not in elementwise_operators() or len(node.results) != 1:
+        return None
+    shape = tuple(node.results[0].shape)
+    spans = [each for each in operands if each is not None and math.prod(each.shape) != 1]
+    orders = {each.order for each in spans}
+    if len(orders) != 1 or any(each.shape != shape for each in spans):
+        return None
+    if len(spans) < len(operands) and node.op not in _WITH_NUMBERS:
+        return None
+    (order,) = orders
+    return order if is_kernel_order(order) and order != tuple(sorted(order)) else None
 
 
 def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
