@@ -226,6 +226,32 @@ def test_delegates_of_a_quantized_network_compute_its_integers(name: str, target
         np.testing.assert_allclose(found, wanted, atol=steps * scale)
 
 
+class PooledResidual(nn.Module):
+    """`tosaic.quantize` lets the sum read the pool's numbers, which the convolution reads quantized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pooled = nn.functional.max_pool2d(self.first(x).relu(), 2)
+        return (self.second(pooled) + pooled).relu()
+
+
+def test_floats_that_bypass_a_quantized_chain_keep_it_in_one_delegate() -> None:
+    torch.manual_seed(0)
+    args = (torch.randn(1, 3, 8, 8),)
+    float_program = torch.export.export(PooledResidual().eval(), args)
+    quantized = tosaic.quantize(float_program, [args], progress=False)
+    partitioner = TosaicPartitioner("TOSA-1.0+INT")
+    manager = lower(quantized.to_exported(), [partitioner])
+    assert len(modules_of(manager)) == 1
+    assert calls_outside(manager) == {"quantize_per_tensor": 1, "dequantize_per_tensor": 1}
+    (found,) = run(manager, args)
+    expected = tosaic.lower(quantized, target="TOSA-1.0+INT").run(*args)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_composites_reach_the_delegate_whole() -> None:
     manager = lower(quantized("attention"), [TosaicPartitioner(INT)])
     (module,) = modules_of(manager)

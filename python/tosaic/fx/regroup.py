@@ -190,23 +190,31 @@ class _Regrouping:
     def _units(self) -> list[list[Node]]:
         """Returns sets of nodes that have to be in one group.
 
-        Floats pass between nodes of a unit. Some units of an integer-only backend would have to wait for
-        themselves; their nodes lose their tags. Other such units are divided.
+        Floats pass between nodes of a unit. A unit that would have to wait for itself is joined with what it
+        waits for, if that has the same tag. If not, the nodes of an integer-only backend lose their tags, and
+        other units are divided.
         """
         divided: set[Node] = set()
+        paths: list[list[Node]] = []
         while True:
             sets = _Sets()
+            for path in paths:
+                for each in path if all(each in self._tag for each in path) else ():
+                    sets.join(path[0], each)
             for node in self._nodes:
                 for each in node.all_input_nodes if node in self._tag else ():
                     if self._tag.get(each) == self._tag[node] and self._is_tied(each, node, divided):
                         sets.join(each, node)
             units = sets.found()
             of = {node: i for i, unit in enumerate(units) for node in unit}
-            path = self._dag.path_back(self._labels(of))
-            if path is None:
+            found = self._dag.path_back(self._labels(of))
+            if found is None:
                 return units
-            unit = units[of[self._nodes[path[0]]]]
-            if self._tags[self._tag[unit[0]]].integer_only:
+            back = [self._nodes[index] for index in found]
+            unit = units[of[back[0]]]
+            if all(self._tag.get(each) == self._tag[unit[0]] for each in back):
+                paths.append(back)
+            elif self._tags[self._tag[unit[0]]].integer_only:
                 self._remove(unit)
             else:
                 divided.update(unit)
