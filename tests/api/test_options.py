@@ -279,9 +279,10 @@ WITHOUT_OPTIONS = {
     "tosaic.partitions.plan.PartitionPlan",
     "tosaic.partitions.split_lowered.SplitLowered",
     "tosaic.memory.plan.MemoryPlan",  # tests/memory
-    "tosaic.pte.file.PteFile",  # these three: tests/pte
+    "tosaic.pte.file.PteFile",  # these four: tests/pte
     "tosaic.pte.file.PteMethod",
     "tosaic.pte.file.load_pte",
+    "tosaic.pte.save.save_pte",
     "tosaic.samplers.custom_samplers",  # these three: tests/grid_sampler
     "tosaic.samplers.rgba",
     "tosaic.samplers.rgba_pass",

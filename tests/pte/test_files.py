@@ -258,7 +258,7 @@ def test_a_damaged_payload_is_named() -> None:
     segments[index] = _core.PteSegment(bytes=np.frombuffer(bytes(payload), np.uint8))
     file.segments = segments
     damaged = PteFile(_core.read_pte(_core.write_pte(file)))
-    with pytest.raises(_core.Error, match=r"the payload of delegate 0 \('TOSABackend'\) of method 'forward'"):
+    with pytest.raises(_core.Error, match=r"delegate 0 \('TOSABackend'\) of method 'forward': the payload"):
         damaged.run(*make("tosa-fp").inputs)
 
 

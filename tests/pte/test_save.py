@@ -19,7 +19,7 @@ from tosaic import _core  # noqa: E402
 from tosaic.payload_kinds import kind_of  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 from tosaic.pte.file_writer import FileWriter  # noqa: E402
-from tosaic.pte.method_writer import PtePayload  # noqa: E402
+from tosaic.pte.method_writer import MethodWriter, PtePayload  # noqa: E402
 from tosaic.pte.save import save_pte  # noqa: E402
 
 from pte.calls import run_in_executorch  # noqa: E402
@@ -110,7 +110,7 @@ def test_executorchs_deserialiser_reads_two_groups_and_the_host_between_them(tmp
 def test_executorchs_runtime_runs_kernels_in_our_memory_plan() -> None:
     """A method of kernels alone: the runtime's results, and the arena, which is smaller than the tensors."""
     written = FileWriter()
-    writer = written.method("forward")
+    writer = MethodWriter(written, "forward")
     x = writer.tensor("f32", (2, 8))
     weight = writer.constant(np.arange(16, dtype=np.float32).reshape(2, 8), "f32")
     values = [writer.tensor("f32", (2, 8)) for _ in range(4)]

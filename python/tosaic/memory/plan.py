@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -190,9 +191,7 @@ class MemoryPlan(Reportable):
         WriteError
             The file cannot be written.
         """
-        from tosaic.report.plain import to_json
-
-        write_text(path, to_json(self.as_dict()) + "\n")
+        write_text(path, json.dumps(self.as_dict(), indent=1, allow_nan=False) + "\n")
 
     @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:

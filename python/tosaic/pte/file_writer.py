@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.pte.method_writer import ALIGNMENT, MethodWriter
 
-__all__ = ["FileWriter"]
+__all__ = ["ALIGNMENT", "FileWriter"]
+
+ALIGNMENT = 16  # of tensors: in planned memory, and of constants in their segment
 
 
 class _Pool:
@@ -35,17 +36,13 @@ class _Pool:
 
 
 class FileWriter:
-    """Collects the methods of a file."""
+    """Collects the methods of a file, which a `MethodWriter` writes."""
 
     def __init__(self) -> None:
         self._methods: list[Any] = []
         self._constants, self._states = _Pool(), _Pool()
         self._known: dict[bytes, int] = {}
         self._payloads: dict[bytes, int] = {}
-
-    def method(self, name: str) -> MethodWriter:
-        """Begins a method."""
-        return MethodWriter(self, name)
 
     def add_method(self, method: _core.PteMethod) -> None:
         """Adds a method that is finished."""

@@ -3,7 +3,7 @@
 ::
 
     file = FileWriter()
-    writer = file.method("forward")
+    writer = MethodWriter(file, "forward")
     x = writer.tensor("f32", (2, 3))
     y = writer.tensor("f32", (2, 3))
     writer.call("aten::relu", "out", [x], [y])
@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tosaic import _core
-
-if TYPE_CHECKING:
-    from tosaic.pte.file_writer import FileWriter
+from tosaic.pte.file_writer import ALIGNMENT, FileWriter
 
 __all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
 
-ALIGNMENT = 16  # of tensors: in planned memory, and of constants in their segment
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
 _ACTIVATIONS = 1  # the memory of all planned tensors; memory 0 is reserved
@@ -76,7 +73,7 @@ class PtePayload:
 
 
 class MethodWriter:
-    """Collects the values and instructions of a method; `FileWriter.method` makes it."""
+    """Collects the values and instructions of a method of a file."""
 
     def __init__(self, file: FileWriter, name: str) -> None:
         self.name = name

@@ -23,7 +23,7 @@ from tosaic.program import Program
 from tosaic.pte.file_writer import FileWriter
 from tosaic.pte.group_payloads import GroupPayloads
 from tosaic.pte.method_saver import MethodSaver
-from tosaic.pte.method_writer import PtePayload
+from tosaic.pte.method_writer import MethodWriter, PtePayload
 from tosaic.pte_sidecar import pte_sidecar_text
 from tosaic.sidecar import save_without_sidecar, sidecar_path, write_both
 from tosaic.writing import check_place
@@ -105,7 +105,7 @@ def save_pte(
     compiled = GroupPayloads(methods, payloads or {}, flags or {})
     file = FileWriter()
     savers = {
-        name: MethodSaver(file.method(name), program, compiled.of_method(name))
+        name: MethodSaver(MethodWriter(file, name), program, compiled.of_method(name))
         for name, program in methods.items()
     }
     reasons: list[str] = []
