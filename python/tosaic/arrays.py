@@ -16,7 +16,7 @@ __all__ = ["as_array", "dtype_name", "in_memory_order"]
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
-# Dtypes of this machine's byte order that graphs have: arrays of them are returned as they are.
+# Numpy's dtypes that graphs have too, in this machine's byte order. Arrays of them are returned unchanged.
 _PLAIN = frozenset(map(np.dtype, ["?", "b", "B", "h", "H", "i", "q", "e", "f", "d"]))
 # Dtypes of the graph by the name in numpy, ml_dtypes and torch.
 _NAME_OF = {torch: name for name, torch in TORCH.items()}

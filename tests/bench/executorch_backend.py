@@ -12,7 +12,6 @@ ExecuTorch's own time is what is left of the second without the methods of the p
 from __future__ import annotations
 
 import copy
-import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 
 import numpy as np
 import torch
-from bench.page import Measured, Section, milliseconds, options_of, table
+from bench.page import Measured, Section, milliseconds, options_of, table, timed
 from executorch.backends.arm.tosa.backend import TOSABackend
 from executorch.exir.backend.partitioner import Partitioner
 from models.delegates import run_file
@@ -115,30 +114,23 @@ def _preprocess_timed(backend: Any) -> Iterator[list[float]]:
     laps: list[float] = []
     preprocess = backend.preprocess
 
-    def timed(program: Any, specs: Any) -> Any:
-        seconds, found = _timed(lambda: preprocess(program, specs))
+    def preprocess_timed(program: Any, specs: Any) -> Any:
+        seconds, found = timed(lambda: preprocess(program, specs))
         laps.append(seconds)
         return found
 
-    backend.preprocess = staticmethod(timed)
+    backend.preprocess = staticmethod(preprocess_timed)
     try:
         yield laps
     finally:
         backend.preprocess = staticmethod(preprocess)
 
 
-def _timed(body: Callable[[], Any]) -> tuple[float, Any]:
-    gc.collect()
-    start = time.perf_counter()
-    found = body()
-    return time.perf_counter() - start, found
-
-
 def _whole(program: Any, make: Callable[[], Any], backend: Any) -> tuple[float, float]:
     """Returns the seconds of a whole lowering, and the part of the partitioner and of `preprocess`."""
     partitioner = Timed(make())
     with _preprocess_timed(backend) as laps:
-        seconds, _ = _timed(lambda: lower(program, [partitioner]))
+        seconds, _ = timed(lambda: lower(program, [partitioner]))
     return seconds, partitioner.seconds + sum(laps)
 
 
@@ -153,8 +145,8 @@ def _row(name: str, rounds: int) -> Row:
         laps: list[tuple[float, ...]] = []
         for number in range(rounds + 1):  # the first is a warm-up
             given = copy.deepcopy(delegate)  # Arm's backend changes the program
-            ours, made = _timed(lambda: TosaicTosaBackend.preprocess(delegate, specs))
-            theirs, arms_made = _timed(lambda g=given: TOSABackend.preprocess(g, arms.compile_specs))
+            ours, made = timed(lambda: TosaicTosaBackend.preprocess(delegate, specs))
+            theirs, arms_made = timed(lambda g=given: TOSABackend.preprocess(g, arms.compile_specs))
             if number:
                 whole = _whole(program, lambda: TosaicPartitioner(TARGET), TosaicTosaBackend)
                 arms_whole = _whole(program, PARTITIONERS["tosa-int"], TOSABackend)

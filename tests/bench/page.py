@@ -67,6 +67,14 @@ def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> ar
     return parser.parse_args()
 
 
+def timed(body: Callable[[], Any]) -> tuple[float, Any]:
+    """Returns the seconds that a function takes, and its result."""
+    gc.collect()
+    start = time.perf_counter()
+    found = body()
+    return time.perf_counter() - start, found
+
+
 def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, Any]]:
     """Returns median seconds and last result of each body.
 
@@ -76,10 +84,8 @@ def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[flo
     times: list[list[float]] = [[] for _ in bodies]
     for _ in range(rounds):
         for i, body in enumerate(bodies):
-            gc.collect()
-            start = time.perf_counter()
-            results[i] = body()
-            times[i].append(time.perf_counter() - start)
+            seconds, results[i] = timed(body)
+            times[i].append(seconds)
     return [(median(t), result) for t, result in zip(times, results, strict=True)]
 
 

@@ -11,11 +11,8 @@ program in the same process, one after the other: `tosaic.lower` and `save`, aga
 from __future__ import annotations
 
 import copy
-import gc
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -27,7 +24,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.page import Measured, Section, milliseconds, options_of, table
+from bench.page import Measured, Section, milliseconds, options_of, table, timed
 from models.integers import signal_to_noise
 from models.quantize import converted
 from models.tosaic_delegates import file_of, lower
@@ -75,13 +72,6 @@ class Row:
         return self.ratio >= LEAST_RATIO and self.db >= LEAST_DB
 
 
-def _timed(body: Callable[[], Any]) -> tuple[float, Any]:
-    gc.collect()
-    start = time.perf_counter()
-    found = body()
-    return time.perf_counter() - start, found
-
-
 def _theirs(program: Any) -> bytes:
     return file_of(lower(program, [PARTITIONERS["tosa-int"]()]))
 
@@ -94,9 +84,9 @@ def _row(name: str, rounds: int) -> Row:
         laps = []
         for number in range(rounds + 1):  # the first is a warm-up
             given = copy.deepcopy(program)  # ExecuTorch changes the program
-            lowering, lowered = _timed(lambda: tosaic.lower(program, target=TARGET))
-            saving, _ = _timed(lambda made=lowered: made.save(own))
-            theirs, file = _timed(lambda g=given: _theirs(g))
+            lowering, lowered = timed(lambda: tosaic.lower(program, target=TARGET))
+            saving, _ = timed(lambda made=lowered: made.save(own))
+            theirs, file = timed(lambda g=given: _theirs(g))
             if number:
                 laps.append((lowering, saving, theirs))
         other.write_bytes(file)

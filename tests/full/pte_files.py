@@ -82,7 +82,7 @@ class Flow:
     Attributes
     ----------
     lower : callable
-        Makes ExecuTorch's program manager of an exported program.
+        Lowers an exported program with ExecuTorch; returns its EdgeProgramManager.
     quantizer : str
         Empty for floats.
     other : str
@@ -144,7 +144,8 @@ class Measured:
     compared : str
         With what: see `Flow.other`.
     differing, ratio : int, float
-        Elements that differ, and the ratio in dB, `_EQUAL_DB` if nothing differs.
+        The number of elements that differ, and the ratio of signal to difference in dB. The ratio is
+        `_EQUAL_DB` if no element differs.
     to_torch : float
         The ratio to the exported program in torch, in dB.
     elements, distinct : int

@@ -19,10 +19,11 @@ import tosaic
 from operators.checking import _eager, _Expected, _Module, _quiet, _refused_by_torch
 from operators.running import first_examples
 from operators.table import ROWS
+from operators.values import Case
 from tosaic import _core
 from tosaic.pte.file import PteFile
 
-__all__ = ["Tried", "portable_file", "run_in_executorch", "try_calls"]
+__all__ = ["Tried", "drawn_cases", "portable_file", "run_in_executorch", "try_calls"]
 
 
 @dataclass
@@ -77,12 +78,18 @@ def run_in_executorch(data: bytes, inputs: Sequence[torch.Tensor], method: str =
     return [each.clone() if isinstance(each, torch.Tensor) else each for each in loaded.execute(list(inputs))]
 
 
+def drawn_cases(name: str, count: int, seed: int) -> list[Case]:
+    """Draws calls of an overload that torch takes, and whose results have elements."""
+    row = ROWS[name]
+    taken = [case for case in first_examples(name, count, seed) if not _refused_by_torch(case, row)]
+    return [case for case in taken if all(each.numel() for each in _eager(case, row))]
+
+
 def try_calls(name: str, count: int, seed: int = 0) -> Tried:
     """Draws calls of an overload, and runs the file that ExecuTorch makes of them."""
     row, tried = ROWS[name], Tried(name)
     with _quiet():
-        cases = [c for c in first_examples(name, count, seed) if not _refused_by_torch(c, row)]
-        cases = [c for c in cases if all(each.numel() for each in _eager(c, row))]
+        cases = drawn_cases(name, count, seed)
         if not cases:
             tried.refused = "torch: no call"
             return tried

@@ -93,7 +93,7 @@ class Example:
     inputs: tuple[Any, ...]
     data: bytes
     sources: tuple[bytes, ...] = ()
-    """By index of a delegate of tosaic's, the `.tosa` file of which its payload was made."""
+    """The `.tosa` files of which payloads were made. The key is the index of the delegate."""
 
     def leaves(self) -> list[torch.Tensor]:
         """Returns the tensors of the arguments, in order."""

@@ -11,13 +11,12 @@ from tempfile import TemporaryDirectory
 
 import torch
 import tosaic
-from operators.checking import _eager, _Expected, _Module, _quiet, _refused_by_torch
-from operators.running import first_examples
+from operators.checking import _Expected, _Module, _quiet
 from operators.table import ROWS
 from tosaic import _core
 from tosaic.pte.file import PteFile
 
-from pte.calls import _array, _disagreement, _in_order, run_in_executorch
+from pte.calls import _array, _disagreement, _in_order, drawn_cases, run_in_executorch
 
 __all__ = ["Written", "try_written"]
 
@@ -49,8 +48,7 @@ def try_written(name: str, count: int, seed: int = 0) -> Written:
     """Draws calls of an overload, and runs the file that `tosaic.save_pte` makes of them."""
     row, tried = ROWS[name], Written(name)
     with _quiet():
-        cases = [c for c in first_examples(name, count, seed) if not _refused_by_torch(c, row)]
-        cases = [c for c in cases if all(each.numel() for each in _eager(c, row))]
+        cases = drawn_cases(name, count, seed)
         if not cases:
             tried.refused = "torch: no call"
             return tried

@@ -5,9 +5,10 @@
 //   nearest    the voxel at the padded position, rounded half to even
 //   bilinear   8 voxels around the padded position
 //
-// Paddings are those of images (grid_sample.cpp). Torch computes the samples of volumes by another kernel than
-// those of images: positions are rounded otherwise, a position that is NaN clips to the last voxel, and with
-// padding `zeros`, a sample at a NaN or infinite position is zero.
+// The paddings are the same as for images (grid_sample.cpp). Torch has one kernel for images and another for
+// volumes, and they differ in three ways. The kernel for volumes rounds positions in another order of
+// operations. It clips a NaN position to the last voxel. With padding `zeros`, a sample at a NaN or infinite
+// position is zero.
 //
 // The fast path of f32 computes the taps of 128 outputs at once, for all channels.
 #include "tosaic/kernels/grid_volume.h"

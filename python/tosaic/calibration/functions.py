@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.node_graph import graph_of_node
 from tosaic.torch_operators.arguments import OP
 
 __all__ = ["function_of_reader"]
 
 _Array = np.ndarray[Any, Any]
-_NO_ORIGIN = ("", "", "", "", 0)
 
 
 def function_of_reader(graph: _core.Graph, value: int) -> Callable[[Sequence[float]], _Array | None] | None:
@@ -42,27 +42,9 @@ def function_of_reader(graph: _core.Graph, value: int) -> Callable[[Sequence[flo
 
     def function(numbers: Sequence[float]) -> _Array | None:
         values = np.asarray(numbers, np.float32)
-        session = _core.Session(_over_numbers(reader, found.name, len(values)))
+        session = _core.Session(graph_of_node(reader, {found.id: ("f32", (len(values),))}))
         with np.errstate(all="ignore"):
             results = np.asarray(session.run([values])[0], np.float64)
         return results if bool(np.isfinite(results).all()) else None
 
     return function
-
-
-def _over_numbers(reader: _core.Node, operand: str, count: int) -> _core.Graph:
-    """Returns a graph of one node: the reader, over a vector of numbers."""
-    builder = _core.GraphBuilder("function")
-    numbers = builder.add_input("numbers", "f32", (count,), "numbers")
-    operands = []
-    for each in reader.operands:
-        if each is None:
-            operands.append(-1)
-        elif each.name == operand:
-            operands.append(numbers)
-        else:
-            assert each.constant is not None
-            operands.append(builder.add_constant(each.constant))
-    result = builder.add(OP[reader.op], reader.attrs, operands, reader.name, _NO_ORIGIN, None, None)
-    builder.add_output(result, "out")
-    return builder.finish()

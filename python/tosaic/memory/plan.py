@@ -36,7 +36,8 @@ class MemoryArena:
         The first byte of the arena, and of each buffer in it, is a multiple of it. The scratch of groups is
         aligned to 64 bytes at least.
     lower_bound : int
-        The greatest sum of bytes that are needed at one step. With these buffers, no arena is smaller.
+        For each step, the sizes of the buffers that are needed at that step are added up. This is the
+        greatest sum: no arena that holds these buffers can be smaller.
     """
 
     name: str
@@ -73,7 +74,7 @@ class MemoryBuffer:
     arena : str
         Name of the arena; ``caller`` for memory of the caller, ``constants`` for a view of a constant.
     offset : int
-        First byte in the arena; in the caller's array or in the constant, if it is there.
+        First byte: in the arena; for ``caller``, in the caller's array; for ``constants``, in the constant.
     alias : str
         ``none``; ``view`` of the same bytes; or ``in_place``: computed over a buffer that nobody reads
         afterwards.

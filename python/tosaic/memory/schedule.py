@@ -114,7 +114,8 @@ class Schedule:
     new_values : list of (int, int)
         States and inputs that have a new value at the end, and these values.
     loops : list of (int, int)
-        First and last step of each loop. What a loop reads or writes is needed while it runs.
+        First and last step of each loop. A value that a step of the loop reads or writes is needed until the
+        loop has ended.
     """
 
     name: str

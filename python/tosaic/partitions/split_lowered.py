@@ -193,9 +193,9 @@ class SplitLowered(Preparable):
     def save(self, path: str | os.PathLike[str]) -> tuple[Path, ...]:
         """Writes a folder: the files of each group, the host, and a listing. Or a ``.pte`` file.
 
-        A path that ends in ``.pte`` makes one file for ExecuTorch's runtime. Groups are its delegates, with
-        their ``.tosa`` files as payloads, and kernels of ExecuTorch compute the nodes of the host. The memory
-        plan is over the whole file.
+        A path that ends in ``.pte`` makes one file for ExecuTorch's runtime. Groups are its delegates, and
+        kernels of ExecuTorch compute the nodes of the host. The payload of a delegate is what its claimant
+        reads: a ``.tosa`` file, a VGF file or Vela's stream. `tosaic.save_pte` has more options.
 
         A lowered group is a ``.tosa`` file with its sidecar. A group whose claimant does not read TOSA is a
         ``.tosaic`` file of tosaic's operators; if the claimant has integer arithmetic of its own, the

@@ -56,7 +56,8 @@ class MethodFacts:
     used : set of int
         Indices of the values that an instruction reads, or that are outputs.
     sources : mapping of int to Program
-        By index of a delegate, the TOSA source that the caller has given.
+        The TOSA programs that the caller passed as `sources` of `load_pte`. The key is the index of the
+        delegate that the program replaces.
     delegate_nodes : list of DelegateNode
         The delegate calls that became nodes.
     steps : int

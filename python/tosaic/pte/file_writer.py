@@ -71,11 +71,11 @@ class FileWriter:
         UnsupportedOp
             Something is larger than the format can have.
         """
-        segments = [bytes(self._constants.data), *self._payloads]
+        segments: list[bytes | bytearray] = [self._constants.data, *self._payloads]
         states = None
         if self._states:
             states = [_core.PtePieces(segment=len(segments), offsets=self._states.offsets)]
-            segments.append(bytes(self._states.data))
+            segments.append(self._states.data)
         data = _core.write_pte(
             _core.PteFile(
                 methods=self._methods,

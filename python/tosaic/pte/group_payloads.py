@@ -10,7 +10,7 @@ from tosaic import _core
 from tosaic.lowered import Lowered
 from tosaic.options import refusal, shown
 from tosaic.partitions.claimant import Claimant
-from tosaic.payload_kinds import KINDS, kind_of, spec_entries
+from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, kind_of, spec_entries
 from tosaic.pte.method_writer import PtePayload
 
 __all__ = ["GroupPayloads", "MethodPayloads"]
@@ -37,9 +37,7 @@ class GroupPayloads:
         flags: Mapping[str, Sequence[str]],
     ) -> None:
         self._methods, self._payloads, self._flags = methods, payloads, flags
-        groups = [
-            key for name, program in methods.items() for key in map(self._key(name), _groups(program, name))
-        ]
+        groups = [self._key(name, group) for name in methods for group in _groups(methods[name], name)]
         _require_known("payloads", payloads, groups, "a group")
         for key, payload in payloads.items():
             if not isinstance(payload, PtePayload):
@@ -51,18 +49,14 @@ class GroupPayloads:
 
     def of_method(self, name: str) -> MethodPayloads:
         """Returns the payloads of a method."""
-        key = self._key(name)
         program = self._methods[name]
-        given = {
-            group: self._payloads[key(group)]
-            for group in _groups(program, name)
-            if key(group) in self._payloads
-        }
+        keys = {group: self._key(name, group) for group in _groups(program, name)}
+        given = {group: self._payloads[key] for group, key in keys.items() if key in self._payloads}
         return MethodPayloads(getattr(program, "claimants", {}), given, self._flags)
 
-    def _key(self, method: str) -> Any:
-        """Returns the function from the name of a group to its key among the options."""
-        return (lambda group: f"{method}/{group}") if len(self._methods) > 1 else (lambda group: group)
+    def _key(self, method: str, group: str) -> str:
+        """Returns the key of a group among the options."""
+        return f"{method}/{group}" if len(self._methods) > 1 else group
 
 
 @dataclass(frozen=True)
@@ -97,11 +91,8 @@ class MethodPayloads:
             return self.given[group]
         if claimant is None:
             kind = KINDS["tosa"]
-            return PtePayload(
-                kind.runtime,
-                part.to_bytes(),
-                (("tosa_spec", part.target.encode()), ("output_format", b"tosa")),
-            )
+            specs = ((SPEC_TARGET, part.target.encode()), (SPEC_FORMAT, kind.output_format.encode()))
+            return PtePayload(kind.runtime, part.to_bytes(), specs)
         taker = self.claimants[claimant]
         if not taker.target:
             return None
@@ -109,8 +100,8 @@ class MethodPayloads:
         flags = kind.flags(taker, tuple(self.flags.get(claimant, ())), _WHERE)
         kind.require_tool()
         entries = spec_entries(kind, taker, kind.runtime, flags)
-        specs = tuple((key, value.encode()) for key, value in entries.items())
-        return PtePayload(kind.runtime, kind.compile(part.to_bytes(), flags), specs)
+        encoded = tuple((key, value.encode()) for key, value in entries.items())
+        return PtePayload(kind.runtime, kind.compile(part.to_bytes(), flags), encoded)
 
 
 def _groups(program: Any, method: str) -> list[str]:

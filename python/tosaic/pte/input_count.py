@@ -9,33 +9,45 @@ from tosaic import _core
 
 if TYPE_CHECKING:
     from tosaic.pte.facts import MethodFacts
+    from tosaic.pte.payloads import Sizes
 
-__all__ = ["input_count"]
+__all__ = ["input_count", "is_reshaped"]
+
+
+def is_reshaped(base: _core.PteTensor, tensor: _core.PteTensor) -> bool:
+    """True if a tensor at the place of another is a view of it: the same dtype in another shape."""
+    return bool(base.scalar_type == tensor.scalar_type) and list(base.sizes) != list(tensor.sizes)
 
 
 def input_count(
     method: MethodFacts,
     args: Sequence[int],
+    sides: tuple[Sizes, Sizes] | None,
     *,
     is_written: Callable[[int], bool],
     is_view: Callable[[Any], bool],
 ) -> int:
     """Returns how many arguments of a delegate are inputs, which the file does not say.
 
-    Outputs are the last arguments. Nothing has written an output yet, and ExecuTorch numbers values in the
-    order in which it meets them, so the outputs are behind all inputs of the method and have consecutive
-    indices. A value that has the elements of another in another shape is a view, and so an input.
+    The payload says it, if tosaic can read the payload. If not, the count follows from three facts. Outputs
+    are the last arguments, and no instruction before the call writes them. ExecuTorch numbers values in the
+    order in which it meets them, so outputs are numbered behind the inputs of the method, without gaps. A
+    view of a written value, which has the same bytes in another shape, is an input.
 
     Parameters
     ----------
     method : MethodFacts
     args : sequence of int
         Indices of values.
+    sides : (sequence, sequence) or None
+        The inputs and outputs of the payload, if `sides_of_payload` knows them.
     is_written : callable
         True for the index of a value that an instruction before the call has written.
     is_view : callable
         True for a tensor that lies where one of the same dtype and another shape was written.
     """
+    if sides is not None:
+        return len(sides[0])
     least = max(method.inputs, default=-1)
     count = len(args)
     while count > 0:

@@ -15,11 +15,10 @@ from functools import partial
 from typing import Any
 
 from tosaic import _core
-from tosaic.program import Program
 from tosaic.pte.calls import Types
 from tosaic.pte.delegate_calls import DelegateNode, TensorForm
-from tosaic.pte.input_count import input_count
-from tosaic.pte.payloads import Place, Sizes, is_tosa, sides_of_payload
+from tosaic.pte.input_count import input_count, is_reshaped
+from tosaic.pte.payloads import Place, Sizes, program_of_payload, sides_of_payload
 from tosaic.pte.values import ValueReader
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CODE
@@ -240,14 +239,9 @@ class InstructionReader(ValueReader):
         delegate, args = method.delegates[call.delegate], list(call.args)
         place = Place(method.name, int(call.delegate), delegate.backend)
         payload = method.file.payload_of(delegate).tobytes()
-        part = _program_of(place, payload) if is_tosa(payload) else method.sources.get(place.index)
+        part = program_of_payload(place, payload) or method.sources.get(place.index)
         sides = sides_of_payload(place, payload, part)
-        written = self.env.__contains__
-        count = (
-            input_count(method, args, is_written=written, is_view=self._is_view)
-            if sides is None
-            else len(sides[0])
-        )
+        count = input_count(method, args, sides, is_written=self.env.__contains__, is_view=self._is_view)
         if sides is not None:
             self._require_call(place, args, *sides)
         inputs = [self._operand(index) for index in args[:count]]
@@ -296,15 +290,4 @@ class InstructionReader(ValueReader):
 
     def _is_view(self, tensor: _core.PteTensor) -> bool:
         held = self.memory.at(tensor)
-        return (
-            held is not None
-            and held.tensor.scalar_type == tensor.scalar_type
-            and list(held.tensor.sizes) != list(tensor.sizes)
-        )
-
-
-def _program_of(place: Place, payload: bytes) -> Program:
-    try:
-        return Program(_core.deserialize(payload))
-    except _core.Error as error:
-        raise place.located(error, "the payload") from error
+        return held is not None and is_reshaped(held.tensor, tensor)

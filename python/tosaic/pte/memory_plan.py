@@ -16,8 +16,9 @@ from tosaic.memory.planner import plan_of
 from tosaic.memory.schedule import HOST, Schedule, Step, Value
 from tosaic.memory.sharing import Shared, share
 from tosaic.pte.facts import MethodFacts, name_of, place_of, scalar_type
-from tosaic.pte.input_count import input_count
-from tosaic.pte.payloads import is_tosa
+from tosaic.pte.input_count import input_count, is_reshaped
+from tosaic.pte.payloads import Place as PayloadPlace
+from tosaic.pte.payloads import program_of_payload, sides_of_payload
 
 __all__ = ["plan_in_file", "schedule_of_method"]
 
@@ -205,18 +206,16 @@ class _Reader:
             self._add(index, "result", view_of=(base, 0))
 
     def _input_count(self, call: Any) -> int:
-        facts, args = self._facts, list(call.args)
-        payload = facts.file.payload_of(facts.delegates[call.delegate])
-        if is_tosa(payload.tobytes()):
-            graph = _core.deserialize(payload.tobytes())
-            return sum(each.kind == "user" for each in graph.inputs)
-        return input_count(facts, args, is_written=self._known.__contains__, is_view=self._is_view)
+        facts, delegate = self._facts, self._facts.delegates[call.delegate]
+        place = PayloadPlace(facts.name, int(call.delegate), delegate.backend)
+        payload = facts.file.payload_of(delegate).tobytes()
+        sides = sides_of_payload(place, payload, program_of_payload(place, payload))
+        written = self._known.__contains__
+        return input_count(facts, list(call.args), sides, is_written=written, is_view=self._is_view)
 
     def _is_view(self, tensor: Any) -> bool:
         at = place_of(tensor)
         for first, end, other in self._held.get(at[0], []) if at is not None else ():
             if at is not None and (first, end) == (at[1], at[1] + at[2]):
-                base = self._facts.values[other]
-                is_same = list(base.sizes) == list(tensor.sizes)
-                return bool(base.scalar_type == tensor.scalar_type) and not is_same
+                return is_reshaped(self._facts.values[other], tensor)
         return False

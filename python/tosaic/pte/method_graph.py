@@ -51,7 +51,7 @@ def read_method(
     file : PteFile
     method : PteMethod
     sources : mapping of int to Program, optional
-        By index of a delegate, a TOSA program that computes the same as its payload.
+        TOSA programs that run in the place of payloads. The key is the index of the delegate.
     recorded : SidecarMethod, optional
         What the sidecar of the file says of the method: names, paths and the nested signature.
 

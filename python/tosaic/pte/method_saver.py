@@ -15,7 +15,7 @@ from tosaic.pte.containers import text_of
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.quantization import dequantized, quantized
-from tosaic.pte.method_writer import MethodWriter, Slot
+from tosaic.pte.method_writer import MethodWriter, PtePayload, Slot
 from tosaic.pte.nodes import write_node
 from tosaic.pte_sidecar import SidecarDelegate, SidecarMethod
 from tosaic.quantization import QParams
@@ -39,7 +39,7 @@ class MethodSaver:
         self._reasons: list[str] = []
         self._values: dict[int, Held] = {}
         self._written: list[tuple[Held, Held]] = []  # a state or an input, and its new value
-        self._delegates: list[SidecarDelegate] = []
+        self._delegates: list[tuple[PtePayload, str, str]] = []  # payload, claimant, target
 
     def write(self) -> list[str]:
         """Adds the method to its file; returns the reasons why not, if there are any."""
@@ -80,7 +80,7 @@ class MethodSaver:
             inputs,
             outputs,
             tuple(sorted(port.path or port.name for port in program.states)),
-            tuple(self._delegates),
+            tuple(_recorded(*each) for each in self._delegates),
         )
 
     # ---- outputs, and what persists ----
@@ -203,10 +203,7 @@ class MethodSaver:
         inside = self._states(part, entered, left)
         given = [entered[port.name] for port in part.graph.inputs if port.name not in inside]
         made = [left[port.value.name] for port in part.graph.outputs if _target(part, port) not in inside]
-        digest = hashlib.sha256(payload.data).hexdigest()
-        self._delegates.append(
-            SidecarDelegate(payload.backend, claimant or "", part.target, len(payload.data), digest)
-        )
+        self._delegates.append((payload, claimant or "", part.target))
         self._writer.delegate(payload, [each.slot for each in given], [each.slot for each in made])
         return [self._leave(port, held) for port, held in results]
 
@@ -214,7 +211,9 @@ class MethodSaver:
         """Adds the states of a group, as its tensors have them; returns the names of those in its payload."""
         graph = part.graph
         states = [port for port in graph.inputs if port.kind == "state"]
-        outside = {port.name for port in _core.deserialize(part.to_bytes()).inputs} if states else set()
+        if not states:
+            return set()
+        outside = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
         for port in states:
             if port.name in outside:
                 entered[port.name] = self._state(port)
@@ -250,6 +249,11 @@ class MethodSaver:
                 f"output '{port.path or port.name}' is dequantized in a way without a kernel"
             )
         return held if made is None else made
+
+
+def _recorded(payload: PtePayload, claimant: str, target: str) -> SidecarDelegate:
+    digest = hashlib.sha256(payload.data).hexdigest()
+    return SidecarDelegate(payload.backend, claimant, target, len(payload.data), digest)
 
 
 def _numbered(

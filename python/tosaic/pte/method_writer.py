@@ -137,10 +137,7 @@ class MethodWriter:
         return _core.PteTensor(scalar_type=code, sizes=list(shape), dim_order=order)
 
     def plain(self, value: Any) -> Slot:
-        """Adds a number, a text, None, or a list; equal ones share a value.
-
-        Lists have numbers of one kind, or tensors; a list of tensors and None is one of optional tensors.
-        """
+        """Adds a number, a text, None, or a list of numbers or tensors; equal ones share a value."""
         if isinstance(value, Slot):
             return value
         key = type(value).__name__, repr(value)
@@ -150,15 +147,13 @@ class MethodWriter:
 
     def _listed(self, items: Sequence[Any]) -> Any:
         if any(isinstance(each, Slot) for each in items):
-            indices = [-1 if each is None else each.index for each in items]
-            kind = _core.PteOptionalTensorList if -1 in indices else _core.PteTensorList
-            return kind(items=indices)
+            return _core.PteTensorList(items=[each.index for each in items])
         if any(isinstance(each, float) for each in items):
             return _core.PteDoubleList(items=[float(each) for each in items])
         return _core.PteIntList(items=[self.plain(int(each)).index for each in items])
 
     def optional_tensors(self, slots: Sequence[Slot | None]) -> Slot:
-        """Adds a list of tensors, each of which might have been None: a type of its own in the file."""
+        """Adds a list of tensors of which some may be None. The file has a type of its own for such lists."""
         return self._add(
             _core.PteOptionalTensorList(items=[-1 if each is None else each.index for each in slots])
         )

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from tosaic import _core
+from tosaic.node_graph import graph_of_node
 from tosaic.operator_facts import elementwise_operators
 from tosaic.pte.host import Held, Host, is_kernel_order
 from tosaic.pte.kernels import ROWS
@@ -16,7 +17,6 @@ from tosaic.torch_operators.arguments import OP
 
 __all__ = ["write_node"]
 
-_NO_ORIGIN = ("", "", "", "", 0)
 _WITH_NUMBERS = ("add", "sub", "mul", "div")
 """Kernels that compute with one number in every dim order. Others of ExecuTorch 1.5 repeat a number as if the
 result were row-major."""
@@ -32,9 +32,6 @@ def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) ->
         given = [None if each is None else host.in_order(each, tuple(range(each.rank))) for each in operands]
     else:
         given = [None if each is None else host.spread(each, order) for each in operands]
-    if node.op == "arange":  # the kernel counts elements by another rule if a bound is no integer
-        (elements,) = _core.Session(_alone(node)).run([])
-        return [host.constant(elements, node.results[0].dtype)]
     row = ROWS.get(node.op)
     with host.computing_in(order):
         made = None if row is None else row(host, node, given)
@@ -65,7 +62,7 @@ def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> 
     """Writes the node by what `decompose` makes of it."""
     if node.op not in OP or node.regions or node.op == "opaque":
         return None
-    graph = _core.run_pass("decompose", _alone(node))
+    graph = _core.run_pass("decompose", graph_of_node(node))
     if any(each.op == node.op for each in graph.nodes):
         return None
     held = {port.value.id: each for port, each in zip(graph.inputs, _present(node, operands), strict=True)}
@@ -93,24 +90,3 @@ def _present(node: _core.Node, operands: Sequence[Held | None]) -> list[Held]:
         if value is not None and each is not None and value.constant is None
     }
     return list(found.values())
-
-
-def _alone(node: _core.Node) -> _core.Graph:
-    """Returns a graph of the node alone, whose inputs are its operands."""
-    builder = _core.GraphBuilder("node")
-    values: dict[int, int] = {}
-    for value in node.operands:
-        if value is None or value.id in values:
-            continue
-        if value.constant is not None:
-            values[value.id] = builder.add_constant(value.constant)
-        else:
-            values[value.id] = builder.add_input(value.name, value.dtype, value.shape, value.name)
-    entering = [-1 if value is None else values[value.id] for value in node.operands]
-    types: list[tuple[int, Sequence[int]]] = [
-        (_core.DTYPES.index(value.dtype), value.shape) for value in node.results
-    ]
-    first = builder.add_many(OP[node.op], node.attrs, entering, node.name, _NO_ORIGIN, types)
-    for i in range(len(types)):
-        builder.add_output(first + i, f"out{i}")
-    return builder.finish()

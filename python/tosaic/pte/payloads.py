@@ -14,7 +14,7 @@ from tosaic.vela_stream import unpack_vela
 if TYPE_CHECKING:
     from tosaic.program import Program
 
-__all__ = ["Place", "Sizes", "is_tosa", "kind_of_payload", "sides_of_payload"]
+__all__ = ["Place", "Sizes", "is_tosa", "kind_of_payload", "program_of_payload", "sides_of_payload"]
 
 _KINDS = ((4, b"TOSA", "TOSA"), (0, b"VGF1", "VGF"), (0, b"vela_bin_stream\0", "Vela"))
 """Kinds of payloads by the bytes at a place."""
@@ -106,3 +106,21 @@ def _refuse_damaged_vgf(place: Place, payload: bytes) -> None:
         if offset + size > len(payload):
             wanted = f"{size} bytes from byte {offset}"
             raise place.fault("the VGF payload is truncated", wanted, f"{len(payload)} bytes")
+
+
+def program_of_payload(place: Place, payload: bytes) -> Program | None:
+    """Returns the program of a ``.tosa`` payload; None for other payloads.
+
+    Raises
+    ------
+    InvalidGraph, UnsupportedOp
+        The ``.tosa`` file is damaged.
+    """
+    from tosaic.program import Program
+
+    if not is_tosa(payload):
+        return None
+    try:
+        return Program(_core.deserialize(payload))
+    except _core.Error as error:
+        raise place.located(error, "the payload") from error

@@ -19,7 +19,7 @@ std::vector<std::byte> copied(const Storage& storage) {
   return {storage.bytes().begin(), storage.bytes().end()};
 }
 
-// Reads each byte that the file says belongs to a tensor or to a payload.
+// Adds up all bytes of constants, initial states and payloads, so that a sanitizer sees each of them read.
 std::size_t sum_of_data(const pte::File& file) {
   std::size_t sum = 0;
   const auto add = [&](const Storage& storage) {

@@ -78,12 +78,12 @@ class Firsts {
   std::unordered_map<std::string, Group> groups_;
 };
 
-// True if the results of two nodes that compute the same may be one value. `labelled` is the first one's type,
-// with the qparams of a value that became one with it.
-bool may_be_one(Stage stage, TensorType labelled, TensorType other) {
-  if (stage == Stage::kInteger && (labelled.qparams == nullptr || other.qparams == nullptr))
-    labelled.qparams = other.qparams = nullptr;
-  return labelled == other;
+// Whether two values that hold the same elements may be merged: their types are equal. At stage integer, a value
+// without qparams may also be merged with one that has them.
+bool may_be_merged(Stage stage, TensorType kept, TensorType merged) {
+  if (stage == Stage::kInteger && (kept.qparams == nullptr || merged.qparams == nullptr))
+    kept.qparams = merged.qparams = nullptr;
+  return kept == merged;
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ std::optional<Graph> common_subexpressions(const Graph& graph) {
     const ValueId like = firsts.first(node, leader);
     // Dim orders and qparams are in the type alone, not in the node's key, so types are compared as well.
     if (like == graph.result(node) ||
-        !may_be_one(graph.stage, labelled(like), graph.type(graph.result(node)))) {
+        !may_be_merged(graph.stage, labelled(like), graph.type(graph.result(node)))) {
       rewriter.copy(node);
       continue;
     }

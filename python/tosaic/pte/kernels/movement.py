@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tosaic import _core
+from tosaic.node_graph import graph_of_node
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 
@@ -196,3 +197,10 @@ def _scatter(host: Host, node: _core.Node, operands: Operands) -> Results:
 @row("full")
 def _full(host: Host, node: _core.Node, _: Operands) -> Results:
     return result(host, node, "aten::full.out", [list(node.attrs["shape"]), node.attrs["value"]])
+
+
+@row("arange")
+def _arange(host: Host, node: _core.Node, _: Operands) -> Results:
+    """The kernel counts elements by another rule if a bound is no integer, so they are a constant."""
+    (elements,) = _core.Session(graph_of_node(node)).run([])
+    return host.constant(elements, node.results[0].dtype)
