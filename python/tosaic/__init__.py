@@ -37,6 +37,14 @@ if TYPE_CHECKING:
         QuantizedValue,
         explain_quantization,
     )
+    from tosaic.exporting import (
+        CheckFailed,
+        ExportResult,
+        Scenario,
+        StageCheck,
+        export_model,
+        load_scenario,
+    )
     from tosaic.extract_io import extract_io_quant
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx import compose_quantizers, wrap_quantizer
@@ -68,6 +76,7 @@ if TYPE_CHECKING:
     from tosaic.pte.save import save_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
+    from tosaic.recipes import Recipe
     from tosaic.report import Report
     from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
@@ -111,6 +120,13 @@ _HOME = {
     "PteDelegate": "pte.plain",
     "PteTensor": "pte.plain",
     "load_split": "partitions.split_folder",
+    "export_model": "exporting",
+    "load_scenario": "exporting",
+    "CheckFailed": "exporting",
+    "ExportResult": "exporting",
+    "Scenario": "exporting",
+    "StageCheck": "exporting",
+    "Recipe": "recipes",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
     "custom_samplers": "samplers",

@@ -63,6 +63,7 @@ def lower(
     objective: Objective = ...,
     operators: Sequence[ForeignOp] = ...,
     claimants: Sequence[str | Claimant] | None = ...,
+    pipelines: Mapping[str, Pipeline] | None = ...,
 ) -> SplitLowered: ...
 @checked
 def lower(
@@ -79,6 +80,7 @@ def lower(
     objective: Objective = "bytes",
     operators: Sequence[ForeignOp] = (),
     claimants: Sequence[str | Claimant] | None = None,
+    pipelines: Mapping[str, Pipeline] | None = None,
 ) -> Lowered | SplitLowered:
     """Lowers a program to one TOSA graph, or to several for the parts that targets can take.
 
@@ -132,6 +134,9 @@ def lower(
     claimants : sequence of str or Claimant, optional
         Who takes nodes, in the order in which they are asked: names such as ``"ethos-u55-128"``, targets such
         as ``"TOSA-1.0+INT"``, or `Claimant`. Only with ``unsupported="split"``, and instead of `target`.
+    pipelines : mapping of str to Pipeline, optional
+        By name of a claimant, the passes that lower its groups, instead of the default ones. Only with
+        ``unsupported="split"``, and instead of `pipeline`. The target of a pipeline is that of its claimant.
 
     Returns
     -------
@@ -186,9 +191,11 @@ def lower(
             objective=objective_of(objective),
             verify=verify,
             on_change=None if dump is None else _dump_to(dump),
+            pipelines=pipelines,
         )
-    if claimants is not None:
-        raise refusal("lower", "claimants", "None, unless unsupported='split'", claimants)
+    for option, value in (("claimants", claimants), ("pipelines", pipelines)):
+        if value is not None:
+            raise refusal("lower", option, "None, unless unsupported='split'", value)
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
     source = program_of(program, bind=bind, operators=operators)
@@ -370,7 +377,7 @@ def _lower_split(
     **options: Any,
 ) -> SplitLowered:
     from tosaic.partitions.boundary import with_boundary
-    from tosaic.partitions.propose import require_claimants
+    from tosaic.partitions.propose import require_claimants, require_pipelines
     from tosaic.partitions.split_lowered import lower_split
 
     for option, value in refused.items():
@@ -379,12 +386,13 @@ def _lower_split(
             expected = "None if 'claimants' are given" if option == "target" else split
             raise refusal("lower", option, expected, value, hint=_INSTEAD[option])
     takers = require_claimants("lower", claimants)
+    require_pipelines("lower", options["pipelines"] or {}, takers)
     return lower_split(with_boundary(source, **boundary), takers, source=source, **options)
 
 
 _INSTEAD = {
     "target": "Each claimant has its own target",
-    "pipeline": "Each claimant has its own pipeline, `tosaic.Pipeline.default` of its target",
+    "pipeline": "Each claimant has its own pipeline: pipelines={'vgf': pipeline}",
 }
 
 

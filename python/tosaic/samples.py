@@ -66,7 +66,7 @@ def iterate_samples(samples: Any, program: Program) -> Iterator[Sample]:
     """
     count = 0
     if (
-        isinstance(samples, tuple | Mapping | str | os.PathLike)
+        isinstance(samples, Sample | tuple | Mapping | str | os.PathLike)
         or hasattr(samples, "__array__")
         or hasattr(samples, "shape")
     ):
@@ -159,6 +159,8 @@ def _require_arguments(item: Any, program: Program, index: int) -> None:
 
 
 def _sample(item: Any, program: Program) -> Sample:
+    if isinstance(item, Sample):
+        return item
     if isinstance(item, str | os.PathLike):
         item = load_arrays(item)
     if isinstance(item, Mapping):

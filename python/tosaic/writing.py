@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import secrets
+import shutil
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,9 @@ __all__ = [
     "check_place",
     "make_folder",
     "moved",
+    "require_new_folder",
     "whole_file",
+    "whole_folder",
     "write_arrays",
     "write_bytes",
     "write_text",
@@ -125,6 +128,70 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
             found = "a link that leads nowhere" if is_broken else "a file in its place"
         raise _error(error.errno, what=f"the folder '{folder}' cannot be made", got=found) from error
     return folder
+
+
+def require_new_folder(path: str | os.PathLike[str]) -> None:
+    """Checks that a new folder can be made at `path`, before work whose result goes there. Writes nothing.
+
+    Raises
+    ------
+    WriteError
+        There is a file at `path`, or a folder that is not empty, or the system refuses to make a folder.
+    """
+    folder = Path(path)
+    with _naming(str(folder)):
+        if folder.is_dir():
+            entries = sorted(each.name for each in folder.iterdir())
+            if entries:
+                raise _error(
+                    errno.ENOTEMPTY,
+                    what=f"the folder '{folder}' is not empty",
+                    expected="a folder that does not exist, or an empty one",
+                    got=", ".join(entries[:3]) + (", ..." if len(entries) > 3 else ""),
+                )
+        elif folder.exists() or folder.is_symlink():
+            raise _error(
+                errno.EEXIST, what=f"the folder '{folder}' cannot be made", got="a file in its place"
+            )
+        above = next(each for each in folder.absolute().parents if each.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            found = "read-only" if above.is_dir() else "a file"
+            raise _error(
+                errno.EACCES, what=f"the folder '{folder}' cannot be made", got=f"'{above}' is {found}"
+            )
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Makes a folder that gets its name `path` when the block has ended without an error.
+
+    Yields the path of a folder beside it, in which the block writes. After an error, nothing is left of it.
+
+    Raises
+    ------
+    WriteError
+        As `require_new_folder`, or a file cannot be written.
+    """
+    require_new_folder(path)
+    folder = Path(path).absolute()
+    made: list[Path] = []
+    part = folder.with_name(f".tosaic-{secrets.token_hex(8)}.part")
+    try:
+        with _naming(str(folder)):
+            for each in reversed([each for each in folder.parents if not each.exists()]):
+                each.mkdir()
+                made.append(each)
+            part.mkdir()
+            yield part
+            with suppress(FileNotFoundError):
+                folder.rmdir()
+            part.replace(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        for each in reversed(made):
+            with suppress(OSError):
+                each.rmdir()
+        raise
 
 
 def moved(file: Path, place: Path) -> Path:

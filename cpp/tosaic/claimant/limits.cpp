@@ -96,6 +96,12 @@ void judge_limit(const NodeView& view, const LimitRow& row, const std::string& w
 
 std::string_view name_of(Quantity quantity) { return info(quantity).name; }
 
+bool lists_floats(const Limits& limits, Op op) {
+  return std::ranges::any_of(limits.operators, [&](const OperatorRow& row) {
+    return concerns(row.ops, op) && !row.input.any() && row.input.has(DType::kF32);
+  });
+}
+
 void judge(const Graph& graph, const Node& node, const Limits& limits, std::string_view who,
            std::vector<Reason>& reasons) {
   const std::string name(who);

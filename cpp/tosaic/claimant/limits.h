@@ -138,6 +138,9 @@ struct Limits {
   std::vector<LimitRow> limits;
 };
 
+// True if a row lists floats for an operator. A row that takes any dtype does not.
+[[nodiscard]] bool lists_floats(const Limits& limits, Op op);
+
 // Appends a reason for each row that the node breaks. `who` is the name of the claimant. The reasons have no place yet.
 void judge(const Graph& graph, const Node& node, const Limits& limits, std::string_view who,
            std::vector<Reason>& reasons);

@@ -148,8 +148,8 @@ class Judge {
     if (!claimant_.lowers_to_tosa()) {
       Findings found;
       judge(*graph_, node, *claimant_.limits, claimant_.name, found.limits);
-      // A rule of the user cannot allow float operands for a kernel of integers. Only quantize and dequantize have them.
-      if (node.op != Op::kQuantize && node.op != Op::kDequantize)
+      // A rule of the user cannot allow float operands for a kernel of integers.
+      if (node.op != Op::kQuantize && node.op != Op::kDequantize && !lists_floats(*claimant_.limits, node.op))
         if (const ValueId value = float_border(*graph_, node); value.valid())
           found.hard.push_back(float_reason(*graph_, node, value, claimant_));
       return found;

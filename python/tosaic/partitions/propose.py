@@ -16,13 +16,13 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.calibration.macs import macs_by_node
-from tosaic.options import shown
+from tosaic.options import refusal, shown
 from tosaic.partitions.claimant import Claimant, planned_graph
 from tosaic.partitions.plan import Group, PartitionPlan, Refusal, place_of
 from tosaic.pipeline import Pipeline
 from tosaic.problems import Problem
 
-__all__ = ["Proposal", "propose", "require_claimants"]
+__all__ = ["Proposal", "propose", "require_claimants", "require_pipelines"]
 
 _NO_WORK = frozenset(
     (
@@ -74,6 +74,31 @@ def require_claimants(where: str, claimants: Any) -> tuple[Claimant, ...]:
     return found
 
 
+def require_pipelines(where: str, pipelines: Any, claimants: Sequence[Claimant]) -> None:
+    """Checks the pipelines of claimants.
+
+    Raises
+    ------
+    InvalidGraph
+        `pipelines` is no mapping from claimants to pipelines, names a claimant that is not asked, or has a
+        pipeline for another target.
+    """
+    targets = {each.name: each.arithmetic for each in claimants if each.arithmetic}
+    expected = f"pipelines by claimant ({', '.join(targets) or 'none has one'})"
+    if not isinstance(pipelines, Mapping):
+        raise refusal(where, "pipelines", expected, pipelines)
+    for name, pipeline in pipelines.items():
+        if name not in targets or not isinstance(pipeline, Pipeline):
+            raise refusal(where, "pipelines", expected, {name: pipeline})
+        if pipeline.target != targets[name]:
+            raise refusal(
+                where,
+                "pipelines",
+                f"a pipeline for {targets[name]}, the target of '{name}'",
+                f"one for {pipeline.target}",
+            )
+
+
 @dataclass(frozen=True)
 class Proposal:
     """A plan with the graphs of its parts.
@@ -102,7 +127,12 @@ class Proposal:
 
 
 def propose(
-    imported: _core.Graph, claimants: Sequence[Claimant], *, connected: bool = True, gains: bool = True
+    imported: _core.Graph,
+    claimants: Sequence[Claimant],
+    *,
+    connected: bool = True,
+    gains: bool = True,
+    pipelines: Mapping[str, Pipeline] | None = None,
 ) -> Proposal:
     """Plans which claimant takes which nodes.
 
@@ -116,8 +146,10 @@ def propose(
         Whether all nodes of a group have to be connected.
     gains : bool
         Whether to compute what one more operator would bring.
+    pipelines : mapping of str to Pipeline, optional
+        The pipelines that are not the default ones, by claimant.
     """
-    options = _Options(claimants, connected, gains)
+    options = _Options(claimants, connected, gains, pipelines or {})
     return _propose(imported, planned_graph(imported), options)
 
 
@@ -126,6 +158,7 @@ class _Options:
     claimants: Sequence[Claimant]
     connected: bool
     gains: bool
+    pipelines: Mapping[str, Pipeline]
 
 
 def _propose(
@@ -133,7 +166,7 @@ def _propose(
 ) -> Proposal:
     """Plans a graph with its regions. `first` is the index of its first group."""
     claimants = options.claimants
-    maker = _Maker(graph, claimants, options.connected, whole=not is_region)
+    maker = _Maker(graph, options, whole=not is_region)
     groups, owners, at_least, refused = maker.claim(maker.supported, maker.rejections())
     host, parts = _core.split(graph, groups, first)
     of = tuple(None if group < 0 else first + int(group) for group in groups)
@@ -226,13 +259,13 @@ def _for_claimant(part: _core.Graph, claimant: Claimant) -> _core.Graph:
 class _Maker:
     """The verdicts of all claimants over one graph."""
 
-    def __init__(
-        self, graph: _core.Graph, claimants: Sequence[Claimant], connected: bool, *, whole: bool
-    ) -> None:
+    def __init__(self, graph: _core.Graph, options: _Options, *, whole: bool) -> None:
+        claimants = options.claimants
         self._graph = graph
         self._nodes = graph.nodes
         self._claimants = claimants
-        self._connected = connected
+        self._connected = options.connected
+        self._pipelines = options.pipelines
         self._dag = _core.Dag.of(graph)
         self._values = _core.border_values(graph)
         self._reasons = [
@@ -278,7 +311,8 @@ class _Maker:
         ]
 
     def _rejection(self, index: int, claimant: Claimant) -> Callable[[list[int]], list[int]]:
-        pipeline = Pipeline.default(claimant.arithmetic)._core
+        chosen = self._pipelines.get(claimant.name) or Pipeline.default(claimant.arithmetic)
+        pipeline = chosen._core
 
         def rejected(group: list[int]) -> list[int]:
             flags = np.full(len(self._nodes), -1)

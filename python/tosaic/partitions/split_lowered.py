@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
+    from tosaic.pipeline import Pipeline
     from tosaic.partitions.propose import Proposal
 
 __all__ = ["SplitLowered", "lower_split"]
@@ -145,6 +146,32 @@ class SplitLowered(Preparable):
         chosen = self if on == "tosaic" else self._with_functions(self._calls(on))
         return chosen, Models(models)
 
+    def entering(self, samples: Any) -> dict[str, list[tuple[Any, ...]]]:
+        """Returns the arrays that enter each group in runs of the program.
+
+        Parameters
+        ----------
+        samples
+            As in `tosaic.compare`: arguments of `source`.
+
+        Returns
+        -------
+        dict of str to list of tuple of array
+            By name of the group, an entry for each call. Groups in a branch that no sample takes have none.
+        """
+        from tosaic.sample_forms import arrays_for, logical_arrays
+        from tosaic.samples import read_samples
+
+        entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
+        recording = self._with_functions(
+            {name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()}
+        )
+        for sample in read_samples(samples, self._source):
+            recording.reset_state()
+            logical = logical_arrays(sample, self._source, self._source)
+            recording.session.run(arrays_for(self.host, logical))
+        return entered
+
     @checked
     def compare_groups(self, samples: Any, *, threshold_db: float = THRESHOLD_DB) -> dict[str, Comparison]:
         """Compares each lowered group with its nodes before lowering, on what enters the group in a run.
@@ -165,17 +192,8 @@ class SplitLowered(Preparable):
             By name of the group. Groups in a branch that no sample takes are missing.
         """
         from tosaic.compare_programs import compare_programs
-        from tosaic.sample_forms import arrays_for, logical_arrays
-        from tosaic.samples import read_samples
 
-        entered: dict[str, list[tuple[Any, ...]]] = {group.name: [] for group in self._plan.groups}
-        recording = self._with_functions(
-            {name: _Recorder(function, entered[name]) for name, function in self._overrides.own.items()}
-        )
-        for sample in read_samples(samples, self._source):
-            recording.reset_state()
-            logical = logical_arrays(sample, self._source, self._source)
-            recording.session.run(arrays_for(self.host, logical))
+        entered = self.entering(samples)
         return {
             group.name: compare_programs(
                 Program(part.source.graph),
@@ -240,21 +258,25 @@ def lower_split(
     objective: Any = "bytes",
     verify: bool = True,
     on_change: Callable[[str, _core.Graph], None] | None = None,
+    pipelines: Mapping[str, Pipeline] | None = None,
 ) -> SplitLowered:
     """Splits a program between claimants and lowers each group.
 
     `source` is the program as the user has it, with which `program` is compared. `connected` is that of
     `tosaic.partition`. `on_change` is called after each pass that changed a group, with the name of the
-    group and the pass. The other options are those of `tosaic.lower`.
+    group and the pass. `pipelines` are those that are not the default ones, by claimant. The other options
+    are those of `tosaic.lower`.
     """
     start = time.perf_counter()
     program.snapshot()
-    proposal = propose(program.graph, claimants, connected=connected, gains=False)
+    proposal = propose(
+        program.graph, claimants, connected=connected, gains=False, pipelines=pipelines
+    )
     options = {"objective": objective, "verify_each": verify}
     parts: list[Lowered | Program] = []
     borders = dict.fromkeys(("bytes", "cost", "bound"), 0)
     for each in proposal.all():
-        lowered, found = _lower_parts(each, claimants, on_change, options)
+        lowered, found = _lower_parts(each, claimants, on_change, options, pipelines or {})
         parts += lowered
         borders = {name: count + found[name] for name, count in borders.items()}
     return SplitLowered(
@@ -273,14 +295,17 @@ def _lower_parts(
     claimants: Sequence[Claimant],
     on_change: Callable[[str, _core.Graph], None] | None,
     options: Mapping[str, Any],
+    pipelines: Mapping[str, Pipeline],
 ) -> tuple[list[Lowered | Program], dict[str, Any]]:
     """Lowers the own groups of a proposal. Returns them, and the layout plan of their graph."""
     groups = proposal.plan.groups[: len(proposal.parts)]
     by_name = {each.name: each for each in claimants}
     takers = [by_name[group.claimant] for group in groups]
     # A claimant that does not read TOSA gets composite operators whole, so they are whole in the layout plan.
+    steps: dict[str, Any] = {each.name: each.arithmetic for each in claimants}
+    steps |= {name: each._core for name, each in pipelines.items()}
     decomposed = [
-        _core.before_layout(part, pipeline=taker.target) if taker.target else part
+        _core.before_layout(part, pipeline=steps[taker.name]) if taker.target else part
         for taker, part in zip(takers, proposal.parts, strict=True)
     ]
     borders = _core.border_orders(
@@ -299,7 +324,7 @@ def _lower_parts(
         inputs, outputs = ([(order, False) for order in side] for side in orders)
         lowered = _core.lower(
             graph,
-            pipeline=taker.arithmetic,
+            pipeline=steps[taker.name],
             semantics=taker.semantics,
             on_change=None if on_change is None else _named(group.name, on_change),
             input_orders=inputs,

@@ -103,6 +103,10 @@ class MethodPayloads:
         encoded = tuple((key, value.encode()) for key, value in entries.items())
         return PtePayload(kind.runtime, kind.compile(part.to_bytes(), flags), encoded)
 
+    def is_kernels(self, claimant: str) -> bool:
+        """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""
+        return self.claimants[claimant].kind == "grid-sampler"
+
 
 def _groups(program: Any, method: str) -> list[str]:
     """Returns the names of the groups of a program."""

@@ -187,6 +187,8 @@ class MethodSaver:
     def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
         """Calls the delegate of a group, with the conversions around it; returns its results."""
         payload = self._payloads.payload(name, part, claimant)
+        if payload is None and claimant is not None and self._payloads.is_kernels(claimant):
+            return self._as_kernels(part, operands)
         if payload is None:
             self._reasons.append(_not_read(name, claimant))
             return self._stand_ins(part.outputs)
@@ -206,6 +208,20 @@ class MethodSaver:
         self._delegates.append((payload, claimant or "", part.target))
         self._writer.delegate(payload, [each.slot for each in given], [each.slot for each in made])
         return [self._leave(port, held) for port, held in results]
+
+    def _as_kernels(self, part: Lowered, operands: Sequence[Held]) -> list[Held]:
+        """Writes a group as kernel calls: floats between dequantize and quantize."""
+        graph = _core.unfold_qdq(part.source.graph, keep_integers=True)
+        held = dict(self._values)
+        self._values = {port.value.id: each for port, each in zip(graph.inputs, operands, strict=True)}
+        try:
+            for node in graph.nodes:
+                read = [None if each is None else self._value(each) for each in node.operands]
+                results = self._node(node, read, {})
+                self._values |= {value.id: made for value, made in zip(node.results, results, strict=True)}
+            return [self._value(output.value) for output in graph.outputs]
+        finally:
+            self._values = held
 
     def _states(self, part: Lowered, entered: dict[str, Held], left: dict[str, Held]) -> set[str]:
         """Adds the states of a group, as its tensors have them; returns the names of those in its payload."""

@@ -14,6 +14,7 @@ from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
 from tosaic.dtypes import BITS, bytes_of
 from tosaic.explanation import QuantizationExplanation
+from tosaic.exporting.result import ExportResult
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
 from tosaic.memory.plan import MemoryComparison, MemoryPlan
@@ -26,6 +27,7 @@ from tosaic.program import Program
 from tosaic.pte.file import PteFile, PteMethod
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
+from tosaic.report.exporting import describe_export
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.memory import describe_memory_comparison, describe_memory_plan
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
@@ -620,6 +622,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     CheckResult: describe_check,
     Resolution: describe_annotation,
     Comparison: describe_comparison,
+    ExportResult: describe_export,
     Io: describe_io,
     Layout: describe_layout,
     Lowered: describe_lowered,

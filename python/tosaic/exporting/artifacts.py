@@ -1,0 +1,124 @@
+"""The folder of an export: which files it has, and how they are made.
+
+::
+
+    model.pte, model.pte.json        all groups as delegates, if their claimants have runtimes; and its sidecar
+    groups/                          what `SplitLowered.save` writes: .tosa files with sidecars, the host, a listing
+    groups/group0.vgf, group0.vela   the payloads that tools of devices made
+    groups/group0.inputs.npz         arrays that enter a group, for claimants whose tools are not public
+    io.json                          the integers at inputs and outputs
+    scenario/                        inputs and expected outputs for a run elsewhere
+    programs/                        the program of floats, and the quantized one
+    recipe.json, report.html, report.json, report.txt
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.exporting.scenario import write_scenario
+from tosaic.lowered import Lowered
+from tosaic.pte.group_payloads import MethodPayloads
+from tosaic.pte.method_writer import PtePayload
+from tosaic.pte.save import save_pte
+from tosaic.writing import make_folder, whole_folder, write_arrays, write_bytes, write_text
+
+if TYPE_CHECKING:
+    from tosaic.exporting.result import ExportResult
+
+__all__ = ["write_folder"]
+
+
+def write_folder(result: ExportResult, path: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
+    """Writes the files of an export; see `ExportResult.save`. Returns the folder and the files."""
+    final = Path(path)
+    with whole_folder(final) as folder:
+        _write(result, folder)
+        names = sorted(each.relative_to(folder) for each in folder.rglob("*") if each.is_file())
+        _write_reports(result, folder, final, names)
+    return final, tuple(sorted(each for each in final.rglob("*") if each.is_file()))
+
+
+def _write(result: ExportResult, folder: Path) -> None:
+    lowered = result.lowered
+    payloads = _payloads(result)
+    groups = folder / "groups"
+    lowered.save(groups)
+    for name, payload in payloads.items():
+        kind = dict(payload.specs).get("output_format", b"").decode()
+        if kind != "tosa":
+            write_bytes(groups / f"{name}.{kind}", payload.data)
+    for name, arrays in _entering(result).items():
+        write_arrays(groups / f"{name}.inputs.npz", arrays)
+    if _has_pte(result):
+        save_pte(lowered, folder / f"{result.name}.pte", payloads=payloads, sidecar=True)
+    write_text(folder / "io.json", result.io.to_json() + "\n")
+    if result.samples:
+        write_scenario(result, folder / "scenario")
+    programs = make_folder(folder / "programs")
+    result.program.save(programs / "float.tosaic")
+    if result.quantized is not None:
+        result.quantized.save(programs / "quantized.tosaic")
+    for name, contents in result.added.items():
+        make_folder((folder / name).parent)
+        write_bytes(folder / name, contents)
+
+
+def _has_pte(result: ExportResult) -> bool:
+    """True if each claimant with groups has a runtime that reads their payload, or kernels."""
+    lowered = result.lowered
+    takers = {lowered.claimants[group.claimant] for group in lowered.partitions.groups}
+    return all(taker.target or taker.kind == "grid-sampler" for taker in takers)
+
+
+def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[Path]) -> None:
+    shown = replace(result, folder=final, files=tuple(final / name for name in names))
+    report = shown.report()
+    for suffix in ("html", "json", "txt"):
+        report.save(folder / f"report.{suffix}")
+    try:
+        text = result.recipe.to_json()
+    except _core.InvalidGraph:  # a function of the recipe has no name in a module
+        write_text(folder / "recipe.txt", f"{result.recipe!r}\n")
+    else:
+        write_text(folder / "recipe.json", text)
+
+
+def _payloads(result: ExportResult) -> dict[str, PtePayload]:
+    """Compiles the payload of each group whose claimant reads TOSA, once for all files."""
+    lowered = result.lowered
+    flags = {name: tuple(each) for name, each in result.recipe.flags.items()}
+    compiler = MethodPayloads(lowered.claimants, {}, flags)
+    found: dict[str, PtePayload] = {}
+    for group, part in zip(lowered.partitions.groups, lowered.parts, strict=True):
+        if isinstance(part, Lowered):
+            payload = compiler.payload(group.name, part, group.claimant)
+            if payload is not None:
+                found[group.name] = payload
+    return found
+
+
+def _entering(result: ExportResult) -> dict[str, Mapping[str, Any]]:
+    """Returns, for each group whose claimant does not read TOSA, what enters it on the first sample."""
+    lowered = result.lowered
+    wanted = [
+        group.name for group in lowered.partitions.groups if not lowered.claimants[group.claimant].target
+    ]
+    if not wanted or not result.samples:
+        return {}
+    found = lowered.entering(list(result.samples[:1]))
+    parts = dict(zip((group.name for group in lowered.partitions.groups), lowered.parts, strict=True))
+    return {
+        name: {port.name: np.array(array) for port, array in zip(parts[name].inputs, found[name][0], strict=True)}
+        for name in wanted
+        if found[name]
+    }
+
+

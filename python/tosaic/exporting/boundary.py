@@ -1,0 +1,158 @@
+"""Inputs and outputs of an export: specs by position, names that have to exist, samples with four channels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.annotation.rules import Inputs, Outputs
+from tosaic.options import is_mapping, refusal, shown
+from tosaic.port_names import known_names, near_names, position_of
+from tosaic.quantization import QParams
+
+if TYPE_CHECKING:
+    from tosaic.ports import Port
+    from tosaic.program import Program
+    from tosaic.recipes.recipe import Recipe
+
+__all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated"]
+
+_WHERE = "export_model"
+_RULES = {"inputs": Inputs, "outputs": Outputs}
+_NOTED_SHARE = 0.01
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+def port_rules(recipe: Recipe, program: Program, input_specs: Any, output_specs: Any) -> Recipe:
+    """Returns the recipe with rules for the specs of inputs and outputs that the caller passed.
+
+    Raises
+    ------
+    InvalidGraph
+        A sequence of specs has another length than there are inputs (outputs), or the recipe does not
+        quantize.
+    """
+    rules: list[Any] = list(recipe.rules)
+    for side, specs in (("inputs", input_specs), ("outputs", output_specs)):
+        if specs is None:
+            continue
+        option = f"{side[:-1]}_specs"
+        if not recipe.quantizes:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where=_WHERE,
+                what=f"'{option}' has specs, and nothing is quantized",
+                expected="a recipe with a config, and quantize=True",
+                got=f"recipe '{recipe.name}' in floats",
+            )
+        if not is_mapping(specs):
+            ports: Sequence[Port] = getattr(program, side)
+            _require_length(option, specs, ports)
+            specs = dict(enumerate(specs))
+        rules.append(_RULES[side](specs))
+    return recipe.replace(rules=rules)
+
+
+def _require_length(option: str, specs: Any, ports: Sequence[Port]) -> None:
+    if not isinstance(specs, list | tuple):
+        raise refusal(_WHERE, option, "a spec or None for each, or a mapping by position or name", specs)
+    if len(specs) != len(ports):
+        side = option.removesuffix("_specs")
+        names = ", ".join(port.path or port.name for port in ports)
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what=f"too {'few' if len(specs) < len(ports) else 'many'} specs in '{option}'",
+            expected=f"{len(ports)}, one for each {side} ({names})",
+            got=str(len(specs)),
+            hint="None leaves one float; a mapping such as {0: spec} names some of them",
+        )
+
+
+def require_ports(recipe: Recipe, program: Program) -> None:
+    """Refuses entries of `io`, `orders` and `rgba` that name no input or output of the program.
+
+    Raises
+    ------
+    InvalidGraph
+        The message has the option, the name, and near names.
+    """
+    asked: dict[str, Mapping[str, Any]] = {
+        "io": recipe.io,
+        "orders": recipe.orders,
+        "rgba": recipe.rgba if is_mapping(recipe.rgba) else {},
+    }
+    for option, sides in asked.items():
+        for side, entries in sides.items():
+            if side not in ("inputs", "outputs"):
+                raise refusal(_WHERE, option, "entries 'inputs' and 'outputs'", shown(side))
+            if isinstance(entries, str) or not isinstance(entries, Mapping | list | tuple):
+                continue
+            if option == "orders" and not is_mapping(entries):
+                continue  # a dim order for all
+            ports: Sequence[Port] = [p for p in getattr(program, side) if p.kind == "user"]
+            named = [(port.path, port.name) for port in ports]
+            for key in entries:
+                if position_of(key, named) is None:
+                    raise _core.make_error(
+                        _core.InvalidGraph,
+                        where=_WHERE,
+                        what=f"'{option}' names no {side[:-1]} of the model",
+                        expected=known_names(named),
+                        got=repr(key),
+                        hint=near_names(key, named),
+                    )
+
+
+def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
+    """Returns a sentence for each input whose samples are beyond the range of its integers."""
+    found: list[str] = []
+    for port in quantized.inputs:
+        for qparams in port.quantized:
+            if qparams.axis is not None:
+                continue
+            beyond = [_share_beyond(each[port.path or port.name], qparams) for each in samples]
+            if beyond and max(beyond) > _NOTED_SHARE:
+                least, greatest = _range(qparams)
+                found.append(
+                    f"{max(beyond):.0%} of a sample of input '{port.path or port.name}' is beyond the "
+                    f"range of its integers, {least:.4g} to {greatest:.4g}, and is clipped"
+                )
+    return found
+
+
+def _range(qparams: QParams) -> tuple[float, float]:
+    scale, zero_point = qparams.scale, qparams.zero_point
+    return (qparams.qmin - zero_point) * scale, (qparams.qmax - zero_point) * scale
+
+
+def _share_beyond(array: np.ndarray[Any, Any], qparams: QParams) -> float:
+    if array.dtype.kind != "f" or not array.size:
+        return 0.0
+    least, greatest = _range(qparams)
+    half = qparams.scale / 2
+    return float(np.mean((array < least - half) | (array > greatest + half)))
+
+
+def padded_to_rgba(samples: Sequence[Arrays], rgba: Any, program: Program) -> list[Arrays]:
+    """Returns samples whose images have four channels where the option `rgba` says so; the new one is 0."""
+    names = rgba.get("inputs", ()) if is_mapping(rgba) else ()
+    if not names:
+        return list(samples)
+    ports = program.inputs
+    named = [(port.path, port.name) for port in ports]
+    places = {position_of(name, named) for name in names}
+    chosen = {ports[i].path or ports[i].name for i in places if i is not None}
+    return [
+        {name: _with_channel(array) if name in chosen else array for name, array in each.items()}
+        for each in samples
+    ]
+
+
+def _with_channel(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if image.shape[1] != 3:
+        return image
+    return np.concatenate([image, np.zeros_like(image[:, :1])], axis=1)

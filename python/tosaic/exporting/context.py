@@ -1,0 +1,109 @@
+"""What stages of an export see and may change: `ExportContext`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.options import refusal
+
+if TYPE_CHECKING:
+    from tosaic.calibration.quantized_program import QuantizedProgram
+    from tosaic.partitions.split_lowered import SplitLowered
+    from tosaic.program import Program
+    from tosaic.recipes.recipe import Recipe
+
+__all__ = ["ExportContext"]
+
+LOG = logging.getLogger("tosaic.exporting")
+
+
+@dataclass
+class ExportContext:
+    """The state of an export, which its stages get as second argument.
+
+    Attributes
+    ----------
+    recipe : Recipe
+    model : torch.nn.Module, optional
+        After the stages at ``model``. None: what was exported is not a module.
+    inputs : (tuple, dict), optional
+        Example inputs: positional and keyword arguments.
+    exported : torch.export.ExportedProgram, optional
+    program : Program, optional
+        The program of floats.
+    quantized : Program, optional
+    lowered : SplitLowered, optional
+    """
+
+    recipe: Recipe
+    model: Any = None
+    inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    exported: Any = None
+    program: Program | None = None
+    quantized: QuantizedProgram | Program | None = None
+    lowered: SplitLowered | None = None
+    _conversions: list[Callable[[Any], Any]] = field(default_factory=list, repr=False)
+    _files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    _notes: list[str] = field(default_factory=list, repr=False)
+
+    def convert_inputs(self, convert: Callable[[Any], Any]) -> None:
+        """Changes the example inputs, and all samples, such as to other dtypes.
+
+        Parameters
+        ----------
+        convert : callable
+            Takes and returns positional and keyword arguments: a tuple and a dict.
+        """
+        if self.inputs is not None:
+            self.inputs = convert(self.inputs)
+        self._conversions.append(convert)
+
+    def converted(self, arguments: Any) -> Any:
+        """Returns the arguments of a call after all conversions."""
+        for convert in self._conversions:
+            arguments = convert(arguments)
+        return arguments
+
+    def add_file(self, name: str, contents: bytes | str) -> None:
+        """Adds a file to the folder of the export.
+
+        Parameters
+        ----------
+        name : str
+            The path in the folder, with ``/`` between folders.
+        contents : bytes or str
+            Text is written as UTF-8.
+
+        Raises
+        ------
+        InvalidGraph
+            The path leads out of the folder, or there is such a file already.
+        """
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise refusal("add_file", "name", "the path of a file in the folder", name)
+        if str(path) in self._files:
+            raise _core.make_error(
+                _core.InvalidGraph, where="add_file", what=f"there is a file '{path}' already"
+            )
+        self._files[str(path)] = contents.encode() if isinstance(contents, str) else bytes(contents)
+
+    def note(self, text: str) -> None:
+        """Adds a remark to the report, and logs it."""
+        self._notes.append(text)
+        LOG.warning("%s", text)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The files that stages added, by path."""
+        return dict(self._files)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks that were made."""
+        return tuple(self._notes)

@@ -1,0 +1,334 @@
+"""`export_model`: from a model to files for its targets, in one call."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from tosaic import _core
+from tosaic.exporting.flow import STEPS, Flow, FlowOptions
+from tosaic.exporting.result import CheckFailed, ExportResult
+from tosaic.options import checked, refusal, shown
+from tosaic.partitions.claimant import Claimant
+from tosaic.program import Program
+from tosaic.progress import with_progress
+from tosaic.recipes import Recipe, combine, named
+from tosaic.sources import is_exported_program, load_exported
+from tosaic.writing import require_new_folder
+
+__all__ = ["export_model"]
+
+_WHERE = "export_model"
+_RUNS = ("reference", "vgf")
+_FORMATS = "%(asctime)s %(name)s: %(message)s"
+
+
+@checked
+def export_model(
+    model: Any,
+    inputs: Any = None,
+    *,
+    recipe: str | Recipe | Sequence[str | Recipe],
+    samples: Any = None,
+    folder: str | os.PathLike[str] | None = None,
+    quantize: bool = True,
+    io: Mapping[str, Any] | None = None,
+    orders: Mapping[str, Any] | None = None,
+    rgba: Any = None,
+    input_specs: Any = None,
+    output_specs: Any = None,
+    claimants: Sequence[str | Claimant] | None = None,
+    strict: bool = False,
+    bind: Any = None,
+    check_on: Sequence[Literal["reference", "vgf"]] = (),
+    check_samples: int = 2,
+    least_db: float | None = None,
+    on_failed_check: Literal["error", "report"] = "error",
+    name: str = "model",
+    verbose: int = 1,
+) -> ExportResult:
+    """Exports, quantizes, lowers and checks a model, and writes the files for its targets.
+
+    The steps are: export by torch, import, quantization on samples, a partition between the claimants of the
+    recipe, lowering of each group, and numerical checks of each step against the one before it.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, torch.export.ExportedProgram, Program or path of a ``.pt2`` file
+        A module is in evaluation mode, unless the recipe trains it. It is not changed.
+    inputs : tuple, dict or tensor, optional
+        Example inputs of a module: positional arguments, or keyword arguments by name. A pair of a tuple and
+        a dict has both. Tensors or numpy arrays.
+    recipe : str, Recipe or sequence of these
+        What is done: the name of a recipe that comes with tosaic (`tosaic.recipes.names`), or one of yours.
+        Several recipes are combined.
+    samples : optional
+        What the program is quantized on, as `tosaic.quantize` takes it. The first ones are those of the
+        checks. Without samples, the example inputs are the only one, and the result has a note.
+    folder : path, optional
+        Where the files are written, see `ExportResult.save`: a folder that does not exist or is empty.
+        Without it, nothing is written.
+    quantize : bool
+        False: the flow of floats. The claimants of the recipe have to take floats.
+    io, orders, rgba : optional
+        As those of `Recipe`, for this model. Entries of the recipe that they do not name stay.
+    input_specs, output_specs : sequence or mapping of specs, optional
+        Specs of `tosaic.annotation` for inputs (outputs): one for each, or a mapping by position, path or
+        name. None for one of them leaves it float.
+    claimants : sequence of str or Claimant, optional
+        In place of those of the recipe.
+    strict : bool
+        The option of ``torch.export.export``.
+    bind : optional
+        Sizes of symbolic dimensions, as in `tosaic.from_exported`.
+    check_on : sequence of {"reference", "vgf"}
+        Where the groups also run, with results that have to be equal: the TOSA reference model, or Vulkan.
+    check_samples : int
+        How many samples the checks use.
+    least_db : float, optional
+        The least signal to noise ratio of an output of the lowered program against the model in floats.
+        None: the ratio is reported only.
+    on_failed_check : {"error", "report"}
+        ``"error"`` raises `CheckFailed` and writes nothing. ``"report"``: see `ExportResult.ok`.
+    name : str
+        The stem of file names.
+    verbose : int
+        0: nothing is shown. 1: a progress bar. 2: also a line for each step. 3: also remarks of each pass.
+        Messages are those of Python's `logging`, under ``tosaic``.
+
+    Returns
+    -------
+    ExportResult
+        The artifact of each step, the checks, and the files.
+
+    Raises
+    ------
+    InvalidGraph
+        The model, inputs, samples or an option are wrong, recipes contradict each other, a rule or name
+        matches nothing, or a stage of the recipe raises an error.
+    UnsupportedOp
+        torch does not export the model, or it has something that tosaic does not have.
+    QuantMismatch
+        `io` asks for integers of an input or output that is not quantized.
+    LayoutMismatch
+        A sample has another dtype or shape than its input.
+    CheckFailed
+        A numerical check failed.
+    WriteError
+        The folder is not empty, or a file cannot be written. Nothing is left of the folder then.
+    ImportError
+        A tool that the recipe needs is not installed. Nothing was written.
+
+    Examples
+    --------
+    >>> result = tosaic.export_model(  # doctest: +SKIP
+    ...     model, (x,), recipe="ethos-u55", samples=loader, folder="out", io={"inputs": "int8"}
+    ... )
+    """
+    chosen = _recipe(recipe, quantize, io, orders, rgba, claimants)
+    options = FlowOptions(
+        input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, least_db
+    )
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
+        raise refusal(_WHERE, "name", "the stem of a file name", name)
+    if folder is not None:
+        require_new_folder(folder)
+    require_tools(chosen)
+    source, example = _source(model, inputs, chosen)
+    flow = Flow(source, example, samples, chosen, options, name)
+    with _logging(verbose):
+        for _ in with_progress(flow.steps(), "export", total=len(STEPS), shown=verbose > 0):
+            pass
+        result = flow.result()
+        if samples is None and chosen.quantizes:
+            text = "quantized on the example inputs alone; pass samples for ranges that hold for others"
+            result.notes = (*result.notes, text)
+        if not result.ok and on_failed_check == "error":
+            raise _failed(result)
+        if folder is not None:
+            result.save(folder)
+    return result
+
+
+def _recipe(
+    recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claimants: Any
+) -> Recipe:
+    """Returns the recipe with the options of the call.
+
+    Raises
+    ------
+    InvalidGraph
+        There is no such recipe, recipes contradict each other, or no claimant can take nodes.
+    """
+    given = recipe if isinstance(recipe, list | tuple) else [recipe]
+    if not given or not all(isinstance(each, str | Recipe) for each in given):
+        expected = "the name of a recipe, a tosaic.Recipe, or a sequence of these"
+        raise refusal(_WHERE, "recipe", expected, recipe)
+    chosen = [named(each) if isinstance(each, str) else each for each in given]
+    made = chosen[0] if len(chosen) == 1 else combine(chosen)
+    if claimants is not None:
+        made = made.replace(claimants=claimants)
+    if not quantize:
+        made = made.in_floats()
+    if io is not None:
+        _require_quantized(made, io)
+        made = made.replace(io=_with(made.io, io))
+    if orders is not None:
+        if not isinstance(orders, Mapping):
+            raise refusal(_WHERE, "orders", "entries 'inputs' and 'outputs'", orders)
+        made = made.replace(orders=_with(made.orders, orders))
+    if rgba is not None:
+        made = made.replace(rgba=rgba)
+    if not made.claimants:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what=f"recipe '{made.name}' has no claimants",
+            expected="claimants, such as claimants=['TOSA-1.0+FP']",
+        )
+    takers = [each for each in made.claimants if isinstance(each, Claimant)]
+    if not made.quantizes and not any(map(_takes_floats, takers)):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what="nothing is quantized, and no claimant takes floats",
+            expected="a claimant with floats, such as claimants=['TOSA-1.0+FP'] or 'vgf'",
+            got=", ".join(each.name for each in takers),
+        )
+    return made
+
+
+def _takes_floats(claimant: Claimant) -> bool:
+    return "FP" in claimant.target.split("+") or claimant.kind == "host"
+
+
+def _require_quantized(recipe: Recipe, io: Any) -> None:
+    asked = [
+        entry
+        for entries in (io.values() if isinstance(io, Mapping) else ())
+        for entry in (entries.values() if isinstance(entries, Mapping) else [entries])
+    ]
+    if not recipe.quantizes and any(entry != "float32" for entry in asked):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what="'io' asks for integers, and nothing is quantized",
+            expected="no 'io', or a recipe that quantizes and quantize=True",
+            got=shown(io),
+        )
+
+
+def _with(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns entries by side; an entry of `given` replaces that of `base`, port by port."""
+    merged = dict(base)
+    for side, entries in given.items():
+        old = merged.get(side)
+        both = isinstance(old, Mapping) and isinstance(entries, Mapping)
+        merged[side] = {**old, **entries} if both else entries  # type: ignore[dict-item]
+    return merged
+
+
+def _check_on(names: Any) -> tuple[str, ...]:
+    given = [names] if isinstance(names, str) else names
+    if not isinstance(given, list | tuple) or not all(each in _RUNS for each in given):
+        raise refusal(_WHERE, "check_on", f"a sequence of {' and '.join(map(repr, _RUNS))}", names)
+    return tuple(dict.fromkeys(given))
+
+
+def require_tools(recipe: Recipe) -> None:
+    """Raises ImportError if the compiler of a claimant's device is not installed."""
+    from tosaic.payload_kinds import kind_of
+
+    for claimant in recipe.claimants:
+        if isinstance(claimant, Claimant) and claimant.target:
+            kind_of(claimant, _WHERE).require_tool()
+
+
+def _source(model: Any, inputs: Any, recipe: Recipe) -> tuple[Any, Any]:
+    """Returns the model, and example inputs as a pair of a tuple and a dict.
+
+    Raises
+    ------
+    InvalidGraph
+        `model` is nothing that can be exported, a module is in training mode, or a module has no inputs.
+    """
+    if isinstance(model, str) or hasattr(model, "__fspath__"):
+        model = load_exported(model)
+    is_exported = is_exported_program(model)
+    if is_exported or isinstance(model, Program):
+        example = getattr(model, "example_inputs", None) if is_exported else None
+        return model, _arguments(inputs) if inputs is not None else example
+    module_like = callable(model) and hasattr(model, "parameters")
+    if not module_like:
+        expected = "a torch.nn.Module, a torch.export.ExportedProgram, a tosaic.Program or a .pt2 file"
+        raise refusal(_WHERE, "model", expected, model)
+    if inputs is None:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what="there are no example inputs",
+            expected="inputs=(x,), which torch.export needs",
+        )
+    from tosaic.fx.modules import example_inputs, is_training
+
+    if is_training(model) and not any(stage.at in ("model", "quantize") for stage in recipe.stages):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what="the model is in training mode",
+            expected="a module in evaluation mode",
+            hint="Call model.eval() before",
+        )
+    return model, example_inputs(_arguments(inputs))
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list):
+        if len(inputs) == 2 and isinstance(inputs[0], tuple | list) and isinstance(inputs[1], dict):
+            return tuple(inputs[0]), dict(inputs[1])
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _failed(result: ExportResult) -> CheckFailed:
+    wrong = [check for check in result.checks if not check.ok]
+    error: CheckFailed = _core.make_error(
+        CheckFailed,
+        where=_WHERE,
+        what="a numerical check failed" if len(wrong) == 1 else f"{len(wrong)} numerical checks failed",
+        got="; ".join(
+            f"{check.name} ({check.what}): {check.db:.1f} dB, {check.differing} of {check.elements} differ"
+            for check in wrong
+        ),
+        hint="The attribute `result` of this error has the comparison node by node: "
+        f"error.result.check('{wrong[0].name}').comparison",
+    )
+    error.result = result
+    return error
+
+
+@contextmanager
+def _logging(verbose: int) -> Iterator[None]:
+    """Shows messages on standard error while an export runs, as `verbose` says."""
+    if verbose < 2:
+        yield
+        return
+    log = logging.getLogger("tosaic")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(_FORMATS))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG if verbose > 2 else logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+

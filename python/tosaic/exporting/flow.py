@@ -1,0 +1,321 @@
+"""The steps of an export, from the model to the checks. Nothing is written here.
+
+::
+
+    model --stages--> model --torch.export--> exported --stages--> exported --import--> program
+        --quantize--> quantized --stages, rgba--> quantized --lower--> lowered --stages--> lowered --checks-->
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.api import lower
+from tosaic.calibration.quantize_program import quantize
+from tosaic.calibration.streams import sample_arrays
+from tosaic.exporting.boundary import (
+    padded_to_rgba,
+    port_rules,
+    require_ports,
+    saturated,
+)
+from tosaic.exporting.checks import StageCheck, check_groups, check_runs, check_step, outputs_of
+from tosaic.exporting.context import LOG, ExportContext
+from tosaic.exporting.result import ExportResult
+from tosaic.options import shown
+from tosaic.program import Program
+from tosaic.recipes.changes import changed_pipelines
+from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.samplers import rgba
+from tosaic.samples import Sample, iterate_samples, read_samples
+from tosaic.sources import from_exported, is_exported_program
+
+__all__ = ["Flow", "FlowOptions", "STEPS"]
+
+STEPS = ("export", "import", "quantize", "lower", "check")
+"""The steps in order, as the progress bar counts them."""
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class FlowOptions:
+    """Options of `tosaic.export_model` that are not those of a recipe.
+
+    Attributes
+    ----------
+    input_specs, output_specs
+        As in `export_model`.
+    strict : bool
+    bind : object
+    check_on : tuple of str
+    check_samples : int
+    least_db : float, optional
+    """
+
+    input_specs: Any = None
+    output_specs: Any = None
+    strict: bool = False
+    bind: Any = None
+    check_on: tuple[str, ...] = ()
+    check_samples: int = 2
+    least_db: float | None = None
+
+
+class Flow:
+    """One export. `run` calls the steps in order.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, torch.export.ExportedProgram or Program
+    inputs : (tuple, dict), optional
+        Example inputs of a module.
+    samples : object
+        As `tosaic.quantize` takes them. None: the example inputs.
+    recipe : Recipe
+    options : FlowOptions
+    """
+
+    def __init__(
+        self, model: Any, inputs: Any, samples: Any, recipe: Recipe, options: FlowOptions, name: str
+    ) -> None:
+        self.context = ExportContext(recipe, inputs=inputs)
+        self._model = model
+        self._given = samples
+        self._options = options
+        self._name = name
+        self._held: list[Arrays] = []
+        self._runs_held = 0
+        self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
+        self.seconds: dict[str, float] = {}
+        self.checks: list[StageCheck] = []
+
+    def steps(self) -> Iterator[str]:
+        """Does the steps one after the other; yields the name of each before it begins."""
+        for name in STEPS:
+            yield name
+            start = time.perf_counter()
+            getattr(self, f"_{name}")()
+            self.seconds[name] = time.perf_counter() - start
+            LOG.info("%s took %.2f s", name, self.seconds[name])
+
+    def result(self) -> ExportResult:
+        """Returns what was made."""
+        context = self.context
+        assert context.program is not None
+        assert context.lowered is not None
+        return ExportResult(
+            context.recipe,
+            self._name,
+            context.exported,
+            context.program,
+            context.quantized,
+            context.lowered,
+            tuple(self.checks),
+            dict(self.seconds),
+            context.notes,
+            samples=tuple(padded_to_rgba(self._held, context.recipe.rgba, context.program)),
+            added=context.files,
+        )
+
+    # ---- steps ----
+
+    def _export(self) -> None:
+        context, model = self.context, self._model
+        if is_exported_program(model):
+            self._refuse_stages("model", "the model is exported already")
+            context.exported = self._staged("exported", model)
+            return
+        if isinstance(model, Program):
+            for place in ("model", "exported"):
+                self._refuse_stages(place, "the model is a tosaic.Program")
+            return
+        from tosaic.fx.modules import export_module
+
+        context.model = self._staged("model", model)
+        exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
+        context.exported = self._staged("exported", exported)
+
+    def _import(self) -> None:
+        context, options = self.context, self._options
+        context.program = (
+            self._model
+            if isinstance(self._model, Program)
+            else from_exported(context.exported, bind=options.bind)
+        )
+        program = context.program
+        context.recipe = port_rules(context.recipe, program, options.input_specs, options.output_specs)
+        require_ports(context.recipe, program)
+
+    def _quantize(self) -> None:
+        context, recipe = self.context, self.context.recipe
+        runs = self._runs()
+        stages = recipe.at("quantize")
+        if stages:
+            made = self._run_stage(stages[0], self._quantizable())
+            context.quantized = made if isinstance(made, Program) else from_exported(made)
+        elif recipe.config is not None:
+            context.quantized = quantize(
+                self._quantizable(),
+                runs,
+                config=recipe.config,
+                rules=tuple(recipe.rules),
+                tools=tuple(recipe.tools),
+                progress=False,
+            )
+        if len(self._held) < self._options.check_samples:
+            for _ in islice(runs, self._options.check_samples - len(self._held)):
+                pass
+        if context.quantized is not None:
+            for text in saturated(context.quantized, self._held):
+                context.note(text)
+            context.quantized = self._staged("quantized", context.quantized)
+
+    def _lower(self) -> None:
+        context, recipe = self.context, self.context.recipe
+        source = context.quantized or context.program
+        assert source is not None
+        self._wide = self._with_rgba(source)
+        context.lowered = lower(
+            self._wide,
+            unsupported="split",
+            claimants=tuple(recipe.claimants),
+            io=recipe.io or None,
+            orders=recipe.orders or None,
+            objective=recipe.objective or "bytes",
+            pipelines=changed_pipelines(tuple(recipe.passes), tuple(recipe.claimants)) or None,
+        )
+        context.lowered = self._staged("lowered", context.lowered)
+
+    def _check(self) -> None:
+        context, options = self.context, self._options
+        program, lowered, wide = context.program, context.lowered, self._wide
+        assert program is not None
+        assert lowered is not None
+        assert wide is not None
+        if not self._held:
+            return
+        add = self.checks.append
+        if context.exported is not None:
+            what = "tosaic's run of the program against torch's"
+            add(check_step("import", what, context.exported, program, self._held, least_db=40.0, local=False))
+        if context.quantized is not None:
+            what = "the quantized program against the floats"
+            add(check_step("quantize", what, program, context.quantized, self._held, least_db=None, local=False))
+        padded = padded_to_rgba(self._held, context.recipe.rgba, program)
+        samples = [sample for each in padded for sample in read_samples(each, wide)]
+        what = "the lowered program against the quantized one" if context.quantized else "... against the floats"
+        add(check_step("lower", what.replace("...", "the lowered program"), wide, lowered, padded, least_db=30.0, local=False))
+        self.checks += check_groups(lowered, padded)
+        reference = self._with_rgba(program) if context.quantized is not None else wide
+        what = "the lowered program against the model in floats"
+        add(check_step("accuracy", what, reference, lowered, padded, least_db=options.least_db, local=False))
+        expected = outputs_of(lowered, wide, samples)
+        for on in options.check_on:
+            run = lowered.prepare(on=on)
+            found = outputs_of(run, wide, samples)
+            add(check_runs(on, f"the groups on {on} against tosaic", expected, found))
+
+    # ---- parts of steps ----
+
+    def _quantizable(self) -> Any:
+        """Returns the exported program, if there is one: a quantized program can become one again."""
+        context = self.context
+        return context.program if context.exported is None else context.exported
+
+    def _runs(self) -> Iterator[Arrays]:
+        """Yields the arrays of each run of the samples by path, and holds the first ones for the checks."""
+        program = self.context.program
+        assert program is not None
+        names = [port.path or port.name for port in program.inputs]
+        for arrays in sample_arrays(self._converted(program), program):
+            by_path = dict(zip(names, arrays, strict=True))
+            if len(self._held) < self._options.check_samples:
+                self._held.append({name: np.array(array) for name, array in by_path.items()})
+            yield by_path
+
+    def _converted(self, program: Program) -> Iterator[Sample]:
+        context = self.context
+        if self._given is None:
+            if context.inputs is None:
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="export_model",
+                    what="there is no sample, and the program has no example inputs",
+                    expected="samples=[...]",
+                )
+            yield Sample(*context.inputs)  # converted already
+            return
+        for sample in iterate_samples(self._given, program):
+            yield Sample(*context.converted((sample.args, sample.kwargs)))
+
+    def _with_rgba(self, program: Program) -> Program:
+        asked = self.context.recipe.rgba
+        if asked is None:
+            return program
+        if asked is True:
+            return rgba(program)
+        return rgba(program, inputs=asked.get("inputs", ()), outputs=asked.get("outputs", ()))
+
+    def _staged(self, place: str, value: Any) -> Any:
+        for stage in self.context.recipe.at(place):
+            value = self._run_stage(stage, value)
+        return value
+
+    def _run_stage(self, stage: Stage, value: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            made = stage.run(value, self.context)
+        except _core.Error:
+            raise
+        except Exception as error:  # a stage is the user's function
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="export_model",
+                what=f"stage '{stage.name}' at '{stage.at}' raised an error",
+                got=f"{type(error).__name__}: {error}",
+            ) from error
+        self.seconds[f"{stage.at}: {stage.name}"] = time.perf_counter() - start
+        _require_kind(stage, made)
+        return made
+
+    def _refuse_stages(self, place: str, reason: str) -> None:
+        stages: Sequence[Stage] = self.context.recipe.at(place)
+        if stages:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="export_model",
+                what=f"stage '{stages[0].name}' is at '{place}', and {reason}",
+                expected="a torch.nn.Module",
+            )
+
+
+def _require_kind(stage: Stage, made: Any) -> None:
+    """Refuses a result of a stage that the next step cannot take."""
+    from tosaic.partitions.split_lowered import SplitLowered
+
+    is_right, expected = {
+        "model": (callable(made), "a torch.nn.Module"),
+        "exported": (is_exported_program(made), "a torch.export.ExportedProgram"),
+        "quantize": (
+            isinstance(made, Program) or is_exported_program(made),
+            "a Program or a torch.export.ExportedProgram",
+        ),
+        "quantized": (isinstance(made, Program), "a Program"),
+        "lowered": (isinstance(made, SplitLowered), "a SplitLowered"),
+    }[stage.at]
+    if not is_right:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="export_model",
+            what=f"stage '{stage.name}' at '{stage.at}' returned something else",
+            expected=f"{expected}, or None for no change",
+            got=shown(made),
+        )

@@ -1,0 +1,275 @@
+"""A scenario: what a program gets and has to return, as files for a run elsewhere.
+
+::
+
+    scenario.json               inputs and outputs: files, shapes, dtypes, dim orders, aliases, tolerances
+    sample0.input0.npy ...      the arrays of each sample, as the program takes them
+    sample0.output0.npy ...     what tosaic computed
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.dtypes import is_float
+from tosaic.exporting.checks import outputs_of
+from tosaic.json_fields import Fields, read_json
+from tosaic.options import checked, refusal
+from tosaic.ports import Port
+from tosaic.reading import read_bytes
+from tosaic.sample_forms import arrays_for, logical_arrays
+from tosaic.samples import load_arrays, read_samples
+from tosaic.writing import make_folder, whole_file, write_text
+
+if TYPE_CHECKING:
+    from tosaic.exporting.result import ExportResult
+
+__all__ = ["Scenario", "ScenarioPort", "load_scenario", "write_scenario"]
+
+_FORMAT, _VERSION = "tosaic scenario", 1
+_FILE = "scenario.json"
+_WHERE = "load_scenario"
+_ULPS = 1e-5
+_VULKAN = {  # of an image with channels last: by dtype and channels
+    ("i8", 4): "VK_FORMAT_R8G8B8A8_SNORM",
+    ("u8", 4): "VK_FORMAT_R8G8B8A8_UNORM",
+    ("i16", 2): "VK_FORMAT_R16G16_SNORM",
+    ("f16", 4): "VK_FORMAT_R16G16B16A16_SFLOAT",
+    ("f32", 4): "VK_FORMAT_R32G32B32A32_SFLOAT",
+    ("f32", 2): "VK_FORMAT_R32G32_SFLOAT",
+}
+_STEPS = {"i8": 127, "u8": 255, "i16": 32767}
+_SCALE_ERROR = 1e-6
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ScenarioPort:
+    """An input or output of a scenario.
+
+    Attributes
+    ----------
+    path : str
+        Its place in the call or in the result.
+    dtype : str
+    shape : tuple of int
+        Of the array in the file.
+    dim_order : tuple of int
+        The logical axes in memory, outermost first.
+    image_format : str
+        The Vulkan format of an image that may have the same memory; empty if there is none.
+    tolerance : float
+        How far an element of an output may be from the expected one: units for integers. For floats, the
+        share of the greatest expected element.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    image_format: str = ""
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Inputs and expected outputs of a program, for a run elsewhere. `load_scenario` reads it.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of ScenarioPort
+    samples : tuple of tuple of array
+        The inputs of each sample.
+    expected : tuple of tuple of array
+        The outputs of each sample.
+    """
+
+    inputs: tuple[ScenarioPort, ...]
+    outputs: tuple[ScenarioPort, ...]
+    samples: tuple[tuple[_Array, ...], ...]
+    expected: tuple[tuple[_Array, ...], ...]
+
+    def faults(self, found: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+        """Compares outputs with the expected ones; returns a sentence for each that is wrong.
+
+        Parameters
+        ----------
+        found : sequence of sequence of array
+            The outputs of each sample.
+        """
+        out: list[str] = []
+        if len(found) != len(self.expected):
+            return (f"expected the outputs of {len(self.expected)} samples, got those of {len(found)}",)
+        for index, (arrays, expected) in enumerate(zip(found, self.expected, strict=True)):
+            if len(arrays) != len(expected):
+                out.append(f"sample {index}: expected {len(expected)} outputs, got {len(arrays)}")
+                continue
+            for port, array, right in zip(self.outputs, map(np.asarray, arrays), expected, strict=True):
+                if fault := _fault(port, array, right):
+                    out.append(f"sample {index}, output '{port.path}': {fault}")
+        return tuple(out)
+
+
+def _fault(port: ScenarioPort, found: _Array, expected: _Array) -> str:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return f"expected {expected.dtype}{list(expected.shape)}, got {found.dtype}{list(found.shape)}"
+    one, two = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.abs(two[np.isfinite(two)])
+    limit = port.tolerance * (finite.max(initial=0.0) if is_float(port.dtype) else 1.0)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(one - two)
+    wrong = ~(distance <= limit) & (one != two) & ~(np.isnan(one) & np.isnan(two))
+    if not wrong.any():
+        return ""
+    at = int(np.argmax(np.where(wrong, np.nan_to_num(distance, nan=np.inf), -1)))
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements are further than {limit:g} from the expected ones, "
+        f"the worst is {found.flat[at]} in place of {expected.flat[at]}"
+    )
+
+
+def write_scenario(result: ExportResult, folder: Path) -> None:
+    """Writes the scenario of an export: its samples, and what its lowered program returns."""
+    make_folder(folder)
+    lowered = result.lowered
+    source = lowered.source
+    samples = [each for arrays in result.samples for each in read_samples(arrays, source)]
+    inputs = [arrays_for(lowered.host, logical_arrays(each, source, source)) for each in samples]
+    outputs = outputs_of(lowered, source, samples)
+    graph = lowered.graph
+    entries: list[dict[str, Any]] = []
+    for index, (given, returned) in enumerate(zip(inputs, outputs, strict=True)):
+        files: dict[str, list[dict[str, str]]] = {}
+        for side, arrays in (("input", given), ("output", returned)):
+            files[f"{side}s"] = [
+                _write_array(folder, f"sample{index}.{side}{i}.npy", array) for i, array in enumerate(arrays)
+            ]
+        entries.append(files)
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "program": f"{result.name}.pte",
+        "inputs": [_entry(port, graph.inputs) for port in lowered.inputs],
+        "outputs": [
+            {**_entry(port, graph.outputs), "tolerance": _tolerance(port)} for port in lowered.outputs
+        ],
+        "samples": entries,
+    }
+    write_text(folder / _FILE, json.dumps(content, indent=1) + "\n")
+
+
+def _write_array(folder: Path, name: str, array: _Array) -> dict[str, str]:
+    with whole_file(folder / name) as file:
+        np.save(file, np.ascontiguousarray(array))
+    data = (folder / name).read_bytes()
+    return {"file": name, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _tolerance(port: Port) -> float:
+    """Integers are the same everywhere. Kernels of floats sum in other orders."""
+    return _ULPS if is_float(port.dtype) else 0.0
+
+
+def _entry(port: Port, sides: Sequence[Any]) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "path": port.path or port.name,
+        "dtype": port.dtype,
+        "shape": list(port.shape),
+        "dim_order": list(port.dim_order),
+    }
+    is_physical = any(each.physical for each in sides if each.path == port.path)
+    shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
+    if image := image_format(port, shape):
+        entry["image_format"] = image
+    return entry
+
+
+def image_format(port: Port, shape: Sequence[int]) -> str:
+    """Returns the Vulkan format of an image that can alias the array of an input or output, or nothing.
+
+    The channels are innermost in memory. Integers of an image have the scale of the format: SNORM is 1/127
+    for 8 bits and 1/32767 for 16, UNORM is 1/255. `shape` is the shape in memory order.
+    """
+    found = _VULKAN.get((port.dtype, shape[-1]), "") if len(shape) == 4 else ""
+    if not found or is_float(port.dtype):
+        return found
+    qparams = port.qparams
+    if qparams is None or qparams.axis is not None or qparams.zero_point:
+        return ""
+    return found if abs(qparams.scale * _STEPS[port.dtype] - 1) < _SCALE_ERROR else ""
+
+
+@checked
+def load_scenario(path: str | os.PathLike[str]) -> Scenario:
+    """Reads the folder ``scenario`` of an export.
+
+    Parameters
+    ----------
+    path : path
+        The folder, or its ``scenario.json``.
+
+    Raises
+    ------
+    MissingFileError, ReadError
+        A file cannot be read.
+    InvalidGraph
+        The file is damaged, or an array is not the one that was written.
+
+    Examples
+    --------
+    >>> scenario = tosaic.load_scenario("out/scenario")  # doctest: +SKIP
+    >>> scenario.faults([device.run(*inputs) for inputs in scenario.samples])  # doctest: +SKIP
+    ()
+    """
+    place = Path(path)
+    folder = place.parent if place.name == _FILE else place
+    fields = read_json(_WHERE, read_bytes(_WHERE, folder / _FILE))
+    fields.require_format(_FORMAT, _VERSION)
+    samples = fields.each("samples")
+    return Scenario(
+        tuple(_port(each) for each in fields.each("inputs")),
+        tuple(_port(each) for each in fields.each("outputs")),
+        tuple(tuple(_array(folder, each) for each in sample.each("inputs")) for sample in samples),
+        tuple(tuple(_array(folder, each) for each in sample.each("outputs")) for sample in samples),
+    )
+
+
+def _port(entry: Fields) -> ScenarioPort:
+    has = entry.value
+    return ScenarioPort(
+        entry.text("path"),
+        entry.text("dtype"),
+        entry.axes("shape"),
+        entry.axes("dim_order"),
+        str(has("image_format") or ""),
+        float(has("tolerance") or 0.0),
+    )
+
+
+def _array(folder: Path, entry: Fields) -> _Array:
+    name = entry.text("file")
+    if Path(name).name != name:
+        raise entry.error("file", "the name of a file in the folder", name)
+    data = read_bytes(_WHERE, folder / name)
+    if hashlib.sha256(data).hexdigest() != entry.text("sha256"):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what=f"'{name}' is not the array that was written",
+            expected=f"the digest {entry.text('sha256')[:12]}...",
+        )
+    array = load_arrays(folder / name)
+    if not isinstance(array, np.ndarray):
+        raise refusal(_WHERE, "path", "arrays", name)
+    return array
+
+

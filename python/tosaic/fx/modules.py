@@ -1,0 +1,121 @@
+"""Modules of torch before and around export: example inputs, half floats, quantization-aware training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torchao.quantization.pt2e import move_exported_model_to_eval
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+
+from tosaic import _core
+from tosaic.fx.annotations.quantizer import Quantizer
+from tosaic.fx.annotations.wrapper import WrappedQuantizer
+
+__all__ = [
+    "eager_result",
+    "example_inputs",
+    "export_module",
+    "half_copy",
+    "half_inputs",
+    "is_module",
+    "is_training",
+    "trained_program",
+]
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def is_module(model: Any) -> bool:
+    """True for a ``torch.nn.Module``."""
+    return isinstance(model, torch.nn.Module)
+
+
+def is_training(model: Any) -> bool:
+    """True if a norm or dropout of a module is in training mode, in which it computes something else."""
+    return any(each.training and _depends_on_mode(each) for each in model.modules())
+
+
+def _depends_on_mode(module: Any) -> bool:
+    if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    return isinstance(module, torch.nn.modules.batchnorm._NormBase)
+
+
+def example_inputs(inputs: Any) -> Inputs:
+    """Returns example inputs as tensors: positional and keyword arguments. Numpy arrays become tensors."""
+    args, kwargs = inputs
+    return pytree.tree_map(_tensor, tuple(args)), pytree.tree_map(_tensor, dict(kwargs))
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) or not hasattr(value, "__array__"):
+        return value
+    return torch.from_numpy(value.copy() if not value.flags.writeable else value)
+
+
+def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.ExportedProgram:
+    """Exports a module.
+
+    Raises
+    ------
+    UnsupportedOp
+        torch cannot export the module. The message has torch's reason.
+    """
+    args, kwargs = inputs
+    try:
+        with torch.no_grad():
+            return torch.export.export(model, args, kwargs, strict=strict)
+    except Exception as error:  # torch.export and the module itself may raise anything
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="export",
+            what="torch.export does not export the model",
+            got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+            hint=f"Try strict={not strict}; torch's own message is the cause of this error",
+        ) from error
+
+
+def eager_result(model: Any, inputs: Inputs) -> Any:
+    """Returns what a module computes in eager mode, without gradients."""
+    with torch.no_grad():
+        return model(*inputs[0], **inputs[1])
+
+
+def half_copy(model: Any) -> Any:
+    """Returns a copy of a module whose parameters and buffers of floats have 16 bits."""
+    return copy.deepcopy(model).half()
+
+
+def half_inputs(inputs: Inputs) -> Inputs:
+    """Returns arguments whose float tensors and arrays have 16 bits."""
+
+    def half(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.half() if value.is_floating_point() else value
+        if getattr(getattr(value, "dtype", None), "kind", "") == "f":
+            return value.astype("float16")
+        return value
+
+    args, kwargs = inputs
+    return pytree.tree_map(half, args), pytree.tree_map(half, kwargs)
+
+
+def trained_program(
+    model: Any, inputs: Inputs, config: Any, rules: Sequence[Any], train: Callable[[Any], object]
+) -> torch.export.ExportedProgram:
+    """Returns the quantized program that training with quantization in the graph makes of a module."""
+    args, kwargs = inputs
+    module = torch.export.export(copy.deepcopy(model).train(), args, kwargs).module()
+    quantizer: Any = Quantizer(config, qat=True)
+    if rules:
+        quantizer = WrappedQuantizer(quantizer, rules, None)
+    prepared = prepare_qat_pt2e(module, quantizer)
+    train(prepared)
+    move_exported_model_to_eval(prepared)
+    with torch.no_grad():
+        return torch.export.export(convert_pt2e(prepared), args, kwargs)

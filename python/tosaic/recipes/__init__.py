@@ -1,0 +1,28 @@
+"""Recipes: what an export does, as plain data that prints, saves, compares and combines.
+
+>>> from tosaic import recipes
+>>> recipes.names()[:3]
+('tosa-int8', 'tosa-int16x8', 'tosa-fp16')
+"""
+
+from __future__ import annotations
+
+from tosaic.recipes.builtin import SNORM, UNIT_GRID, named, names, snorm_images
+from tosaic.recipes.changes import PassChange
+from tosaic.recipes.combining import Difference, combine
+from tosaic.recipes.recipe import Recipe, Stage
+from tosaic.recipes.training import qat
+
+__all__ = [
+    "SNORM",
+    "UNIT_GRID",
+    "Difference",
+    "PassChange",
+    "Recipe",
+    "Stage",
+    "combine",
+    "named",
+    "names",
+    "qat",
+    "snorm_images",
+]

@@ -1,0 +1,171 @@
+"""The recipes that come with tosaic, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tosaic import _core
+from tosaic.annotation.config import QConfig
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.rules import Inputs, Operator, Outputs
+from tosaic.annotation.specs import Fixed
+from tosaic.options import shown
+from tosaic.partitions.claimant import Claimant
+from tosaic.recipes.combining import combine
+from tosaic.recipes.half import half_model
+from tosaic.recipes.recipe import Recipe, Stage
+
+__all__ = ["SNORM", "UNIT_GRID", "named", "names", "snorm_images"]
+
+SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
+"""Vulkan's format SNORM of 8 bits: -1 to 1."""
+
+UNIT_GRID = Fixed("int16", 1 / 32767, 0, -32767, 32767, "per_tensor_symmetric")
+"""The grid of a sampler with 16 bits: -1 to 1."""
+
+_IMAGE_CHANNELS = (3, 4)
+
+
+def snorm_images(plan: Plan) -> None:
+    """A rule: images at inputs and outputs have the format SNORM. Their numbers are those of -1 to 1.
+
+    An image is a float tensor of shape (N, 3, H, W) or (N, 4, H, W).
+    """
+    for rule, ports in ((Inputs, plan.graph.inputs), (Outputs, plan.graph.outputs)):
+        images = {
+            i: SNORM for i, port in enumerate(ports) if port.node is not None and _is_image(plan, port.node)
+        }
+        if images:
+            plan.apply(rule(images))
+
+
+def _is_image(plan: Plan, node: str) -> bool:
+    call = plan.graph[node]
+    shape = call.shape or ()
+    return call.dtype == "f32" and len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
+
+
+def _tosa_int8() -> Recipe:
+    return Recipe(
+        name="tosa-int8",
+        summary="int8 for TOSA with profile INT.",
+        config=QConfig.int8(),
+        claimants=["TOSA-1.0+INT"],
+    )
+
+
+def _tosa_int16x8() -> Recipe:
+    return Recipe(
+        name="tosa-int16x8",
+        summary="Activations of int16 and weights of int8, for TOSA with profile INT and int16.",
+        config=QConfig.int16x8(),
+        claimants=["TOSA-1.0+INT+int16"],
+    )
+
+
+def _tosa_fp16() -> Recipe:
+    return Recipe(
+        name="tosa-fp16",
+        summary="Floats of 16 bits, for TOSA with profile FP.",
+        stages=[Stage("half", "model", half_model)],
+        claimants=["TOSA-1.0+FP"],
+    )
+
+
+def _vgf_snorm() -> Recipe:
+    samplers = Operator("grid_sampler", {"input": SNORM, "grid": UNIT_GRID}, SNORM, allow_unmatched=True)
+    return Recipe(
+        name="vgf-snorm",
+        summary="int8 for VGF, with images of SNORM, and grid samplers on the texture unit.",
+        config=QConfig.int8(),
+        rules=[snorm_images, samplers],
+        claimants=["grid-sampler", Claimant.named("vgf", connected=False)],
+        rgba=True,
+    )
+
+
+def _ethos_u55() -> Recipe:
+    return Recipe(
+        name="ethos-u55",
+        summary="int8 for an Ethos-U55 with 128 multipliers.",
+        config=QConfig.int8(),
+        claimants=["ethos-u55-128"],
+    )
+
+
+def _ethos_u85() -> Recipe:
+    return Recipe(
+        name="ethos-u85",
+        summary="int8 for an Ethos-U85 with 256 multipliers.",
+        config=QConfig.int8(),
+        claimants=["ethos-u85-256"],
+    )
+
+
+def _cortex_m() -> Recipe:
+    return Recipe(
+        name="cortex-m",
+        summary="int8 for kernels of CMSIS-NN on a Cortex-M55.",
+        config=QConfig.int8(),
+        claimants=["cortex-m55"],
+    )
+
+
+def _neutron() -> Recipe:
+    return Recipe(
+        name="neutron",
+        summary="int8 for a Neutron NPU: its plan, and the integer program and inputs of each group.",
+        config=QConfig.int8(),
+        claimants=["neutron"],
+    )
+
+
+_RECIPES: dict[str, Callable[[], Recipe]] = {
+    "tosa-int8": _tosa_int8,
+    "tosa-int16x8": _tosa_int16x8,
+    "tosa-fp16": _tosa_fp16,
+    "vgf-snorm": _vgf_snorm,
+    "ethos-u55": _ethos_u55,
+    "ethos-u85": _ethos_u85,
+    "cortex-m": _cortex_m,
+    "neutron": _neutron,
+    "neutron+cortex-m": lambda: combine([_neutron(), _cortex_m()]),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of the recipes that come with tosaic."""
+    return tuple(_RECIPES)
+
+
+def named(name: str) -> Recipe:
+    """Returns a recipe that comes with tosaic.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Raises
+    ------
+    InvalidGraph
+        There is no such recipe.
+
+    Examples
+    --------
+    >>> from tosaic import recipes
+    >>> print(recipes.named("ethos-u55"))
+    ethos-u55: int8 for an Ethos-U55 with 128 multipliers.
+      config    QConfig.int8()
+      claimants 'ethos-u55-128'
+    """
+    if not isinstance(name, str) or name not in _RECIPES:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="recipes",
+            what="there is no recipe of this name",
+            expected=", ".join(_RECIPES),
+            got=shown(name),
+            hint=_core.did_you_mean(name, list(_RECIPES)) if isinstance(name, str) else "",
+        )
+    return _RECIPES[name]()

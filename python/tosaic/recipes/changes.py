@@ -1,0 +1,95 @@
+"""A change of the pipelines that lower groups, as data: `PassChange`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tosaic import _core
+from tosaic.options import refusal
+from tosaic.partitions.claimant import Claimant
+from tosaic.pipeline import Pass, Pipeline
+
+__all__ = ["PassChange", "changed_pipelines"]
+
+Action = Literal["insert_before", "insert_after", "replace", "remove"]
+_ACTIONS = ("insert_before", "insert_after", "replace", "remove")
+
+
+@dataclass(frozen=True)
+class PassChange:
+    """A change of a pipeline; see the method of `tosaic.Pipeline` that `action` names.
+
+    Attributes
+    ----------
+    action : {"insert_before", "insert_after", "replace", "remove"}
+    anchor : str
+        The name of a pass, ``decompose``, or ``section/name``.
+    pass_ : Pass or callable, optional
+        The new pass, or a function of a graph. Not for ``remove``.
+    claimants : sequence of str
+        Names of the claimants whose pipelines change. Empty: those that have the anchor.
+    """
+
+    action: Action
+    anchor: str
+    pass_: Pass | Callable[..., Any] | None = None
+    claimants: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.action not in _ACTIONS:
+            raise refusal("PassChange", "action", f"one of {', '.join(_ACTIONS)}", self.action)
+        if not isinstance(self.anchor, str) or not self.anchor:
+            raise refusal("PassChange", "anchor", "the name of a pass, such as 'decompose'", self.anchor)
+        removes = self.action == "remove"
+        if (self.pass_ is None) != removes or not (removes or callable(self.pass_) or self._is_pass()):
+            expected = "None for 'remove', else a Pass or a function of a graph"
+            raise refusal("PassChange", "pass_", expected, self.pass_)
+        names = self.claimants
+        if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
+            raise refusal("PassChange", "claimants", "a sequence of names", names)
+        object.__setattr__(self, "claimants", tuple(names))
+
+    def _is_pass(self) -> bool:
+        return isinstance(self.pass_, Pass)
+
+    def apply(self, pipeline: Pipeline) -> None:
+        """Changes a pipeline in place.
+
+        Raises
+        ------
+        InvalidGraph
+            The pipeline has no such anchor, or several.
+        """
+        if self.action == "remove":
+            pipeline.remove(self.anchor)
+        else:
+            getattr(pipeline, self.action)(self.anchor, self.pass_)
+
+
+def changed_pipelines(changes: Sequence[PassChange], claimants: Sequence[Claimant]) -> dict[str, Pipeline]:
+    """Returns the pipelines that changes make other than the default ones, by name of the claimant.
+
+    Raises
+    ------
+    InvalidGraph
+        A change names a claimant that is not among `claimants`, or no pipeline has its anchor.
+    """
+    pipelines = {each.name: Pipeline.default(each.arithmetic) for each in claimants if each.arithmetic}
+    changed: dict[str, Pipeline] = {}
+    for change in changes:
+        unknown = [name for name in change.claimants if name not in pipelines]
+        named = change.claimants or [name for name, each in pipelines.items() if change.anchor in each]
+        if unknown or not named:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="Recipe",
+                what=f"the change {change.action!r} at '{change.anchor}' concerns no pipeline",
+                expected=f"claimants with pipelines: {', '.join(pipelines) or 'none'}",
+                got=", ".join(unknown) or f"no pass '{change.anchor}' in any of them",
+            )
+        for name in named:
+            change.apply(pipelines[name])
+            changed[name] = pipelines[name]
+    return changed

@@ -1,0 +1,222 @@
+"""Recipes together: `combine` keeps what each says or refuses, and `differences` compares two.
+
+What a recipe says is a list of claims: a subject, and the value that it gets::
+
+    config                                  QConfig.int8()
+    rules, operand 'grid' of grid_sampler   Fixed('int16', ...)
+    io, inputs, 'image'                     'int8'
+
+Claims of two recipes about one subject have to be equal. The result has the entries of all recipes, in their
+order, each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+from tosaic.options import is_mapping, refusal, shown
+from tosaic.recipes.recipe import Recipe
+
+__all__ = ["Difference", "combine", "differences"]
+
+_LISTS = ("rules", "tools", "stages", "claimants", "passes")
+_MAPPINGS = ("io", "orders", "flags")
+_SINGLE = ("config", "objective", "rgba")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field, or an entry of a field, that two recipes do not share.
+
+    Attributes
+    ----------
+    field : str
+        ``config``, ``rules``, ``claimants`` ...
+    entry : str
+        What in the field differs, such as a key; empty for the whole field.
+    here, there : object
+        The values of the two recipes; None where a recipe does not have the entry.
+    """
+
+    field: str
+    entry: str
+    here: Any
+    there: Any
+
+    def __str__(self) -> str:
+        name = self.field + (f" {self.entry}" if self.entry else "")
+        return f"{name}: {shown(self.here)} here, {shown(self.there)} there"
+
+
+def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
+    """Returns a recipe that says everything that several recipes say.
+
+    Rules, tools, stages, claimants and changes of passes follow one another in the order of the recipes, and
+    equal entries occur once. What only one recipe says is taken from it.
+
+    Parameters
+    ----------
+    recipes : sequence of Recipe
+    name : str, optional
+        The name of the result. Default: the names of the recipes, joined by ``+``.
+
+    Raises
+    ------
+    InvalidGraph
+        Recipes contradict each other. The message lists all contradictions, with the recipes and values.
+
+    Examples
+    --------
+    >>> from tosaic import recipes
+    >>> both = recipes.combine([recipes.named("neutron"), recipes.named("cortex-m")])
+    >>> both.name, [claimant.name for claimant in both.claimants]
+    ('neutron+cortex-m', ['neutron', 'cortex-m55'])
+    """
+    if not isinstance(recipes, list | tuple) or not recipes:
+        raise refusal("combine", "recipes", "a sequence of recipes", recipes)
+    for each in recipes:
+        if not isinstance(each, Recipe):
+            raise refusal("combine", "recipes", "a sequence of tosaic.Recipe", each)
+    _require_agreement(recipes)
+    fields: dict[str, Any] = {
+        "name": "+".join(each.name for each in recipes) if name is None else name,
+        "summary": " ".join(dict.fromkeys(each.summary for each in recipes if each.summary)),
+    }
+    for field in _LISTS:
+        fields[field] = _distinct(entry for each in recipes for entry in getattr(each, field))
+    for field in _MAPPINGS:
+        fields[field] = _merged(getattr(each, field) for each in recipes)
+    for field in _SINGLE:
+        said = [getattr(each, field) for each in recipes if getattr(each, field) is not None]
+        fields[field] = said[0] if said else None
+    asked = [each.rgba for each in recipes if each.rgba is not None]
+    fields["rgba"] = _merged(each for each in asked if is_mapping(each)) or (True if asked else None)
+    return Recipe(**fields)
+
+
+def differences(here: Recipe, there: Recipe) -> tuple[Difference, ...]:
+    """Returns what differs between two recipes, field by field."""
+    found: list[Difference] = []
+    for field in _SINGLE:
+        a, b = getattr(here, field), getattr(there, field)
+        if a != b:
+            found.append(Difference(field, "", a, b))
+    for field in _MAPPINGS:
+        a, b = getattr(here, field), getattr(there, field)
+        found += [
+            Difference(field, repr(key), a.get(key), b.get(key))
+            for key in dict.fromkeys([*a, *b])
+            if a.get(key) != b.get(key)
+        ]
+    for field in _LISTS:
+        a, b = getattr(here, field), getattr(there, field)
+        only_here, only_there = [e for e in a if e not in b], [e for e in b if e not in a]
+        found += [Difference(field, "", each, None) for each in only_here]
+        found += [Difference(field, "", None, each) for each in only_there]
+        if not only_here and not only_there and tuple(a) != tuple(b):
+            found.append(Difference(field, "order", tuple(a), tuple(b)))
+    return tuple(found)
+
+
+def _distinct(entries: Iterator[Any]) -> tuple[Any, ...]:
+    """Returns the entries without repetitions. Rules and stages need not be hashable."""
+    found: list[Any] = []
+    for entry in entries:
+        if entry not in found:
+            found.append(entry)
+    return tuple(found)
+
+
+def _merged(mappings: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a mapping with the entries of all mappings; entries that are mappings are merged, too."""
+    merged: dict[str, Any] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            old = merged.get(key)
+            merged[key] = {**old, **value} if is_mapping(old) and is_mapping(value) else value
+    return merged
+
+
+def _require_agreement(recipes: Sequence[Recipe]) -> None:
+    claimed: dict[Any, tuple[str, str, Any]] = {}
+    conflicts: list[str] = []
+    for recipe in recipes:
+        for subject, text, value in _claims(recipe):
+            author, _, other = claimed.setdefault(subject, (recipe.name, text, value))
+            if other != value:
+                conflicts.append(
+                    f"{text} is {shown(other)} in recipe '{author}' and {shown(value)} in '{recipe.name}'"
+                )
+    if conflicts:
+        many = len(conflicts) > 1
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="combine",
+            what=f"the recipes contradict each other in {len(conflicts)} things" if many else conflicts[0],
+            got="; ".join(conflicts) if many else "",
+            hint="Take one side: recipe.replace(field=value) returns a changed recipe",
+        )
+
+
+def _claims(recipe: Recipe) -> Iterator[tuple[Any, str, Any]]:
+    """Yields what a recipe says: a subject that can be hashed, its text, and the value."""
+    for field in ("config", "objective"):
+        if (value := getattr(recipe, field)) is not None:
+            yield field, f"'{field}'", value
+    for field in _MAPPINGS:
+        for key, value in getattr(recipe, field).items():
+            yield from _entries(field, (field, key), f"'{field}' of '{key}'", value)
+    if is_mapping(recipe.rgba):
+        for side, names in recipe.rgba.items():
+            yield ("rgba", side), f"'rgba' of '{side}'", names
+    for claimant in recipe.claimants:
+        yield ("claimant", claimant.name), f"claimant '{claimant.name}'", claimant
+    for stage in recipe.stages:
+        yield ("stage", stage.name), f"stage '{stage.name}'", stage
+        if stage.at == "quantize":
+            yield "quantize", "the stage that quantizes", stage
+    for tool in recipe.tools:
+        yield ("tool", type(tool)), f"tool '{getattr(tool, 'name', tool)}'", tool
+    for change in recipe.passes:
+        if change.action in ("replace", "remove"):
+            for name in change.claimants or ("",):
+                yield ("pass", change.anchor, name), f"pass '{change.anchor}'", change
+    for rule in recipe.rules:
+        yield from _claims_of_rule(rule)
+
+
+def _entries(field: str, subject: Any, text: str, value: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yields the entries of an option of `io` or `orders`, which is one value or a mapping by port."""
+    if not is_mapping(value):
+        yield (*subject, "whole"), text, value
+        return
+    yield (*subject, "whole"), text, "entries by name or index"
+    for key, entry in value.items():
+        yield (*subject, key), f"{text}, {key!r},", entry
+
+
+def _claims_of_rule(rule: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yields what a rule sets; a function is one claim under its name."""
+    describe = getattr(rule, "core_rule", None)
+    if describe is None:
+        name = getattr(rule, "name", None) or getattr(rule, "__qualname__", type(rule).__name__)
+        yield ("rule", "function", name), f"rule '{name}'", rule
+        return
+    kind, fields = describe()
+    about = type(rule).__name__
+    if kind in ("inputs", "outputs"):
+        for key, spec in fields["specs"].items():
+            yield ("rule", kind, key), f"the spec of '{kind}' {key!r}", spec
+    elif kind == "around":
+        where = fields["where"]
+        for key, spec in fields["operands"].items():
+            yield ("rule", kind, where, key), f"the spec of operand {key!r} of {where!r}", spec
+        if "result" in fields:
+            yield ("rule", kind, where, None), f"the spec of results of {where!r}", fields["result"]
+    else:
+        subject = tuple(sorted((key, repr(value)) for key, value in fields.items() if key != "until"))
+        yield ("rule", kind, subject), f"rule {about}", rule
+

@@ -1,0 +1,359 @@
+"""What an export does, as plain data: `Recipe`, and its parts `Stage` and `PassChange`.
+
+::
+
+    recipe = Recipe(
+        "camera",
+        config=QConfig.int8(),                          how the program is quantized
+        rules=[Outputs({0: q_format("Q0.7")})],         ... and what else is asked of the quantizer
+        stages=[Stage("prune", "model", prune)],        functions between the steps of the flow
+        claimants=["ethos-u55-128", "TOSA-1.0+FP"],     who takes nodes, in this order
+        io={"inputs": "int8"},                          integers at inputs and outputs
+    )
+
+`tosaic.export_model` does what a recipe says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tosaic import _core
+from tosaic.accuracy import Tool, tools_of
+from tosaic.annotation.config import QConfig
+from tosaic.annotation.rules import Rule
+from tosaic.options import OPTIONS, is_mapping, refusal, shown
+from tosaic.partitions.claimant import Claimant
+from tosaic.recipes.changes import PassChange
+
+__all__ = ["PLACES", "PassChange", "Recipe", "Stage"]
+
+Place = Literal["model", "exported", "quantize", "quantized", "lowered"]
+PLACES: tuple[Place, ...] = ("model", "exported", "quantize", "quantized", "lowered")
+"""The places of stages, in the order of the flow."""
+
+_NAME = "a name that is not empty"
+_CONFIGS = ("int8", "uint8", "int16x8")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A function that runs at a place of the export flow.
+
+    Attributes
+    ----------
+    name : str
+        For the report. Two stages of a recipe have different names.
+    at : {"model", "exported", "quantize", "quantized", "lowered"}
+        The function gets, and may return a changed, ``torch.nn.Module`` (``model``), ``ExportedProgram``
+        (``exported``), `Program` at stage ``quantized`` (``quantized``) or `SplitLowered` (``lowered``). At
+        ``quantize`` it takes the place of `tosaic.quantize`: it gets the exported program, and returns a
+        quantized `Program` or the exported program of ``convert_pt2e``. One stage at most is at this place.
+    function : callable
+        ``function(value, context, **options)``. It returns the changed value, or None if there is no change.
+        `context` is an `tosaic.exporting.ExportContext`.
+    options : mapping of str to object
+        Keyword arguments of the function.
+    """
+
+    name: str
+    at: Place
+    function: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise refusal("Stage", "name", _NAME, self.name)
+        if self.at not in PLACES:
+            raise refusal("Stage", "at", f"one of {', '.join(PLACES)}", self.at)
+        if not callable(self.function):
+            raise refusal("Stage", "function", "a function of the value and the context", self.function)
+        if not is_mapping(self.options) or not all(isinstance(key, str) for key in self.options):
+            raise refusal("Stage", "options", "keyword arguments by name", self.options)
+        object.__setattr__(self, "options", dict(self.options))
+
+    def run(self, value: Any, context: Any) -> Any:
+        """Calls the function; returns what it returns, or `value` if that is None."""
+        made = self.function(value, context, **self.options)
+        return value if made is None else made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What `tosaic.export_model` does with a model, as plain data.
+
+    A recipe prints as its fields, is saved as JSON (`save`, `load`), is compared field by field (`diff`), and
+    is combined with others (`combine`). `tosaic.recipes.named` has those that come with tosaic.
+
+    Attributes
+    ----------
+    name : str
+    summary : str
+        One sentence for lists of recipes.
+    config : QConfig, optional
+        How the program is quantized. None: it stays float.
+    rules : sequence of rule
+        Rules of `tosaic.annotation`, which change what the quantizer plans. Applied in this order.
+    tools : sequence of str or Tool
+        Accuracy tools, as `tosaic.quantize` takes them.
+    stages : sequence of Stage
+        Functions between the steps of the flow. Those at one place run in this order.
+    claimants : sequence of str or Claimant
+        Who takes nodes, in the order in which they are asked; what nobody takes is the host's.
+    io : mapping
+        What float inputs and outputs of the quantized program become, as `tosaic.lower` takes it.
+    orders : mapping
+        Memory orders of inputs and outputs, as `tosaic.lower` takes them.
+    objective : {"bytes", "count"}, optional
+        What layout plans minimise. None: ``"bytes"``.
+    rgba : bool or mapping, optional
+        True: RGB images around grid samplers get a fourth channel inside the program. A mapping with the
+        keys ``inputs`` and ``outputs`` names the inputs and outputs that have four channels, too
+        (`tosaic.rgba`).
+    passes : sequence of PassChange
+        Changes of the pipelines that lower groups.
+    flags : mapping of str to sequence of str
+        Flags of the tool that compiles for a claimant, by the name of the claimant.
+
+    Examples
+    --------
+    >>> import tosaic
+    >>> recipe = tosaic.Recipe(name="mine", config=tosaic.QConfig.int8(), claimants=["ethos-u55-128"])
+    >>> [claimant.name for claimant in recipe.claimants]
+    ['ethos-u55-128']
+    >>> recipe.replace(claimants=["TOSA-1.0+INT"]).diff(recipe)[0].field
+    'claimants'
+    """
+
+    name: str
+    summary: str = ""
+    config: QConfig | None = None
+    rules: Sequence[Rule] = ()
+    tools: Sequence[str | Tool] = ()
+    stages: Sequence[Stage] = ()
+    claimants: Sequence[str | Claimant] = ()
+    io: Mapping[str, Any] = field(default_factory=dict)
+    orders: Mapping[str, Any] = field(default_factory=dict)
+    objective: Literal["bytes", "count"] | None = None
+    rgba: bool | Mapping[str, Sequence[str | int]] | None = None
+    passes: Sequence[PassChange] = ()
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise self._refusal("name", _NAME)
+        if not isinstance(self.summary, str):
+            raise self._refusal("summary", "a sentence")
+        if self.config is not None and not isinstance(self.config, QConfig):
+            raise self._refusal("config", "a tosaic.QConfig, or None")
+        self._set("rules", self._sequence("rules", callable, "rules of tosaic.annotation or functions"))
+        self._set("tools", tuple(tools_of(self._sequence("tools", _is_tool, "names of tools, or tools"))))
+        is_stage = lambda each: isinstance(each, Stage)  # noqa: E731
+        self._set("stages", self._sequence("stages", is_stage, "tosaic.recipes.Stage"))
+        is_claimant = lambda each: isinstance(each, str | Claimant)  # noqa: E731
+        claimants = self._sequence("claimants", is_claimant, "names of claimants, or tosaic.Claimant")
+        self._set("claimants", tuple(map(_claimant, claimants)))
+        is_change = lambda each: isinstance(each, PassChange)  # noqa: E731
+        self._set("passes", self._sequence("passes", is_change, "tosaic.recipes.PassChange"))
+        self._set("io", _io(self.io))
+        for name in ("orders", "flags"):
+            if not is_mapping(getattr(self, name)):
+                raise self._refusal(name, "a mapping")
+            self._set(name, dict(getattr(self, name)))
+        if self.objective not in (None, "bytes", "count"):
+            raise self._refusal("objective", "'bytes', 'count' or None")
+        self._set("rgba", _rgba(self.rgba))
+        self._require_distinct("stages", [each.name for each in self.stages])
+        self._require_distinct("claimants", [_claimant(each).name for each in self.claimants])
+        quantizing = [each.name for each in self.stages if each.at == "quantize"]
+        if len(quantizing) > 1:
+            raise refusal("Recipe", "stages", "one stage at 'quantize' at most", ", ".join(quantizing))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _refusal(self, option: str, expected: str) -> Exception:
+        return refusal("Recipe", option, expected, getattr(self, option))
+
+    def _sequence(self, option: str, accepts: Callable[[Any], bool], expected: str) -> tuple[Any, ...]:
+        value = getattr(self, option)
+        if not isinstance(value, list | tuple) or not all(map(accepts, value)):
+            raise self._refusal(option, f"a sequence of {expected}")
+        return tuple(value)
+
+    def _require_distinct(self, option: str, names: Sequence[str]) -> None:
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise refusal("Recipe", option, "different names", ", ".join(repeated))
+
+    @property
+    def quantizes(self) -> bool:
+        """True if the flow quantizes the program."""
+        return self.config is not None or any(stage.at == "quantize" for stage in self.stages)
+
+    def at(self, place: str) -> tuple[Stage, ...]:
+        """Returns the stages at a place of the flow, in order."""
+        return tuple(stage for stage in self.stages if stage.at == place)
+
+    def replace(self, **fields: Any) -> Recipe:
+        """Returns a copy with other values of the fields that are named.
+
+        Raises
+        ------
+        InvalidGraph
+            A recipe has no such field, or the field does not accept the value.
+        """
+        known = [each.name for each in dataclasses.fields(self)]
+        for name in fields:
+            if name not in known:
+                raise _core.make_error(
+                    _core.InvalidGraph,
+                    where="Recipe",
+                    what=f"a recipe has no field '{name}'",
+                    expected=", ".join(known),
+                    hint=_core.did_you_mean(name, known),
+                )
+        return dataclasses.replace(self, **fields)
+
+    def in_floats(self) -> Recipe:
+        """Returns the recipe without quantization: no configuration, rules, tools, integers at inputs and
+        outputs, and no stages that quantize or that get a quantized program.
+        """
+        stages = [stage for stage in self.stages if stage.at not in ("quantize", "quantized")]
+        return self.replace(config=None, rules=(), tools=(), io={}, stages=stages)
+
+    def combine(self, *others: Recipe, name: str | None = None) -> Recipe:
+        """Returns a recipe with everything that this one and the others say; see `tosaic.recipes.combine`."""
+        from tosaic.recipes.combining import combine
+
+        return combine([self, *others], name=name)
+
+    def diff(self, other: Recipe) -> tuple[Any, ...]:
+        """Returns the fields in which two recipes differ, as `tosaic.recipes.Difference`.
+
+        The name and the summary do not count.
+        """
+        from tosaic.recipes.combining import differences
+
+        if not isinstance(other, Recipe):
+            raise refusal("diff", "other", "a tosaic.Recipe", other)
+        return differences(self, other)
+
+    def to_json(self) -> str:
+        """Returns the recipe as JSON text. Functions are written as ``module:name``.
+
+        Raises
+        ------
+        InvalidGraph
+            The recipe has a function that no other process can import, such as a lambda, or a value that has
+            no form in JSON.
+        """
+        from tosaic.recipes.written import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """Reads what `to_json` returned. Modules of the functions that it names are imported.
+
+        Raises
+        ------
+        InvalidGraph
+            The text is no recipe, or a function that it names cannot be imported.
+        """
+        from tosaic.recipes.written import from_json
+
+        return from_json(text)
+
+    def save(self, path: Any) -> None:
+        """Writes the recipe as a JSON file.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written. An older file is then unchanged.
+        InvalidGraph
+            As `to_json`.
+        """
+        from tosaic.writing import write_text
+
+        write_text(OPTIONS["path"].accept(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: Any) -> Recipe:
+        """Reads a file that `save` wrote.
+
+        Raises
+        ------
+        MissingFileError, ReadError
+            The file cannot be read.
+        InvalidGraph
+            As `from_json`.
+        """
+        from tosaic.options import file_path
+        from tosaic.reading import read_bytes
+
+        return cls.from_json(read_bytes("Recipe", file_path("Recipe", path)).decode("utf-8", "replace"))
+
+    def __repr__(self) -> str:
+        """Returns the fields that are not empty, as code."""
+        fields = [(each.name, getattr(self, each.name)) for each in dataclasses.fields(self)]
+        said = [f"{name}={_text(value)}" for name, value in fields if value not in ((), {}, None, "")]
+        return f"Recipe({', '.join(said)})"
+
+    def __str__(self) -> str:
+        """Returns the fields that are not empty, one a line."""
+        lines = [self.name + (f": {self.summary}" if self.summary else "")]
+        for each in dataclasses.fields(self)[2:]:
+            value = getattr(self, each.name)
+            if value in ((), {}, None):
+                continue
+            entries = value if isinstance(value, tuple) else [value]
+            lines += [f"  {each.name if i == 0 else '':<10}{_text(entry)}" for i, entry in enumerate(entries)]
+        return "\n".join(lines)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Claimant):
+        changed = "" if not value.rules else f", {len(value.rules)} rules"
+        return repr(value.name) if not changed else f"<Claimant {value.name!r}{changed}>"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, QConfig):
+        return next((f"QConfig.{name}()" for name in _CONFIGS if getattr(QConfig, name)() == value), repr(value))
+    if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
+        return str(value.__qualname__)
+    if isinstance(value, Stage):
+        name = getattr(value.function, "__qualname__", type(value.function).__name__)
+        return f"Stage({value.name!r}, {value.at!r}, {name})"
+    return repr(value)
+
+
+def _claimant(value: str | Claimant) -> Claimant:
+    return value if isinstance(value, Claimant) else Claimant.named(value)
+
+
+def _is_tool(value: Any) -> bool:
+    return isinstance(value, str | Tool)
+
+
+def _io(value: Any) -> dict[str, Any]:
+    option = OPTIONS["io"]
+    try:
+        return dict(option.accept(value))
+    except (TypeError, ValueError) as error:
+        raise refusal("Recipe", "io", option.expected.removesuffix(", or None"), value) from error
+
+
+def _rgba(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value or None
+    expected = "True, False, None, or a mapping with 'inputs' and 'outputs', such as {'inputs': ['image']}"
+    if not is_mapping(value) or not set(value) <= {"inputs", "outputs"}:
+        raise refusal("Recipe", "rgba", expected, shown(value))
+    return {side: tuple(names) for side, names in value.items()}
+
+

@@ -1,0 +1,46 @@
+"""The stage of quantization-aware training: `qat`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tosaic.options import refusal
+from tosaic.recipes.recipe import Stage
+
+__all__ = ["qat", "train_quantized"]
+
+
+def qat(train: Callable[[Any], object]) -> Stage:
+    """Returns a stage that trains a model with quantization in its graph, in place of calibration.
+
+    The module is exported in training mode, and gets torchao's fake quantization where the `config` and the
+    `rules` of the recipe say so. `train` trains it. The caller's module is not changed.
+
+    Parameters
+    ----------
+    train : callable
+        Takes the prepared ``torch.fx.GraphModule``, and trains it in place. Its batch size is that of the
+        example inputs.
+
+    Raises
+    ------
+    InvalidGraph
+        `train` is no function.
+
+    Examples
+    --------
+    >>> from tosaic import recipes
+    >>> trained = recipes.named("tosa-int8").replace(stages=[recipes.qat(print)])
+    """
+    if not callable(train):
+        raise refusal("qat", "train", "a function of the prepared module", train)
+    return Stage("qat", "quantize", train_quantized, {"train": train})
+
+
+def train_quantized(exported: Any, context: Any, *, train: Callable[[Any], object]) -> Any:
+    """The function of the stage; returns the exported program of ``convert_pt2e``."""
+    from tosaic.fx.modules import trained_program
+
+    recipe = context.recipe
+    return trained_program(context.model, context.inputs, recipe.config, recipe.rules, train)

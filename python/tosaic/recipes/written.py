@@ -1,0 +1,171 @@
+"""Recipes as JSON: each object of a recipe is written with the name of its class and its fields.
+
+::
+
+    {"type": "Fixed", "dtype": "int8", "scale": 0.0078125}      a dataclass; fields with their defaults are left out
+    {"function": "my_package.rules:head_in_floats"}             a function, by module and name
+    {"entries": [[0, {"type": ...}]]}                           a mapping whose keys are not all strings
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tosaic import _core, accuracy
+from tosaic.annotation import config, observers, rules, select, specs
+from tosaic.options import is_mapping, shown
+from tosaic.partitions.claimant import Claimant, ClaimantRule
+from tosaic.quantization import QParams
+from tosaic.recipes.changes import PassChange
+from tosaic.recipes.recipe import Recipe, Stage
+
+__all__ = ["from_json", "to_json"]
+
+_FORMAT, _VERSION = "tosaic recipe", 1
+_WHERE = "Recipe"
+
+
+def _classes() -> dict[str, type[Any]]:
+    """Returns the classes of which a recipe consists, by name."""
+    modules = (accuracy, config, observers, rules, select, specs)
+    named = [getattr(module, name) for module in modules for name in module.__all__]
+    found = [*named, Claimant, ClaimantRule, QParams, PassChange, Stage, Recipe]
+    return {each.__name__: each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)}
+
+
+_CLASSES = _classes()
+
+
+def to_json(recipe: Recipe) -> str:
+    """See `Recipe.to_json`."""
+    written = _write(recipe, "the recipe")
+    return json.dumps({"format": _FORMAT, "version": _VERSION, **written}, indent=1, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> Recipe:
+    """See `Recipe.from_json`."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise _damaged("the text", "JSON", str(error)) from error
+    if not is_mapping(data) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+        got = {key: data.get(key) for key in ("format", "version")} if is_mapping(data) else data
+        raise _damaged("the text", f"format '{_FORMAT}', version {_VERSION}", shown(got))
+    data = {key: value for key, value in data.items() if key not in ("format", "version")}
+    recipe = _read(data, "the recipe")
+    if not isinstance(recipe, Recipe):
+        raise _damaged("the text", "a recipe", shown(data.get("type")))
+    return recipe
+
+
+def _write(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _unwritable(where, value)
+        return value
+    if isinstance(value, list | tuple):
+        return [_write(each, f"{where}[{i}]") for i, each in enumerate(value)]
+    if is_mapping(value):
+        if all(isinstance(key, str) for key in value) and not {"type", "function", "entries"} & set(value):
+            return {key: _write(each, f"{where}[{key!r}]") for key, each in value.items()}
+        return {"entries": [[key, _write(each, f"{where}[{key!r}]")] for key, each in value.items()]}
+    if value is rules.Unset.UNSET:
+        return {"type": "Unset"}
+    if type(value).__name__ in _CLASSES and type(value) is _CLASSES[type(value).__name__]:
+        return {"type": type(value).__name__, **_fields(value, where)}
+    if callable(value):
+        return {"function": _name_of(value, where)}
+    raise _unwritable(where, value)
+
+
+def _fields(value: Any, where: str) -> dict[str, Any]:
+    written: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        found = getattr(value, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if default is dataclasses.MISSING or found != default:
+            written[field.name] = _write(found, f"{where}.{field.name}")
+    return written
+
+
+def _name_of(function: Callable[..., Any], where: str) -> str:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    written = f"{module}:{name}"
+    if module in (None, "__main__") or "<" in name or not name:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=_WHERE,
+            what=f"the function in {where} has no name that another process can import",
+            expected="a function at the top of a module",
+            got=shown(function),
+            hint="Define it in a module of its own, and import it from there",
+        )
+    if _imported(written, where) is not function:
+        raise _damaged(f"the function in {where}", f"what '{written}' is", shown(function))
+    return written
+
+
+def _imported(name: str, where: str) -> Any:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a module may raise anything
+        raise _damaged(f"the function in {where}", f"'{name}'", f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def _read(data: Any, where: str) -> Any:
+    if isinstance(data, list):
+        return tuple(_read(each, f"{where}[{i}]") for i, each in enumerate(data))
+    if not is_mapping(data):
+        return data
+    if "function" in data:
+        return _imported(str(data["function"]), where)
+    if "entries" in data:
+        pairs = data["entries"]
+        if not isinstance(pairs, list) or not all(isinstance(each, list) and len(each) == 2 for each in pairs):
+            raise _damaged(where, "pairs of a key and a value", shown(pairs))
+        return {_key(key, where): _read(each, f"{where}[{key!r}]") for key, each in pairs}
+    if "type" not in data:
+        return {key: _read(each, f"{where}[{key!r}]") for key, each in data.items()}
+    name = data["type"]
+    if name == "Unset":
+        return rules.Unset.UNSET
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise _damaged(where, f"one of {', '.join(sorted(_CLASSES))}", shown(name))
+    fields = {key: _read(each, f"{where}.{key}") for key, each in data.items() if key != "type"}
+    try:
+        return _CLASSES[name](**fields)
+    except TypeError as error:
+        raise _damaged(where, f"the fields of {name}", str(error)) from error
+
+
+def _key(key: Any, where: str) -> Any:
+    if isinstance(key, str | int):
+        return key
+    raise _damaged(where, "a name or an index as key", shown(key))
+
+
+def _damaged(what: str, expected: str, got: str) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph, where=_WHERE, what=f"{what} is wrong", expected=expected, got=got
+    )
+
+
+def _unwritable(where: str, value: Any) -> Exception:
+    return _core.make_error(
+        _core.InvalidGraph,
+        where=_WHERE,
+        what=f"{where} has no form in JSON",
+        expected="numbers, strings, functions of modules, and the objects of recipes",
+        got=shown(value),
+    )
