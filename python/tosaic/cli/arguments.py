@@ -152,23 +152,7 @@ def _add_quantize(command: argparse.ArgumentParser) -> None:
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
 
 
-def _add_lower(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
-    command.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
-    command.add_argument(
-        "--target",
-        help=f"what to lower to (default: {TARGET}; with --calibrate {INTEGER_TARGET}, "
-        "and +int16 for int16x8)",
-    )
-    _add_bind(command)
-    command.add_argument(
-        "--calibrate",
-        metavar="ARRAYS",
-        action="append",
-        default=[],
-        help="quantize FILE first, on samples as quantize takes them; may be repeated",
-    )
-    _add_calibration(command)
+def _add_io(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--io",
         metavar="NAME=DTYPE",
@@ -187,6 +171,26 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
         help="how arrays lie, such as inputs=nhwc, inputs.x=channels_last or outputs.0=0,2,3,1; "
         "may be repeated",
     )
+
+
+def _add_lower(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", metavar="FILE", help="a .pt2 file, graph text or an archive of tosaic")
+    command.add_argument("-o", "--output", metavar="OUT", help="the file to write (default: FILE with .tosa)")
+    command.add_argument(
+        "--target",
+        help=f"what to lower to (default: {TARGET}; with --calibrate {INTEGER_TARGET}, "
+        "and +int16 for int16x8)",
+    )
+    _add_bind(command)
+    command.add_argument(
+        "--calibrate",
+        metavar="ARRAYS",
+        action="append",
+        default=[],
+        help="quantize FILE first, on samples as quantize takes them; may be repeated",
+    )
+    _add_calibration(command)
+    _add_io(command)
     command.add_argument(
         "--objective",
         default="bytes",
@@ -201,6 +205,73 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
         help="write OUT.json too: the signature, orders and qparams with which run takes the caller's arrays",
     )
     command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
+
+
+def _add_export(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file",
+        metavar="MODEL",
+        help="a .pt2 file, graph text, an archive of tosaic, or a Python function module:name that returns a "
+        "torch module and its example inputs",
+    )
+    command.add_argument(
+        "--recipe",
+        metavar="RECIPE",
+        action="append",
+        required=True,
+        help="a name that the command recipes lists, a .json file of a recipe, or a Python object "
+        "module:name; may be repeated to combine recipes",
+    )
+    command.add_argument(
+        "--samples",
+        metavar="ARRAYS",
+        action="append",
+        default=[],
+        help="an .npz by input names, or an .npy: a sample, or a stack of them, to quantize and to check on; "
+        "may be repeated",
+    )
+    command.add_argument("-o", "--output", metavar="FOLDER", required=True, help="a new folder for the files")
+    command.add_argument("--floats", action="store_true", help="quantize nothing")
+    command.add_argument(
+        "--claimants", metavar="NAMES", help="who takes nodes, in order, in place of those of the recipe"
+    )
+    _add_io(command)
+    command.add_argument(
+        "--rgba",
+        metavar="SIDE.NAME",
+        action="append",
+        default=[],
+        help="an RGB image that has four channels, such as inputs.image; may be repeated",
+    )
+    command.add_argument(
+        "--check-on",
+        action="append",
+        choices=("reference", "vgf"),
+        help="run the groups there, too, with equal results: the TOSA reference model, or Vulkan",
+    )
+    command.add_argument(
+        "--least-db",
+        type=float,
+        metavar="DB",
+        help="an output with a lower SQNR against the model in floats fails",
+    )
+    command.add_argument("--name", default="model", help="the stem of file names (default: %(default)s)")
+    command.add_argument(
+        "--verbose",
+        type=int,
+        default=1,
+        metavar="N",
+        help="0: nothing, 1: a progress bar, 2: a line for each step, 3: all messages (default: %(default)s)",
+    )
+    _add_bind(command)
+
+
+def _add_recipes(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "recipe", metavar="RECIPE", nargs="*", help="print this recipe; several are combined"
+    )
+    command.add_argument("--diff", action="store_true", help="say how two recipes differ")
+    command.add_argument("-o", "--output", metavar="FILE", help="write the recipe as JSON")
 
 
 def _add_check(command: argparse.ArgumentParser) -> None:
@@ -316,6 +387,8 @@ def _add_demo(command: argparse.ArgumentParser) -> None:
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "export": ("export, quantize, lower and check a model, as a recipe says", _add_export),
+    "recipes": ("list recipes, print one, or compare two", _add_recipes),
     "lower": ("lower a program to a .tosa file", _add_lower),
     "quantize": ("quantize a program of floats on samples", _add_quantize),
     "sensitivity": ("say what each layer loses in low precision, and find cheap mixes", _add_sensitivity),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic.cli.calibration import default_target, quantized_file, refuse_calibration_options
 from tosaic.cli.entries import bindings, io_sides, orders, refused_option, with_sources
 from tosaic.cli.errors import ABOUT_FOREIGN, FAILED, OK, USAGE, fail
+from tosaic.cli.exporting import export, list_recipes
 from tosaic.cli.output import say
 
 if TYPE_CHECKING:
@@ -291,6 +292,8 @@ def _demo(args: argparse.Namespace) -> int:
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "export": export,
+    "recipes": list_recipes,
     "lower": _lower,
     "quantize": _quantize,
     "sensitivity": _sensitivity,

@@ -6,14 +6,14 @@ and `scenario` what a run elsewhere needs.
 
 from __future__ import annotations
 
+from tosaic.exporting.call import export_model
 from tosaic.exporting.checks import StageCheck
 from tosaic.exporting.context import ExportContext
-from tosaic.exporting.export_model import export_model
-from tosaic.exporting.result import CheckFailed, ExportResult
+from tosaic.exporting.result import CheckError, ExportResult
 from tosaic.exporting.scenario import Scenario, ScenarioPort, load_scenario
 
 __all__ = [
-    "CheckFailed",
+    "CheckError",
     "ExportContext",
     "ExportResult",
     "Scenario",

@@ -2,13 +2,13 @@
 
 ::
 
-    model.pte, model.pte.json        all groups as delegates, if their claimants have runtimes; and its sidecar
-    groups/                          what `SplitLowered.save` writes: .tosa files with sidecars, the host, a listing
-    groups/group0.vgf, group0.vela   the payloads that tools of devices made
-    groups/group0.inputs.npz         arrays that enter a group, for claimants whose tools are not public
-    io.json                          the integers at inputs and outputs
-    scenario/                        inputs and expected outputs for a run elsewhere
-    programs/                        the program of floats, and the quantized one
+    model.pte, model.pte.json       groups as delegates, if their claimants have runtimes; its sidecar
+    groups/                         what `SplitLowered.save` writes
+    groups/group0.vgf, group0.vela  the payloads that tools of devices made
+    groups/group0.inputs.npz        arrays that enter a group, for claimants without a public tool
+    io.json                         the integers at inputs and outputs
+    scenario/                       inputs and expected outputs for a run elsewhere
+    programs/                       the program of floats, and the quantized one
     recipe.json, report.html, report.json, report.txt
 """
 
@@ -116,9 +116,9 @@ def _entering(result: ExportResult) -> dict[str, Mapping[str, Any]]:
     found = lowered.entering(list(result.samples[:1]))
     parts = dict(zip((group.name for group in lowered.partitions.groups), lowered.parts, strict=True))
     return {
-        name: {port.name: np.array(array) for port, array in zip(parts[name].inputs, found[name][0], strict=True)}
+        name: {
+            port.name: np.array(array) for port, array in zip(parts[name].inputs, found[name][0], strict=True)
+        }
         for name in wanted
         if found[name]
     }
-
-

@@ -1,4 +1,4 @@
-"""Inputs and outputs of an export: specs by position, names that have to exist, samples with four channels."""
+"""Inputs and outputs of an export: specs by position, names that exist, samples with four channels."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def require_ports(recipe: Recipe, program: Program) -> None:
     asked: dict[str, Mapping[str, Any]] = {
         "io": recipe.io,
         "orders": recipe.orders,
-        "rgba": recipe.rgba if is_mapping(recipe.rgba) else {},
+        "rgba": recipe.rgba_ports,
     }
     for option, sides in asked.items():
         for side, entries in sides.items():
@@ -137,9 +137,11 @@ def _share_beyond(array: np.ndarray[Any, Any], qparams: QParams) -> float:
     return float(np.mean((array < least - half) | (array > greatest + half)))
 
 
-def padded_to_rgba(samples: Sequence[Arrays], rgba: Any, program: Program) -> list[Arrays]:
-    """Returns samples whose images have four channels where the option `rgba` says so; the new one is 0."""
-    names = rgba.get("inputs", ()) if is_mapping(rgba) else ()
+def padded_to_rgba(
+    samples: Sequence[Arrays], rgba: Mapping[str, Sequence[str | int]], program: Program
+) -> list[Arrays]:
+    """Returns samples whose images have four channels where `rgba` names them; the new channel is 0."""
+    names = rgba.get("inputs", ())
     if not names:
         return list(samples)
     ports = program.inputs

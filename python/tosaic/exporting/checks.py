@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from tosaic.sample_forms import arrays_for, logical_arrays
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
-    from tosaic.program import Program
+    from tosaic.prepared import Prepared
     from tosaic.samples import Sample
 
-__all__ = ["StageCheck", "check_groups", "check_runs", "check_step", "outputs_of"]
+__all__ = ["StageCheck", "check_floats", "check_groups", "check_runs", "check_step", "outputs_of"]
 
 _Array = np.ndarray[Any, Any]
+Runs = Sequence[Sequence[_Array]]
+"""Arrays by sample and output."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class StageCheck:
 
 
 def check_step(
-    name: str, what: str, a: Any, b: Any, samples: Sequence[Any], *, least_db: float | None, local: bool
+    name: str, what: str, a: Any, b: Any, samples: Sequence[Any], *, least_db: float | None
 ) -> StageCheck:
     """Compares two programs that take the same inputs.
 
@@ -67,15 +70,13 @@ def check_step(
         As in `tosaic.compare`.
     least_db : float, optional
         The least ratio of an output; None: every ratio is accepted, and only NaN and infinities are wrong.
-    local : bool
-        As in `tosaic.compare`.
     """
     found = compare_programs(
         a,
         b,
         list(samples),
         threshold_db=THRESHOLD_DB if least_db is None else least_db,
-        local=local,
+        local=False,
         bind=None,
     )
     nonfinite = any(row.metrics.nonfinite for row in found.outputs)
@@ -83,7 +84,7 @@ def check_step(
         name,
         what,
         found.ok if least_db is not None else not nonfinite,
-        min((row.metrics.sqnr_db for row in found.outputs), default=float("inf")),
+        min((row.metrics.sqnr_db for row in found.outputs), default=math.inf),
         found,
         sum(row.metrics.mismatches for row in found.outputs),
         sum(row.metrics.count for row in found.outputs),
@@ -98,55 +99,71 @@ def check_groups(lowered: SplitLowered, samples: Sequence[Any]) -> Iterator[Stag
             name,
             "the lowered group against its nodes",
             found.ok,
-            min((row.metrics.sqnr_db for row in rows), default=float("inf")),
+            min((row.metrics.sqnr_db for row in rows), default=math.inf),
             found,
             sum(row.metrics.mismatches for row in rows),
             sum(row.metrics.count for row in rows),
         )
 
 
-def check_runs(
-    name: str, what: str, expected: Sequence[Sequence[_Array]], found: Sequence[Sequence[_Array]]
-) -> StageCheck:
-    """Compares the outputs of two runs of one program, which have to be equal.
+def check_runs(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
+    """Compares the outputs of two runs of one program, by sample and output. They have to be equal."""
+    check = _check(name, what, expected, found)
+    return replace(check, ok=check.differing == 0)
 
-    Parameters
-    ----------
-    name, what : str
-    expected, found : sequence of sequence of array
-        By sample and output.
-    """
+
+def check_floats(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
+    """Compares outputs of floats, by sample and output. Every finite error is accepted."""
+    check = _check(name, what, expected, found)
+    return replace(check, ok=not math.isnan(check.db))
+
+
+def _check(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
     pairs = [(a, b) for one, two in zip(expected, found, strict=True) for a, b in zip(one, two, strict=True)]
-    differing = sum(_differing(a, b) for a, b in pairs)
     return StageCheck(
         name,
         what,
-        differing == 0,
-        min((ratio_db(a, b) for a, b in pairs), default=float("inf")),
+        True,
+        min((ratio_db(a, b) for a, b in pairs), default=math.inf),
         None,
-        differing,
+        sum(_differing(a, b) for a, b in pairs),
         sum(a.size for a, _ in pairs),
     )
 
 
-def outputs_of(program: Program, source: Program, samples: Sequence[Sample]) -> list[list[_Array]]:
-    """Runs a program on samples of `source`, the program before lowering; returns its flat outputs."""
+def outputs_of(
+    lowered: SplitLowered, samples: Sequence[Sample], *, on: Prepared | None = None
+) -> list[list[_Array]]:
+    """Runs a lowered program on samples of its source; returns the outputs of each.
+
+    Parameters
+    ----------
+    lowered : SplitLowered
+    samples : sequence of Sample
+    on : Prepared, optional
+        What `lowered.prepare` returned, to run there.
+    """
+    source = lowered.source
+    session = lowered.session if on is None else on.session
     found: list[list[_Array]] = []
     for sample in samples:
-        program.reset_state()
-        arrays = arrays_for(program, logical_arrays(sample, source, source))
-        found.append([np.array(each) for each in program.session.run(arrays)])
+        session.reset_state()
+        arrays = arrays_for(lowered.host, logical_arrays(sample, source, source))
+        found.append([np.array(each) for each in session.run(arrays)])
     return found
 
 
 def ratio_db(a: _Array, b: _Array) -> float:
-    """Returns the signal to noise ratio of `b` against `a` in dB."""
+    """Returns the signal to noise ratio of `b` against `a` in dB; NaN if only one has NaN or infinities."""
     one, two = a.astype(np.float64), b.astype(np.float64)
-    noise = float(np.nansum((two - one) ** 2))
+    finite = np.isfinite(one)
+    if not np.array_equal(finite, np.isfinite(two)):
+        return math.nan
+    noise = float(np.sum((two[finite] - one[finite]) ** 2))
     if noise == 0:
-        return float("inf")
-    signal = float(np.nansum(one**2))
-    return 10 * float(np.log10(signal / noise)) if signal else float("-inf")
+        return math.inf
+    signal = float(np.sum(one[finite] ** 2))
+    return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
 def _differing(a: _Array, b: _Array) -> int:

@@ -26,7 +26,14 @@ from tosaic.exporting.boundary import (
     require_ports,
     saturated,
 )
-from tosaic.exporting.checks import StageCheck, check_groups, check_runs, check_step, outputs_of
+from tosaic.exporting.checks import (
+    StageCheck,
+    check_floats,
+    check_groups,
+    check_runs,
+    check_step,
+    outputs_of,
+)
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
 from tosaic.options import shown
@@ -42,6 +49,7 @@ __all__ = ["Flow", "FlowOptions", "STEPS"]
 STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
 
+_LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -121,7 +129,7 @@ class Flow:
             tuple(self.checks),
             dict(self.seconds),
             context.notes,
-            samples=tuple(padded_to_rgba(self._held, context.recipe.rgba, context.program)),
+            samples=tuple(padded_to_rgba(self._held, context.recipe.rgba_ports, context.program)),
             added=context.files,
         )
 
@@ -186,11 +194,11 @@ class Flow:
         context.lowered = lower(
             self._wide,
             unsupported="split",
-            claimants=tuple(recipe.claimants),
+            claimants=recipe.takers,
             io=recipe.io or None,
             orders=recipe.orders or None,
             objective=recipe.objective or "bytes",
-            pipelines=changed_pipelines(tuple(recipe.passes), tuple(recipe.claimants)) or None,
+            pipelines=changed_pipelines(tuple(recipe.passes), recipe.takers) or None,
         )
         context.lowered = self._staged("lowered", context.lowered)
 
@@ -202,26 +210,44 @@ class Flow:
         assert wide is not None
         if not self._held:
             return
-        add = self.checks.append
+        held, checks = self._held, self.checks
+        quantized, recipe = context.quantized, context.recipe
         if context.exported is not None:
             what = "tosaic's run of the program against torch's"
-            add(check_step("import", what, context.exported, program, self._held, least_db=40.0, local=False))
-        if context.quantized is not None:
-            what = "the quantized program against the floats"
-            add(check_step("quantize", what, program, context.quantized, self._held, least_db=None, local=False))
-        padded = padded_to_rgba(self._held, context.recipe.rgba, program)
-        samples = [sample for each in padded for sample in read_samples(each, wide)]
-        what = "the lowered program against the quantized one" if context.quantized else "... against the floats"
-        add(check_step("lower", what.replace("...", "the lowered program"), wide, lowered, padded, least_db=30.0, local=False))
-        self.checks += check_groups(lowered, padded)
-        reference = self._with_rgba(program) if context.quantized is not None else wide
-        what = "the lowered program against the model in floats"
-        add(check_step("accuracy", what, reference, lowered, padded, least_db=options.least_db, local=False))
-        expected = outputs_of(lowered, wide, samples)
-        for on in options.check_on:
-            run = lowered.prepare(on=on)
-            found = outputs_of(run, wide, samples)
-            add(check_runs(on, f"the groups on {on} against tosaic", expected, found))
+            checks.append(check_step("import", what, context.exported, program, held, least_db=_LEAST_DB))
+        if recipe.at("model"):
+            checks.append(self._check_model(program))
+        if quantized is not None:
+            what = "the quantized program against the program of floats"
+            checks.append(check_step("quantize", what, program, quantized, held, least_db=None))
+        padded = padded_to_rgba(held, recipe.rgba_ports, program)
+        what = f"the lowered program against the {'program' if quantized is None else 'quantized program'}"
+        checks.append(check_step("lower", what, wide, lowered, padded, least_db=_LEAST_DB))
+        checks += check_groups(lowered, padded)
+        floats = wide if quantized is None else self._with_rgba(program)
+        what = "the lowered program against the program of floats"
+        checks.append(check_step("accuracy", what, floats, lowered, padded, least_db=options.least_db))
+        if options.check_on:
+            samples = [sample for each in padded for sample in read_samples(each, wide)]
+            expected = outputs_of(lowered, samples)
+            for on in options.check_on:
+                found = outputs_of(lowered, samples, on=lowered.prepare(on=on))
+                checks.append(check_runs(on, f"the groups on {on} against tosaic", expected, found))
+
+    def _check_model(self, program: Program) -> StageCheck:
+        """Compares the program of floats with the module that was passed, before the stages changed it."""
+        from tosaic.fx.modules import eager_arrays
+
+        expected: list[list[Any]] = []
+        found: list[list[Any]] = []
+        for held in self._held:
+            (sample,) = read_samples(held, program)
+            result, _ = program.run_functional(*sample.args, **sample.kwargs)
+            found.append(list(program.flat_outputs(result).values()))
+            eager = eager_arrays(self._model, (sample.args, sample.kwargs))
+            expected.append(list(program.flat_outputs(eager).values()))
+        what = "the program of floats against the model, before the stages of the recipe changed it"
+        return check_floats("model", what, expected, found)
 
     # ---- parts of steps ----
 
@@ -257,12 +283,11 @@ class Flow:
             yield Sample(*context.converted((sample.args, sample.kwargs)))
 
     def _with_rgba(self, program: Program) -> Program:
-        asked = self.context.recipe.rgba
-        if asked is None:
+        recipe = self.context.recipe
+        if recipe.rgba is None:
             return program
-        if asked is True:
-            return rgba(program)
-        return rgba(program, inputs=asked.get("inputs", ()), outputs=asked.get("outputs", ()))
+        ports = recipe.rgba_ports
+        return rgba(program, inputs=ports.get("inputs", ()), outputs=ports.get("outputs", ()))
 
     def _staged(self, place: str, value: Any) -> Any:
         for stage in self.context.recipe.at(place):

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from tosaic.program import Program
     from tosaic.recipes.recipe import Recipe
 
-__all__ = ["CheckFailed", "ExportResult"]
+__all__ = ["CheckError", "ExportResult"]
 
 
-class CheckFailed(_core.Error, ValueError):
+class CheckError(_core.Error, ValueError):
     """A numerical check of an export failed, and nothing was written. ``result`` is the `ExportResult`."""
 
     result: ExportResult

@@ -144,7 +144,7 @@ def write_scenario(result: ExportResult, folder: Path) -> None:
     source = lowered.source
     samples = [each for arrays in result.samples for each in read_samples(arrays, source)]
     inputs = [arrays_for(lowered.host, logical_arrays(each, source, source)) for each in samples]
-    outputs = outputs_of(lowered, source, samples)
+    outputs = outputs_of(lowered, samples)
     graph = lowered.graph
     entries: list[dict[str, Any]] = []
     for index, (given, returned) in enumerate(zip(inputs, outputs, strict=True)):
@@ -271,5 +271,3 @@ def _array(folder: Path, entry: Fields) -> _Array:
     if not isinstance(array, np.ndarray):
         raise refusal(_WHERE, "path", "arrays", name)
     return array
-
-

@@ -16,7 +16,7 @@ from tosaic.fx.annotations.quantizer import Quantizer
 from tosaic.fx.annotations.wrapper import WrappedQuantizer
 
 __all__ = [
-    "eager_result",
+    "eager_arrays",
     "example_inputs",
     "export_module",
     "half_copy",
@@ -80,10 +80,22 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
         ) from error
 
 
-def eager_result(model: Any, inputs: Inputs) -> Any:
-    """Returns what a module computes in eager mode, without gradients."""
+def eager_arrays(model: Any, inputs: Inputs) -> Any:
+    """Returns what a module computes in eager mode on arrays, with numpy arrays in place of tensors.
+
+    Floats get the dtype of the module's parameters: a copy of the module may have others.
+    """
+    dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+
+    def tensor(value: Any) -> Any:
+        made = _tensor(value)
+        is_float = isinstance(made, torch.Tensor) and made.is_floating_point()
+        return made.to(dtype) if is_float else made
+
+    args, kwargs = pytree.tree_map(tensor, inputs)
     with torch.no_grad():
-        return model(*inputs[0], **inputs[1])
+        result = model(*args, **kwargs)
+    return pytree.tree_map(lambda each: each.numpy() if isinstance(each, torch.Tensor) else each, result)
 
 
 def half_copy(model: Any) -> Any:

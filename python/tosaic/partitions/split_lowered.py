@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tosaic.comparison import Comparison
     from tosaic.partitions.claimant import Claimant
     from tosaic.partitions.plan import Group, PartitionPlan
-    from tosaic.pipeline import Pipeline
     from tosaic.partitions.propose import Proposal
+    from tosaic.pipeline import Pipeline
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -269,9 +269,7 @@ def lower_split(
     """
     start = time.perf_counter()
     program.snapshot()
-    proposal = propose(
-        program.graph, claimants, connected=connected, gains=False, pipelines=pipelines
-    )
+    proposal = propose(program.graph, claimants, connected=connected, gains=False, pipelines=pipelines)
     options = {"objective": objective, "verify_each": verify}
     parts: list[Lowered | Program] = []
     borders = dict.fromkeys(("bytes", "cost", "bound"), 0)

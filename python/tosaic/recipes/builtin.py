@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Inputs, Operator, Outputs
-from tosaic.annotation.specs import Fixed
+from tosaic.annotation.specs import Fixed, Spec
 from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.combining import combine
@@ -32,7 +33,7 @@ def snorm_images(plan: Plan) -> None:
     An image is a float tensor of shape (N, 3, H, W) or (N, 4, H, W).
     """
     for rule, ports in ((Inputs, plan.graph.inputs), (Outputs, plan.graph.outputs)):
-        images = {
+        images: dict[int | str, Spec | None] = {
             i: SNORM for i, port in enumerate(ports) if port.node is not None and _is_image(plan, port.node)
         }
         if images:
@@ -159,13 +160,14 @@ def named(name: str) -> Recipe:
       config    QConfig.int8()
       claimants 'ethos-u55-128'
     """
-    if not isinstance(name, str) or name not in _RECIPES:
+    asked: Any = name
+    if not isinstance(asked, str) or asked not in _RECIPES:
         raise _core.make_error(
             _core.InvalidGraph,
             where="recipes",
             what="there is no recipe of this name",
             expected=", ".join(_RECIPES),
-            got=shown(name),
-            hint=_core.did_you_mean(name, list(_RECIPES)) if isinstance(name, str) else "",
+            got=shown(asked),
+            hint=_core.did_you_mean(asked, list(_RECIPES)) if isinstance(asked, str) else "",
         )
     return _RECIPES[name]()

@@ -40,19 +40,17 @@ class PassChange:
     def __post_init__(self) -> None:
         if self.action not in _ACTIONS:
             raise refusal("PassChange", "action", f"one of {', '.join(_ACTIONS)}", self.action)
-        if not isinstance(self.anchor, str) or not self.anchor:
-            raise refusal("PassChange", "anchor", "the name of a pass, such as 'decompose'", self.anchor)
-        removes = self.action == "remove"
-        if (self.pass_ is None) != removes or not (removes or callable(self.pass_) or self._is_pass()):
+        anchor: Any = self.anchor
+        if not isinstance(anchor, str) or not anchor:
+            raise refusal("PassChange", "anchor", "the name of a pass, such as 'decompose'", anchor)
+        is_pass = callable(self.pass_) or isinstance(self.pass_, Pass)
+        if is_pass == (self.action == "remove"):
             expected = "None for 'remove', else a Pass or a function of a graph"
             raise refusal("PassChange", "pass_", expected, self.pass_)
-        names = self.claimants
+        names: Any = self.claimants
         if not isinstance(names, list | tuple) or not all(isinstance(each, str) for each in names):
             raise refusal("PassChange", "claimants", "a sequence of names", names)
         object.__setattr__(self, "claimants", tuple(names))
-
-    def _is_pass(self) -> bool:
-        return isinstance(self.pass_, Pass)
 
     def apply(self, pipeline: Pipeline) -> None:
         """Changes a pipeline in place.

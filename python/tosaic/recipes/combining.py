@@ -12,7 +12,7 @@ order, each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,8 +92,8 @@ def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
     for field in _SINGLE:
         said = [getattr(each, field) for each in recipes if getattr(each, field) is not None]
         fields[field] = said[0] if said else None
-    asked = [each.rgba for each in recipes if each.rgba is not None]
-    fields["rgba"] = _merged(each for each in asked if is_mapping(each)) or (True if asked else None)
+    asked = any(each.rgba is not None for each in recipes)
+    fields["rgba"] = _merged(each.rgba_ports for each in recipes) or (True if asked else None)
     return Recipe(**fields)
 
 
@@ -130,12 +130,12 @@ def _distinct(entries: Iterator[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _merged(mappings: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns a mapping with the entries of all mappings; entries that are mappings are merged, too."""
     merged: dict[str, Any] = {}
     for mapping in mappings:
         for key, value in mapping.items():
-            old = merged.get(key)
+            old: Any = merged.get(key)
             merged[key] = {**old, **value} if is_mapping(old) and is_mapping(value) else value
     return merged
 
@@ -168,11 +168,10 @@ def _claims(recipe: Recipe) -> Iterator[tuple[Any, str, Any]]:
             yield field, f"'{field}'", value
     for field in _MAPPINGS:
         for key, value in getattr(recipe, field).items():
-            yield from _entries(field, (field, key), f"'{field}' of '{key}'", value)
-    if is_mapping(recipe.rgba):
-        for side, names in recipe.rgba.items():
-            yield ("rgba", side), f"'rgba' of '{side}'", names
-    for claimant in recipe.claimants:
+            yield from _entries((field, key), f"'{field}' of '{key}'", value)
+    for side, names in recipe.rgba_ports.items():
+        yield ("rgba", side), f"'rgba' of '{side}'", names
+    for claimant in recipe.takers:
         yield ("claimant", claimant.name), f"claimant '{claimant.name}'", claimant
     for stage in recipe.stages:
         yield ("stage", stage.name), f"stage '{stage.name}'", stage
@@ -188,7 +187,7 @@ def _claims(recipe: Recipe) -> Iterator[tuple[Any, str, Any]]:
         yield from _claims_of_rule(rule)
 
 
-def _entries(field: str, subject: Any, text: str, value: Any) -> Iterator[tuple[Any, str, Any]]:
+def _entries(subject: Any, text: str, value: Any) -> Iterator[tuple[Any, str, Any]]:
     """Yields the entries of an option of `io` or `orders`, which is one value or a mapping by port."""
     if not is_mapping(value):
         yield (*subject, "whole"), text, value
@@ -219,4 +218,3 @@ def _claims_of_rule(rule: Any) -> Iterator[tuple[Any, str, Any]]:
     else:
         subject = tuple(sorted((key, repr(value)) for key, value in fields.items() if key != "until"))
         yield ("rule", kind, subject), f"rule {about}", rule
-

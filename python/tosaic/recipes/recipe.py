@@ -29,7 +29,7 @@ from tosaic.options import OPTIONS, is_mapping, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
 
-__all__ = ["PLACES", "PassChange", "Recipe", "Stage"]
+__all__ = ["PLACES", "PassChange", "Recipe", "Stage", "text_of"]
 
 Place = Literal["model", "exported", "quantize", "quantized", "lowered"]
 PLACES: tuple[Place, ...] = ("model", "exported", "quantize", "quantized", "lowered")
@@ -65,8 +65,7 @@ class Stage:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise refusal("Stage", "name", _NAME, self.name)
+        _require_name("Stage", self.name)
         if self.at not in PLACES:
             raise refusal("Stage", "at", f"one of {', '.join(PLACES)}", self.at)
         if not callable(self.function):
@@ -143,8 +142,7 @@ class Recipe:
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise self._refusal("name", _NAME)
+        _require_name("Recipe", self.name)
         if not isinstance(self.summary, str):
             raise self._refusal("summary", "a sentence")
         if self.config is not None and not isinstance(self.config, QConfig):
@@ -194,6 +192,28 @@ class Recipe:
         """True if the flow quantizes the program."""
         return self.config is not None or any(stage.at == "quantize" for stage in self.stages)
 
+    @property
+    def takers(self) -> tuple[Claimant, ...]:
+        """The claimants, as objects."""
+        return tuple(map(_claimant, self.claimants))
+
+    @property
+    def rgba_ports(self) -> dict[str, tuple[str | int, ...]]:
+        """The inputs and outputs with four channels, by side."""
+        asked: Any = self.rgba
+        return dict(asked) if is_mapping(asked) else {}
+
+    def entries(self) -> list[tuple[str, str]]:
+        """Returns the fields that are not empty as text, an entry a line: the name of the field is first."""
+        found: list[tuple[str, str]] = []
+        for each in dataclasses.fields(self)[2:]:
+            value = getattr(self, each.name)
+            if value in ((), {}, None):
+                continue
+            entries = value if isinstance(value, tuple) else [value]
+            found += [(each.name if i == 0 else "", text_of(entry)) for i, entry in enumerate(entries)]
+        return found
+
     def at(self, place: str) -> tuple[Stage, ...]:
         """Returns the stages at a place of the flow, in order."""
         return tuple(stage for stage in self.stages if stage.at == place)
@@ -219,8 +239,10 @@ class Recipe:
         return dataclasses.replace(self, **fields)
 
     def in_floats(self) -> Recipe:
-        """Returns the recipe without quantization: no configuration, rules, tools, integers at inputs and
-        outputs, and no stages that quantize or that get a quantized program.
+        """Returns the recipe without quantization.
+
+        It has no configuration, rules, tools and integers at inputs and outputs, and no stages that quantize
+        or get a quantized program.
         """
         stages = [stage for stage in self.stages if stage.at not in ("quantize", "quantized")]
         return self.replace(config=None, rules=(), tools=(), io={}, stages=stages)
@@ -301,29 +323,32 @@ class Recipe:
     def __repr__(self) -> str:
         """Returns the fields that are not empty, as code."""
         fields = [(each.name, getattr(self, each.name)) for each in dataclasses.fields(self)]
-        said = [f"{name}={_text(value)}" for name, value in fields if value not in ((), {}, None, "")]
+        said = [f"{name}={text_of(value)}" for name, value in fields if value not in ((), {}, None, "")]
         return f"Recipe({', '.join(said)})"
 
     def __str__(self) -> str:
         """Returns the fields that are not empty, one a line."""
         lines = [self.name + (f": {self.summary}" if self.summary else "")]
-        for each in dataclasses.fields(self)[2:]:
-            value = getattr(self, each.name)
-            if value in ((), {}, None):
-                continue
-            entries = value if isinstance(value, tuple) else [value]
-            lines += [f"  {each.name if i == 0 else '':<10}{_text(entry)}" for i, entry in enumerate(entries)]
+        lines += [f"  {name:<10}{value}" for name, value in self.entries()]
         return "\n".join(lines)
 
 
-def _text(value: Any) -> str:
+def _require_name(where: str, name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise refusal(where, "name", _NAME, name)
+
+
+def text_of(value: Any) -> str:
+    """Returns a value of a recipe as one line of text."""
     if isinstance(value, Claimant):
         changed = "" if not value.rules else f", {len(value.rules)} rules"
         return repr(value.name) if not changed else f"<Claimant {value.name!r}{changed}>"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, QConfig):
-        return next((f"QConfig.{name}()" for name in _CONFIGS if getattr(QConfig, name)() == value), repr(value))
+        return next(
+            (f"QConfig.{name}()" for name in _CONFIGS if getattr(QConfig, name)() == value), repr(value)
+        )
     if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     if isinstance(value, Stage):
@@ -355,5 +380,3 @@ def _rgba(value: Any) -> Any:
     if not is_mapping(value) or not set(value) <= {"inputs", "outputs"}:
         raise refusal("Recipe", "rgba", expected, shown(value))
     return {side: tuple(names) for side, names in value.items()}
-
-

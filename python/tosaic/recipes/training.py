@@ -38,7 +38,7 @@ def qat(train: Callable[[Any], object]) -> Stage:
     return Stage("qat", "quantize", train_quantized, {"train": train})
 
 
-def train_quantized(exported: Any, context: Any, *, train: Callable[[Any], object]) -> Any:
+def train_quantized(_exported: Any, context: Any, *, train: Callable[[Any], object]) -> Any:
     """The function of the stage; returns the exported program of ``convert_pt2e``."""
     from tosaic.fx.modules import trained_program
 

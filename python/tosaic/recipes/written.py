@@ -2,9 +2,9 @@
 
 ::
 
-    {"type": "Fixed", "dtype": "int8", "scale": 0.0078125}      a dataclass; fields with their defaults are left out
-    {"function": "my_package.rules:head_in_floats"}             a function, by module and name
-    {"entries": [[0, {"type": ...}]]}                           a mapping whose keys are not all strings
+    {"type": "Fixed", "dtype": "int8", "scale": 0.5}    a dataclass, without fields that have their defaults
+    {"function": "my_package.rules:head_in_floats"}     a function, by module and name
+    {"entries": [[0, {"type": ...}]]}                   a mapping whose keys are not all strings
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def _classes() -> dict[str, type[Any]]:
     modules = (accuracy, config, observers, rules, select, specs)
     named = [getattr(module, name) for module in modules for name in module.__all__]
     found = [*named, Claimant, ClaimantRule, QParams, PassChange, Stage, Recipe]
-    return {each.__name__: each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)}
+    return {
+        each.__name__: each for each in found if isinstance(each, type) and dataclasses.is_dataclass(each)
+    }
 
 
 _CLASSES = _classes()
@@ -132,7 +134,9 @@ def _read(data: Any, where: str) -> Any:
         return _imported(str(data["function"]), where)
     if "entries" in data:
         pairs = data["entries"]
-        if not isinstance(pairs, list) or not all(isinstance(each, list) and len(each) == 2 for each in pairs):
+        if not isinstance(pairs, list) or not all(
+            isinstance(each, list) and len(each) == 2 for each in pairs
+        ):
             raise _damaged(where, "pairs of a key and a value", shown(pairs))
         return {_key(key, where): _read(each, f"{where}[{key!r}]") for key, each in pairs}
     if "type" not in data:

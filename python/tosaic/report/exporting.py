@@ -55,9 +55,7 @@ def _sections(result: ExportResult) -> Iterator[Section]:
         for check in result.checks
     ]
     marked = [i for i, check in enumerate(result.checks) if not check.ok]
-    yield Section(
-        "checks", table(("check", "", "least dB", "differ", "elements", "of what"), checks, marked)
-    )
+    yield Section("checks", table(("check", "", "least dB", "differ", "elements", "of what"), checks, marked))
     plan = result.lowered.partitions
     groups = [
         (group.name, group.claimant, f"{len(group.nodes):,}", f"{group.macs:,}") for group in plan.groups
@@ -131,5 +129,3 @@ def _data(result: ExportResult) -> dict[str, object]:
         "folder": None if result.folder is None else str(result.folder),
         "files": [str(each) for each in result.files],
     }
-
-

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
-from tosaic.exporting.result import CheckFailed, ExportResult
+from tosaic.exporting.result import CheckError, ExportResult
 from tosaic.options import checked, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.program import Program
@@ -93,7 +93,7 @@ def export_model(
         The least signal to noise ratio of an output of the lowered program against the model in floats.
         None: the ratio is reported only.
     on_failed_check : {"error", "report"}
-        ``"error"`` raises `CheckFailed` and writes nothing. ``"report"``: see `ExportResult.ok`.
+        ``"error"`` raises `CheckError` and writes nothing. ``"report"``: see `ExportResult.ok`.
     name : str
         The stem of file names.
     verbose : int
@@ -116,7 +116,7 @@ def export_model(
         `io` asks for integers of an input or output that is not quantized.
     LayoutMismatch
         A sample has another dtype or shape than its input.
-    CheckFailed
+    CheckError
         A numerical check failed.
     WriteError
         The folder is not empty, or a file cannot be written. Nothing is left of the folder then.
@@ -133,8 +133,9 @@ def export_model(
     options = FlowOptions(
         input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, least_db
     )
-    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        raise refusal(_WHERE, "name", "the stem of a file name", name)
+    stem: Any = name
+    if not isinstance(stem, str) or not stem or "/" in stem or stem.startswith("."):
+        raise refusal(_WHERE, "name", "the stem of a file name", stem)
     if folder is not None:
         require_new_folder(folder)
     require_tools(chosen)
@@ -154,9 +155,7 @@ def export_model(
     return result
 
 
-def _recipe(
-    recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claimants: Any
-) -> Recipe:
+def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claimants: Any) -> Recipe:
     """Returns the recipe with the options of the call.
 
     Raises
@@ -190,7 +189,7 @@ def _recipe(
             what=f"recipe '{made.name}' has no claimants",
             expected="claimants, such as claimants=['TOSA-1.0+FP']",
         )
-    takers = [each for each in made.claimants if isinstance(each, Claimant)]
+    takers = made.takers
     if not made.quantizes and not any(map(_takes_floats, takers)):
         raise _core.make_error(
             _core.InvalidGraph,
@@ -243,8 +242,8 @@ def require_tools(recipe: Recipe) -> None:
     """Raises ImportError if the compiler of a claimant's device is not installed."""
     from tosaic.payload_kinds import kind_of
 
-    for claimant in recipe.claimants:
-        if isinstance(claimant, Claimant) and claimant.target:
+    for claimant in recipe.takers:
+        if claimant.target:
             kind_of(claimant, _WHERE).require_tool()
 
 
@@ -296,10 +295,10 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-def _failed(result: ExportResult) -> CheckFailed:
+def _failed(result: ExportResult) -> CheckError:
     wrong = [check for check in result.checks if not check.ok]
-    error: CheckFailed = _core.make_error(
-        CheckFailed,
+    error: CheckError = _core.make_error(
+        CheckError,
         where=_WHERE,
         what="a numerical check failed" if len(wrong) == 1 else f"{len(wrong)} numerical checks failed",
         got="; ".join(
@@ -330,5 +329,3 @@ def _logging(verbose: int) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
