@@ -37,14 +37,10 @@ if TYPE_CHECKING:
         QuantizedValue,
         explain_quantization,
     )
-    from tosaic.exporting import (
-        CheckError,
-        ExportResult,
-        Scenario,
-        StageCheck,
-        export_model,
-        load_scenario,
-    )
+    from tosaic.exporting.call import export_model
+    from tosaic.exporting.checks import StageCheck
+    from tosaic.exporting.result import CheckError, ExportResult
+    from tosaic.exporting.scenario import Scenario, load_scenario
     from tosaic.extract_io import extract_io_quant
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
     from tosaic.fx import compose_quantizers, wrap_quantizer
@@ -76,7 +72,7 @@ if TYPE_CHECKING:
     from tosaic.pte.save import save_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
-    from tosaic.recipes import Recipe
+    from tosaic.recipes.recipe import Recipe
     from tosaic.report import Report
     from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
@@ -120,13 +116,13 @@ _HOME = {
     "PteDelegate": "pte.plain",
     "PteTensor": "pte.plain",
     "load_split": "partitions.split_folder",
-    "export_model": "exporting",
-    "load_scenario": "exporting",
-    "CheckError": "exporting",
-    "ExportResult": "exporting",
-    "Scenario": "exporting",
-    "StageCheck": "exporting",
-    "Recipe": "recipes",
+    "export_model": "exporting.call",
+    "load_scenario": "exporting.scenario",
+    "CheckError": "exporting.result",
+    "ExportResult": "exporting.result",
+    "Scenario": "exporting.scenario",
+    "StageCheck": "exporting.checks",
+    "Recipe": "recipes.recipe",
     "explain_quantization": "explanation",
     "extract_io_quant": "extract_io",
     "custom_samplers": "samplers",

@@ -142,7 +142,7 @@ class Prepared:
             write(results[index])
         ports = self.inputs
         self._of_thread.mutations = {ports[i].path or ports[i].name: results[at] for at, i in source._written}
-        return source._nested(results)
+        return source.nested(results)
 
     __call__ = run
 

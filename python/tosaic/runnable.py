@@ -211,7 +211,7 @@ class Runnable(Reportable):
         results = self.run_arrays(arrays)
         for index, write in writers:
             write(results[index])
-        return self._nested(results)
+        return self.nested(results)
 
     __call__ = run
 
@@ -238,7 +238,7 @@ class Runnable(Reportable):
         """
         results = self.run_arrays(self.arrays(*args, **kwargs))
         ports = self.inputs
-        return self._nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
+        return self.nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
 
     @cached_property
     def _written(self) -> tuple[tuple[int, int], ...]:
@@ -328,7 +328,8 @@ class Runnable(Reportable):
         """For each input of the graph that is not a state, its position in `inputs`."""
         return tuple(caller_inputs([port for port in self._graph.inputs if port.kind == "user"]))
 
-    def _nested(self, arrays: Sequence[Any]) -> Any:
+    def nested(self, arrays: Sequence[Any]) -> Any:
+        """Returns the caller's nested result for one array for each of `outputs`."""
         by_index: list[Any] = [None] * len(self._graph.outputs)
         for index, array in zip(self._output_indices, arrays, strict=True):
             by_index[index] = array

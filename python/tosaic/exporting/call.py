@@ -46,6 +46,7 @@ def export_model(
     bind: Any = None,
     check_on: Sequence[Literal["reference", "vgf"]] = (),
     check_samples: int = 2,
+    check_nodes: bool = False,
     least_db: float | None = None,
     on_failed_check: Literal["error", "report"] = "error",
     name: str = "model",
@@ -89,6 +90,9 @@ def export_model(
         Where the groups also run, with results that have to be equal: the TOSA reference model, or Vulkan.
     check_samples : int
         How many samples the checks use.
+    check_nodes : bool
+        Also compare each group with its nodes before lowering, node by node. For a large network, this takes
+        seconds for each sample.
     least_db : float, optional
         The least signal to noise ratio of an output of the lowered program against the model in floats.
         None: the ratio is reported only.
@@ -131,7 +135,7 @@ def export_model(
     """
     chosen = _recipe(recipe, quantize, io, orders, rgba, claimants)
     options = FlowOptions(
-        input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, least_db
+        input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, check_nodes, least_db
     )
     stem: Any = name
     if not isinstance(stem, str) or not stem or "/" in stem or stem.startswith("."):
@@ -305,8 +309,7 @@ def _failed(result: ExportResult) -> CheckError:
             f"{check.name} ({check.what}): {check.db:.1f} dB, {check.differing} of {check.elements} differ"
             for check in wrong
         ),
-        hint="The attribute `result` of this error has the comparison node by node: "
-        f"error.result.check('{wrong[0].name}').comparison",
+        hint=f"error.result.check('{wrong[0].name}').compare() compares node by node",
     )
     error.result = result
     return error

@@ -1,25 +1,30 @@
-"""The numerical checks of an export: each step against the one before it."""
+"""The numerical checks of an export: the outputs of each step against those of the one before it.
+
+Checks compare outputs, which takes as long as a run. `StageCheck.compare` looks into a step, node by node.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tosaic.compare_programs import compare_programs
+from tosaic import _core
 from tosaic.comparison import Comparison
-from tosaic.defaults import THRESHOLD_DB
+from tosaic.dtypes import is_float
 from tosaic.sample_forms import arrays_for, logical_arrays
 
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
+    from tosaic.ports import Port
     from tosaic.prepared import Prepared
+    from tosaic.program import Program
     from tosaic.samples import Sample
 
-__all__ = ["StageCheck", "check_floats", "check_groups", "check_runs", "check_step", "outputs_of"]
+__all__ = ["Runs", "StageCheck", "check", "group_checks", "lowered_runs", "program_runs", "raw_runs"]
 
 _Array = np.ndarray[Any, Any]
 Runs = Sequence[Sequence[_Array]]
@@ -33,14 +38,13 @@ class StageCheck:
     Attributes
     ----------
     name : str
-        ``import``, ``quantize``, ``lower``, ``group0`` ..., or what ran: ``reference``, ``vgf``, ``pte``.
+        ``import``, ``model``, ``quantize``, ``lower``, ``accuracy``, ``reference``, ``vgf`` or ``group0`` ...
     what : str
         What was compared with what.
     ok : bool
     db : float
-        The least signal to noise ratio of an output in dB; inf if all outputs are equal.
-    comparison : Comparison, optional
-        The comparison node by node; None for runs of the same program on something else.
+        The least signal to noise ratio of an output in dB; inf if all outputs are equal, NaN if only one side
+        has infinities or NaN.
     differing : int
         Elements of outputs that are not equal.
     elements : int
@@ -51,90 +55,77 @@ class StageCheck:
     what: str
     ok: bool
     db: float
-    comparison: Comparison | None = None
-    differing: int = 0
-    elements: int = 0
+    differing: int
+    elements: int
+    by_node: Callable[[], Comparison] | None = field(default=None, repr=False, compare=False)
+
+    def compare(self) -> Comparison:
+        """Compares the two sides node by node, which takes longer than the check.
+
+        Raises
+        ------
+        InvalidGraph
+            The sides are one program on two machines, or a module before it was changed: they have no nodes
+            to compare.
+        """
+        if self.by_node is None:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="compare",
+                what=f"check '{self.name}' has no comparison by node",
+                expected="a check of two programs: import, quantize, lower or accuracy",
+            )
+        return self.by_node()
 
 
-def check_step(
-    name: str, what: str, a: Any, b: Any, samples: Sequence[Any], *, least_db: float | None
-) -> StageCheck:
-    """Compares two programs that take the same inputs.
+def check(name: str, what: str, expected: Runs, found: Runs, *, least_db: float | None = None) -> StageCheck:
+    """Compares outputs.
 
     Parameters
     ----------
     name, what : str
-    a, b
-        As `tosaic.compare` takes them.
-    samples : sequence
-        As in `tosaic.compare`.
+    expected, found : sequence of sequence of array
+        By sample and output, in the same form.
     least_db : float, optional
-        The least ratio of an output; None: every ratio is accepted, and only NaN and infinities are wrong.
+        The least ratio of an output; inf: they have to be equal. None: every finite error is accepted.
     """
-    found = compare_programs(
-        a,
-        b,
-        list(samples),
-        threshold_db=THRESHOLD_DB if least_db is None else least_db,
-        local=False,
-        bind=None,
-    )
-    nonfinite = any(row.metrics.nonfinite for row in found.outputs)
-    return StageCheck(
-        name,
-        what,
-        found.ok if least_db is not None else not nonfinite,
-        min((row.metrics.sqnr_db for row in found.outputs), default=math.inf),
-        found,
-        sum(row.metrics.mismatches for row in found.outputs),
-        sum(row.metrics.count for row in found.outputs),
-    )
+    pairs = [(a, b) for one, two in zip(expected, found, strict=True) for a, b in zip(one, two, strict=True)]
+    ratios = [ratio_db(a, b) for a, b in pairs]
+    lowest = math.nan if any(map(math.isnan, ratios)) else min(ratios, default=math.inf)
+    is_right = not math.isnan(lowest) and (least_db is None or lowest >= least_db)
+    differing = sum(_differing(a, b) for a, b in pairs)
+    return StageCheck(name, what, is_right, lowest, differing, sum(a.size for a, _ in pairs))
 
 
-def check_groups(lowered: SplitLowered, samples: Sequence[Any]) -> Iterator[StageCheck]:
-    """Compares each lowered group with its nodes before lowering."""
+def group_checks(lowered: SplitLowered, samples: Sequence[Any]) -> Iterator[StageCheck]:
+    """Compares each lowered group with its nodes before lowering, node by node."""
     for name, found in lowered.compare_groups(list(samples)).items():
         rows = found.outputs
         yield StageCheck(
             name,
-            "the lowered group against its nodes",
+            "the nodes of the lowered group against those before lowering",
             found.ok,
             min((row.metrics.sqnr_db for row in rows), default=math.inf),
-            found,
             sum(row.metrics.mismatches for row in rows),
             sum(row.metrics.count for row in rows),
+            by_node=lambda found=found: found,  # type: ignore[misc]
         )
 
 
-def check_runs(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
-    """Compares the outputs of two runs of one program, by sample and output. They have to be equal."""
-    check = _check(name, what, expected, found)
-    return replace(check, ok=check.differing == 0)
+def program_runs(program: Program, samples: Sequence[Sample]) -> list[list[_Array]]:
+    """Runs a program on samples, each from the initial states; returns the user's outputs."""
+    found: list[list[_Array]] = []
+    for sample in samples:
+        program.reset_state()
+        result, _ = program.run_functional(*sample.args, **sample.kwargs)
+        found.append([np.asarray(each) for each in program.flat_outputs(result).values()])
+    return found
 
 
-def check_floats(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
-    """Compares outputs of floats, by sample and output. Every finite error is accepted."""
-    check = _check(name, what, expected, found)
-    return replace(check, ok=not math.isnan(check.db))
-
-
-def _check(name: str, what: str, expected: Runs, found: Runs) -> StageCheck:
-    pairs = [(a, b) for one, two in zip(expected, found, strict=True) for a, b in zip(one, two, strict=True)]
-    return StageCheck(
-        name,
-        what,
-        True,
-        min((ratio_db(a, b) for a, b in pairs), default=math.inf),
-        None,
-        sum(_differing(a, b) for a, b in pairs),
-        sum(a.size for a, _ in pairs),
-    )
-
-
-def outputs_of(
+def raw_runs(
     lowered: SplitLowered, samples: Sequence[Sample], *, on: Prepared | None = None
 ) -> list[list[_Array]]:
-    """Runs a lowered program on samples of its source; returns the outputs of each.
+    """Runs a lowered program on samples of its source; returns its outputs as the caller gets them.
 
     Parameters
     ----------
@@ -149,12 +140,37 @@ def outputs_of(
     for sample in samples:
         session.reset_state()
         arrays = arrays_for(lowered.host, logical_arrays(sample, source, source))
-        found.append([np.array(each) for each in session.run(arrays)])
+        result = lowered.nested([np.array(each) for each in session.run(arrays)])
+        found.append(list(lowered.flat_outputs(result).values()))
     return found
+
+
+def lowered_runs(lowered: SplitLowered, runs: Runs, like: Runs) -> list[list[_Array]]:
+    """Returns what `raw_runs` returned in the form of other runs: floats, logical axes, as many channels."""
+    paths = [leaf.path for leaf in lowered.signature.output_leaves if leaf.index is not None]
+    ports = {port.path: port for port in lowered.outputs}
+    return [
+        [_as(array, other, ports.get(path)) for path, array, other in zip(paths, arrays, others, strict=True)]
+        for arrays, others in zip(runs, like, strict=True)
+    ]
+
+
+def _as(array: _Array, other: _Array, port: Port | None) -> _Array:
+    if port is None:
+        return array
+    if array.shape != other.shape and array.shape == tuple(port.shape) and array.ndim == len(port.dim_order):
+        array = array.transpose(np.argsort(port.dim_order))
+    if port.qparams is not None and not is_float(port.dtype) and other.dtype.kind == "f":
+        array = port.qparams.dequantize(array)
+    if array.shape != other.shape and array.ndim == other.ndim:
+        array = array[tuple(slice(extent) for extent in other.shape)]  # a fourth channel
+    return array
 
 
 def ratio_db(a: _Array, b: _Array) -> float:
     """Returns the signal to noise ratio of `b` against `a` in dB; NaN if only one has NaN or infinities."""
+    if a.shape != b.shape:
+        return math.nan
     one, two = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(one)
     if not np.array_equal(finite, np.isfinite(two)):
@@ -168,6 +184,6 @@ def ratio_db(a: _Array, b: _Array) -> float:
 
 def _differing(a: _Array, b: _Array) -> int:
     if a.shape != b.shape:
-        return a.size
-    both_nan = np.isnan(a) & np.isnan(b) if a.dtype.kind == "f" else np.zeros(a.shape, bool)
+        return int(a.size)
+    both_nan = np.isnan(a) & np.isnan(b) if a.dtype.kind == b.dtype.kind == "f" else np.zeros(a.shape, bool)
     return int(np.count_nonzero((a != b) & ~both_nan))

@@ -8,16 +8,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from tosaic import _core
-from tosaic.api import lower
+from tosaic.api import compare, lower
 from tosaic.calibration.quantize_program import quantize
 from tosaic.calibration.streams import sample_arrays
 from tosaic.exporting.boundary import (
@@ -28,11 +30,11 @@ from tosaic.exporting.boundary import (
 )
 from tosaic.exporting.checks import (
     StageCheck,
-    check_floats,
-    check_groups,
-    check_runs,
-    check_step,
-    outputs_of,
+    check,
+    group_checks,
+    lowered_runs,
+    program_runs,
+    raw_runs,
 )
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
@@ -50,6 +52,7 @@ STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
 
 _LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
+_LOSS_DB = 3.0  # that integer arithmetic may lose, which rounds elsewhere than the quantized program
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -65,6 +68,7 @@ class FlowOptions:
     bind : object
     check_on : tuple of str
     check_samples : int
+    check_nodes : bool
     least_db : float, optional
     """
 
@@ -74,6 +78,7 @@ class FlowOptions:
     bind: Any = None
     check_on: tuple[str, ...] = ()
     check_samples: int = 2
+    check_nodes: bool = False
     least_db: float | None = None
 
 
@@ -210,44 +215,64 @@ class Flow:
         assert wide is not None
         if not self._held:
             return
-        held, checks = self._held, self.checks
-        quantized, recipe = context.quantized, context.recipe
+        quantized, checks = context.quantized, self.checks
+        padded = padded_to_rgba(self._held, context.recipe.rgba_ports, program)
+        samples = [sample for each in self._held for sample in read_samples(each, program)]
+        wide_samples = [sample for each in padded for sample in read_samples(each, wide)]
+        floats = program_runs(program, samples)
         if context.exported is not None:
             what = "tosaic's run of the program against torch's"
-            checks.append(check_step("import", what, context.exported, program, held, least_db=_LEAST_DB))
-        if recipe.at("model"):
-            checks.append(self._check_model(program))
+            eager = self._eager_runs(context.exported.module(check_guards=False), samples)
+            checks.append(check("import", what, eager, floats, least_db=_LEAST_DB))
+        if context.model is not None and context.model is not self._model:
+            what = "the program of floats against the model, before the stages of the recipe changed it"
+            checks.append(check("model", what, self._eager_runs(self._model, samples), floats))
+        raw = raw_runs(lowered, wide_samples)
+        expected = floats
         if quantized is not None:
             what = "the quantized program against the program of floats"
-            checks.append(check_step("quantize", what, program, quantized, held, least_db=None))
-        padded = padded_to_rgba(held, recipe.rgba_ports, program)
-        what = f"the lowered program against the {'program' if quantized is None else 'quantized program'}"
-        checks.append(check_step("lower", what, wide, lowered, padded, least_db=_LEAST_DB))
-        checks += check_groups(lowered, padded)
-        floats = wide if quantized is None else self._with_rgba(program)
+            expected = program_runs(quantized, samples)
+            checks.append(check("quantize", what, floats, expected))
+        found = lowered_runs(lowered, raw, expected)
         what = "the lowered program against the program of floats"
-        checks.append(check_step("accuracy", what, floats, lowered, padded, least_db=options.least_db))
-        if options.check_on:
-            samples = [sample for each in padded for sample in read_samples(each, wide)]
-            expected = outputs_of(lowered, samples)
-            for on in options.check_on:
-                found = outputs_of(lowered, samples, on=lowered.prepare(on=on))
-                checks.append(check_runs(on, f"the groups on {on} against tosaic", expected, found))
+        accuracy = check("accuracy", what, floats, found, least_db=options.least_db)
+        what = f"the lowered program against the {'program' if quantized is None else 'quantized program'}"
+        lowering = check("lower", what, expected, found, least_db=_LEAST_DB if quantized is None else None)
+        if quantized is not None:
+            lost = accuracy.db < checks[-1].db - _LOSS_DB and lowering.db < _LEAST_DB
+            lowering = replace(lowering, ok=lowering.ok and not lost)
+        checks.append(lowering)
+        if options.check_nodes:
+            checks += group_checks(lowered, padded)
+        checks.append(accuracy)
+        for on in options.check_on:
+            elsewhere = raw_runs(lowered, wide_samples, on=lowered.prepare(on=on))
+            what = f"the groups on {on} against tosaic"
+            checks.append(check(on, what, raw, elsewhere, least_db=math.inf))
+        self._explain(program, wide, padded)
 
-    def _check_model(self, program: Program) -> StageCheck:
-        """Compares the program of floats with the module that was passed, before the stages changed it."""
+    def _explain(self, program: Program, wide: Program, padded: Sequence[Arrays]) -> None:
+        """Adds the comparisons node by node to the checks, which run when they are asked for."""
+        context, held = self.context, list(self._held)
+        floats = self._with_rgba(program)
+        sides: dict[str, tuple[Any, Any, Sequence[Arrays]]] = {
+            "import": (context.exported, program, held),
+            "quantize": (program, context.quantized, held),
+            "lower": (wide, context.lowered, padded),
+            "accuracy": (floats, context.lowered, padded),
+        }
+        self.checks = [
+            replace(each, by_node=partial(compare, *sides[each.name])) if each.name in sides else each
+            for each in self.checks
+        ]
+
+    def _eager_runs(self, module: Any, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
         from tosaic.fx.modules import eager_arrays
 
-        expected: list[list[Any]] = []
-        found: list[list[Any]] = []
-        for held in self._held:
-            (sample,) = read_samples(held, program)
-            result, _ = program.run_functional(*sample.args, **sample.kwargs)
-            found.append(list(program.flat_outputs(result).values()))
-            eager = eager_arrays(self._model, (sample.args, sample.kwargs))
-            expected.append(list(program.flat_outputs(eager).values()))
-        what = "the program of floats against the model, before the stages of the recipe changed it"
-        return check_floats("model", what, expected, found)
+        program = self.context.program
+        assert program is not None
+        results = [eager_arrays(module, (each.args, each.kwargs)) for each in samples]
+        return [list(map(np.asarray, program.flat_outputs(each).values())) for each in results]
 
     # ---- parts of steps ----
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.dtypes import is_float
-from tosaic.exporting.checks import outputs_of
+from tosaic.exporting.checks import raw_runs
 from tosaic.json_fields import Fields, read_json
 from tosaic.options import checked, refusal
 from tosaic.ports import Port
@@ -144,7 +144,7 @@ def write_scenario(result: ExportResult, folder: Path) -> None:
     source = lowered.source
     samples = [each for arrays in result.samples for each in read_samples(arrays, source)]
     inputs = [arrays_for(lowered.host, logical_arrays(each, source, source)) for each in samples]
-    outputs = outputs_of(lowered, samples)
+    outputs = raw_runs(lowered, samples)
     graph = lowered.graph
     entries: list[dict[str, Any]] = []
     for index, (given, returned) in enumerate(zip(inputs, outputs, strict=True)):
