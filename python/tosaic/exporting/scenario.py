@@ -180,17 +180,15 @@ def _tolerance(port: Port) -> float:
 
 
 def _entry(port: Port, sides: Sequence[Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+    is_physical = any(each.physical for each in sides if each.path == port.path)
+    shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
+    return {
         "path": port.path or port.name,
         "dtype": port.dtype,
         "shape": list(port.shape),
         "dim_order": list(port.dim_order),
+        "image_format": image_format(port, shape) or None,
     }
-    is_physical = any(each.physical for each in sides if each.path == port.path)
-    shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
-    if image := image_format(port, shape):
-        entry["image_format"] = image
-    return entry
 
 
 def image_format(port: Port, shape: Sequence[int]) -> str:
@@ -234,24 +232,23 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     folder = place.parent if place.name == _FILE else place
     fields = read_json(_WHERE, read_bytes(_WHERE, folder / _FILE))
     fields.require_format(_FORMAT, _VERSION)
-    samples = fields.each("samples")
+    samples = list(fields.each("samples"))
     return Scenario(
         tuple(_port(each) for each in fields.each("inputs")),
-        tuple(_port(each) for each in fields.each("outputs")),
+        tuple(_port(each, float(each.value("tolerance"))) for each in fields.each("outputs")),
         tuple(tuple(_array(folder, each) for each in sample.each("inputs")) for sample in samples),
         tuple(tuple(_array(folder, each) for each in sample.each("outputs")) for sample in samples),
     )
 
 
-def _port(entry: Fields) -> ScenarioPort:
-    has = entry.value
+def _port(entry: Fields, tolerance: float = 0.0) -> ScenarioPort:
     return ScenarioPort(
         entry.text("path"),
         entry.text("dtype"),
         entry.axes("shape"),
         entry.axes("dim_order"),
-        str(has("image_format") or ""),
-        float(has("tolerance") or 0.0),
+        str(entry.value("image_format") or ""),
+        tolerance,
     )
 
 

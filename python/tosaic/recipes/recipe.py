@@ -160,7 +160,8 @@ class Recipe:
         for name in ("orders", "flags"):
             if not is_mapping(getattr(self, name)):
                 raise self._refusal(name, "a mapping")
-            self._set(name, dict(getattr(self, name)))
+        self._set("orders", dict(self.orders))
+        self._set("flags", {name: tuple(each) for name, each in self.flags.items()})
         if self.objective not in (None, "bytes", "count"):
             raise self._refusal("objective", "'bytes', 'count' or None")
         self._set("rgba", _rgba(self.rgba))
