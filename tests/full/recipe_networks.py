@@ -21,11 +21,12 @@ from typing import Any
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 import torch
 import tosaic
 from markdown_table import markdown_table
 from models.results import ROOT, in_shard, measured_with, parser_of, recorded
-from models.trained import BATCH, TASKS, Trained, train
+from models.trained import BATCH, TASKS, Trained, accuracy, train
 from models.zoo import build, one_thread, quiet
 from torch.nn import functional
 from tosaic import recipes
