@@ -265,6 +265,12 @@ class Recipe:
             raise refusal("diff", "other", "a tosaic.Recipe", other)
         return differences(self, other)
 
+    def to_executorch(self) -> Any:
+        """Returns the recipe as one of ExecuTorch's; see `tosaic.executorch.export_recipe`."""
+        from tosaic.executorch import export_recipe
+
+        return export_recipe(self)
+
     def to_json(self) -> str:
         """Returns the recipe as JSON text. Functions are written as ``module:name``.
 
