@@ -46,16 +46,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_is_exported_with_the_options_of_the_call(folder: Path, capsys: Any) -> None:
-    command = (
-        "export warp.pt2 --recipe vgf-snorm --samples images.npy -o out --io image=int8 --io outputs=int8"
-    )
-    assert main([*command.split(), "--orders", "inputs=nhwc", "--name", "warp", "--json"]) == 0
+    command = [
+        "export",
+        "warp.pt2",
+        "--recipe",
+        "vgf-snorm",
+        "--samples",
+        "images.npy",
+        "-o",
+        "out",
+        "--io",
+        "image=int8",
+    ]
+    more = ["--io", "outputs=int8", "--orders", "inputs=nhwc", "--name", "warp", "--json"]
+    assert main([*command, *more]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [group["claimant"] for group in data["groups"]] == ["vgf", "grid-sampler", "vgf"]
     assert data["ok"]
     assert data["io"]["inputs"][0]["path"] == "image"
     assert (folder / "out" / "warp.pte").exists()
-    assert main([*command.split()]) == 2
+    assert main(command) == 2
     assert "is not empty" in capsys.readouterr().err
 
 
