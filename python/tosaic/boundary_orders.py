@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
+from tosaic.dim_order import channels_last, is_of_format
 from tosaic.options import is_mapping, shown, whole_number
 from tosaic.port_names import known_names, near_names, position_of
 
@@ -101,10 +101,7 @@ def _with_views_row_major(
         named = {i for i, port in enumerate(ports) if wanted is not None and _is_meant(port.shape)}
     out = list(orders or [None] * len(ports))
     for i, port in enumerate(ports):
-        has_format = any(
-            is_same_order(port.shape, order, port.dim_order) for order in orders_of_formats(len(port.shape))
-        )
-        if port.kind == "user" and i not in named and not has_format:
+        if port.kind == "user" and i not in named and not is_of_format(port.shape, port.dim_order):
             out[i] = tuple(range(len(port.shape))), False
     return out
 
