@@ -118,8 +118,10 @@ def _by_index(
     if not isinstance(wanted, Mapping):
         _require_form(side, wanted)
         return [
-            _order(wanted, shape, f"all {side}") if _is_meant(shape) and not grid else None
-            for shape, grid in zip(shapes, is_grid, strict=True)
+            _order(wanted, shape, f"all {side}")
+            if port.kind != "state" and _is_meant(shape) and not grid
+            else None
+            for port, shape, grid in zip(ports, shapes, is_grid, strict=True)
         ]
     out: list[_Order | None] = [None] * len(shapes)
     named: dict[int, str | int] = {}

@@ -149,8 +149,10 @@ class Host:
         A kernel copies between row-major and channels last. To other orders, the axes are permuted, and the
         bytes are then read as the tensor in that order.
         """
-        if len(order) != held.rank or is_same_order(held.shape, held.order, order):
+        if len(order) != held.rank or held.order == order:
             return held
+        if is_same_order(held.shape, held.order, order):
+            return self._at(held, held.shape, order, held.elements)
         if is_kernel_order(held.order) and is_kernel_order(order):
             return self.call(f"{_COPY}.out", [held, False, list(order)], held.dtype, held.shape, order)
         rows = _row_major(held.rank)

@@ -127,6 +127,8 @@ class MethodSaver:
             new = self._host.in_order(new, target.order)
             if self._writer.base(new.slot) in targets:
                 new = self._host.copy(new)
+            if self._writer.base(target.slot) != target.slot:  # a logical view of a physical input
+                target, new = self._host.physical(target), self._host.physical(new)
             pairs.append((target, new))
         for target, new in pairs:
             self._writer.call_in_place("aten::copy_", [target.slot, new.slot, False])
@@ -246,15 +248,17 @@ class MethodSaver:
         states = [port for port in graph.inputs if port.kind == "state"]
         if not states:
             return set()
-        outside = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
+        in_file = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
+        outside = {port.name for port in states} & in_file
         for port in states:
             if port.name in outside:
                 entered[port.name] = self._state(port)
         for output in graph.outputs:
-            name = _target(part, output)
-            if name in outside and name in entered and output.value.name not in left:
-                new = left[output.value.name] = self._host.new(output.value.dtype, output.value.shape)
-                self._written.append((entered[name], new))
+            name, value = _target(part, output), output.value
+            if name in outside:
+                if value.name not in left:
+                    left[value.name] = self._host.new(value.dtype, value.shape)
+                self._written.append((entered[name], left[value.name]))
         return {port.name for port in states} - outside
 
     def _enter(self, port: Port, held: Held, entered: dict[str, Held]) -> None:
