@@ -49,7 +49,7 @@ def boundary_orders(
         not fit the rank.
     LayoutMismatch
         An input that `orders` names is the grid of a grid sampler, and its coordinates, the last axis, would
-        not be innermost. An order for all inputs does not apply to grids.
+        not be innermost. An order for all inputs does not apply to grids and states.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
     require_sides(orders)
