@@ -6,7 +6,8 @@
           kernel      delegate  kernel        kernel
 
 The caller's arrays are those of `Lowered.run`: a float input that the lowered graph has as integers is
-quantized by a kernel, and an array in another dim order than a group wants is copied.
+quantized by a kernel, and an array in another dim order than a group wants is copied. An array of the
+physical shape is a row-major tensor of the file, whose bytes the method reads as logical axes in dim order.
 """
 
 from __future__ import annotations
