@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from tosaic.pte.save import save_pte
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
+    from tosaic.registration.kernels import BackendUse, Kernel, KernelList, KernelUse, KernelVariant
+    from tosaic.registration.listing import kernel_list
     from tosaic.report import Report
     from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
@@ -104,6 +106,12 @@ _HOME = {
     "load": "archive",
     "load_tosa": "tosa_file",
     "load_pte": "pte.file",
+    "kernel_list": "registration.listing",
+    "KernelList": "registration.kernels",
+    "Kernel": "registration.kernels",
+    "KernelUse": "registration.kernels",
+    "KernelVariant": "registration.kernels",
+    "BackendUse": "registration.kernels",
     "PtePayload": "pte.method_writer",
     "save_pte": "pte.save",
     "PteFile": "pte.file",
@@ -195,6 +203,7 @@ __all__ = [
     "sensitivity",
     "custom_samplers",
     "extract_io_quant",
+    "kernel_list",
     "load",
     "load_pte",
     "load_split",
@@ -232,6 +241,11 @@ __all__ = [
     "PteDelegate",
     "PtePayload",
     "PteTensor",
+    "KernelList",
+    "Kernel",
+    "KernelUse",
+    "KernelVariant",
+    "BackendUse",
     "MemoryPlan",
     "MemoryBuffer",
     "MemoryArena",

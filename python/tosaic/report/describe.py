@@ -24,8 +24,10 @@ from tosaic.ports import Io
 from tosaic.problems import CheckResult
 from tosaic.program import Program
 from tosaic.pte.file import PteFile, PteMethod
+from tosaic.registration.kernels import KernelList
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
+from tosaic.report.kernels import describe_kernels
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.memory import describe_memory_comparison, describe_memory_plan
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
@@ -621,6 +623,7 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Resolution: describe_annotation,
     Comparison: describe_comparison,
     Io: describe_io,
+    KernelList: describe_kernels,
     Layout: describe_layout,
     Lowered: describe_lowered,
     MemoryComparison: describe_memory_comparison,
