@@ -64,7 +64,14 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
         run = PassRun()
         trial = copy.deepcopy(edge.exported_program())
         remark(trial.graph, wanted.computed(refused), wanted.conversions)
-        run.run(_transform(trial, _own_conversions), target)
+        results = wanted.results(refused)
+
+        def own_conversions(module: torch.fx.GraphModule, results: Any = results) -> PassResult:
+            with_own_conversions(module.graph, results)
+            module.recompile()
+            return PassResult(module, True)
+
+        run.run(_transform(trial, own_conversions), target)
         new = {call: reason for call, reason in run.refused.items() if call not in refused}
         if run.program is not None and not new:
             break
@@ -77,12 +84,6 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
     unmark(run.program.graph)
     edge._edge_programs["forward"] = run.program
     return KernelProgram(edge, cortex_m.name, plan, nodes, channels_last)
-
-
-def _own_conversions(module: torch.fx.GraphModule) -> PassResult:
-    with_own_conversions(module.graph)
-    module.recompile()
-    return PassResult(module, True)
 
 
 def _edge_program(program: Any) -> tuple[Any, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 from executorch.backends.arm.common.annotation_meta import ArmAnnotationInfo
 from torch.fx import Graph, Node
 
-__all__ = ["call_of", "is_claimed", "mark_calls", "nodes_by_call", "remark", "unmark"]
+__all__ = ["add_mark", "call_of", "is_claimed", "mark_calls", "nodes_by_call", "remark", "unmark"]
 
 _KEY = "tosaic"
 
@@ -40,6 +40,11 @@ def remark(graph: Graph, claimed: Container[str], conversions: Container[str]) -
         call = call_of(node.meta)
         if call is not None:
             _set(node, call, call in claimed or call in conversions, call in claimed)
+
+
+def add_mark(node: Node, call: str) -> None:
+    """Marks a node that was added as a claimed part of a call."""
+    _set(node, call, True, False)
 
 
 def unmark(graph: Graph) -> None:

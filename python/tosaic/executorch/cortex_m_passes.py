@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from executorch.backends.arm.quantizer.arm_quantizer_utils import SharedQspecQuantizer
 from executorch.backends.cortex_m import passes as passes_of_executorch
 from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
@@ -23,6 +24,7 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.executorch.cortex_m_marks import call_of, is_claimed, nodes_by_call
+from tosaic.fx.outside import is_dequantize
 from tosaic.fx.quantize_calls import inserted_by, is_move, schema_of
 
 __all__ = ["PassRun", "kernel_of"]
@@ -75,8 +77,11 @@ class PassRun:
             try:
                 manager = CortexMPassManager(program, passes=guarded, target_config=target)
                 self.program = manager.transform()
-            except _StoppedError:
-                return
+            except Exception as error:
+                cause = _cause(error)
+                if isinstance(cause, _StoppedError):
+                    return
+                raise cause from cause.__cause__
         self._check()
 
     @contextmanager
@@ -92,9 +97,9 @@ class PassRun:
         self._messages.clear()
         try:
             yield
-        except _StoppedError:
-            raise
         except Exception as error:
+            if isinstance(_cause(error), _StoppedError):
+                raise
             raise _core.make_error(
                 _core.UnsupportedOp,
                 where=_WHERE,
@@ -113,14 +118,40 @@ class PassRun:
         self.refused.setdefault(call, f"{pass_class.__name__}: {reason}")
 
     def _check(self) -> None:
-        """Refuses claimed calls whose nodes do not compute the integers of a quantized operator."""
+        """Refuses claimed calls that do not compute integers for readers of integers."""
         for call, nodes in nodes_by_call(self.program.graph).items():
             for node in nodes:
-                if is_claimed(node.meta) and not kernel_of(node) and not _is_right_on_integers(node):
-                    name = getattr(schema_of(node), "name", str(node.target))
-                    reason = f"the passes leave it as a call of {name}, without a kernel"
+                reason = _fault(node) if is_claimed(node.meta) else ""
+                if reason:
                     said = dict.fromkeys(self._said.get(call, ()))
                     self.refused.setdefault(call, "; ".join([*said, reason]))
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Returns the error of ours that ExecuTorch's errors were raised from; else the error itself."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, _StoppedError | _core.Error):
+        found = found.__cause__
+    return error if found is None else found
+
+
+def _fault(node: Node) -> str:
+    """Returns why a claimed node does not compute what the program has it for; empty if it does."""
+    if not kernel_of(node) and not _is_right_on_integers(node):
+        name = getattr(schema_of(node), "name", str(node.target))
+        return f"the passes leave it as a call of {name}, without a kernel"
+    value = node.meta.get("val")
+    makes_integers = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
+    if makes_integers and not all(map(_reads_integers, node.users)):
+        return "the passes leave its result as integers, which are read as floats"
+    return ""
+
+
+def _reads_integers(node: Node) -> bool:
+    """True for a reader that a call of Cortex-M may pass integers."""
+    if node.op == "call_function" and (is_dequantize(node) or kernel_of(node) or schema_of(node) is None):
+        return True
+    return node.op == "call_function" and is_claimed(node.meta)
 
 
 def kernel_of(node: Node) -> str:

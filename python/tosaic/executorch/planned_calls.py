@@ -14,12 +14,14 @@ from typing import Any
 from torch.fx import Graph, Node
 
 from tosaic import _core
+from tosaic.executorch.cortex_m_conversions import conversion_of
 from tosaic.executorch.cortex_m_marks import nodes_by_call
 from tosaic.executorch.cortex_m_passes import kernel_of
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.quantize_calls import schema_of
 from tosaic.partitions.kernel_plan import KernelNode
 from tosaic.partitions.plan import HOST, PartitionPlan, place_of
+from tosaic.quantization import QParams
 
 __all__ = ["PlannedCalls"]
 
@@ -48,6 +50,7 @@ class PlannedCalls:
         self._plan, self._claimant = plan, claimant
         self._places = _places_of(plan)
         nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+        self._named = {node.name for node in nodes}
         conversions = {node.name for node in nodes if _is_conversion(node)}
         computing = {node.name for node in nodes} - conversions
         self._calls = {
@@ -83,6 +86,20 @@ class PlannedCalls:
             free = {call for call in free if self._unplanned[call] <= mine | free}
         return mine | free
 
+    def results(self, refused: Container[str]) -> dict[str, QParams]:
+        """Returns the quantization of the results of Cortex-M's calls that are one node of the plan."""
+        mine = self.computed(refused)
+        found: dict[str, list[QParams | None]] = {}
+        for node, _ in self._places:
+            for call in self._calls[node.id]:
+                is_alone = len(self._calls[node.id]) == 1 and len(node.results) == 1
+                found.setdefault(call, []).append(node.results[0].qparams if is_alone else None)
+        return {
+            call: qparams[0]
+            for call, qparams in found.items()
+            if call in mine and len(qparams) == 1 and qparams[0] is not None
+        }
+
     def outcome(
         self, graph: Graph, merged: Mapping[str, str], refused: Mapping[str, str]
     ) -> tuple[KernelNode, ...]:
@@ -96,7 +113,7 @@ class PlannedCalls:
             By name of a call: the pass that merged it, and why it was refused.
         """
         parts = nodes_by_call(graph)
-        claimed = self.computed(refused) | self.conversions
+        claimed = self.computed(refused) | self.conversions | (parts.keys() - self._named)
         return tuple(self._node(*place, parts, claimed, merged, refused) for place in self._places)
 
     def _node(
@@ -108,7 +125,7 @@ class PlannedCalls:
         merged: Mapping[str, str],
         refused: Mapping[str, str],
     ) -> KernelNode:
-        calls = self._calls[node.id]
+        calls = self._calls[node.id] or self._added(node, parts)
         found = [part for call in calls for part in parts.get(call, ()) if schema_of(part) is not None]
         kernels = tuple(dict.fromkeys(filter(None, map(kernel_of, found))))
         status, reason = "kernel", ""
@@ -134,6 +151,13 @@ class PlannedCalls:
             kernels,
             reason,
         )
+
+    def _added(self, node: _core.Node, parts: Mapping[str, list[Node]]) -> tuple[str, ...]:
+        """Returns the name of a dequantize call that was added, for a node that no call of the program is."""
+        operand = node.operands[0] if node.op == "dequantize" else None
+        producer = None if operand is None else operand.producer
+        calls = () if producer is None else self._calls[producer.id]
+        return tuple(name for name in map(conversion_of, calls) if name in parts)
 
     def _why_left(self, node: _core.Node, owner: str) -> str:
         refusals = self._plan.refusals[node.id]
