@@ -117,14 +117,24 @@ class PassRun:
         reason = str(error).partition("\n\n")[0].strip() or type(error).__name__
         self.refused.setdefault(call, f"{pass_class.__name__}: {reason}")
 
+    def refuse_unreplaced(self, graph: Graph) -> None:
+        """Refuses claimed calls that no kernel computes, after calls were replaced by kernels."""
+        for call, nodes in nodes_by_call(graph).items():
+            for node in nodes:
+                if is_claimed(node.meta) and (reason := _unreplaced(node)):
+                    self._refuse_with_messages(call, reason)
+
     def _check(self) -> None:
         """Refuses claimed calls that do not compute integers for readers of integers."""
         for call, nodes in nodes_by_call(self.program.graph).items():
             for node in nodes:
                 reason = _fault(node) if is_claimed(node.meta) else ""
                 if reason:
-                    said = dict.fromkeys(self._said.get(call, ()))
-                    self.refused.setdefault(call, "; ".join([*said, reason]))
+                    self._refuse_with_messages(call, reason)
+
+    def _refuse_with_messages(self, call: str, reason: str) -> None:
+        """Refuses a call, with what the passes have logged about it."""
+        self.refused.setdefault(call, "; ".join([*dict.fromkeys(self._said.get(call, ())), reason]))
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -137,14 +147,21 @@ def _cause(error: BaseException) -> BaseException:
 
 def _fault(node: Node) -> str:
     """Returns why a claimed node does not compute what the program has it for; empty if it does."""
-    if not kernel_of(node) and not _is_right_on_integers(node):
-        name = getattr(schema_of(node), "name", str(node.target))
-        return f"the passes leave it as a call of {name}, without a kernel"
+    if reason := _unreplaced(node):
+        return reason
     value = node.meta.get("val")
     makes_integers = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
     if makes_integers and not all(map(_reads_integers, node.users)):
         return "the passes leave its result as integers, which are read as floats"
     return ""
+
+
+def _unreplaced(node: Node) -> str:
+    """Returns why no kernel computes a claimed node; empty if one does."""
+    if kernel_of(node) or _is_right_on_integers(node):
+        return ""
+    name = getattr(schema_of(node), "name", str(node.target))
+    return f"the passes leave it as a call of {name}, without a kernel"
 
 
 def _reads_integers(node: Node) -> bool:
@@ -207,6 +224,7 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
     class Guarded(pass_class):  # type: ignore[misc]
         def call(self, graph_module: Any) -> Any:
             before = _claimed_calls(graph_module.graph)
+            self.graph_before = graph_module.graph
             with run.within(pass_class, graph_module.graph):
                 result = super().call(graph_module)
             gone = before - _claimed_calls(result.graph_module.graph)
@@ -214,6 +232,8 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
             return result
 
         def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any, *rest: Any, **more: Any) -> Any:
+            if run.refused:  # by a substitution: what follows reads what it left
+                raise _StoppedError
             if _is_other(meta.data):
                 return ExportPass.call_operator(self, op, args, kwargs, meta)
             try:
@@ -222,7 +242,10 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
                 call = call_of(meta.data)
                 if call is None:
                     raise
-                run.refuse(call, pass_class, error)
+                if issubclass(pass_class, AtenToCortexMPass):
+                    run.refuse_unreplaced(self.graph_before)
+                if not run.refused:
+                    run.refuse(call, pass_class, error)
                 raise _StoppedError from error
 
     Guarded.__name__ = Guarded.__qualname__ = pass_class.__name__
