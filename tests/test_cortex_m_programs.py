@@ -161,6 +161,19 @@ def test_the_core_of_the_claimant_decides_the_kernels() -> None:
         assert (linear.args[2] is not None) == has_bias
 
 
+def test_a_program_whose_inputs_and_outputs_are_integers_has_kernels_alone() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Twice(), x)
+    integers, io = tosaic.extract_io_quant(quantized.to_exported())
+    made = cortex_m_program(integers)
+    assert not made.refused
+    assert _kernels(made.edge.exported_program()) == {"cortex_m.quantized_conv2d": 2}
+    result = _run(made, torch.from_numpy(io.inputs[0].quantize(x.numpy())))
+    assert result.dtype == np.int8
+    np.testing.assert_array_equal(io.outputs[0].dequantize(result), _split(quantized, [CORTEX], x))
+
+
 # ---- what is left ----
 
 

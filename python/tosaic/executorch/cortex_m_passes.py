@@ -150,8 +150,9 @@ def _fault(node: Node) -> str:
     if reason := _unreplaced(node):
         return reason
     value = node.meta.get("val")
+    was_float = bool(node.meta.get("input_qparams")) and not node.meta.get("output_qparams")
     makes_integers = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
-    if makes_integers and not all(map(_reads_integers, node.users)):
+    if was_float and makes_integers and not all(map(_reads_integers, node.users)):
         return "the passes leave its result as integers, which are read as floats"
     return ""
 
