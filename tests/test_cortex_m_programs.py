@@ -169,9 +169,9 @@ def test_a_program_whose_inputs_and_outputs_are_integers_has_kernels_alone() -> 
     made = cortex_m_program(integers)
     assert not made.refused
     assert _kernels(made.edge.exported_program()) == {"cortex_m.quantized_conv2d": 2}
-    result = _run(made, torch.from_numpy(io.inputs[0].quantize(x.numpy())))
+    result = _run(made, torch.from_numpy(io.input(0).quantize(x.numpy())))
     assert result.dtype == np.int8
-    np.testing.assert_array_equal(io.outputs[0].dequantize(result), _split(quantized, [CORTEX], x))
+    np.testing.assert_array_equal(io.output(0).dequantize(result), _split(quantized, [CORTEX], x))
 
 
 # ---- what is left ----
