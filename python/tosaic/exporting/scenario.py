@@ -158,10 +158,8 @@ def write_scenario(result: ExportResult, folder: Path) -> None:
         "format": _FORMAT,
         "version": _VERSION,
         "program": f"{result.name}.pte",
-        "inputs": [_entry(port, graph.inputs) for port in lowered.inputs],
-        "outputs": [
-            {**_entry(port, graph.outputs), "tolerance": _tolerance(port)} for port in lowered.outputs
-        ],
+        "inputs": [_entry(port, graph.inputs, 0.0) for port in lowered.inputs],
+        "outputs": [_entry(port, graph.outputs, _tolerance(port)) for port in lowered.outputs],
         "samples": entries,
     }
     write_text(folder / _FILE, json.dumps(content, indent=1) + "\n")
@@ -179,18 +177,17 @@ def _tolerance(port: Port) -> float:
     return _ULPS if is_float(port.dtype) else 0.0
 
 
-def _entry(port: Port, sides: Sequence[Any]) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+def _entry(port: Port, sides: Sequence[Any], tolerance: float) -> dict[str, Any]:
+    is_physical = any(each.physical for each in sides if each.path == port.path)
+    shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
+    return {
         "path": port.path or port.name,
         "dtype": port.dtype,
         "shape": list(port.shape),
         "dim_order": list(port.dim_order),
+        "image_format": image_format(port, shape),
+        "tolerance": tolerance,
     }
-    is_physical = any(each.physical for each in sides if each.path == port.path)
-    shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
-    if image := image_format(port, shape):
-        entry["image_format"] = image
-    return entry
 
 
 def image_format(port: Port, shape: Sequence[int]) -> str:
@@ -234,7 +231,7 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     folder = place.parent if place.name == _FILE else place
     fields = read_json(_WHERE, read_bytes(_WHERE, folder / _FILE))
     fields.require_format(_FORMAT, _VERSION)
-    samples = fields.each("samples")
+    samples = list(fields.each("samples"))
     return Scenario(
         tuple(_port(each) for each in fields.each("inputs")),
         tuple(_port(each) for each in fields.each("outputs")),
@@ -244,14 +241,13 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
 
 
 def _port(entry: Fields) -> ScenarioPort:
-    has = entry.value
     return ScenarioPort(
         entry.text("path"),
         entry.text("dtype"),
         entry.axes("shape"),
         entry.axes("dim_order"),
-        str(has("image_format") or ""),
-        float(has("tolerance") or 0.0),
+        entry.text("image_format"),
+        entry.number("tolerance"),
     )
 
 
