@@ -117,19 +117,15 @@ class Fields:
         """Returns a list of integers."""
         return tuple(self._whole(key, each) for each in self._list(key))
 
-    def number(self, key: str) -> float:
-        """Returns a finite number."""
-        return self._number(key, self.value(key))
-
     def numbers(self, key: str) -> tuple[float, ...]:
         """Returns a list of finite numbers."""
-        return tuple(self._number(key, each) for each in self._list(key))
-
-    def _number(self, key: str, found: Any) -> float:
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        if not is_number or abs(found) > 1e300 or not math.isfinite(found):
-            raise self.error(key, "a finite number", found)
-        return float(found)
+        out = []
+        for each in self._list(key):
+            is_number = isinstance(each, int | float) and not isinstance(each, bool)
+            if not is_number or abs(each) > 1e300 or not math.isfinite(each):
+                raise self.error(key, "finite numbers", each)
+            out.append(float(each))
+        return tuple(out)
 
     def at(self, key: str) -> Fields:
         """Returns an object."""

@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def with_progress(
-    items: Iterable[_T], what: str, *, total: int | None = None, shown: bool = True
+    items: Iterable[_T], what: str, *, total: int | None = None, shown: bool = True, unit: str = "sample"
 ) -> Iterator[_T]:
     """Yields the items, with a progress bar on standard error.
 
@@ -28,6 +28,8 @@ def with_progress(
         The number of items. Default: the length of `items`, if it has one.
     shown : bool
         False: without a bar.
+    unit : str
+        What an item is.
     """
     tqdm = _tqdm() if shown else None
     if tqdm is None:
@@ -35,7 +37,7 @@ def with_progress(
         return
     if total is None and isinstance(items, Sized):
         total = len(items)
-    yield from tqdm(items, desc=what, total=total, leave=False, disable=None, unit="sample")
+    yield from tqdm(items, desc=what, total=total, leave=False, disable=None, unit=unit)
 
 
 def _tqdm() -> Any:

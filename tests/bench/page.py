@@ -25,6 +25,7 @@ ORDER = (
     "partitioning",
     "executorch_backend",
     "pte_writing",
+    "exporting",
     "executor",
     "integer_executor",
     "grid_sampler",

@@ -8,6 +8,7 @@ from bench import (
     calibrating,
     executor,
     executorch_backend,
+    exporting,
     grid_sampler,
     import_time,
     integer_executor,
@@ -91,3 +92,8 @@ def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
 def test_a_pte_file_is_written_a_hundred_times_as_fast_as_by_executorch() -> None:
     result = pte_writing.run()
     assert pte_writing.section(result).publish() == 0, result
+
+
+def test_the_export_flow_is_thirty_times_as_fast_as_that_of_arm() -> None:
+    result = exporting.run()
+    assert exporting.section(result).publish() == 0, result

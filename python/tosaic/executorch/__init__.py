@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
 from tosaic.executorch.decomposition import decompose_for_arm
+from tosaic.executorch.export_recipe import export_recipe
 from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.saving import save_pte
@@ -25,6 +26,7 @@ __all__ = [
     "combine_partitioners",
     "conversion",
     "decompose_for_arm",
+    "export_recipe",
     "layout_pass",
     "order_conversions",
     "pte_sidecar",

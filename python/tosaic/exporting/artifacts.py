@@ -94,8 +94,7 @@ def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[
 def _payloads(result: ExportResult) -> dict[str, PtePayload]:
     """Compiles the payload of each group whose claimant reads TOSA, once for all files."""
     lowered = result.lowered
-    flags = {name: tuple(each) for name, each in result.recipe.flags.items()}
-    compiler = MethodPayloads(lowered.claimants, {}, flags)
+    compiler = MethodPayloads(lowered.claimants, {}, result.recipe.flags)
     found: dict[str, PtePayload] = {}
     for group, part in zip(lowered.partitions.groups, lowered.parts, strict=True):
         if isinstance(part, Lowered):

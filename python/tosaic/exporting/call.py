@@ -146,7 +146,7 @@ def export_model(
     source, example = _source(model, inputs, chosen)
     flow = Flow(source, example, samples, chosen, options, name)
     with _logging(verbose):
-        for _ in with_progress(flow.steps(), "export", total=len(STEPS), shown=verbose > 0):
+        for _ in with_progress(flow.steps(), "export", total=len(STEPS), shown=verbose > 0, unit="step"):
             pass
         result = flow.result()
         if samples is None and chosen.quantizes:

@@ -105,7 +105,6 @@ class Flow:
         self._options = options
         self._name = name
         self._held: list[Arrays] = []
-        self._runs_held = 0
         self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
         self.seconds: dict[str, float] = {}
         self.checks: list[StageCheck] = []

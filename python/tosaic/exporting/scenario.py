@@ -158,8 +158,10 @@ def write_scenario(result: ExportResult, folder: Path) -> None:
         "format": _FORMAT,
         "version": _VERSION,
         "program": f"{result.name}.pte",
-        "inputs": [_entry(port, graph.inputs, 0.0) for port in lowered.inputs],
-        "outputs": [_entry(port, graph.outputs, _tolerance(port)) for port in lowered.outputs],
+        "inputs": [_entry(port, graph.inputs) for port in lowered.inputs],
+        "outputs": [
+            {**_entry(port, graph.outputs), "tolerance": _tolerance(port)} for port in lowered.outputs
+        ],
         "samples": entries,
     }
     write_text(folder / _FILE, json.dumps(content, indent=1) + "\n")
@@ -177,7 +179,7 @@ def _tolerance(port: Port) -> float:
     return _ULPS if is_float(port.dtype) else 0.0
 
 
-def _entry(port: Port, sides: Sequence[Any], tolerance: float) -> dict[str, Any]:
+def _entry(port: Port, sides: Sequence[Any]) -> dict[str, Any]:
     is_physical = any(each.physical for each in sides if each.path == port.path)
     shape = port.shape if is_physical else [port.shape[axis] for axis in port.dim_order]
     return {
@@ -185,8 +187,7 @@ def _entry(port: Port, sides: Sequence[Any], tolerance: float) -> dict[str, Any]
         "dtype": port.dtype,
         "shape": list(port.shape),
         "dim_order": list(port.dim_order),
-        "image_format": image_format(port, shape),
-        "tolerance": tolerance,
+        "image_format": image_format(port, shape) or None,
     }
 
 
@@ -234,20 +235,20 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     samples = list(fields.each("samples"))
     return Scenario(
         tuple(_port(each) for each in fields.each("inputs")),
-        tuple(_port(each) for each in fields.each("outputs")),
+        tuple(_port(each, float(each.value("tolerance"))) for each in fields.each("outputs")),
         tuple(tuple(_array(folder, each) for each in sample.each("inputs")) for sample in samples),
         tuple(tuple(_array(folder, each) for each in sample.each("outputs")) for sample in samples),
     )
 
 
-def _port(entry: Fields) -> ScenarioPort:
+def _port(entry: Fields, tolerance: float = 0.0) -> ScenarioPort:
     return ScenarioPort(
         entry.text("path"),
         entry.text("dtype"),
         entry.axes("shape"),
         entry.axes("dim_order"),
-        entry.text("image_format"),
-        entry.number("tolerance"),
+        str(entry.value("image_format") or ""),
+        tolerance,
     )
 
 

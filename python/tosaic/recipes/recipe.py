@@ -160,7 +160,8 @@ class Recipe:
         for name in ("orders", "flags"):
             if not is_mapping(getattr(self, name)):
                 raise self._refusal(name, "a mapping")
-            self._set(name, dict(getattr(self, name)))
+        self._set("orders", dict(self.orders))
+        self._set("flags", {name: tuple(each) for name, each in self.flags.items()})
         if self.objective not in (None, "bytes", "count"):
             raise self._refusal("objective", "'bytes', 'count' or None")
         self._set("rgba", _rgba(self.rgba))
@@ -263,6 +264,12 @@ class Recipe:
         if not isinstance(other, Recipe):
             raise refusal("diff", "other", "a tosaic.Recipe", other)
         return differences(self, other)
+
+    def to_executorch(self) -> Any:
+        """Returns the recipe as one of ExecuTorch's; see `tosaic.executorch.export_recipe`."""
+        from tosaic.executorch import export_recipe
+
+        return export_recipe(self)
 
     def to_json(self) -> str:
         """Returns the recipe as JSON text. Functions are written as ``module:name``.

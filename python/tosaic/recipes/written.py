@@ -130,22 +130,8 @@ def _read(data: Any, where: str) -> Any:
         return tuple(_read(each, f"{where}[{i}]") for i, each in enumerate(data))
     if not is_mapping(data):
         return data
-    if "class" in data:
-        return _object(data, where)
-    if "function" in data:
-        return _imported(str(data["function"]), where)
-    if "entries" in data:
-        pairs = data["entries"]
-        if not isinstance(pairs, list) or not all(
-            isinstance(each, list) and len(each) == 2 for each in pairs
-        ):
-            raise _damaged(where, "pairs of a key and a value", shown(pairs))
-        return {_key(key, where): _read(each, f"{where}[{key!r}]") for key, each in pairs}
-    return {key: _read(each, f"{where}[{key!r}]") for key, each in data.items()}
-
-
-def _object(data: dict[str, Any], where: str) -> Any:
-    """Returns the object of a class of recipes. Its fields may have any name, `function` for example."""
+    if "class" not in data:
+        return _read_untyped(data, where)
     name = data["class"]
     if name == "Unset":
         return rules.Unset.UNSET
@@ -156,6 +142,19 @@ def _object(data: dict[str, Any], where: str) -> Any:
         return _CLASSES[name](**fields)
     except TypeError as error:
         raise _damaged(where, f"the fields of {name}", str(error)) from error
+
+
+def _read_untyped(data: Any, where: str) -> Any:
+    """Returns the function or the mapping that an object without a class stands for."""
+    if set(data) == {"function"}:
+        return _imported(str(data["function"]), where)
+    if set(data) == {"entries"}:
+        pairs = data["entries"]
+        is_pairs = isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)
+        if not is_pairs:
+            raise _damaged(where, "pairs of a key and a value", shown(pairs))
+        return {_key(key, where): _read(each, f"{where}[{key!r}]") for key, each in pairs}
+    return {key: _read(each, f"{where}[{key!r}]") for key, each in data.items()}
 
 
 def _key(key: Any, where: str) -> Any:

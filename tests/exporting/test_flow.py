@@ -1,0 +1,327 @@
+"""The export flow: models of every form, stages at every place, files, scenarios and checks."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+from tosaic.recipes import PassChange, Recipe, Stage, named, qat
+
+from exporting.networks import HEIGHT, WIDTH, Warp, images, seeded
+
+SAMPLES = list(images())
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, bias=False)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = torch.relu(self.norm(self.conv(x))) * scale
+        return {"y": y, "mean": y.mean((2, 3))}
+
+
+def small() -> nn.Module:
+    return seeded(Small)
+
+
+def arguments() -> tuple[tuple[torch.Tensor], dict[str, torch.Tensor]]:
+    return (SAMPLES[0][0],), {"scale": torch.full((1,), 2.0)}
+
+
+def flow(model: Any, inputs: Any = None, **options: Any) -> tosaic.ExportResult:
+    return tosaic.export_model(model, inputs, **{"recipe": "tosa-int8", "verbose": 0, **options})
+
+
+def test_a_module_an_exported_program_a_file_and_a_program_give_the_same(tmp_path: Path) -> None:
+    module, (args, kwargs) = small(), arguments()
+    exported = torch.export.export(module, args, kwargs)
+    torch.export.save(exported, tmp_path / "m.pt2")
+    samples = [{"x": x, "scale": kwargs["scale"]} for (x,) in SAMPLES]
+    results = [
+        flow(module, (args, kwargs), samples=samples),
+        flow(exported, samples=samples),
+        flow(tmp_path / "m.pt2", samples=samples),
+        flow(tosaic.from_exported(exported), samples=samples),
+    ]
+    outputs = [each.run(args[0], scale=kwargs["scale"]) for each in results]
+    for found in outputs[1:]:
+        np.testing.assert_array_equal(found["y"], outputs[0]["y"])
+        np.testing.assert_array_equal(found["mean"], outputs[0]["mean"])
+    assert [each.name for each in results[0].checks] == ["import", "quantize", "lower", "accuracy"]
+    assert [each.name for each in results[3].checks] == ["quantize", "lower", "accuracy"]
+    assert results[0].check("lower").compare().ok
+    with pytest.raises(tosaic.InvalidGraph, match=r"there is no check 'lowr'.*Did you mean 'lower'"):
+        results[0].check("lowr")
+
+
+def test_the_callers_module_is_unchanged() -> None:
+    module = seeded(Warp)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    flow(module, SAMPLES[0], recipe="tosa-fp16", samples=SAMPLES)
+    assert all(torch.equal(value, module.state_dict()[name]) for name, value in before.items())
+    assert next(module.parameters()).dtype == torch.float32
+
+
+def test_floats_of_16_bits_are_compared_with_the_model_of_32() -> None:
+    result = flow(seeded(Warp), SAMPLES[0], recipe="tosa-fp16", samples=SAMPLES)
+    assert {port.dtype for port in (*result.lowered.inputs, *result.lowered.outputs)} == {"f16"}
+    assert [each.name for each in result.checks] == ["import", "model", "lower", "accuracy"]
+    assert 30 < result.check("model").db < 100
+
+
+def test_example_inputs_alone_are_noted() -> None:
+    assert any("example inputs alone" in note for note in flow(seeded(Warp), SAMPLES[0]).notes)
+    assert flow(seeded(Warp), SAMPLES[0], samples=SAMPLES).notes == ()
+
+
+def test_samples_beyond_a_fixed_format_are_noted() -> None:
+    wide = [(3 * image,) for (image,) in SAMPLES]
+    (note,) = flow(seeded(Warp), wide[0], samples=wide, recipe="vgf-snorm").notes
+    assert "of a sample of input 'image' is beyond the range of its integers, -1 to 1" in note
+
+
+def test_samples_are_read_once_as_a_stream() -> None:
+    read = []
+
+    def stream() -> Any:
+        for each in SAMPLES:
+            read.append(each)
+            yield each
+
+    result = flow(seeded(Warp), SAMPLES[0], samples=stream(), check_samples=1)
+    assert len(read) == len(SAMPLES)
+    assert isinstance(result.quantized, tosaic.QuantizedProgram)
+    assert result.quantized.samples == len(SAMPLES)
+    assert len(result.samples) == 1
+
+
+def test_stages_run_at_their_places_and_may_change_what_they_get() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def notes(value: Any, context: Any, *, place: str) -> None:
+        seen.append((place, type(value).__name__))
+
+    def halves(model: nn.Module, context: Any) -> nn.Module:
+        return nn.Sequential(model, nn.Hardtanh(-0.5, 0.5))
+
+    stages = [
+        Stage(place, place, notes, {"place": place})
+        for place in ("model", "exported", "quantized", "lowered")
+    ]
+    recipe = named("tosa-int8").replace(stages=[Stage("halves", "model", halves), *stages])
+    result = flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe=recipe)
+    assert seen == [
+        ("model", "Sequential"),
+        ("exported", "ExportedProgram"),
+        ("quantized", "QuantizedProgram"),
+        ("lowered", "SplitLowered"),
+    ]
+    assert np.abs(result.run(SAMPLES[0][0])).max() <= 0.51
+    assert "model: halves" in result.seconds
+
+
+def test_a_stage_may_quantize() -> None:
+    def quantizes(exported: Any, context: Any) -> Any:
+        return tosaic.quantize(exported, SAMPLES, config=tosaic.QConfig.int16x8(), progress=False)
+
+    recipe = Recipe(
+        name="own",
+        claimants=["TOSA-1.0+INT+int16"],
+        stages=[Stage("own", "quantize", quantizes)],
+    )
+    result = flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe=recipe)
+    plain = flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe="tosa-int16x8")
+    np.testing.assert_array_equal(result.run(SAMPLES[1][0]), plain.run(SAMPLES[1][0]))
+
+
+def test_training_with_quantization_in_the_graph() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    model(SAMPLES[0][0])
+    steps = []
+
+    def train(module: Any) -> None:
+        optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
+        for (image,) in SAMPLES:
+            optimizer.zero_grad()
+            module(image).square().mean().backward()
+            optimizer.step()
+            steps.append(1)
+
+    recipe = named("tosa-int8").replace(stages=[qat(train)])
+    result = flow(model.eval(), SAMPLES[0], samples=SAMPLES, recipe=recipe)
+    assert len(steps) == len(SAMPLES)
+    assert all(
+        group is not None or node.op in ("quantize", "dequantize")
+        for node, group in zip(
+            result.lowered.partitions.graph.nodes, result.lowered.partitions.group_of, strict=True
+        )
+    )
+    assert not model.training
+    assert result.ok
+
+
+def test_changes_of_passes_reach_the_groups() -> None:
+    called = []
+
+    def counts(graph: Any) -> None:
+        called.append(graph.stage)
+
+    recipe = named("vgf-snorm").replace(passes=[PassChange("insert_after", "legalize-tosa", counts)])
+    result = flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe=recipe)
+    assert called.count("tosa") >= len(result.lowered.parts)
+    wrong = named("vgf-snorm").replace(passes=[PassChange("remove", "legalise")])
+    with pytest.raises(tosaic.InvalidGraph, match="at 'legalise' concerns no pipeline"):
+        flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe=wrong)
+
+
+def test_the_files_of_an_export_are_read_back(tmp_path: Path) -> None:
+    result = flow(
+        seeded(Warp),
+        SAMPLES[0],
+        samples=SAMPLES,
+        folder=tmp_path / "deep" / "out",
+        io={"inputs": "int8", "outputs": "int8"},
+        orders={"inputs": "channels_last", "outputs": "channels_last"},
+        name="warp",
+    )
+    folder = tmp_path / "deep" / "out"
+    assert result.folder == folder
+    assert {each.relative_to(folder).as_posix() for each in result.files} == {
+        "groups/group0.tosa",
+        "groups/group0.tosa.json",
+        "groups/host.tosaic",
+        "groups/partitions.json",
+        "io.json",
+        "programs/float.tosaic",
+        "programs/quantized.tosaic",
+        "recipe.json",
+        "report.html",
+        "report.json",
+        "report.txt",
+        "scenario/sample0.input0.npy",
+        "scenario/sample0.output0.npy",
+        "scenario/sample1.input0.npy",
+        "scenario/sample1.output0.npy",
+        "scenario/scenario.json",
+        "warp.pte",
+        "warp.pte.json",
+    }
+    assert [each.name for each in (tmp_path / "deep").iterdir()] == ["out"]
+    assert Recipe.load(folder / "recipe.json") == result.recipe
+    assert tosaic.IoQuant.from_json((folder / "io.json").read_text()) == result.io
+    x = result.samples[0]["image"]
+    integers = result.io.input(0).quantize(x)
+    last = np.ascontiguousarray(integers.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    expected = result.run(last)
+    np.testing.assert_array_equal(tosaic.load_split(folder / "groups").run(last), expected)
+    np.testing.assert_array_equal(tosaic.load_pte(folder / "warp.pte").run(last), expected)
+    assert tosaic.load(folder / "programs" / "quantized.tosaic").inputs[0].shape == (1, 3, HEIGHT, WIDTH)
+
+
+def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
+    result = flow(
+        seeded(Warp),
+        SAMPLES[0],
+        samples=SAMPLES,
+        recipe="vgf-snorm",
+        io={"inputs": "int8", "outputs": "int8"},
+        orders={"inputs": "nhwc", "outputs": "nhwc"},
+        rgba={"inputs": [0], "outputs": [0]},
+        folder=tmp_path / "out",
+    )
+    scenario = tosaic.load_scenario(tmp_path / "out" / "scenario")
+    assert [port.image_format for port in (*scenario.inputs, *scenario.outputs)] == [
+        "VK_FORMAT_R8G8B8A8_SNORM"
+    ] * 2
+    found = [[result.run(*inputs)] for inputs in scenario.samples]
+    assert scenario.faults(found) == ()
+    found[1][0] = found[1][0].copy()
+    found[1][0][0, 0, 0, 0] += 1
+    (fault,) = scenario.faults(found)
+    assert fault.startswith("sample 1, output 'out': 1 of ")
+    assert "expected the outputs of 2 samples" in scenario.faults(found[:1])[0]
+    assert "expected 1 outputs" in scenario.faults([[], []])[0]
+    assert "expected int8" in scenario.faults([[found[0][0].astype(np.int16)], found[1]])[0]
+    array = tmp_path / "out" / "scenario" / "sample0.input0.npy"
+    np.save(array, np.zeros(scenario.samples[0][0].shape, np.int8))
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"'sample0\.input0\.npy' is not the array that was written"
+    ):
+        tosaic.load_scenario(tmp_path / "out" / "scenario")
+
+
+def test_groups_of_claimants_without_a_public_tool_have_their_inputs_as_files(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)).eval()
+    result = flow(model, SAMPLES[0], samples=SAMPLES, recipe="neutron+cortex-m", folder=tmp_path / "out")
+    groups = tmp_path / "out" / "groups"
+    for group in result.lowered.partitions.groups:
+        with np.load(groups / f"{group.name}.inputs.npz") as arrays:
+            entered = [arrays[name] for name in arrays.files]
+        program = tosaic.load(groups / f"{group.name}.tosaic")
+        assert [each.shape for each in entered] == [port.shape for port in program.inputs]
+    assert not list((tmp_path / "out").glob("*.pte"))
+
+
+def test_a_failed_check_has_the_result_and_writes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(tosaic.CheckError) as caught:
+        flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, least_db=90, folder=tmp_path / "out")
+    assert not caught.value.result
+    assert caught.value.result.check("accuracy").db < 90
+    assert list(tmp_path.iterdir()) == []
+    result = flow(
+        seeded(Warp),
+        SAMPLES[0],
+        samples=SAMPLES,
+        least_db=90,
+        folder=tmp_path / "out",
+        on_failed_check="report",
+    )
+    assert not result.ok
+    assert (tmp_path / "out" / "report.txt").read_text().startswith("FAILED")
+
+
+def test_a_wrong_lowering_fails_its_check() -> None:
+    def scrambles(lowered: Any, context: Any) -> Any:
+        functions = {name: Mirrored(each) for name, each in lowered._overrides.own.items()}
+        return lowered._with_functions(functions)
+
+    recipe = named("tosa-int8").replace(stages=[Stage("scrambles", "lowered", scrambles)])
+    with pytest.raises(tosaic.CheckError, match="lower"):
+        flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe=recipe)
+
+
+class Mirrored:
+    """A group that returns its result mirrored."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *arrays: Any) -> Any:
+        made = self._function(*arrays)
+        return np.ascontiguousarray(made[..., ::-1])
+
+
+def test_messages_are_those_of_logging(caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
+    with caplog.at_level(logging.INFO, logger="tosaic"):
+        flow(seeded(Warp), SAMPLES[0], samples=SAMPLES)
+    assert [record.message.split(" took")[0] for record in caplog.records] == [
+        "export",
+        "import",
+        "quantize",
+        "lower",
+        "check",
+    ]
+    flow(seeded(Warp), SAMPLES[0], samples=SAMPLES)
+    assert capsys.readouterr().err == ""
+    flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, verbose=2)
+    assert "tosaic.exporting: lower took" in capsys.readouterr().err
+    assert logging.getLogger("tosaic").handlers == []
