@@ -27,6 +27,7 @@ __all__ = [
     "OPTIONS",
     "Option",
     "checked",
+    "cut",
     "file_name",
     "file_path",
     "is_mapping",
@@ -79,6 +80,11 @@ def shown(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:
         text = f"a {type(value).__name__}"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """Returns a text for a message, cut after 120 characters."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 

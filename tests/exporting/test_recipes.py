@@ -80,16 +80,16 @@ def test_a_function_without_a_module_is_refused() -> None:
         ("{", "expected JSON"),
         ("[]", "format 'tosaic recipe'"),
         ('{"format": "tosaic recipe", "version": 2}', "version 1"),
-        ('{"format": "tosaic recipe", "version": 1, "type": "Select"}', "expected a recipe"),
-        ('{"format": "tosaic recipe", "version": 1, "type": "Recipe"}', "the fields of Recipe"),
-        ('{"format": "tosaic recipe", "version": 1, "type": "Recipe", "name": ""}', "not empty"),
+        ('{"format": "tosaic recipe", "version": 1, "class": "Select"}', "expected a recipe"),
+        ('{"format": "tosaic recipe", "version": 1, "class": "Recipe"}', "the fields of Recipe"),
+        ('{"format": "tosaic recipe", "version": 1, "class": "Recipe", "name": ""}', "not empty"),
         (
-            '{"format": "tosaic recipe", "version": 1, "type": "Recipe", "name": "r", '
+            '{"format": "tosaic recipe", "version": 1, "class": "Recipe", "name": "r", '
             '"rules": [{"function": "no.such:thing"}]}',
             r"the function in the recipe\.rules\[0\]",
         ),
         (
-            '{"format": "tosaic recipe", "version": 1, "type": "Recipe", "name": "r", "io": {"type": "No"}}',
+            '{"format": "tosaic recipe", "version": 1, "class": "Recipe", "name": "r", "io": {"class": "No"}}',
             "one of",
         ),
     ],

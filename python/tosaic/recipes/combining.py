@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import is_mapping, refusal, shown
-from tosaic.recipes.recipe import Recipe
+from tosaic.options import cut, is_mapping, refusal
+from tosaic.recipes.recipe import Recipe, text_of
 
 __all__ = ["Difference", "combine", "differences"]
 
@@ -48,7 +48,7 @@ class Difference:
 
     def __str__(self) -> str:
         name = self.field + (f" {self.entry}" if self.entry else "")
-        return f"{name}: {shown(self.here)} here, {shown(self.there)} there"
+        return f"{name}: {cut(text_of(self.here))} here, {cut(text_of(self.there))} there"
 
 
 def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
@@ -148,7 +148,8 @@ def _require_agreement(recipes: Sequence[Recipe]) -> None:
             author, _, other = claimed.setdefault(subject, (recipe.name, text, value))
             if other != value:
                 conflicts.append(
-                    f"{text} is {shown(other)} in recipe '{author}' and {shown(value)} in '{recipe.name}'"
+                    f"{text} is {cut(text_of(other))} in recipe '{author}' "
+                    f"and {cut(text_of(value))} in '{recipe.name}'"
                 )
     if conflicts:
         many = len(conflicts) > 1

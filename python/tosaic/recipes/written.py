@@ -2,9 +2,9 @@
 
 ::
 
-    {"type": "Fixed", "dtype": "int8", "scale": 0.5}    a dataclass, without fields that have their defaults
+    {"class": "Fixed", "dtype": "int8", "scale": 0.5}   a dataclass, without fields that have their defaults
     {"function": "my_package.rules:head_in_floats"}     a function, by module and name
-    {"entries": [[0, {"type": ...}]]}                   a mapping whose keys are not all strings
+    {"entries": [[0, {"class": ...}]]}                  a mapping whose keys are not all strings
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def from_json(text: str) -> Recipe:
     data = {key: value for key, value in data.items() if key not in ("format", "version")}
     recipe = _read(data, "the recipe")
     if not isinstance(recipe, Recipe):
-        raise _damaged("the text", "a recipe", shown(data.get("type")))
+        raise _damaged("the text", "a recipe", shown(data.get("class")))
     return recipe
 
 
@@ -75,13 +75,13 @@ def _write(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [_write(each, f"{where}[{i}]") for i, each in enumerate(value)]
     if is_mapping(value):
-        if all(isinstance(key, str) for key in value) and not {"type", "function", "entries"} & set(value):
+        if all(isinstance(key, str) for key in value) and not {"class", "function", "entries"} & set(value):
             return {key: _write(each, f"{where}[{key!r}]") for key, each in value.items()}
         return {"entries": [[key, _write(each, f"{where}[{key!r}]")] for key, each in value.items()]}
     if value is rules.Unset.UNSET:
-        return {"type": "Unset"}
+        return {"class": "Unset"}
     if type(value).__name__ in _CLASSES and type(value) is _CLASSES[type(value).__name__]:
-        return {"type": type(value).__name__, **_fields(value, where)}
+        return {"class": type(value).__name__, **_fields(value, where)}
     if callable(value):
         return {"function": _name_of(value, where)}
     raise _unwritable(where, value)
@@ -130,14 +130,14 @@ def _read(data: Any, where: str) -> Any:
         return tuple(_read(each, f"{where}[{i}]") for i, each in enumerate(data))
     if not is_mapping(data):
         return data
-    if "type" not in data:
+    if "class" not in data:
         return _read_untyped(data, where)
-    name = data["type"]
+    name = data["class"]
     if name == "Unset":
         return rules.Unset.UNSET
     if not isinstance(name, str) or name not in _CLASSES:
         raise _damaged(where, f"one of {', '.join(sorted(_CLASSES))}", shown(name))
-    fields = {key: _read(each, f"{where}.{key}") for key, each in data.items() if key != "type"}
+    fields = {key: _read(each, f"{where}.{key}") for key, each in data.items() if key != "class"}
     try:
         return _CLASSES[name](**fields)
     except TypeError as error:
