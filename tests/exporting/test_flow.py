@@ -325,3 +325,31 @@ def test_messages_are_those_of_logging(caplog: pytest.LogCaptureFixture, capsys:
     flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, verbose=2)
     assert "tosaic.exporting: lower took" in capsys.readouterr().err
     assert logging.getLogger("tosaic").handlers == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cortex_m_leaves_the_program_of_executorch_behind(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 22 * 30, 4)).eval()
+    result = flow(
+        model,
+        SAMPLES[0],
+        samples=SAMPLES,
+        recipe="cortex-m",
+        folder=tmp_path / "out",
+        io={"inputs": "int8"},
+    )
+    assert result.notes == ()
+    file = tosaic.load_pte(tmp_path / "out" / "model.cortex_m.pte")
+    called = set(file.method().operators)
+    assert called >= {"cortex_m::quantized_conv2d.out", "cortex_m::quantized_linear.out"}
+    assert not any(name.startswith("aten::conv") for name in called)
+    assert file.method().inputs[0].dtype == "int8"
+    listed = (tmp_path / "out" / "kernels.cortex_m.yaml").read_text()
+    assert all(name in listed for name in called)
+
+
+def test_kernels_of_the_host_are_listed(tmp_path: Path) -> None:
+    flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe="vgf-snorm", folder=tmp_path / "out")
+    listed = (tmp_path / "out" / "kernels.yaml").read_text()
+    assert all(name in listed for name in tosaic.load_pte(tmp_path / "out" / "model.pte").method().operators)
+    assert "aten::grid_sampler_2d.out" in listed

@@ -101,11 +101,10 @@ class Flow:
     def __init__(
         self, model: Any, inputs: Any, samples: Any, recipe: Recipe, options: FlowOptions, name: str
     ) -> None:
-        self.context = ExportContext(recipe, inputs=inputs)
+        self.context = ExportContext(recipe, name, inputs=inputs)
         self._model = model
         self._given = samples
         self._options = options
-        self._name = name
         self._held: list[Arrays] = []
         self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
         self.seconds: dict[str, float] = {}
@@ -127,7 +126,7 @@ class Flow:
         assert context.lowered is not None
         return ExportResult(
             context.recipe,
-            self._name,
+            context.name,
             context.exported,
             context.program,
             context.quantized,
@@ -174,9 +173,9 @@ class Flow:
         stages = recipe.at("quantize")
         if stages:
             made = self._run_stage(stages[0], self._quantizable())
-            context.quantized = made if isinstance(made, Program) else from_exported(made)
+            context.set_quantized(made, made if isinstance(made, Program) else from_exported(made))
         elif recipe.config is not None:
-            context.quantized = quantize(
+            quantized = quantize(
                 self._quantizable(),
                 runs,
                 config=recipe.config,
@@ -184,6 +183,7 @@ class Flow:
                 tools=tuple(recipe.tools),
                 progress=False,
             )
+            context.set_quantized(quantized, quantized)
         if len(self._held) < self._options.check_samples:
             for _ in islice(runs, self._options.check_samples - len(self._held)):
                 pass
@@ -325,7 +325,7 @@ class Flow:
         start = time.perf_counter()
         try:
             made = stage.run(value, self.context)
-        except _core.Error:
+        except (_core.Error, ImportError):
             raise
         except Exception as error:  # a stage is the user's function
             raise _core.make_error(
