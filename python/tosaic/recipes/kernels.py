@@ -23,7 +23,8 @@ def register_kernels(lowered: Any, context: Any) -> None:
     except _core.UnsupportedOp as error:
         context.note(f"no list of kernels: {error}")
         return
-    context.add_file("kernels.yaml", found.to_yaml())
+    if len(found):
+        context.add_file("kernels.yaml", found.to_yaml())
 
 
 def cortex_m_kernels(_: Any, context: Any) -> None:
