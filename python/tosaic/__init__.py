@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from tosaic.quantization import QParams
     from tosaic.reading import MissingFileError, ReadError
     from tosaic.recipes.recipe import Recipe
+    from tosaic.registration.kernels import BackendUse, Kernel, KernelList, KernelUse, KernelVariant
+    from tosaic.registration.listing import kernel_list
     from tosaic.report import Report
     from tosaic.samplers import custom_samplers, rgba, rgba_pass
     from tosaic.sensitivities import LayerSensitivity, Mix, Sensitivity
@@ -109,6 +111,12 @@ _HOME = {
     "load": "archive",
     "load_tosa": "tosa_file",
     "load_pte": "pte.file",
+    "kernel_list": "registration.listing",
+    "KernelList": "registration.kernels",
+    "Kernel": "registration.kernels",
+    "KernelUse": "registration.kernels",
+    "KernelVariant": "registration.kernels",
+    "BackendUse": "registration.kernels",
     "PtePayload": "pte.method_writer",
     "save_pte": "pte.save",
     "PteFile": "pte.file",
@@ -210,6 +218,7 @@ __all__ = [
     "sensitivity",
     "custom_samplers",
     "extract_io_quant",
+    "kernel_list",
     "load",
     "load_pte",
     "load_scenario",
@@ -248,6 +257,11 @@ __all__ = [
     "PteDelegate",
     "PtePayload",
     "PteTensor",
+    "KernelList",
+    "Kernel",
+    "KernelUse",
+    "KernelVariant",
+    "BackendUse",
     "MemoryPlan",
     "MemoryBuffer",
     "MemoryArena",

@@ -172,10 +172,11 @@ def lower(
     - ``"nhwc"``: arrays have the physical shape (channels are the last axis) and row-major strides.
     - a dim order, such as ``(0, 2, 3, 1)``: the logical axes, outermost first. Arrays have the logical shape.
 
-    Below rank 3, ``"channels_last"`` and ``"nhwc"`` mean row-major. An input or output without an entry is as
-    traced, with one exception: an output is row-major if its traced order is that of a view and not that of a
-    memory format. The new value of an input that the program writes always has the order of that input.
-    `Lowered.run` refuses arrays that have another memory order than the declared one.
+    Below rank 3, ``"channels_last"`` and ``"nhwc"`` mean row-major. States have no entry, and an order for
+    all inputs does not concern them. An input or output without an entry is as traced, with one exception: an
+    output is row-major if its traced order is that of a view and not that of a memory format. The new value
+    of an input that the program writes always has the order of that input. `Lowered.run` refuses arrays that
+    have another memory order than the declared one.
 
     In `io`, ``"uint8"`` of an input or output that is quantized to int8 means the same scale and a zero point
     that is greater by 128. TOSA has no dtype uint8: the file has int8 tensors, whose bits a RESCALE with

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tosaic import _core
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
+from tosaic.dim_order import channels_last, is_of_format
 from tosaic.options import is_mapping, shown, whole_number
 from tosaic.port_names import known_names, near_names, position_of
 
@@ -49,7 +49,7 @@ def boundary_orders(
         not fit the rank.
     LayoutMismatch
         An input that `orders` names is the grid of a grid sampler, and its coordinates, the last axis, would
-        not be innermost. An order for all inputs does not apply to grids.
+        not be innermost. An order for all inputs does not apply to grids and states.
     """
     sides: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
     require_sides(orders)
@@ -101,10 +101,7 @@ def _with_views_row_major(
         named = {i for i, port in enumerate(ports) if wanted is not None and _is_meant(port.shape)}
     out = list(orders or [None] * len(ports))
     for i, port in enumerate(ports):
-        has_format = any(
-            is_same_order(port.shape, order, port.dim_order) for order in orders_of_formats(len(port.shape))
-        )
-        if port.kind == "user" and i not in named and not has_format:
+        if port.kind == "user" and i not in named and not is_of_format(port.shape, port.dim_order):
             out[i] = tuple(range(len(port.shape))), False
     return out
 
@@ -121,8 +118,10 @@ def _by_index(
     if not isinstance(wanted, Mapping):
         _require_form(side, wanted)
         return [
-            _order(wanted, shape, f"all {side}") if _is_meant(shape) and not grid else None
-            for shape, grid in zip(shapes, is_grid, strict=True)
+            _order(wanted, shape, f"all {side}")
+            if port.kind != "state" and _is_meant(shape) and not grid
+            else None
+            for port, shape, grid in zip(ports, shapes, is_grid, strict=True)
         ]
     out: list[_Order | None] = [None] * len(shapes)
     named: dict[int, str | int] = {}

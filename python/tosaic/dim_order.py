@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["channels_last", "is_same_order", "orders_of_formats", "significant_axes"]
+__all__ = ["channels_last", "is_of_format", "is_same_order", "orders_of_formats", "significant_axes"]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -39,3 +39,8 @@ def significant_axes(shape: Sequence[Any], order: Sequence[int]) -> list[int]:
 def is_same_order(shape: Sequence[Any], a: Sequence[int], b: Sequence[int]) -> bool:
     """True if both dim orders are the same memory layout for this shape: axes of extent 1 do not count."""
     return significant_axes(shape, a) == significant_axes(shape, b)
+
+
+def is_of_format(shape: Sequence[Any], order: Sequence[int]) -> bool:
+    """True if a dim order is that of one of torch's memory formats for this shape."""
+    return any(is_same_order(shape, each, order) for each in orders_of_formats(len(shape)))

@@ -85,8 +85,10 @@ class Fields:
             raise self.error(key, "a string", found)
         return found
 
-    def flag(self, key: str) -> bool:
-        """Returns true or false."""
+    def flag(self, key: str, *, otherwise: bool | None = None) -> bool:
+        """Returns true or false. If there is no entry, returns `otherwise` unless it is None."""
+        if otherwise is not None and key not in self._data:
+            return otherwise
         found = self.value(key)
         if not isinstance(found, bool):
             raise self.error(key, "true or false", found)

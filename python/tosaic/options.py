@@ -333,6 +333,7 @@ OPTIONS: dict[str, Option] = {
     "conflict": _one_of("first", "last", "error"),
     "count": Option("a whole number, 0 or more", _count),
     "diagnostics": Option("a sequence of tosaic.diagnostics.Diagnostic", _diagnostics),
+    "dtypes": _FLAG,
     "dump": _or_none(Option("the path of a folder", _path)),
     "functions": Option("functions by the name of a node or operator", _functions),
     "graph": Option("a tosaic.Graph", _graph),

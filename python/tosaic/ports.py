@@ -70,6 +70,9 @@ class Port:
     tensors : tuple of PortTensor
         The tensors of the graph, and so of the ``.tosa`` file, that carry this input or output: one, or one
         for each of `quantized` in the same order.
+    physical : bool
+        True if `shape` is the physical shape: the extents in dim order, as the order ``"nhwc"`` declares it.
+        The array is then row-major.
     """
 
     name: str
@@ -80,6 +83,19 @@ class Port:
     kind: str = "user"
     quantized: tuple[QParams, ...] = ()
     tensors: tuple[PortTensor, ...] = ()
+    physical: bool = False
+
+    @property
+    def logical_shape(self) -> tuple[int, ...]:
+        """The extents of the logical axes: `shape`, unless the array has the physical shape."""
+        if not self.physical:
+            return self.shape
+        return tuple(self.shape[self.dim_order.index(axis)] for axis in range(len(self.shape)))
+
+    @property
+    def array_order(self) -> tuple[int, ...]:
+        """The order of the array's own axes in memory: `dim_order`, or row-major for a physical shape."""
+        return tuple(range(len(self.shape))) if self.physical else self.dim_order
 
     @property
     def qparams(self) -> QParams | None:
@@ -154,6 +170,7 @@ def _port(
         port.kind,
         quantized,
         tuple(PortTensor(value.name, value.dtype, tuple(value.shape)) for value in values),
+        port.physical,
     )
 
 

@@ -151,6 +151,7 @@ def _port_to_json(port: Port) -> dict[str, Any]:
         "dtype": port.dtype,
         "shape": list(port.shape),
         "order": list(port.dim_order),
+        "physical": port.physical,
         "quantized": list(map(qparams_to_json, port.quantized)),
     }
 
@@ -245,7 +246,15 @@ def _port(fields: Fields) -> Port:
     if any(size < -1 for size in shape):
         raise fields.error("shape", "sizes, or -1", list(shape))
     quantized = tuple(map(qparams_from_json, fields.each("quantized")))
-    return Port(fields.text("name"), fields.text("path"), dtype, shape, order, quantized=quantized)
+    return Port(
+        fields.text("name"),
+        fields.text("path"),
+        dtype,
+        shape,
+        order,
+        quantized=quantized,
+        physical=fields.flag("physical", otherwise=False),
+    )
 
 
 def _delegate(fields: Fields) -> SidecarDelegate:

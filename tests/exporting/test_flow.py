@@ -259,6 +259,7 @@ def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
         tosaic.load_scenario(tmp_path / "out" / "scenario")
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_groups_of_claimants_without_a_public_tool_have_their_inputs_as_files(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)).eval()
     result = flow(model, SAMPLES[0], samples=SAMPLES, recipe="neutron+cortex-m", folder=tmp_path / "out")
@@ -268,7 +269,7 @@ def test_groups_of_claimants_without_a_public_tool_have_their_inputs_as_files(tm
             entered = [arrays[name] for name in arrays.files]
         program = tosaic.load(groups / f"{group.name}.tosaic")
         assert [each.shape for each in entered] == [port.shape for port in program.inputs]
-    assert not list((tmp_path / "out").glob("*.pte"))
+    assert not (tmp_path / "out" / "model.pte").exists()
 
 
 def test_a_failed_check_has_the_result_and_writes_nothing(tmp_path: Path) -> None:
@@ -325,3 +326,31 @@ def test_messages_are_those_of_logging(caplog: pytest.LogCaptureFixture, capsys:
     flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, verbose=2)
     assert "tosaic.exporting: lower took" in capsys.readouterr().err
     assert logging.getLogger("tosaic").handlers == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_cortex_m_leaves_the_program_of_executorch_behind(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 22 * 30, 4)).eval()
+    result = flow(
+        model,
+        SAMPLES[0],
+        samples=SAMPLES,
+        recipe="cortex-m",
+        folder=tmp_path / "out",
+        io={"inputs": "int8"},
+    )
+    assert result.notes == ()
+    file = tosaic.load_pte(tmp_path / "out" / "model.cortex_m.pte")
+    called = set(file.method().operators)
+    assert called >= {"cortex_m::quantized_conv2d.out", "cortex_m::quantized_linear.out"}
+    assert not any(name.startswith("aten::conv") for name in called)
+    assert file.method().inputs[0].dtype == "int8"
+    listed = (tmp_path / "out" / "kernels.cortex_m.yaml").read_text()
+    assert all(name in listed for name in called)
+
+
+def test_kernels_of_the_host_are_listed(tmp_path: Path) -> None:
+    flow(seeded(Warp), SAMPLES[0], samples=SAMPLES, recipe="vgf-snorm", folder=tmp_path / "out")
+    listed = (tmp_path / "out" / "kernels.yaml").read_text()
+    assert all(name in listed for name in tosaic.load_pte(tmp_path / "out" / "model.pte").method().operators)
+    assert "aten::grid_sampler_2d.out" in listed

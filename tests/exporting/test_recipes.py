@@ -89,7 +89,8 @@ def test_a_function_without_a_module_is_refused() -> None:
             r"the function in the recipe\.rules\[0\]",
         ),
         (
-            '{"format": "tosaic recipe", "version": 1, "class": "Recipe", "name": "r", "io": {"class": "No"}}',
+            '{"format": "tosaic recipe", "version": 1, "class": "Recipe", "name": "r", '
+            '"io": {"class": "No"}}',
             "one of",
         ),
     ],

@@ -336,6 +336,17 @@ def _add_inspect(command: argparse.ArgumentParser) -> None:
     _add_bind(command)
 
 
+def _add_kernels(command: argparse.ArgumentParser) -> None:
+    command.add_argument("files", metavar="FILE", nargs="+", help=".pte files that one runtime has to run")
+    command.add_argument(
+        "-o", "--output", metavar="OUT", help="write the list for ExecuTorch's selective build: a .yaml file"
+    )
+    command.add_argument(
+        "--all-dtypes", action="store_true", help="kernels for all dtypes, not only those of the calls"
+    )
+    command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+
+
 def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE")
     command.add_argument(
@@ -395,6 +406,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "check": ("say what would not lower, and why", _add_check),
     "partition": ("plan which target takes which nodes, and say why", _add_partition),
     "inspect": ("print what a file holds", _add_inspect),
+    "kernels": ("list the kernels that a runtime has to register for .pte files", _add_kernels),
     "run": ("run a program on arrays", _add_run),
     "compare": ("compare two programs node by node on the same inputs", _add_compare),
     "diff": ("say how two graphs differ", _add_diff),

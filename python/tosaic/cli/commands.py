@@ -206,6 +206,27 @@ def _inspect(args: argparse.Namespace) -> int:
     return OK
 
 
+def _kernels(args: argparse.Namespace) -> int:
+    from tosaic.registration.listing import kernel_list
+    from tosaic.writing import check_place
+
+    for place in (args.output, args.report):
+        if place:
+            check_place(place)
+    if args.all_dtypes and not args.output:
+        raise refused_option("--all-dtypes", "no list is written", "--output with the name of a file")
+    kernels = kernel_list(args.files)
+    if args.output:
+        kernels.save(args.output, dtypes=not args.all_dtypes)
+    report = kernels.report()
+    if args.report:
+        report.save(args.report)
+    _show(report, args)
+    if args.output and not args.json:
+        say(f"\nwrote {args.output}\n")
+    return OK
+
+
 def _run(args: argparse.Namespace) -> int:
     import numpy as np
 
@@ -300,6 +321,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _check,
     "partition": _partition,
     "inspect": _inspect,
+    "kernels": _kernels,
     "run": _run,
     "compare": _compare,
     "diff": _diff,

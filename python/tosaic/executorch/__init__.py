@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tosaic.executorch.conversions import ConversionsOutside, conversion
+from tosaic.executorch.cortex_m import cortex_m_program
 from tosaic.executorch.decomposition import decompose_for_arm
 from tosaic.executorch.export_recipe import export_recipe
 from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.saving import save_pte
 from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
+from tosaic.partitions.kernel_plan import KernelNode, KernelProgram
 from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
 
 if TYPE_CHECKING:
@@ -19,12 +21,15 @@ from tosaic.executorch.sampler_shaders import sampler_shaders
 
 __all__ = [
     "ConversionsOutside",
+    "KernelNode",
+    "KernelProgram",
     "SidecarDelegate",
     "SidecarMethod",
     "PteSidecar",
     "TosaicPartitioner",
     "combine_partitioners",
     "conversion",
+    "cortex_m_program",
     "decompose_for_arm",
     "export_recipe",
     "layout_pass",

@@ -52,7 +52,7 @@ def export_recipe(recipe: Recipe) -> Any:
     -----
     ExecuTorch quantizes with torchao, on the example inputs that the session gets. Of `io`, it is kept which
     quantize and dequantize nodes stay outside of delegates; `tosaic.extract_io_quant` of the lowered program
-    removes them.
+    removes them. The stage ``kernels`` is left out: `tosaic.kernel_list` of the file makes its list.
 
     Examples
     --------
@@ -114,6 +114,8 @@ def _transform(stage: Any, recipe: Recipe) -> Any:
 
 
 def _require_places(recipe: Recipe) -> None:
+    from tosaic.recipes.kernels import register_kernels
+
     without: list[str] = []
     if recipe.tools:
         without.append("accuracy tools")
@@ -123,7 +125,10 @@ def _require_places(recipe: Recipe) -> None:
         without.append("changes of passes")
     if recipe.objective not in (None, "bytes"):
         without.append(f"objective '{recipe.objective}'")
-    without += [f"stage '{each.name}' at '{each.at}'" for each in recipe.stages if each.at != "exported"]
+    stages = [
+        each for each in recipe.stages if each.at != "exported" and each.function is not register_kernels
+    ]
+    without += [f"stage '{each.name}' at '{each.at}'" for each in stages]
     without += [
         f"claimant '{each.name}', which does not read TOSA"
         for each in recipe.takers

@@ -29,6 +29,8 @@ class ExportContext:
     Attributes
     ----------
     recipe : Recipe
+    name : str
+        The stem of file names.
     model : torch.nn.Module, optional
         After the stages at ``model``. None: what was exported is not a module.
     inputs : (tuple, dict), optional
@@ -41,6 +43,7 @@ class ExportContext:
     """
 
     recipe: Recipe
+    name: str = "model"
     model: Any = None
     inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     exported: Any = None
@@ -50,6 +53,8 @@ class ExportContext:
     _conversions: list[Callable[[Any], Any]] = field(default_factory=list, repr=False)
     _files: dict[str, bytes] = field(default_factory=dict, repr=False)
     _notes: list[str] = field(default_factory=list, repr=False)
+    _quantized_by: Any = field(default=None, repr=False)
+    _quantized_as: Any = field(default=None, repr=False)
 
     def convert_inputs(self, convert: Callable[[Any], Any]) -> None:
         """Changes the example inputs, and all samples, such as to other dtypes.
@@ -68,6 +73,18 @@ class ExportContext:
         for convert in self._conversions:
             arguments = convert(arguments)
         return arguments
+
+    def quantized_for_torch(self) -> Any:
+        """Returns the quantized program in the form of torch, or what becomes that; None if there is none.
+
+        A stage at ``quantized`` that changed the program leaves none.
+        """
+        return self._quantized_by if self.quantized is self._quantized_as else None
+
+    def set_quantized(self, made: Any, program: Program) -> None:
+        """Notes the quantized program, and what made it: a `QuantizedProgram` or an exported program."""
+        self.quantized = self._quantized_as = program
+        self._quantized_by = made
 
     def add_file(self, name: str, contents: bytes | str) -> None:
         """Adds a file to the folder of the export.

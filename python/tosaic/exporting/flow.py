@@ -22,6 +22,7 @@ from tosaic import _core
 from tosaic.api import compare, lower
 from tosaic.calibration.quantize_program import quantize
 from tosaic.calibration.streams import sample_arrays
+from tosaic.dtypes import is_float
 from tosaic.exporting.boundary import (
     padded_to_rgba,
     port_rules,
@@ -39,6 +40,7 @@ from tosaic.exporting.checks import (
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
 from tosaic.options import shown
+from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
 from tosaic.recipes.changes import changed_pipelines
 from tosaic.recipes.recipe import Recipe, Stage
@@ -99,11 +101,10 @@ class Flow:
     def __init__(
         self, model: Any, inputs: Any, samples: Any, recipe: Recipe, options: FlowOptions, name: str
     ) -> None:
-        self.context = ExportContext(recipe, inputs=inputs)
+        self.context = ExportContext(recipe, name, inputs=inputs)
         self._model = model
         self._given = samples
         self._options = options
-        self._name = name
         self._held: list[Arrays] = []
         self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
         self.seconds: dict[str, float] = {}
@@ -125,7 +126,7 @@ class Flow:
         assert context.lowered is not None
         return ExportResult(
             context.recipe,
-            self._name,
+            context.name,
             context.exported,
             context.program,
             context.quantized,
@@ -172,9 +173,9 @@ class Flow:
         stages = recipe.at("quantize")
         if stages:
             made = self._run_stage(stages[0], self._quantizable())
-            context.quantized = made if isinstance(made, Program) else from_exported(made)
+            context.set_quantized(made, made if isinstance(made, Program) else from_exported(made))
         elif recipe.config is not None:
-            context.quantized = quantize(
+            quantized = quantize(
                 self._quantizable(),
                 runs,
                 config=recipe.config,
@@ -182,6 +183,7 @@ class Flow:
                 tools=tuple(recipe.tools),
                 progress=False,
             )
+            context.set_quantized(quantized, quantized)
         if len(self._held) < self._options.check_samples:
             for _ in islice(runs, self._options.check_samples - len(self._held)):
                 pass
@@ -247,7 +249,8 @@ class Flow:
         for on in options.check_on:
             elsewhere = raw_runs(lowered, wide_samples, on=lowered.prepare(on=on))
             what = f"the groups on {on} against tosaic"
-            checks.append(check(on, what, raw, elsewhere, least_db=math.inf))
+            least = _LEAST_DB if _has_floats(lowered) else math.inf
+            checks.append(check(on, what, raw, elsewhere, least_db=least))
         self._explain(program, wide, padded)
 
     def _explain(self, program: Program, wide: Program, padded: Sequence[Arrays]) -> None:
@@ -322,7 +325,7 @@ class Flow:
         start = time.perf_counter()
         try:
             made = stage.run(value, self.context)
-        except _core.Error:
+        except (_core.Error, ImportError):
             raise
         except Exception as error:  # a stage is the user's function
             raise _core.make_error(
@@ -346,10 +349,14 @@ class Flow:
             )
 
 
+def _has_floats(lowered: SplitLowered) -> bool:
+    """True if a group computes with floats, which machines sum in other orders."""
+    graphs = [part.graph for part in lowered.parts]
+    return any(is_float(value.dtype) for graph in graphs for value in graph.values)
+
+
 def _require_kind(stage: Stage, made: Any) -> None:
     """Refuses a result of a stage that the next step cannot take."""
-    from tosaic.partitions.split_lowered import SplitLowered
-
     is_right, expected = {
         "model": (callable(made), "a torch.nn.Module"),
         "exported": (is_exported_program(made), "a torch.export.ExportedProgram"),

@@ -11,7 +11,7 @@ from tosaic.extract_io import extract_io_quant, with_graph
 from tosaic.ports import Port
 from tosaic.program import Program
 
-__all__ = ["with_boundary"]
+__all__ = ["io_entries", "with_boundary"]
 
 
 def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any) -> Program:
@@ -23,7 +23,7 @@ def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any
         As `tosaic.lower`.
     """
     if io:
-        sides = {side: _entries(wanted, getattr(program, side)) for side, wanted in io.items()}
+        sides = {side: io_entries(wanted, getattr(program, side)) for side, wanted in io.items()}
         program, _ = extract_io_quant(
             program, inputs=sides.get("inputs"), outputs=sides.get("outputs"), in_place=False
         )
@@ -34,7 +34,7 @@ def with_boundary(program: Program, *, io: Mapping[str, Any] | None, orders: Any
     return program if graph is program.graph else with_graph(program, graph)
 
 
-def _entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:
+def io_entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:
     """Returns what each port becomes. One dtype for a whole side concerns its float ports."""
     if isinstance(wanted, Mapping):
         return wanted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.options import checked, file_path
+from tosaic.pte.kernel_calls import KernelCalls, kernel_calls
 from tosaic.pte.plain import PteDelegate, PteTensor, instruction_text, operator_text, plain, tensor_of
 from tosaic.pte.program import PteMethodProgram
 from tosaic.pte.recorded import recorded_methods
@@ -86,6 +87,11 @@ class PteMethod(Reportable):
     def operators(self) -> tuple[str, ...]:
         """The operators that the method calls: ``aten::add.out``."""
         return tuple(operator_text(each) for each in self._method.operators)
+
+    @cached_property
+    def kernel_calls(self) -> tuple[KernelCalls, ...]:
+        """The calls of kernels by operator, dtypes and dim orders, with their number."""
+        return kernel_calls(self._method)
 
     @cached_property
     def instructions(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tosaic.partitions.claimant import Claimant
 from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, kind_of, spec_entries
 from tosaic.pte.method_writer import PtePayload
 
-__all__ = ["GroupPayloads", "MethodPayloads"]
+__all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]
 
 _WHERE = "save"
 
@@ -55,8 +55,7 @@ class GroupPayloads:
         return MethodPayloads(getattr(program, "claimants", {}), given, self._flags)
 
     def _key(self, method: str, group: str) -> str:
-        """Returns the key of a group among the options."""
-        return f"{method}/{group}" if len(self._methods) > 1 else group
+        return _key(self._methods, method, group)
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,31 @@ class MethodPayloads:
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""
         return self.claimants[claimant].kind == "grid-sampler"
+
+
+def empty_payloads(methods: Mapping[str, Any]) -> dict[str, PtePayload]:
+    """Returns payloads without bytes for all groups of claimants that read TOSA.
+
+    What a file calls does not depend on its payloads, so no tool has to compile them.
+
+    Parameters
+    ----------
+    methods : mapping of str to Program, Lowered or SplitLowered
+    """
+    found = {}
+    for name, program in methods.items():
+        claimants = getattr(program, "claimants", {})
+        plan = getattr(program, "partitions", None)
+        for group in () if plan is None else plan.groups:
+            if group.claimant is not None and claimants[group.claimant].target:
+                runtime = kind_of(claimants[group.claimant], _WHERE).runtime
+                found[_key(methods, name, group.name)] = PtePayload(runtime, b"")
+    return found
+
+
+def _key(methods: Mapping[str, Any], method: str, group: str) -> str:
+    """Returns the key of a group among the options."""
+    return f"{method}/{group}" if len(methods) > 1 else group
 
 
 def _groups(program: Any, method: str) -> list[str]:

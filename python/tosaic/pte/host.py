@@ -149,17 +149,26 @@ class Host:
         A kernel copies between row-major and channels last. To other orders, the axes are permuted, and the
         bytes are then read as the tensor in that order.
         """
-        if len(order) != held.rank or is_same_order(held.shape, held.order, order):
+        if len(order) != held.rank or held.order == order:
             return held
+        if is_same_order(held.shape, held.order, order):
+            return self._at(held, held.shape, order, held.elements)
         if is_kernel_order(held.order) and is_kernel_order(order):
             return self.call(f"{_COPY}.out", [held, False, list(order)], held.dtype, held.shape, order)
         rows = _row_major(held.rank)
         if held.order != rows:
-            physical = self._at(held, [held.shape[axis] for axis in held.order], rows)
-            held = self.permute(physical, [held.order.index(axis) for axis in rows])
+            held = self.permute(self.physical(held), [held.order.index(axis) for axis in rows])
             return self.in_order(held, order)
         moved = self.permute(held, order)
         return self._at(moved, held.shape, order)
+
+    def physical(self, held: Held) -> Held:
+        """Returns the bytes as a row-major tensor, whose axes are those of the dim order."""
+        return self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
+
+    def logical(self, held: Held, order: Sequence[int]) -> Held:
+        """Returns the bytes of a row-major tensor as one whose axes lie in a dim order."""
+        return self._at(held, [held.shape[list(order).index(axis)] for axis in range(held.rank)], order)
 
     def _at(
         self,
@@ -193,8 +202,7 @@ class Host:
         """Returns a copy, at a place of its own."""
         kernel = "dim_order_ops::_clone_dim_order.out"
         if not is_kernel_order(held.order):
-            physical = self._at(held, [held.shape[axis] for axis in held.order], _row_major(held.rank))
-            return self._at(self.copy(physical), held.shape, held.order)
+            return self.logical(self.copy(self.physical(held)), held.order)
         return self.call(kernel, [held, False, list(held.order)], held.dtype, held.shape, held.order)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
+from tosaic.ports import Port
 from tosaic.program import Program
 from tosaic.pte.containers import tree_of
 from tosaic.pte.delegate_calls import DelegateNode
@@ -70,12 +71,12 @@ def read_method(
     reader.run(0, len(shared.instructions))
     output_tree = tree_of(method.output_containers)
     outputs = _add_outputs(shared, reader, output_tree, inputs, recorded)
-    signature = (
-        _signature(input_tree, inputs, output_tree, outputs)
-        if recorded is None
-        else _recorded_signature(recorded)
-    )
-    return MethodGraph(builder.finish(), signature, shared.diagnostics, shared.delegate_nodes)
+    graph = builder.finish()
+    if recorded is None:
+        signature = _signature(input_tree, inputs, output_tree, outputs)
+    else:
+        signature, graph = _recorded_signature(recorded), _with_physical_shapes(graph, recorded)
+    return MethodGraph(graph, signature, shared.diagnostics, shared.delegate_nodes)
 
 
 def _add_inputs(
@@ -89,23 +90,56 @@ def _add_inputs(
         if not isinstance(value, _core.PteTensor):
             leaves.append(InputLeaf(path, None, value))
             continue
+        port = None if recorded is None else recorded.inputs[reader.input_count]
         named = path
-        if recorded is not None:
-            port = recorded.inputs[reader.input_count]
+        if port is not None:
             path, named = port.path, port.name
         if value.dynamism:
             shared.diagnostics.note(
                 "dynamic-shape", f"input '{path}' may be smaller; it is read with its greatest extents", path
             )
-        code, shape = reader.type_of(index)
         name = "".join(c if c.isalnum() else "_" for c in named).strip("_")
-        order = tuple(value.dim_order) if is_permuted(value) else None
-        ref = Ref(reader.builder.add_input(name, code, shape, path, order), code, shape)
+        ref = _input(shared, reader, index, name, path, port)
         leaves.append(InputLeaf(path, reader.input_count))
         reader.input_count += 1
         reader.env[index] = ref
         reader.memory.write(index, ref, value)
     return leaves
+
+
+def _input(
+    shared: MethodFacts, reader: InstructionReader, index: int, name: str, path: str, port: Port | None
+) -> Ref:
+    """Adds an input, with logical axes; returns the tensor that the instructions read."""
+    code, shape = reader.type_of(index)
+    if port is None or not port.physical:
+        order = _order(shared, index)
+        return Ref(reader.builder.add_input(name, code, shape, path, order), code, shape)
+    logical, order = replace(port, shape=shape).logical_shape, port.dim_order
+    given = Ref(reader.builder.add_input(name, code, logical, path, order), code, logical)
+    reader.begin(-1, ("input", ""))
+    return reader.permuted(given, order)
+
+
+def _order(shared: MethodFacts, index: int) -> tuple[int, ...] | None:
+    """Returns the dim order of a tensor; None for row-major."""
+    value = shared.values[index]
+    return tuple(value.dim_order) if is_permuted(value) else None
+
+
+def _add_output(
+    reader: InstructionReader,
+    ref: Ref,
+    path: str,
+    order: tuple[int, ...] | None,
+    port: Port | None,
+    source: int | None = None,
+) -> None:
+    """Adds an output, with logical axes. `source` is the position of the input whose new value it is."""
+    if port is not None and port.physical:
+        order = port.dim_order
+        ref = reader.permuted(ref, [order.index(axis) for axis in range(len(order))])
+    reader.builder.add_output(ref.id, path, source, order)
 
 
 def _input_paths(tree: Tree | None, count: int) -> list[str]:
@@ -149,19 +183,26 @@ def _add_outputs(
                 raise shared.error(f"output '{path}' is a number that is read from data", unsupported=True)
             leaves.append(OutputLeaf(path, None, held))
             continue
-        if recorded is not None:
-            path = recorded.outputs[count].path
-        order = tuple(value.dim_order) if is_permuted(value) else None
-        reader.builder.add_output(reader.tensor(index).id, path, None, order)
+        port = None if recorded is None else recorded.outputs[count]
+        path = path if port is None else port.path
+        _add_output(reader, reader.tensor(index), path, _order(shared, index), port)
         leaves.append(OutputLeaf(path, count))
         count += 1
+    users = sum(leaf.index is not None for leaf in inputs)
     for index, ref, position in _mutated(shared, reader, inputs):
-        value = shared.values[index]
-        order = (
-            tuple(value.dim_order) if is_permuted(value) and (index, position) not in reader.states else None
-        )
-        reader.builder.add_output(ref.id, f"new_{index}", position, order)
+        order = _order(shared, index) if position < users else None
+        port = recorded.inputs[position] if recorded is not None and position < users else None
+        _add_output(reader, ref, f"new_{index}", order, port, position)
     return leaves
+
+
+def _with_physical_shapes(graph: _core.Graph, recorded: SidecarMethod) -> _core.Graph:
+    """Declares which inputs and outputs are arrays of the physical shape."""
+    inputs = [(port.dim_order, True) if port.physical else None for port in recorded.inputs]
+    outputs = [(port.dim_order, True) if port.physical else None for port in recorded.outputs]
+    new_values = [port.mutated_input for port in graph.outputs[len(outputs) :]]
+    outputs += [inputs[i] if i is not None and i < len(inputs) else None for i in new_values]
+    return _core.with_boundary_orders(graph, input_orders=inputs, output_orders=outputs)
 
 
 def _mutated(

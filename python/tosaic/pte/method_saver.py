@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from tosaic import _core
+from tosaic.dim_order import is_of_format
 from tosaic.dtypes import BITS, is_float
 from tosaic.lowered import Lowered
 from tosaic.ports import Port, caller_inputs, caller_outputs, first_inputs
+from tosaic.program import Program
 from tosaic.pte.containers import text_of
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.host import Held, Host
@@ -36,6 +38,9 @@ class MethodSaver:
     def __init__(self, writer: MethodWriter, program: Any, payloads: MethodPayloads) -> None:
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
+        self._ports_out = program.outputs
+        if isinstance(program, Program):
+            self._ports_out = tuple(map(_without_order_of_view, program.outputs))
         self._reasons: list[str] = []
         self._values: dict[int, Held] = {}
         self._written: list[tuple[Held, Held]] = []  # a state or an input, and its new value
@@ -47,22 +52,28 @@ class MethodSaver:
         graph: _core.Graph = program.graph
         if not isinstance(program, Lowered):
             graph = _core.unfold_qdq(graph, keep_integers=True)
-        ports = [self._host.new(port.dtype, port.shape, port.dim_order) for port in program.inputs]
+        given = [self._host.new(port.dtype, port.shape, port.array_order) for port in program.inputs]
+        ports = [
+            self._host.logical(held, port.dim_order) if port.physical else held
+            for held, port in zip(given, program.inputs, strict=True)
+        ]
         if isinstance(program, Lowered):
             results = self._whole(program, ports)
         else:
             results = self._nodes(graph, ports)
         places, at = first_inputs(graph), caller_outputs(graph)
         inputs = [
-            self._writer.plain(leaf.value) if leaf.index is None else ports[places.index(leaf.index)].slot
+            self._writer.plain(leaf.value) if leaf.index is None else given[places.index(leaf.index)].slot
             for leaf in signature.input_leaves
-        ]
-        returned = [
-            leaf.value if leaf.index is None else results[at.index(leaf.index)]
-            for leaf in signature.output_leaves
         ]
         if self._reasons:
             return self._reasons
+        returned = [
+            leaf.value
+            if leaf.index is None
+            else self._as_declared(results[at.index(leaf.index)], self._ports_out[at.index(leaf.index)])
+            for leaf in signature.output_leaves
+        ]
         outputs = self._outputs(returned, inputs)
         self._write_back()
         self._writer.finish(inputs, outputs, (text_of(signature.inputs), text_of(signature.outputs)))
@@ -73,7 +84,7 @@ class MethodSaver:
         program, signature = self._program, self._program.signature
         graph = program.graph
         inputs, input_leaves = _numbered(signature.input_leaves, program.inputs, first_inputs(graph))
-        outputs, output_leaves = _numbered(signature.output_leaves, program.outputs, caller_outputs(graph))
+        outputs, output_leaves = _numbered(signature.output_leaves, self._ports_out, caller_outputs(graph))
         return SidecarMethod(
             self._writer.name,
             replace(signature, input_leaves=input_leaves, output_leaves=output_leaves),
@@ -84,6 +95,11 @@ class MethodSaver:
         )
 
     # ---- outputs, and what persists ----
+
+    def _as_declared(self, held: Held, port: Port) -> Held:
+        """Returns a result in the shape and dim order of the caller's array."""
+        held = self._host.in_order(held, port.dim_order)
+        return self._host.physical(held) if port.physical else held
 
     def _outputs(self, returned: Sequence[Any], inputs: Sequence[Slot]) -> list[Slot]:
         """Returns the slots of the results. Each has bytes of its own, or is an input as it is."""
@@ -111,6 +127,8 @@ class MethodSaver:
             new = self._host.in_order(new, target.order)
             if self._writer.base(new.slot) in targets:
                 new = self._host.copy(new)
+            if self._writer.base(target.slot) != target.slot:  # a logical view of a physical input
+                target, new = self._host.physical(target), self._host.physical(new)
             pairs.append((target, new))
         for target, new in pairs:
             self._writer.call_in_place("aten::copy_", [target.slot, new.slot, False])
@@ -200,7 +218,8 @@ class MethodSaver:
         for port in part.outputs:
             (tensor,) = port.tensors
             if tensor.name not in left:
-                left[tensor.name] = self._host.new(_stored(port, tensor.dtype), port.shape, port.dim_order)
+                stored = _stored(port, tensor.dtype)
+                left[tensor.name] = self._host.new(stored, port.logical_shape, port.dim_order)
             results.append((port, left[tensor.name]))
         inside = self._states(part, entered, left)
         given = [entered[port.name] for port in part.graph.inputs if port.name not in inside]
@@ -229,15 +248,17 @@ class MethodSaver:
         states = [port for port in graph.inputs if port.kind == "state"]
         if not states:
             return set()
-        outside = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
+        in_file = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
+        outside = {port.name for port in states} & in_file
         for port in states:
             if port.name in outside:
                 entered[port.name] = self._state(port)
         for output in graph.outputs:
-            name = _target(part, output)
-            if name in outside and name in entered and output.value.name not in left:
-                new = left[output.value.name] = self._host.new(output.value.dtype, output.value.shape)
-                self._written.append((entered[name], new))
+            name, value = _target(part, output), output.value
+            if name in outside:
+                if value.name not in left:
+                    left[value.name] = self._host.new(value.dtype, value.shape)
+                self._written.append((entered[name], left[value.name]))
         return {port.name for port in states} - outside
 
     def _enter(self, port: Port, held: Held, entered: dict[str, Held]) -> None:
@@ -270,6 +291,13 @@ class MethodSaver:
 def _recorded(payload: PtePayload, claimant: str, target: str) -> SidecarDelegate:
     digest = hashlib.sha256(payload.data).hexdigest()
     return SidecarDelegate(payload.backend, claimant, target, len(payload.data), digest)
+
+
+def _without_order_of_view(port: Port) -> Port:
+    """Returns an output, row-major if its traced order only shows which view torch made."""
+    if port.physical or is_of_format(port.shape, port.dim_order):
+        return port
+    return replace(port, dim_order=tuple(range(len(port.shape))))
 
 
 def _numbered(

@@ -114,7 +114,11 @@ class MethodWriter:
         return self._add(tensor)
 
     def view(self, slot: Slot, shape: Sequence[int], dim_order: Sequence[int]) -> Slot:
-        """Adds a tensor that has the bytes of another: no instruction, and no memory."""
+        """Returns a tensor that has the bytes of another: no instruction, and no memory."""
+        for same in (slot, self.base(slot)):
+            known = self._values[same.index]
+            if (list(known.sizes), list(known.dim_order)) == (list(shape), list(dim_order)):
+                return same
         base = self._values[slot.index]
         made = self._add(self._tensor(base.scalar_type, shape, dim_order))
         if base.data and slot.index not in self._planned:
@@ -188,7 +192,7 @@ class MethodWriter:
 
     def delegate(self, payload: PtePayload, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> None:
         """Adds a call of a delegate."""
-        args = [each.index for each in (*inputs, *outputs)]
+        args = [each.index for each in (*map(self._as_written, inputs), *outputs)]
         self._instructions.append(_core.PteDelegateCall(delegate=len(self._delegates), args=args))
         self._delegates.append(
             _core.PteDelegate(
@@ -201,6 +205,18 @@ class MethodWriter:
                 ],
             )
         )
+
+    def _as_written(self, slot: Slot) -> Slot:
+        """Returns the base of a view that has the same extents in memory: a delegate reads the same bytes.
+
+        `load_pte` takes what was written before as inputs of a delegate whose payload it does not read.
+        """
+        base = self.base(slot)
+        extents = [
+            [tensor.sizes[axis] for axis in tensor.dim_order]
+            for tensor in (self._values[slot.index], self._values[base.index])
+        ]
+        return base if extents[0] == extents[1] else slot
 
     # ---- the method ----
 

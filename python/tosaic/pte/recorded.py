@@ -57,11 +57,11 @@ def _check_side(where: str, tensors: Sequence[_core.PteTensor], ports: Sequence[
         sizes = len(shape) == len(port.shape) and all(
             size in (-1, extent) for size, extent in zip(port.shape, shape, strict=True)
         )
-        if not sizes or port.dtype != dtype or not is_same_order(shape, port.dim_order, order):
+        if not sizes or port.dtype != dtype or not is_same_order(shape, port.array_order, order):
             raise _fault(
                 f"{where} {i}",
                 _type_text(dtype, shape, order),
-                _type_text(port.dtype, port.shape, port.dim_order),
+                _type_text(port.dtype, port.shape, port.array_order),
             )
     paths = Counter(port.path for port in ports)
     if where.endswith("input") and len(paths) != len(ports):

@@ -6,7 +6,8 @@
           kernel      delegate  kernel        kernel
 
 The caller's arrays are those of `Lowered.run`: a float input that the lowered graph has as integers is
-quantized by a kernel, and an array in another dim order than a group wants is copied.
+quantized by a kernel, and an array in another dim order than a group wants is copied. An array of the
+physical shape is a row-major tensor of the file, whose bytes the method reads as logical axes in dim order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tosaic.lowered import Lowered
 from tosaic.options import checked, refusal, shown
 from tosaic.program import Program
 from tosaic.pte.file_writer import FileWriter
-from tosaic.pte.group_payloads import GroupPayloads
+from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
 from tosaic.pte.method_saver import MethodSaver
 from tosaic.pte.method_writer import MethodWriter, PtePayload
 from tosaic.pte_sidecar import pte_sidecar_text
@@ -31,7 +32,7 @@ from tosaic.writing import check_place
 if TYPE_CHECKING:
     from tosaic.partitions.split_lowered import SplitLowered
 
-__all__ = ["is_pte", "save_pte"]
+__all__ = ["is_pte", "methods_of", "pte_without_payloads", "save_pte"]
 
 _WHERE = "save"
 _WAY_OUT = "ExecuTorch's own flow, to_executorch(), writes programs with kernels of any operator"
@@ -94,15 +95,46 @@ def save_pte(
     --------
     >>> tosaic.save_pte({"encode": encoder, "decode": decoder}, "model.pte")  # doctest: +SKIP
     """
-    methods = programs if isinstance(programs, Mapping) else {"forward": programs}
-    for name, program in methods.items():
-        _require_program(name, program)
-    if not methods:
-        raise refusal(_WHERE, "programs", "at least one program", programs)
+    methods = methods_of(programs, _WHERE)
     check_place(path)
     if sidecar:
         check_place(sidecar_path(path))
-    compiled = GroupPayloads(methods, payloads or {}, flags or {})
+    data, savers = _written(methods, GroupPayloads(methods, payloads or {}, flags or {}))
+    if not sidecar:
+        return save_without_sidecar(programs, path, data)
+    return write_both(path, data, pte_sidecar_text([saver.recorded() for saver in savers.values()], data))
+
+
+def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | SplitLowered]:
+    """Returns the methods of a file by name: those of a mapping, or ``forward`` for a program.
+
+    Raises
+    ------
+    InvalidGraph
+        There is no program, or a value is none that a file can have.
+    """
+    methods = programs if isinstance(programs, Mapping) else {"forward": programs}
+    for name, program in methods.items():
+        _require_program(name, program, where)
+    if not methods:
+        raise refusal(where, "programs", "at least one program", programs)
+    return methods
+
+
+def pte_without_payloads(methods: Mapping[str, Program | Lowered | SplitLowered]) -> bytes:
+    """Returns the file that `save_pte` would write, with payloads without bytes.
+
+    Raises
+    ------
+    UnsupportedOp
+        Something has no counterpart in the file; the message has all reasons.
+    """
+    return _written(methods, GroupPayloads(methods, empty_payloads(methods), {}))[0]
+
+
+def _written(
+    methods: Mapping[str, Program | Lowered | SplitLowered], compiled: GroupPayloads
+) -> tuple[bytes, dict[str, MethodSaver]]:
     file = FileWriter()
     savers = {
         name: MethodSaver(MethodWriter(file, name), program, compiled.of_method(name))
@@ -114,23 +146,20 @@ def save_pte(
         reasons += [f"method '{name}': {reason}" for reason in found] if len(methods) > 1 else found
     if reasons:
         raise _refusal(reasons)
-    data = file.finish()
-    if not sidecar:
-        return save_without_sidecar(programs, path, data)
-    return write_both(path, data, pte_sidecar_text([saver.recorded() for saver in savers.values()], data))
+    return file.finish(), savers
 
 
-def _require_program(name: Any, program: Any) -> None:
+def _require_program(name: Any, program: Any, where: str) -> None:
     from tosaic.partitions.split_lowered import SplitLowered
 
     if not isinstance(name, str) or not name:
-        raise refusal(_WHERE, "programs", "names of methods as keys", name)
+        raise refusal(where, "programs", "names of methods as keys", name)
     if not isinstance(program, Program | Lowered | SplitLowered):
-        raise refusal(_WHERE, "programs", "a Program, a Lowered or a SplitLowered", shown(program))
+        raise refusal(where, "programs", "a Program, a Lowered or a SplitLowered", shown(program))
     if isinstance(program, Program) and program.graph.stage not in ("exported", "quantized"):
         raise _core.make_error(
             _core.InvalidGraph,
-            where=_WHERE,
+            where=where,
             what=f"the program of method '{name}' is at stage {program.graph.stage}",
             expected="a program at stage exported or quantized, or a lowered program",
             got=program.graph.stage,

@@ -5,6 +5,7 @@ A tensor that is read before anything writes it is a state: its value persists f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,15 +104,18 @@ class ValueReader(KernelWriter):
         dtype = ref.dtype
         with self.aside("view"):
             if is_permuted(held):
-                ref = self.emit_inferred(OP["permute"], {"perm": list(held.dim_order)}, (ref.id,))
+                ref = self.permuted(ref, held.dim_order)
             order = list(tensor.dim_order)
             physical = [tensor.sizes[axis] for axis in order]
             if list(ref.shape) != physical:
                 ref = self.emit_inferred(OP["reshape"], {"shape": physical}, (ref.id,))
             if is_permuted(tensor):
-                back = [order.index(axis) for axis in range(len(order))]
-                ref = self.emit_inferred(OP["permute"], {"perm": back}, (ref.id,))
+                ref = self.permuted(ref, [order.index(axis) for axis in range(len(order))])
         return Ref(ref.id, dtype, tuple(tensor.sizes))
+
+    def permuted(self, ref: Ref, perm: Sequence[int]) -> Ref:
+        """Adds a node that permutes the axes of a value."""
+        return self.emit_inferred(OP["permute"], {"perm": list(perm)}, (ref.id,))
 
     def write(self, index: int, made: Any) -> None:
         """Notes the new value of an instruction's result."""

@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
-from tosaic.recipes.builtin import SNORM, UNIT_GRID, named, names, snorm_images
+from tosaic.recipes.builtin import KERNELS, SNORM, UNIT_GRID, named, names, snorm_images
 from tosaic.recipes.changes import PassChange
 from tosaic.recipes.combining import Difference, combine
 from tosaic.recipes.recipe import Recipe, Stage
 from tosaic.recipes.training import qat
 
 __all__ = [
+    "KERNELS",
     "SNORM",
     "UNIT_GRID",
     "Difference",

@@ -9,20 +9,24 @@ from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Inputs, Operator, Outputs
-from tosaic.annotation.specs import Fixed, Spec
+from tosaic.annotation.specs import Fixed, Observed, Spec
 from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.combining import combine
 from tosaic.recipes.half import half_model
+from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
 from tosaic.recipes.recipe import Recipe, Stage
 
-__all__ = ["SNORM", "UNIT_GRID", "named", "names", "snorm_images"]
+__all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images"]
 
 SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
 """Vulkan's format SNORM of 8 bits: -1 to 1."""
 
 UNIT_GRID = Fixed("int16", 1 / 32767, 0, -32767, 32767, "per_tensor_symmetric")
 """The grid of a sampler with 16 bits: -1 to 1."""
+
+KERNELS = Stage("kernels", "lowered", register_kernels)
+"""The stage that lists the kernels for ExecuTorch's selective build."""
 
 _IMAGE_CHANNELS = (3, 4)
 
@@ -51,6 +55,7 @@ def _tosa_int8() -> Recipe:
         name="tosa-int8",
         summary="int8 for TOSA with profile INT.",
         config=QConfig.int8(),
+        stages=[KERNELS],
         claimants=["TOSA-1.0+INT"],
     )
 
@@ -60,6 +65,7 @@ def _tosa_int16x8() -> Recipe:
         name="tosa-int16x8",
         summary="Activations of int16 and weights of int8, for TOSA with profile INT and int16.",
         config=QConfig.int16x8(),
+        stages=[KERNELS],
         claimants=["TOSA-1.0+INT+int16"],
     )
 
@@ -68,7 +74,7 @@ def _tosa_fp16() -> Recipe:
     return Recipe(
         name="tosa-fp16",
         summary="Floats of 16 bits, for TOSA with profile FP.",
-        stages=[Stage("half", "model", half_model)],
+        stages=[Stage("half", "model", half_model), KERNELS],
         claimants=["TOSA-1.0+FP"],
     )
 
@@ -80,6 +86,7 @@ def _vgf_snorm() -> Recipe:
         summary="int8 for VGF, with images of SNORM, and grid samplers on the texture unit.",
         config=QConfig.int8(),
         rules=[snorm_images, samplers],
+        stages=[KERNELS],
         claimants=["grid-sampler", Claimant.named("vgf", connected=False)],
         rgba=True,
     )
@@ -90,6 +97,7 @@ def _ethos_u55() -> Recipe:
         name="ethos-u55",
         summary="int8 for an Ethos-U55 with 128 multipliers.",
         config=QConfig.int8(),
+        stages=[KERNELS],
         claimants=["ethos-u55-128"],
     )
 
@@ -99,15 +107,20 @@ def _ethos_u85() -> Recipe:
         name="ethos-u85",
         summary="int8 for an Ethos-U85 with 256 multipliers.",
         config=QConfig.int8(),
+        stages=[KERNELS],
         claimants=["ethos-u85-256"],
     )
 
 
 def _cortex_m() -> Recipe:
+    # ExecuTorch's kernel of a linear layer has one scale for all weights.
+    one_scale = Observed("int8", -127, 127, "per_tensor_symmetric")
     return Recipe(
         name="cortex-m",
         summary="int8 for kernels of CMSIS-NN on a Cortex-M55.",
         config=QConfig.int8(),
+        rules=[Operator("linear", {"weight": one_scale}, allow_unmatched=True)],
+        stages=[Stage("cortex-m", "lowered", cortex_m_kernels)],
         claimants=["cortex-m55"],
     )
 
@@ -158,6 +171,7 @@ def named(name: str) -> Recipe:
     >>> print(recipes.named("ethos-u55"))
     ethos-u55: int8 for an Ethos-U55 with 128 multipliers.
       config    QConfig.int8()
+      stages    Stage('kernels', 'lowered', register_kernels)
       claimants 'ethos-u55-128'
     """
     asked: Any = name

@@ -18,6 +18,7 @@ from tosaic.exporting.result import ExportResult
 from tosaic.layout import Layout
 from tosaic.lowered import Lowered
 from tosaic.memory.plan import MemoryComparison, MemoryPlan
+from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.plan import NodePlace, PartitionPlan
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.pipeline import Pipeline
@@ -25,9 +26,12 @@ from tosaic.ports import Io
 from tosaic.problems import CheckResult
 from tosaic.program import Program
 from tosaic.pte.file import PteFile, PteMethod
+from tosaic.registration.kernels import KernelList
 from tosaic.report.annotation import describe_annotation
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.exporting import describe_export
+from tosaic.report.kernel_program import describe_kernel_program
+from tosaic.report.kernels import describe_kernels
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.memory import describe_memory_comparison, describe_memory_plan
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
@@ -624,6 +628,8 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     Comparison: describe_comparison,
     ExportResult: describe_export,
     Io: describe_io,
+    KernelList: describe_kernels,
+    KernelProgram: describe_kernel_program,
     Layout: describe_layout,
     Lowered: describe_lowered,
     MemoryComparison: describe_memory_comparison,

@@ -1,0 +1,68 @@
+"""The kernel calls of a method by operator, dtypes and dim orders.
+
+Tensors count as in ExecuTorch's ``gen_oplist``: those of a call in order, results included, and of a list of
+tensors the first that is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic import _core
+from tosaic.pte.facts import scalar_type
+from tosaic.pte.plain import operator_text
+from tosaic.registration.kernels import KernelVariant
+
+__all__ = ["KernelCalls", "kernel_calls"]
+
+_TENSOR_LISTS = (_core.PteTensorList, _core.PteOptionalTensorList)
+
+
+@dataclass(frozen=True)
+class KernelCalls:
+    """The calls of an operator with the same dtypes and dim orders.
+
+    Attributes
+    ----------
+    operator : str
+        Name and overload: ``aten::add.out``.
+    variant : KernelVariant
+    calls : int
+    """
+
+    operator: str
+    variant: KernelVariant
+    calls: int
+
+
+def kernel_calls(method: _core.PteMethod) -> tuple[KernelCalls, ...]:
+    """Returns the kernel calls of a method, by operator and variant."""
+    operators = [operator_text(each) for each in method.operators]
+    values = method.values
+    counts = Counter(
+        (operators[each.op], _variant(values, each.args))
+        for chain in method.chains
+        for each in chain.instructions
+        if isinstance(each, _core.PteKernelCall)
+    )
+    return tuple(KernelCalls(*key, calls) for key, calls in sorted(counts.items()))
+
+
+def _variant(values: list[Any], args: list[int]) -> KernelVariant:
+    tensors = [tensor for index in args for tensor in _tensors(values, index)]
+    return KernelVariant(
+        tuple(scalar_type(tensor)[0] for tensor in tensors),
+        tuple(tuple(tensor.dim_order) for tensor in tensors),
+    )
+
+
+def _tensors(values: list[Any], index: int) -> Iterator[_core.PteTensor]:
+    """Yields the tensor that stands for an argument, if there is one."""
+    value = values[index]
+    items = (
+        [values[item] for item in value.items if item >= 0] if isinstance(value, _TENSOR_LISTS) else [value]
+    )
+    yield from [item for item in items if isinstance(item, _core.PteTensor)][:1]

@@ -1,0 +1,56 @@
+"""Stages about the kernels of a runtime: `register_kernels`, and `cortex_m_kernels` for Cortex-M."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tosaic import _core
+from tosaic.options import shown
+
+__all__ = ["cortex_m_kernels", "register_kernels"]
+
+
+def register_kernels(lowered: Any, context: Any) -> None:
+    """Adds ``kernels.yaml``: what the runtime has to register for the operators that are left to the host.
+
+    It is ExecuTorch's selective build of the ``.pte`` file (`tosaic.kernel_list`). A program that cannot be
+    such a file, since a claimant has no public payload, has no list; the report notes it.
+    """
+    from tosaic.registration.listing import kernel_list
+
+    try:
+        found = kernel_list(lowered, names=[context.name])
+    except _core.UnsupportedOp as error:
+        context.note(f"no list of kernels: {error}")
+        return
+    if len(found):
+        context.add_file("kernels.yaml", found.to_yaml())
+
+
+def cortex_m_kernels(_: Any, context: Any) -> None:
+    """Adds ExecuTorch's program for Cortex-M: ``model.cortex_m.pte``, and ``kernels.cortex_m.yaml``.
+
+    ExecuTorch's passes make operators of ``cortex_m`` from the nodes that the plan has for Cortex-M
+    (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report notes them.
+    """
+    from tosaic.executorch import cortex_m_program
+    from tosaic.extract_io import extract_io_quant
+    from tosaic.partitions.boundary import io_entries
+    from tosaic.registration.listing import kernel_list
+
+    quantized, recipe = context.quantized_for_torch(), context.recipe
+    if quantized is None:
+        context.note("no program of Cortex-M kernels: a stage changed the quantized program")
+        return
+    if recipe.io:
+        entries = {
+            side: io_entries(each, getattr(context.quantized, side)) for side, each in recipe.io.items()
+        }
+        program = quantized.to_exported() if hasattr(quantized, "to_exported") else quantized
+        quantized, _ = extract_io_quant(program, inputs=entries.get("inputs"), outputs=entries.get("outputs"))
+    made = cortex_m_program(quantized, claimants=recipe.takers)
+    for each in made.refused:
+        context.note(f"ExecuTorch has no Cortex-M kernel for '{each.node}': {shown(each.reason)}")
+    data = bytes(made.edge.to_executorch().buffer)
+    context.add_file(f"{context.name}.cortex_m.pte", data)
+    context.add_file("kernels.cortex_m.yaml", kernel_list(data, names=[context.name]).to_yaml())

@@ -1,0 +1,298 @@
+"""Programs with operators of ExecuTorch's Cortex-M backend, by our plan: operators, integers and refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("executorch.backends.cortex_m.passes.cortex_m_pass_manager")
+
+import torch.nn.functional as F  # noqa: E402
+import tosaic  # noqa: E402
+from cortex_m.networks import _Backend, _network  # noqa: E402
+from cortex_m.reference import backend_of, called  # noqa: E402
+from models.quantize import converted, laid_out_as_converted  # noqa: E402
+from torch import nn  # noqa: E402
+from tosaic.executorch import KernelProgram, cortex_m_program  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("one_thread_without_traces"),
+]
+
+CORTEX = "cortex-m55"
+Claimants = list[Any]
+
+
+class Twice(nn.Module):
+    """Two convolutions, of which the first has a ReLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+class Attention(nn.Module):
+    """Products of batches of matrices, which ExecuTorch decomposes into views and a product of rank 3."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.matmul(q, k), -1)
+
+
+class Pooled(nn.Module):
+    """A pool and a reshape, without a quantization behind them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(torch.tanh(x), 2).flatten(1)
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(torch.sigmoid(x)))
+
+
+def _quantized(module: nn.Module, *args: torch.Tensor) -> tosaic.QuantizedProgram:
+    return tosaic.quantize(torch.export.export(module.eval(), args), [args])
+
+
+def _sample(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7))
+
+
+def _kernels(program: Any) -> Counter[str]:
+    """Returns how often a program calls each operator of the backend."""
+    return Counter(name for name in called(program) if name.startswith("cortex_m."))
+
+
+def _run(made: KernelProgram, *args: torch.Tensor) -> np.ndarray:
+    """Runs the Python operators, which average as the kernel does, on arrays in channels-last order."""
+    module = made.edge.exported_program().module(check_guards=False)
+    with torch.no_grad():
+        result = _Backend(module).run(*laid_out_as_converted(args, "cortex-m"))
+    return np.asarray(result[0] if isinstance(result, tuple | list) else result)
+
+
+def _split(program: Any, claimants: Claimants, *args: torch.Tensor) -> np.ndarray:
+    return np.asarray(tosaic.lower(program, unsupported="split", claimants=claimants).run(*args))
+
+
+# ---- one claimant ----
+
+
+@pytest.mark.parametrize("name", ["cifar_cnn", "ds_cnn_small"])
+def test_a_network_of_executorchs_quantizer_gets_the_kernels_of_executorchs_flow(name: str) -> None:
+    network = _network(name)
+    program = converted(network.module, [network.sample(i) for i in range(4)], "cortex-m")
+    sample = laid_out_as_converted(network.sample(100), "cortex-m")
+    made = cortex_m_program(program)
+    assert _kernels(made.edge.exported_program()) == _kernels(backend_of(program))
+    assert not made.refused
+    assert not made.left
+    assert all("decomposed" not in name for name in called(made.edge.exported_program()))
+    result = _run(made, *sample)
+    assert len(np.unique(result)) > 1
+    np.testing.assert_array_equal(result, _split(program, [CORTEX], *sample))
+
+
+def test_a_program_that_tosaic_quantized_is_exported_anew_in_channels_last_order() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Twice(), x)
+    made = cortex_m_program(quantized)
+    assert made.channels_last == ("x",)
+    (image,) = (node for node in made.edge.exported_program().graph.nodes if node.name == "x")
+    assert image.meta["val"].dim_order() == (0, 2, 3, 1)
+    assert {each.status for each in made.nodes} <= {"kernel", "merged", "integers"}
+    assert _kernels(made.edge.exported_program())["cortex_m.quantized_conv2d"] == 2
+    np.testing.assert_array_equal(_run(made, x), _split(quantized, [CORTEX], x))
+
+
+def test_the_program_of_the_caller_is_not_changed() -> None:
+    torch.manual_seed(0)
+    program = _quantized(Twice(), _sample(1, 3, 8, 8)).to_exported()
+    before = str(program.graph), [dict(node.meta.get("custom", {})) for node in program.graph.nodes]
+    cortex_m_program(program)
+    after = str(program.graph), [dict(node.meta.get("custom", {})) for node in program.graph.nodes]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes", "kernel"),
+    [
+        (Attention(), ((1, 2, 4, 8), (1, 2, 8, 4)), "cortex_m::quantized_batch_matmul"),
+        (Pooled(), ((1, 4, 8, 8),), "cortex_m::quantized_max_pool2d"),
+    ],
+    ids=["decomposed", "without a quantization behind it"],
+)
+def test_calls_without_conversions_of_their_own_become_kernels(
+    module: nn.Module, shapes: tuple[tuple[int, ...], ...], kernel: str
+) -> None:
+    args = tuple(_sample(*shape) for shape in shapes)
+    quantized = _quantized(module, *args)
+    made = cortex_m_program(quantized)
+    assert not made.refused
+    assert not made.left
+    assert kernel in {name for each in made.nodes for name in each.kernels}
+    result = _run(made, *args)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, _split(quantized, [CORTEX], *args))
+
+
+def test_the_core_of_the_claimant_decides_the_kernels() -> None:
+    """Fully connected kernels of cores with vectors read sums of weights, those of others a bias."""
+    network = _network("cifar_cnn")
+    program = converted(network.module, [network.sample(0)], "cortex-m")
+    for core, has_bias in (("cortex-m55", False), ("cortex-m4", True)):
+        made = cortex_m_program(program, claimants=core)
+        nodes = made.edge.exported_program().graph.nodes
+        (linear,) = (node for node in nodes if "quantized_linear" in str(node.target))
+        assert (linear.args[2] is not None) == has_bias
+
+
+def test_a_program_whose_inputs_and_outputs_are_integers_has_kernels_alone() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Twice(), x)
+    integers, io = tosaic.extract_io_quant(quantized.to_exported())
+    made = cortex_m_program(integers)
+    assert not made.refused
+    assert _kernels(made.edge.exported_program()) == {"cortex_m.quantized_conv2d": 2}
+    result = _run(made, torch.from_numpy(io.input(0).quantize(x.numpy())))
+    assert result.dtype == np.int8
+    np.testing.assert_array_equal(io.output(0).dequantize(result), _split(quantized, [CORTEX], x))
+
+
+# ---- what is left ----
+
+
+def test_a_denied_node_stays_between_dequantize_and_quantize_calls() -> None:
+    torch.manual_seed(0)
+    x = _sample(1, 3, 8, 8)
+    quantized = _quantized(Twice(), x)
+    claimant = tosaic.Claimant.named(CORTEX).deny(name="conv2d_1", why="the host is more exact")
+    made = cortex_m_program(quantized, claimants=claimant)
+    left = made.why("conv2d_1")
+    assert (left.status, left.claimant, left.kernels) == ("left", "host", ())
+    assert "the host is more exact" in left.reason
+    calls = Counter(called(made.edge.exported_program()))
+    assert calls["cortex_m.quantized_conv2d"] == calls["aten.convolution"] == 1
+    (convolution,) = (
+        node for node in made.edge.exported_program().graph.nodes if "aten.convolution" in str(node.target)
+    )
+    assert all("quantized_decomposed" in str(each.target) for each in convolution.args[:3])
+    assert made.why("conv2d").kernels == ("cortex_m::quantized_conv2d",)
+    np.testing.assert_array_equal(_run(made, x), _split(quantized, [claimant], x))
+
+
+def test_groups_of_another_claimant_are_left_as_calls_of_torch() -> None:
+    network = _network("cifar_cnn")
+    program = converted(network.module, [network.sample(i) for i in range(4)], "cortex-m")
+    sample = laid_out_as_converted(network.sample(100), "cortex-m")
+    made = cortex_m_program(program, claimants=["neutron", CORTEX])
+    assert _kernels(made.edge.exported_program()) == {"cortex_m.quantized_activation": 1}
+    assert {each.op for each in made.nodes if each.status == "kernel"} == {"gelu"}
+    assert sorted(made.left) == ["host", "neutron"]
+    assert {each.claimant for each in made.left["neutron"]} == {"neutron"}
+    assert all(each.reason == "it is for neutron" for each in made.left["neutron"])
+    calls = Counter(called(made.edge.exported_program()))
+    assert (calls["aten.convolution"], calls["aten.linear"]) == (3, 1)
+    with torch.no_grad():
+        expected = np.asarray(program.module(check_guards=False)(*sample))
+    step = made.plan.graph.outputs[0].value.producer.operands[0].qparams.scales[0]
+    assert abs(_run(made, *sample) - expected).max() <= step * 1.001
+
+
+# ---- what ExecuTorch refuses ----
+
+
+def test_a_call_that_a_pass_raises_for_is_refused_by_name_and_computed_as_before() -> None:
+    torch.manual_seed(0)
+    x = _sample(4, 8)
+    quantized = _quantized(Linear(), x)
+    made = cortex_m_program(quantized)
+    (refused,) = made.refused
+    assert (refused.node, refused.op, refused.calls) == ("linear", "linear", ("linear",))
+    assert refused.reason.startswith("AtenToCortexMPass: cortex_m::quantized_linear assumes symmetric weight")
+    calls = Counter(called(made.edge.exported_program()))
+    assert (calls["aten.linear"], calls["cortex_m.quantized_activation"]) == (1, 2)
+    with torch.no_grad():
+        expected = quantized.to_exported().module(check_guards=False)(x)
+    np.testing.assert_allclose(_run(made, x), expected, atol=1.001 / 128)
+
+
+def _sum(scale: float) -> Any:
+    """Returns a program of one sum whose result has a scale that is much less than those of the operands."""
+    one = (0.1, 0, -128, 127, torch.int8)
+
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            ops = torch.ops.quantized_decomposed
+            x, y = (ops.dequantize_per_tensor(ops.quantize_per_tensor(each, *one), *one) for each in (x, y))
+            last = (scale, *one[1:])
+            return ops.dequantize_per_tensor(ops.quantize_per_tensor(x + y, *last), *last)
+
+    return torch.export.export(Sum(), (_sample(1, 8), _sample(1, 8)))
+
+
+def test_a_sum_that_would_overflow_is_refused_with_the_reason_of_the_pass() -> None:
+    assert [each.status for each in cortex_m_program(_sum(0.1)).nodes] == ["kernel"] * 4
+    made = cortex_m_program(_sum(1e-8))
+    (refused,) = made.refused
+    assert refused.op == "add"
+    assert "needs a requantization the int32 kernel cannot hold" in refused.reason
+    assert {each.status for each in made.nodes if each.op != "add"} == {"kernel"}
+    assert "cortex_m.quantized_add" not in _kernels(made.edge.exported_program())
+
+
+# ---- files, reports, wrong input ----
+
+
+def test_the_pte_file_calls_the_kernels_that_the_nodes_name(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = cortex_m_program(_quantized(Twice(), _sample(1, 3, 8, 8)))
+    named = {name for each in made.nodes for name in each.kernels}
+    assert tosaic.executorch.save_pte(made.edge, tmp_path / "model.pte") > 0
+    kernels = tosaic.kernel_list(tmp_path / "model.pte")
+    assert {name.removesuffix(".out") for name in kernels.operators} == named
+    assert kernels["cortex_m::quantized_conv2d.out"].calls == 2
+    (image,) = tosaic.load_pte(tmp_path / "model.pte").method().inputs
+    assert (image.dim_order, image.path) == ((0, 2, 3, 1), "x")
+
+
+def test_the_report_says_what_became_of_each_node() -> None:
+    torch.manual_seed(0)
+    made = cortex_m_program(_quantized(Linear(), _sample(4, 8)))
+    text = made.report().full_text
+    for words in ("kernels of cortex-m55", "refused", "linear", "cortex_m::quantized_activation", "merged"):
+        assert (words in text) == (words != "merged"), words
+    assert [each.node for each in made.report().data["nodes"]] == [each.node for each in made.nodes]
+    assert "<table" in made.report().html
+    assert '"status": "refused"' in made.report().json
+
+
+def test_wrong_input_is_refused() -> None:
+    exported = torch.export.export(Twice().eval(), (_sample(1, 3, 8, 8),))
+    with pytest.raises(tosaic.InvalidGraph, match="the program is not quantized"):
+        cortex_m_program(exported)
+    quantized = _quantized(Twice(), _sample(1, 3, 8, 8))
+    with pytest.raises(tosaic.InvalidGraph, match="a QuantizedProgram or a torch"):
+        cortex_m_program(tosaic.from_exported(exported))
+    for claimants in ("neutron", ["neutron"], ["cortex-m4", CORTEX]):
+        with pytest.raises(tosaic.InvalidGraph, match="one Cortex-M, such as 'cortex-m55'"):
+            cortex_m_program(quantized, claimants=claimants)
+    with pytest.raises(tosaic.InvalidGraph, match="list of names"):
+        cortex_m_program(quantized, claimants=[])
+    with pytest.raises(tosaic.InvalidGraph, match=r"the plan has no such node.*Did you mean 'conv2d"):
+        cortex_m_program(quantized).why("conv2")
