@@ -30,7 +30,7 @@ def rule(plan: Any) -> None:
 FULL = Recipe(
     name="full",
     summary="Everything that a recipe may have.",
-    config=tosaic.QConfig.int8(observer=MinMax()).set(None, module="head"),
+    config=tosaic.QConfig.int8(observer=MinMax()).set(None, module="head", type="Linear"),
     rules=[
         rule,
         Inputs({0: Q7, "x": None}),

@@ -17,7 +17,7 @@ from tosaic.annotation.observers import (
     Percentile,
 )
 from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import GRAPH_NAMES, Derived, Fixed, Observed, Slot, range_of
+from tosaic.annotation.specs import GRAPH_NAMES, Derived, Fixed, Float, Observed, Slot, range_of
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
@@ -54,6 +54,8 @@ def chosen_qparams(
     derived: list[Group] = []
     known = {} if known is None else known
     for at, group in enumerate(planned.groups):
+        if isinstance(group.spec, Float):
+            continue
         if isinstance(group.spec, Derived):
             derived.append(group)
             continue
