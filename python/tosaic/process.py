@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["collection_paused", "log_captured", "output_captured", "setting_changed"]
+__all__ = ["collection_paused", "log_captured", "log_shown", "output_captured", "setting_changed"]
 
 _T = TypeVar("_T")
 
@@ -45,6 +45,22 @@ def collection_paused() -> Iterator[None]:
             _pauses -= 1
             if _pauses == 0 and _was_enabled:
                 gc.enable()
+
+
+@contextmanager
+def log_shown(name: str, level: int) -> Iterator[None]:
+    """Shows the messages of a logger of this level and above on standard error, for a block."""
+    log = logging.getLogger(name)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextmanager
