@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,54 @@ def test_the_files_of_an_export_are_read_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tosaic.load_split(folder / "groups").run(last), expected)
     np.testing.assert_array_equal(tosaic.load_pte(folder / "warp.pte").run(last), expected)
     assert tosaic.load(folder / "programs" / "quantized.tosaic").inputs[0].shape == (1, 3, HEIGHT, WIDTH)
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("last", torch.zeros(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.linear(x) + self.last)
+        self.last.copy_(y)
+        return y
+
+
+def test_each_sample_begins_with_the_initial_states(tmp_path: Path) -> None:
+    model = seeded(Counter)
+    samples = [(torch.randn(1, 4),) for _ in range(4)]
+    result = flow(model, samples[0], samples=samples, check_samples=4, folder=tmp_path / "out")
+    assert result.check("import").db > 100
+    assert torch.equal(model.last, torch.zeros(1, 4))
+    file = tosaic.load_pte(tmp_path / "out" / "model.pte")
+    for sample in samples:  # the state persists from run to run
+        np.testing.assert_array_equal(file.run(*sample), result.run(*sample))
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x * 2, (x,))
+
+
+def test_without_a_pte_file_the_other_files_are_written(tmp_path: Path) -> None:
+    samples = [(torch.full((1, 4), value),) for value in (-0.5, 0.5, 1.0)]
+    result = flow(
+        seeded(Branches),
+        samples[0],
+        samples=samples,
+        recipe="tosa-fp16",
+        folder=tmp_path / "out",
+    )
+    assert any("there is no .pte file: [save] no kernel for 'cond'" in note for note in result.notes)
+    assert not (tmp_path / "out" / "model.pte").exists()
+    assert json.loads((tmp_path / "out" / "scenario" / "scenario.json").read_text())["program"] is None
+    assert "there is no .pte file" in (tmp_path / "out" / "report.txt").read_text()
+    assert (tmp_path / "out" / "groups" / "group0.tosa").exists()
 
 
 def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:

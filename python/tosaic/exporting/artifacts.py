@@ -58,10 +58,14 @@ def _write(result: ExportResult, folder: Path) -> None:
     for name, arrays in _entering(result).items():
         write_arrays(groups / f"{name}.inputs.npz", arrays)
     if _has_pte(result):
-        save_pte(lowered, folder / f"{result.name}.pte", payloads=payloads, sidecar=True)
+        try:
+            save_pte(lowered, folder / f"{result.name}.pte", payloads=payloads, sidecar=True)
+        except _core.UnsupportedOp as error:  # a node of the host has no kernel
+            result.notes = (*result.notes, f"there is no .pte file: {error}")
     write_text(folder / "io.json", result.io.to_json() + "\n")
     if result.samples:
-        write_scenario(result, folder / "scenario")
+        file = folder / f"{result.name}.pte"
+        write_scenario(result, folder / "scenario", program=file.name if file.exists() else None)
     programs = make_folder(folder / "programs")
     result.program.save(programs / "float.tosaic")
     if result.quantized is not None:

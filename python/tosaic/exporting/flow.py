@@ -223,11 +223,11 @@ class Flow:
         floats = program_runs(program, samples)
         if context.exported is not None:
             what = "tosaic's run of the program against torch's"
-            eager = self._eager_runs(context.exported.module(check_guards=False), samples)
+            eager = self._torch_runs(program, samples)
             checks.append(check("import", what, eager, floats, least_db=_LEAST_DB))
         if context.model is not None and context.model is not self._model:
             what = "the program of floats against the model, before the stages of the recipe changed it"
-            checks.append(check("model", what, self._eager_runs(self._model, samples), floats))
+            checks.append(check("model", what, self._module_runs(program, samples), floats))
         raw = raw_runs(lowered, wide_samples)
         expected = floats
         if quantized is not None:
@@ -268,12 +268,19 @@ class Flow:
             for each in self.checks
         ]
 
-    def _eager_runs(self, module: Any, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
+    def _torch_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
+        """Runs the exported program in torch, each sample from the initial states."""
+        from tosaic.fx.eager import run_eager
+
+        exported, flatten = self.context.exported, program.signature.flatten
+        runs = [run_eager(exported, flatten(each.args, each.kwargs), trace=False) for each in samples]
+        return [each.outputs for each in runs]
+
+    def _module_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
+        """Runs copies of the caller's module, since a run may change its states."""
         from tosaic.fx.modules import eager_arrays
 
-        program = self.context.program
-        assert program is not None
-        results = [eager_arrays(module, (each.args, each.kwargs)) for each in samples]
+        results = [eager_arrays(self._model, (each.args, each.kwargs)) for each in samples]
         return [list(map(np.asarray, program.flat_outputs(each).values())) for each in results]
 
     # ---- parts of steps ----

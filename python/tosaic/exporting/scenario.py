@@ -137,8 +137,11 @@ def _fault(port: ScenarioPort, found: _Array, expected: _Array) -> str:
     )
 
 
-def write_scenario(result: ExportResult, folder: Path) -> None:
-    """Writes the scenario of an export: its samples, and what its lowered program returns."""
+def write_scenario(result: ExportResult, folder: Path, *, program: str | None) -> None:
+    """Writes the scenario of an export: its samples, and what its lowered program returns.
+
+    `program` is the file in the folder above that computes it, if there is one.
+    """
     make_folder(folder)
     lowered = result.lowered
     source = lowered.source
@@ -157,7 +160,7 @@ def write_scenario(result: ExportResult, folder: Path) -> None:
     content = {
         "format": _FORMAT,
         "version": _VERSION,
-        "program": f"{result.name}.pte",
+        "program": program,
         "inputs": [_entry(port, graph.inputs) for port in lowered.inputs],
         "outputs": [
             {**_entry(port, graph.outputs), "tolerance": _tolerance(port)} for port in lowered.outputs

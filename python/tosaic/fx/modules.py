@@ -81,7 +81,7 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
 
 
 def eager_arrays(model: Any, inputs: Inputs) -> Any:
-    """Returns what a module computes in eager mode on arrays, with numpy arrays in place of tensors.
+    """Returns what a copy of a module computes in eager mode on arrays, with arrays in place of tensors.
 
     Floats get the dtype of the module's parameters: a copy of the module may have others.
     """
@@ -94,7 +94,7 @@ def eager_arrays(model: Any, inputs: Inputs) -> Any:
 
     args, kwargs = pytree.tree_map(tensor, inputs)
     with torch.no_grad():
-        result = model(*args, **kwargs)
+        result = copy.deepcopy(model)(*args, **kwargs)
     return pytree.tree_map(lambda each: each.numpy() if isinstance(each, torch.Tensor) else each, result)
 
 
