@@ -119,6 +119,7 @@ def program_runs(program: Program, samples: Sequence[Sample]) -> list[list[_Arra
         program.reset_state()
         result, _ = program.run_functional(*sample.args, **sample.kwargs)
         found.append([np.asarray(each) for each in program.flat_outputs(result).values()])
+    program.reset_state()
     return found
 
 
@@ -142,6 +143,7 @@ def raw_runs(
         arrays = arrays_for(lowered.host, logical_arrays(sample, source, source))
         result = lowered.nested([np.array(each) for each in session.run(arrays)])
         found.append(list(lowered.flat_outputs(result).values()))
+    session.reset_state()
     return found
 
 
