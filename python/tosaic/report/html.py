@@ -11,6 +11,7 @@ __all__ = ["fragment", "page"]
 
 _STYLE = """
 .tosaic{font:14px/1.45 system-ui,sans-serif;color:#1c1e21;max-width:72rem}
+.tosaic svg{max-width:100%;height:auto}
 .tosaic h1{font-size:1.25rem;margin:.2rem 0 .6rem}
 .tosaic h2,.tosaic summary{font-size:1rem;font-weight:600;margin:1rem 0 .3rem;cursor:default}
 .tosaic summary{cursor:pointer}
@@ -24,7 +25,11 @@ _STYLE = """
 .tosaic pre{overflow-x:auto;padding:.6rem;background:#8881;border-radius:4px;font-size:12px}
 .tosaic .ok{color:#1a7f37}.tosaic .bad{color:#c1261b}
 @media (prefers-color-scheme:dark){.tosaic-page{background:#16181b}.tosaic-page .tosaic{color:#e4e6e9}
-.tosaic-page th,.tosaic-page dt{color:#9aa1a9}.tosaic-page th,.tosaic-page td{border-color:#353a40}}
+.tosaic-page .tosaic th,.tosaic-page .tosaic dt{color:#9aa1a9}
+.tosaic-page .tosaic th,.tosaic-page .tosaic td{border-color:#353a40}
+.tosaic-page .tosaic .ok{color:#3fb950}.tosaic-page .tosaic .bad{color:#ff7b72}
+.tosaic-page svg .back{fill:#16181b}.tosaic-page svg .grid{stroke:#353a40}
+.tosaic-page svg text:not([fill]):not(.on){fill:#e4e6e9}}
 """
 
 
