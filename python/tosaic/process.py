@@ -7,6 +7,7 @@ such a setting; ``tests/test_layering.py`` checks that.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-__all__ = ["collection_paused", "output_captured", "setting_changed"]
+__all__ = ["collection_paused", "log_captured", "log_shown", "output_captured", "setting_changed"]
 
 _T = TypeVar("_T")
 
@@ -47,6 +48,22 @@ def collection_paused() -> Iterator[None]:
 
 
 @contextmanager
+def log_shown(name: str, level: int) -> Iterator[None]:
+    """Shows the messages of a logger of this level and above on standard error, for a block."""
+    log = logging.getLogger(name)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@contextmanager
 def setting_changed(read: Callable[[], _T], write: Callable[[_T], Any], value: _T) -> Iterator[None]:
     """Changes a setting of another library for a block: `read` returns the setting, and `write` sets it."""
     before = read()
@@ -55,6 +72,28 @@ def setting_changed(read: Callable[[], _T], write: Callable[[_T], Any], value: _
         yield
     finally:
         write(before)
+
+
+@contextmanager
+def log_captured(name: str) -> Iterator[list[str]]:
+    """Collects the warnings of another library's logger and of those below it, and does not show them."""
+    messages: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, collector = logging.getLogger(name), Collector()
+    propagated, level = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    logger.addHandler(collector)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(collector)
+        logger.setLevel(level)
+        logger.propagate = propagated
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -238,6 +240,40 @@ graph @forward stage=exported {
   return %y path="out"
 }
 """
+
+
+ODD: list[Any] = [
+    *(None, True, 3, -1, 2.5, float("nan"), "", "no such name", b"bytes", 1j, "a\0b"),
+    *(
+        [],
+        [1],
+        (),
+        {},
+        {"a": 1},
+        {"inputs": 3},
+        {1: 2},
+        range(3),
+        object(),
+        print,
+        np.zeros(2),
+        torch.ones(2),
+    ),
+]
+OPTIONS = [name for name in inspect.signature(tosaic.export_model).parameters if name != "folder"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_values_of_any_type_are_accepted_or_refused_by_our_errors(option: str) -> None:
+    program = tosaic.from_graph(tosaic.Graph.parse(SMALL))
+    plain = {
+        "model": program,
+        "recipe": Recipe(name="r", claimants=["TOSA-1.0+FP"]),
+        "samples": [(np.ones((1, 4096), np.float32),)],
+        "verbose": 0,
+    }
+    for value in ODD:
+        with contextlib.suppress(tosaic.Error):
+            tosaic.export_model(**{**plain, option: value})
 
 
 def test_a_stage_may_add_files_in_the_folder_only(tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 ::
 
     quantized program ─▶ plan            who computes which node            tosaic.partition
-                      ─▶ marks           on the calls of Cortex-M           cortex_m_marks
-                      ─▶ channels last   exported anew                      layout of ExecuTorch's flow
+                      ─▶ marks           on the calls of Cortex-M           fx/call_marks
+                      ─▶ channels last   exported anew                      fx/channels_last
                       ─▶ edge dialect    to_edge with the backend's config
-                      ─▶ conversions     around parts that only move or clamp  cortex_m_conversions
+                      ─▶ conversions     around parts that only move or clamp  fx/own_conversions
                       ─▶ kernels         the passes of the backend          cortex_m_passes
 
 The backend has no delegates: its passes replace operators by those of the library ``cortex_m``. If they
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import executorch.kernels.quantized  # noqa: F401 - registers operators that are left as they are
-import torch
 from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compile_config
 from executorch.backends.cortex_m.passes.decompose_mean_pass import DecomposeMeanPass
 from executorch.backends.cortex_m.target_config import CortexMTargetConfig
@@ -30,11 +29,12 @@ from executorch.exir.program._program import _transform
 
 from tosaic import _core
 from tosaic.api import from_exported, partition
-from tosaic.executorch.cortex_m_conversions import with_own_conversions
-from tosaic.executorch.cortex_m_marks import mark_calls, remark, unmark
 from tosaic.executorch.cortex_m_passes import PassRun
-from tosaic.executorch.planned_calls import PlannedCalls
-from tosaic.options import refusal, shown
+from tosaic.executorch.edge_io import edge_operator
+from tosaic.fx.call_marks import mark_calls, remark, unmark
+from tosaic.fx.channels_last import exported_in_channels_last
+from tosaic.fx.own_conversions import with_own_conversions
+from tosaic.fx.planned_calls import PlannedCalls
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 
@@ -59,6 +59,7 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
     wanted = PlannedCalls(program, plan, cortex_m.name)
     edge, channels_last = _edge_program(program)
     target = CortexMTargetConfig.from_target_string(cortex_m.kind)
+    operators = edge_operator("quantize_per_tensor"), edge_operator("dequantize_per_tensor")
     refused: dict[str, str] = {}
     while True:
         run = PassRun()
@@ -66,8 +67,8 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
         remark(trial.graph, wanted.computed(refused), wanted.conversions)
         results = wanted.results(refused)
 
-        def own_conversions(module: torch.fx.GraphModule, results: Any = results) -> PassResult:
-            with_own_conversions(module.graph, results)
+        def own_conversions(module: Any, results: Any = results) -> PassResult:
+            with_own_conversions(module.graph, results, operators)
             module.recompile()
             return PassResult(module, True)
 
@@ -90,31 +91,6 @@ def _edge_program(program: Any) -> tuple[Any, tuple[str, ...]]:
     """Returns the program in the edge dialect, in channels-last order, with marks on its calls."""
     module = program.module(check_guards=False)
     mark_calls(module.graph)
-    module = DecomposeMeanPass().call(module).graph_module.to(memory_format=torch.channels_last)
-    args, kwargs, channels_last = _channels_last_inputs(program)
-    try:
-        exported = torch.export.export(module, args, kwargs)
-    except Exception as error:
-        raise _core.make_error(
-            _core.UnsupportedOp,
-            where=_WHERE,
-            what="torch cannot export the program with inputs in channels-last order",
-            got=f"{type(error).__name__}: {error}",
-            hint="Export the model in this order, model.to(memory_format=torch.channels_last)",
-        ) from error
+    module = DecomposeMeanPass().call(module).graph_module
+    exported, channels_last = exported_in_channels_last(_WHERE, program, module)
     return to_edge(exported, compile_config=cortex_m_edge_compile_config()), channels_last
-
-
-def _channels_last_inputs(program: Any) -> tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]:
-    """Returns example inputs in channels-last order, and the names of those that have this order."""
-    if program.example_inputs is None:
-        raise refusal(_WHERE, "quantized", "a program with example inputs", shown(program))
-    args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, _channels_last, program.example_inputs)
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-    names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return args, kwargs, tuple(name for name, leaf in zip(names, tensors, strict=True) if leaf.dim() == 4)
-
-
-def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor

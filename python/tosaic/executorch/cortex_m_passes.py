@@ -7,27 +7,26 @@ form that does not compute with integers, is *refused*.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from executorch.backends.arm.quantizer.arm_quantizer_utils import SharedQspecQuantizer
 from executorch.backends.cortex_m import passes as passes_of_executorch
 from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
 from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
 from executorch.exir.pass_base import ExportPass
-from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.executorch.cortex_m_marks import call_of, is_claimed, nodes_by_call
+from tosaic.fx.call_marks import call_of, is_claimed, nodes_by_call
 from tosaic.fx.outside import is_dequantize
-from tosaic.fx.quantize_calls import inserted_by, is_move, schema_of
+from tosaic.fx.planned_calls import kernel_of
+from tosaic.fx.quantize_calls import inserted_by, is_move, is_tensor, schema_of
+from tosaic.process import log_captured
 
-__all__ = ["PassRun", "kernel_of"]
+__all__ = ["PassRun"]
 
 _WHERE = "cortex_m_program"
 _SAME_QUANTIZATION = {
@@ -72,7 +71,7 @@ class PassRun:
             A pass fails, and not for a claimed call.
         """
         guarded = [_guarded(pass_class, self) for pass_class in CortexMPassManager.pass_list]
-        with _messages() as messages:
+        with log_captured(passes_of_executorch.__name__) as messages:
             self._messages = messages
             try:
                 manager = CortexMPassManager(program, passes=guarded, target_config=target)
@@ -85,7 +84,7 @@ class PassRun:
         self._check()
 
     @contextmanager
-    def within(self, pass_class: type, graph: Graph) -> Iterator[None]:
+    def within(self, pass_class: type, graph: Any) -> Iterator[None]:
         """Notes what a pass merges and says about the calls of a graph.
 
         Raises
@@ -117,7 +116,7 @@ class PassRun:
         reason = str(error).partition("\n\n")[0].strip() or type(error).__name__
         self.refused.setdefault(call, f"{pass_class.__name__}: {reason}")
 
-    def refuse_unreplaced(self, graph: Graph) -> None:
+    def refuse_unreplaced(self, graph: Any) -> None:
         """Refuses claimed calls that no kernel computes, after calls were replaced by kernels."""
         for call, nodes in nodes_by_call(graph).items():
             for node in nodes:
@@ -145,19 +144,19 @@ def _cause(error: BaseException) -> BaseException:
     return error if found is None else found
 
 
-def _fault(node: Node) -> str:
+def _fault(node: Any) -> str:
     """Returns why a claimed node does not compute what the program has it for; empty if it does."""
     if reason := _unreplaced(node):
         return reason
     value = node.meta.get("val")
     was_float = bool(node.meta.get("input_qparams")) and not node.meta.get("output_qparams")
-    makes_integers = isinstance(value, torch.Tensor) and not value.dtype.is_floating_point
+    makes_integers = is_tensor(node) and not value.dtype.is_floating_point
     if was_float and makes_integers and not all(map(_reads_integers, node.users)):
         return "the passes leave its result as integers, which are read as floats"
     return ""
 
 
-def _unreplaced(node: Node) -> str:
+def _unreplaced(node: Any) -> str:
     """Returns why no kernel computes a claimed node; empty if one does."""
     if kernel_of(node) or _is_right_on_integers(node):
         return ""
@@ -165,46 +164,18 @@ def _unreplaced(node: Node) -> str:
     return f"the passes leave it as a call of {name}, without a kernel"
 
 
-def _reads_integers(node: Node) -> bool:
+def _reads_integers(node: Any) -> bool:
     """True for a reader that a call of Cortex-M may pass integers."""
     if node.op == "call_function" and (is_dequantize(node) or kernel_of(node) or schema_of(node) is None):
         return True
     return node.op == "call_function" and is_claimed(node.meta)
 
 
-def kernel_of(node: Node) -> str:
-    """Returns the name of the operator of Cortex-M that a node calls; empty for other nodes."""
-    name = str(getattr(schema_of(node), "name", ""))
-    return name if name.startswith("cortex_m::") else ""
-
-
-@contextmanager
-def _messages() -> Iterator[list[str]]:
-    """Collects what the passes log, in the place of printing it."""
-    found: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append(record.getMessage())
-
-    logger, collector = logging.getLogger(passes_of_executorch.__name__), Collector()
-    propagated, level = logger.propagate, logger.level
-    logger.propagate = False
-    logger.setLevel(logging.WARNING)
-    logger.addHandler(collector)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(collector)
-        logger.setLevel(level)
-        logger.propagate = propagated
-
-
-def _claimed_calls(graph: Graph) -> set[str]:
+def _claimed_calls(graph: Any) -> set[str]:
     return {call for call, nodes in nodes_by_call(graph).items() if any(is_claimed(n.meta) for n in nodes)}
 
 
-def _is_right_on_integers(node: Node) -> bool:
+def _is_right_on_integers(node: Any) -> bool:
     """True if a kernel of other libraries computes a quantized operator from its integers.
 
     It has to be an operator to which ExecuTorch's quantizer gives one quantization on all sides, and has to
@@ -259,9 +230,9 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
 
 
 def _guarded_substitution(
-    function: Callable[[Node, Any], Any], pass_class: type, run: PassRun
-) -> Callable[[Node, Any], Any]:
-    def substitute(node: Node, dialect_pass: Any) -> Any:
+    function: Callable[[Any, Any], Any], pass_class: type, run: PassRun
+) -> Callable[[Any, Any], Any]:
+    def substitute(node: Any, dialect_pass: Any) -> Any:
         if _is_other(node.meta):
             return None
         try:

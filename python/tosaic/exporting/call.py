@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 from tosaic import _core
@@ -14,6 +13,7 @@ from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
 from tosaic.options import checked, refusal, shown
 from tosaic.partitions.claimant import Claimant
+from tosaic.process import log_shown
 from tosaic.program import Program
 from tosaic.progress import with_progress
 from tosaic.recipes import Recipe, combine, named
@@ -24,7 +24,6 @@ __all__ = ["export_model"]
 
 _WHERE = "export_model"
 _RUNS = ("reference", "vgf")
-_FORMATS = "%(asctime)s %(name)s: %(message)s"
 
 
 @checked
@@ -146,7 +145,9 @@ def export_model(
     require_tools(chosen)
     source, example = _source(model, inputs, chosen)
     flow = Flow(source, example, samples, chosen, options, name)
-    with _logging(verbose):
+    with (
+        log_shown("tosaic", logging.DEBUG if verbose > 2 else logging.INFO) if verbose > 1 else nullcontext()
+    ):
         for _ in with_progress(flow.steps(), "export", total=len(STEPS), shown=verbose > 0, unit="step"):
             pass
         result = flow.result()
@@ -314,22 +315,3 @@ def _failed(result: ExportResult) -> CheckError:
     )
     error.result = result
     return error
-
-
-@contextmanager
-def _logging(verbose: int) -> Iterator[None]:
-    """Shows messages on standard error while an export runs, as `verbose` says."""
-    if verbose < 2:
-        yield
-        return
-    log = logging.getLogger("tosaic")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(_FORMATS))
-    before = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG if verbose > 2 else logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before)

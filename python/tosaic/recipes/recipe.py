@@ -384,6 +384,7 @@ def _rgba(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value or None
     expected = "True, False, None, or a mapping with 'inputs' and 'outputs', such as {'inputs': ['image']}"
-    if not is_mapping(value) or not set(value) <= {"inputs", "outputs"}:
+    is_right = is_mapping(value) and all(side in ("inputs", "outputs") for side in value)
+    if not is_right or not all(isinstance(names, list | tuple) for names in value.values()):
         raise refusal("Recipe", "rgba", expected, shown(value))
     return {side: tuple(names) for side, names in value.items()}

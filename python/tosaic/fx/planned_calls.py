@@ -14,16 +14,15 @@ from typing import Any
 from torch.fx import Graph, Node
 
 from tosaic import _core
-from tosaic.executorch.cortex_m_conversions import conversion_of
-from tosaic.executorch.cortex_m_marks import nodes_by_call
-from tosaic.executorch.cortex_m_passes import kernel_of
+from tosaic.fx.call_marks import nodes_by_call
 from tosaic.fx.outside import is_dequantize, is_quantize
+from tosaic.fx.own_conversions import conversion_of
 from tosaic.fx.quantize_calls import schema_of
 from tosaic.partitions.kernel_plan import KernelNode
 from tosaic.partitions.plan import HOST, PartitionPlan, place_of
 from tosaic.quantization import QParams
 
-__all__ = ["PlannedCalls"]
+__all__ = ["PlannedCalls", "kernel_of"]
 
 _CONVERSIONS = ("quantize", "dequantize")
 
@@ -163,6 +162,12 @@ class PlannedCalls:
         refusals = self._plan.refusals[node.id]
         mine = [each.problem.what for each in refusals if each.claimant == self._claimant]
         return "; ".join(mine) or f"it is for {owner}"
+
+
+def kernel_of(node: Node) -> str:
+    """Returns the name of the operator of Cortex-M that a node calls; empty for other nodes."""
+    name = str(getattr(schema_of(node), "name", ""))
+    return name if name.startswith("cortex_m::") else ""
 
 
 def _places_of(plan: PartitionPlan) -> list[tuple[_core.Node, str]]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from executorch.backends.arm.common.annotation_meta import ArmAnnotationInfo
 from torch.fx import Graph, Node
+
+from tosaic.fx.annotations.write import note_for_arm
 
 __all__ = ["add_mark", "call_of", "is_claimed", "mark_calls", "nodes_by_call", "remark", "unmark"]
 
@@ -78,8 +79,5 @@ def nodes_by_call(graph: Graph) -> dict[str, list[Node]]:
 
 
 def _set(node: Node, call: str, claimed: bool, folded: bool) -> None:
-    marks = {
-        _KEY: {"call": call, "claimed": claimed},
-        ArmAnnotationInfo.CUSTOM_META_KEY: dict(ArmAnnotationInfo(quantized=folded)),
-    }
-    node.meta["custom"] = {**node.meta.get("custom", {}), **marks}
+    node.meta["custom"] = {**node.meta.get("custom", {}), _KEY: {"call": call, "claimed": claimed}}
+    note_for_arm(node, quantized=folded)

@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from tosaic.executorch.cortex_m_marks import add_mark, is_claimed, nodes_by_call
-from tosaic.executorch.edge_io import edge_operator
+from tosaic.fx.call_marks import add_mark, is_claimed, nodes_by_call
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.quantize_calls import inserted_by, is_move, is_tensor
 from tosaic.quantization import QParams
@@ -32,7 +31,7 @@ __all__ = ["conversion_of", "with_own_conversions"]
 _DTYPES = {"i8": torch.int8, "u8": torch.uint8, "i16": torch.int16}
 
 
-def with_own_conversions(graph: Graph, results: Mapping[str, QParams]) -> None:
+def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators: tuple[Any, Any]) -> None:
     """Adds conversions to the claimed parts of a graph that lack them.
 
     Parameters
@@ -41,13 +40,15 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams]) -> None:
         Of an edge program, with marks. It is changed.
     results : mapping of str to QParams
         By name of a call: the quantization of its result in the plan.
+    operators : tuple
+        Those that quantize and dequantize by tensor, in the dialect of the program.
     """
     for call, nodes in nodes_by_call(graph).items():
         if call in results and results[call].dtype in _DTYPES:
             for node in nodes:
                 readers = [each for each in node.users if not is_quantize(each) and each not in nodes]
                 if is_claimed(node.meta) and is_tensor(node) and readers:
-                    _add_planned(call, node, readers, results[call])
+                    _add_planned(call, node, readers, results[call], operators)
     for node in list(graph.nodes):
         operand = _operand(node)
         if operand is not None and _moves(node) and is_dequantize(operand):
@@ -68,16 +69,18 @@ def conversion_of(call: str) -> str:
     return f"{call}.dequantize"
 
 
-def _add_planned(call: str, value: Node, readers: Sequence[Node], qparams: QParams) -> None:
+def _add_planned(
+    call: str, value: Node, readers: Sequence[Node], qparams: QParams, operators: tuple[Any, Any]
+) -> None:
     """Puts a quantize and a dequantize call with the quantization of the plan behind a value."""
     if qparams.axis is not None:
         return
     dtype = _DTYPES[qparams.dtype]
     numbers = (qparams.scales[0], qparams.zero_points[0], qparams.qmin, qparams.qmax, dtype)
     with value.graph.inserting_after(value):
-        integers = value.graph.call_function(edge_operator("quantize_per_tensor"), (value, *numbers))
+        integers = value.graph.call_function(operators[0], (value, *numbers))
     with value.graph.inserting_after(integers):
-        floats = value.graph.call_function(edge_operator("dequantize_per_tensor"), (integers, *numbers))
+        floats = value.graph.call_function(operators[1], (integers, *numbers))
     integers.meta["val"] = value.meta["val"].to(dtype)
     floats.meta["val"] = value.meta["val"]
     add_mark(floats, conversion_of(call))
