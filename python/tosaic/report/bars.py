@@ -81,7 +81,7 @@ def bars_svg(bars: Sequence[Bar], *, label: str) -> str:
     ]
     for row, bar in enumerate(bars):
         y = _TOP + _ROW * row
-        parts.append(f'<g><title>{escape(f"{bar.name}: {bar.text}")}</title>')
+        parts.append(f"<g><title>{escape(f'{bar.name}: {bar.text}')}</title>")
         parts.append(f'<text x="{left - 6:.1f}" y="{y + 12}" text-anchor="end">{escape(_name(bar))}</text>')
         ends = [left]
         for value, colour, inset in ((bar.light, _LIGHT, 0), (bar.value, _COLOUR, 3)):

@@ -19,7 +19,7 @@ _SHOWN = 10
 _BUFFERS = ("buffer", "part", "kind", "path", "type", "bytes", "first", "last", "arena", "offset", "shares")
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _BOTTOM, _TOP = 8, 34, 22
-_MOST_NAMED = 0.045
+_MOST_NAMED = 0.065
 """A rectangle that is lower or narrower than this part of the picture has no name in it."""
 _COLOURS = {
     "input": "#ceead6",
