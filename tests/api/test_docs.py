@@ -49,7 +49,8 @@ def generate():
 
 def masked(text: str) -> list[str]:
     """Returns the sorted lines of the text, without measured numbers and the spaces that align them."""
-    without = re.sub(r" +", " ", re.sub(r"-?\d[\d.,]*(e[-+]\d+)?|\b(equal|inf)\b", "#", text))
+    numbers = re.sub(r"-?\d[\d.,]*(e[-+]\d+)?|\b(equal|inf)\b", "#", text)
+    without = re.sub(r" +", " ", re.sub(r"# (us|ms|s)\b", "# s", numbers))
     return sorted(line.rstrip() for line in without.splitlines())
 
 

@@ -7,6 +7,7 @@ Each function ``describe_...`` makes a report from a result.
 from __future__ import annotations
 
 from tosaic.report.annotation import describe_annotation
+from tosaic.report.bars import Bar, bar_chart
 from tosaic.report.describe import (
     describe,
     describe_check,
@@ -23,9 +24,11 @@ from tosaic.report.describe import (
 from tosaic.report.document import Report, Section, Table
 
 __all__ = [
+    "Bar",
     "Report",
     "Section",
     "Table",
+    "bar_chart",
     "describe",
     "describe_annotation",
     "describe_check",

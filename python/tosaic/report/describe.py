@@ -34,6 +34,7 @@ from tosaic.report.kernel_program import describe_kernel_program
 from tosaic.report.kernels import describe_kernels
 from tosaic.report.layout import describe_layout, layout_data, layout_facts, layout_sections
 from tosaic.report.memory import describe_memory_comparison, describe_memory_plan
+from tosaic.report.node_errors import error_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.report.partition import describe_partition, describe_place, describe_split
 from tosaic.report.pte import describe_pte, describe_pte_method
@@ -299,6 +300,7 @@ def describe_comparison(comparison: Comparison) -> Report:
     sections = [
         Section("outputs", table(columns, outputs, marked)),
         Section("nodes by the error they make themselves", _compare_table(worst)),
+        *error_sections(comparison),
         Section("all nodes, in order", _compare_table(comparison.rows), folded=True),
         Section("how to read this", _READING, folded=True),
     ]

@@ -11,6 +11,8 @@ __all__ = ["fragment", "page"]
 
 _STYLE = """
 .tosaic{font:14px/1.45 system-ui,sans-serif;color:#1c1e21;max-width:72rem}
+.tosaic svg{max-width:100%;min-width:27rem;height:auto}
+.tosaic td.t{white-space:normal;min-width:16rem}
 .tosaic h1{font-size:1.25rem;margin:.2rem 0 .6rem}
 .tosaic h2,.tosaic summary{font-size:1rem;font-weight:600;margin:1rem 0 .3rem;cursor:default}
 .tosaic summary{cursor:pointer}
@@ -24,8 +26,16 @@ _STYLE = """
 .tosaic pre{overflow-x:auto;padding:.6rem;background:#8881;border-radius:4px;font-size:12px}
 .tosaic .ok{color:#1a7f37}.tosaic .bad{color:#c1261b}
 @media (prefers-color-scheme:dark){.tosaic-page{background:#16181b}.tosaic-page .tosaic{color:#e4e6e9}
-.tosaic-page th,.tosaic-page dt{color:#9aa1a9}.tosaic-page th,.tosaic-page td{border-color:#353a40}}
+.tosaic-page .tosaic th,.tosaic-page .tosaic dt{color:#9aa1a9}
+.tosaic-page .tosaic th,.tosaic-page .tosaic td{border-color:#353a40}
+.tosaic-page .tosaic .ok{color:#3fb950}.tosaic-page .tosaic .bad{color:#ff7b72}
+.tosaic-page svg .back{fill:#16181b}.tosaic-page svg .grid{stroke:#353a40}
+.tosaic-page svg text:not([fill]):not(.on){fill:#e4e6e9}}
 """
+
+_LONGEST = 40
+_LONG = ' class="t"'
+"""The class of cells with more than `_LONGEST` characters, which are broken into lines."""
 
 
 def page(report: Report) -> str:
@@ -55,7 +65,7 @@ def _section(section: Section) -> str:
     if isinstance(section.body, Table):
         body = f'<div class="wide">{_table(section.body)}</div>'
     elif isinstance(section.body, Picture):
-        body = section.body.svg
+        body = f'<div class="wide">{section.body.svg}</div>'
     else:
         body = f"<pre>{escape(section.body)}</pre>"
     if section.folded:
@@ -71,6 +81,9 @@ def _table(table: Table) -> str:
     rows = []
     for number, row in enumerate(table.rows):
         mark = ' class="mark"' if number in table.marked else ""
-        cells = "".join(f"<td{c}>{escape(cell)}</td>" for cell, c in zip(row, classes, strict=True))
+        cells = "".join(
+            f"<td{_LONG if len(cell) > _LONGEST else c}>{escape(cell)}</td>"
+            for cell, c in zip(row, classes, strict=True)
+        )
         rows.append(f"<tr{mark}>{cells}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

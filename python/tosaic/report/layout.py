@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tosaic.report.document import Report, Section, table
+from tosaic.report.bars import Bar, bars_svg
+from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import count, memory
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def layout_sections(layout: Layout) -> tuple[Section, ...]:
     if rows:
         columns = ("value", "from", "to", "bytes", *own, "made so by", "read so by")
         sections.append(Section("transposes", table(columns, rows)))
+        bars = [Bar(t.value, t.bytes, memory(t.bytes)) for t in layout.transposes]
+        sections.append(Section("", Picture(bars_svg(bars, label="transposed bytes"))))
     remedies = sorted({d.remedy for t in layout.transposes for d in (*t.made_by, *t.read_by) if d.remedy})
     if remedies:
         sections.append(Section("what would remove them", "\n".join(remedies)))

@@ -19,7 +19,7 @@ _SHOWN = 10
 _BUFFERS = ("buffer", "part", "kind", "path", "type", "bytes", "first", "last", "arena", "offset", "shares")
 _WIDTH, _HEIGHT = 720, 260
 _LEFT, _BOTTOM, _TOP = 8, 34, 22
-_MOST_NAMED = 0.045
+_MOST_NAMED = 0.065
 """A rectangle that is lower or narrower than this part of the picture has no name in it."""
 _COLOURS = {
     "input": "#ceead6",
@@ -186,7 +186,7 @@ def arena_svg(plan: MemoryPlan, name: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         'font-family="sans-serif" font-size="11">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        f'<rect class="back" width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_LEFT}" y="14">{escape(name)}: {arena.nbytes:,} bytes, bound {arena.lower_bound:,}'
         "</text>",
     ]
@@ -203,7 +203,8 @@ def arena_svg(plan: MemoryPlan, name: str) -> str:
         if tall > _MOST_NAMED * high and width > 6 * len(each.name):
             centre, middle = x + width / 2, y + tall / 2 + 4
             parts.append(
-                f'<text x="{centre:.1f}" y="{middle:.1f}" text-anchor="middle">{escape(each.name)}</text>'
+                f'<text class="on" x="{centre:.1f}" y="{middle:.1f}" text-anchor="middle">'
+                f"{escape(each.name)}</text>"
             )
     bound = y_of(arena.lower_bound)
     parts.append(

@@ -327,7 +327,7 @@ def quotient_svg(plan: PartitionPlan) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         'font-family="sans-serif" font-size="11" role="img">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<rect class="back" width="{width}" height="{height}" fill="white"/>',
     ]
     for (a, b), size in edges.items():
         x1, y1 = at[a][0] + _BOX_WIDTH / 2, at[a][1] + _BOX_HEIGHT

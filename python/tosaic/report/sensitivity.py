@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.curve import Line, curve_svg
 from tosaic.report.document import Picture, Report, Section, table
 from tosaic.report.numbers import decibels
@@ -71,11 +72,19 @@ def _sections(found: Sensitivity) -> list[Section]:
     short = [row[:-1] for row in rows[:_SHOWN_LAYERS]]
     sections = [
         Section("layers by what they lose", table(columns[:-1], short)),
+        Section(f"dB that layers lose as {found.levels[0]}", Picture(_lost(found))),
         Section("all layers", table(columns, rows), folded=True),
     ]
     sections.append(Section("mixes, by share of the MACs", table(curve_columns, curve_rows)))
     sections.append(Section("SQNR by cost", Picture(curve_of(found))))
     return sections
+
+
+def _lost(found: Sensitivity) -> str:
+    bars = [Bar(layer.name, layer.lost_db[0], f"{layer.lost_db[0]:.2f}") for layer in found.layers]
+    return bars_svg(
+        bars, label=f"dB lost as {found.levels[0]} beside {found.levels[1]}, in the order of the program"
+    )
 
 
 def curve_of(found: Sensitivity) -> str:

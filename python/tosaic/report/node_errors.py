@@ -1,0 +1,37 @@
+"""The picture of a comparison: the signal to noise ratio of each node, in the order of the program."""
+
+from __future__ import annotations
+
+import math
+
+from tosaic.comparison import Comparison
+from tosaic.report.bars import Bar, bars_svg
+from tosaic.report.document import Picture, Section
+from tosaic.report.numbers import decibels
+
+__all__ = ["error_sections"]
+
+_MOST_BARS = 48
+
+
+def error_sections(comparison: Comparison) -> tuple[Section, ...]:
+    """Returns a section with a bar for each node that is not equal, or nothing if all are.
+
+    Of a long program, every second node has a bar, or every third, and so on.
+    """
+    rows = [row for row in comparison.rows if not math.isinf(row.total.sqnr_db)]
+    if not rows:
+        return ()
+    shown = rows[:: math.ceil(len(rows) / _MOST_BARS)]
+    bars = [
+        Bar(
+            row.fx_name,
+            row.total.sqnr_db,
+            decibels(row.total.sqnr_db),
+            None if row.local is None else row.local.sqnr_db,
+        )
+        for row in shown
+    ]
+    more = "" if len(shown) == len(rows) else f" ({len(shown)} of {len(rows)})"
+    label = "SQNR in dB; light: the ratio that the node would have alone"
+    return (Section(f"nodes in the order of the program{more}", Picture(bars_svg(bars, label=label))),)
