@@ -13,7 +13,7 @@ from torch import nn
 from torchao.quantization.pt2e.observer import MinMaxObserver, PerChannelMinMaxObserver
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.accuracy import Gptq, SmoothQuant
-from tosaic.annotation import Edge, MovingAverage, Output
+from tosaic.annotation import Edge, Inputs, MovingAverage, Output
 
 MINMAX = tosaic.QConfig.int8(observer="minmax")
 QUANTIZE = torch.ops.quantized_decomposed.quantize_per_tensor.default
@@ -228,6 +228,22 @@ def test_equal_specs_that_share_implicitly_make_no_circle() -> None:
 def test_wrong_arguments_are_refused(exported, samples, options, message) -> None:
     with pytest.raises((tosaic.InvalidGraph, tosaic.LayoutMismatch), match=message):
         tosaic.quantize(exported, samples, **options)
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_operand_of_a_quantized_node_stays_float_if_a_rule_says_so(name) -> None:
+    class Product(nn.Module):
+        def forward(self, a, b):
+            return a * b
+
+    sample = torch.linspace(-1, 1, 8), torch.linspace(0.1, 3, 8)
+    exported = torch.export.export(Product(), sample)
+    quantized = tosaic.quantize(exported, [sample], rules=[Inputs({name: None})], progress=False)
+    other = "b" if name == "a" else "a"
+    assert Output("mul") in quantized.qparams
+    assert [slot for slot in quantized.qparams if isinstance(slot, Edge)] == [Edge(other, "mul")]
+    error = np.abs(np.asarray(quantized.run(*sample)) - (sample[0] * sample[1]).numpy())
+    assert 0 < error.max() < 0.05
 
 
 def test_a_quantized_program_is_not_quantized_again(quantized) -> None:
