@@ -36,13 +36,17 @@ if TYPE_CHECKING:
 __all__ = ["write_folder"]
 
 
+_REPORTS = ("report.html", "report.json", "report.txt")
+
+
 def write_folder(result: ExportResult, path: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
     """Writes the files of an export; see `ExportResult.save`. Returns the folder and the files."""
     final = Path(path)
     with whole_folder(final) as folder:
         _write(result, folder)
-        names = sorted(each.relative_to(folder) for each in folder.rglob("*") if each.is_file())
-        _write_reports(result, folder, final, names)
+        _write_recipe(result, folder)
+        names = [each.relative_to(folder) for each in folder.rglob("*") if each.is_file()]
+        _write_reports(result, folder, final, sorted([*names, *map(Path, _REPORTS)]))
     return final, tuple(sorted(each for each in final.rglob("*") if each.is_file()))
 
 
@@ -82,17 +86,21 @@ def _has_pte(result: ExportResult) -> bool:
     return all(taker.target or taker.kind == "grid-sampler" for taker in takers)
 
 
-def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[Path]) -> None:
-    shown = replace(result, folder=final, files=tuple(final / name for name in names))
-    report = shown.report()
-    for suffix in ("html", "json", "txt"):
-        report.save(folder / f"report.{suffix}")
+def _write_recipe(result: ExportResult, folder: Path) -> None:
     try:
         text = result.recipe.to_json()
     except _core.InvalidGraph:  # a function of the recipe has no name in a module
         write_text(folder / "recipe.txt", f"{result.recipe!r}\n")
     else:
         write_text(folder / "recipe.json", text)
+
+
+def _write_reports(result: ExportResult, folder: Path, final: Path, names: list[Path]) -> None:
+    """Writes the reports, which list the files by their places in the final folder."""
+    shown = replace(result, folder=final, files=tuple(final / name for name in names))
+    report = shown.report()
+    for name in _REPORTS:
+        report.save(folder / name)
 
 
 def _payloads(result: ExportResult) -> dict[str, PtePayload]:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 from tosaic import _core
+from tosaic.exporting.context import LOG
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
 from tosaic.options import checked, refusal, shown
@@ -101,7 +102,8 @@ def export_model(
     name : str
         The stem of file names.
     verbose : int
-        0: nothing is shown. 1: a progress bar. 2: also a line for each step. 3: also remarks of each pass.
+        0: nothing is shown. 1: a progress bar, and remarks as warnings. 2: also a line for each step. 3: also
+        remarks of each pass.
         Messages are those of Python's `logging`, under ``tosaic``.
 
     Returns
@@ -158,6 +160,8 @@ def export_model(
             raise _failed(result)
         if folder is not None:
             result.save(folder)
+    for note in result.notes if verbose else ():
+        LOG.warning("%s", note)
     return result
 
 

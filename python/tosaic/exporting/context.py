@@ -111,9 +111,8 @@ class ExportContext:
         self._files[str(path)] = contents.encode() if isinstance(contents, str) else bytes(contents)
 
     def note(self, text: str) -> None:
-        """Adds a remark to the report, and logs it."""
+        """Adds a remark to the report. `export_model` logs it as a warning, unless ``verbose=0``."""
         self._notes.append(text)
-        LOG.warning("%s", text)
 
     @property
     def files(self) -> dict[str, bytes]:
