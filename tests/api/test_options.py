@@ -270,6 +270,7 @@ WITHOUT_OPTIONS = {
     "tosaic.reference_model.from_file",
     "tosaic.reference_model.to_file",
     "tosaic.report.annotation.describe_annotation",
+    "tosaic.report.bars.bar_chart",  # tests/api/test_report.py
     "tosaic.demo.run_demo",  # trains a network; tested below
     "tosaic.explanation.explain_quantization",  # tests/api/test_explain_quantization.py
     "tosaic.io_quant.IoQuant",  # tests/fx/test_io_quant.py

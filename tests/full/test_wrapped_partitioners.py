@@ -1,4 +1,4 @@
-"""Six wrapped partitioners on four networks: tags, boundaries, and results of payloads. They are stored."""
+"""Six wrapped partitioners on five networks: tags, boundaries, and results of payloads. They are stored."""
 
 from __future__ import annotations
 

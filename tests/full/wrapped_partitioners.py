@@ -1,4 +1,4 @@
-"""Wraps six partitioners of ExecuTorch on four networks, and writes docs/wrapped_partitioners.md.
+"""Wraps six partitioners of ExecuTorch on five networks, and writes docs/wrapped_partitioners.md.
 
     python tests/full/wrapped_partitioners.py [--shard I/N] [--results FOLDER] [NETWORK ...]
 
@@ -48,7 +48,7 @@ from models.zoo import build, one_thread, quiet
 from tosaic.executorch import wrap_partitioner
 from tosaic.vgf_graph import run_vgf, runs_vgf
 
-NETWORKS = ("mobilenet_v2", "ds_cnn", "deit_tiny", "unet")
+NETWORKS = ("mobilenet_v2", "resnet18", "ds_cnn", "unet", "deit_tiny_small")
 RESULTS = ROOT / "build" / "full" / "wrapped_partitioners"
 PAGE = ROOT / "docs" / "wrapped_partitioners.md"
 _CALIBRATION, _UNSEEN = 4, 100
@@ -65,7 +65,8 @@ _HEAD = """# Wrapped partitioners
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 Six partitioners of ExecuTorch, wrapped by `tosaic.executorch.wrap_partitioner`
-([wrapping.md](wrapping.md)), on four networks in int8 (`tosa-fp`: in float). *alone*: delegates of the
+([wrapping.md](wrapping.md)), on five networks in int8 (`tosa-fp`: in float). `deit_tiny_small` is the DeiT of the
+fast tests: Arm's passes take a quarter of an hour for each lowering of the large one. *alone*: delegates of the
 partitioner itself. *boundary*: delegates with the quantize node of the input and the dequantize node of the
 output outside. These nodes are outside and no other node at a boundary moved; `extract_io_quant` and
 ExecuTorch's `extract_io_quant_params` agree. *host*: delegates if the host operator stays outside, too: the
