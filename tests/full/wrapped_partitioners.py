@@ -65,13 +65,13 @@ _HEAD = """# Wrapped partitioners
 {date}; {cpu}; tosaic {version}, torch {torch}, torchao {torchao}, executorch {executorch}.
 
 Six partitioners of ExecuTorch, wrapped by `tosaic.executorch.wrap_partitioner`
-([wrapping.md](wrapping.md)), on five networks in int8 (`tosa-fp`: in float). `deit_tiny_small` is the DeiT of the
-fast tests: Arm's passes take a quarter of an hour for each lowering of the large one. *alone*: delegates of the
-partitioner itself. *boundary*: delegates with the quantize node of the input and the dequantize node of the
-output outside. These nodes are outside and no other node at a boundary moved; `extract_io_quant` and
-ExecuTorch's `extract_io_quant_params` agree. *host*: delegates if the host operator stays outside, too: the
-operator of which the partitioner takes the fewest calls. *floats*: float tensors that enter or leave
-delegates of these two programs.
+([wrapping.md](wrapping.md)), on five networks in int8 (`tosa-fp`: in float). `deit_tiny_small` is DeiT at
+the size of the fast tests: three int8 lowerings of the full size take Arm's passes more than a quarter of an
+hour. *alone*: delegates of the partitioner itself. *boundary*: delegates with the quantize node of the input
+and the dequantize node of the output outside. These nodes are outside and no other node at a boundary moved;
+`extract_io_quant` and ExecuTorch's `extract_io_quant_params` agree. *host*: delegates if the host operator
+stays outside, too: the operator of which the partitioner takes the fewest calls. *floats*: float tensors that
+enter or leave delegates of these two programs.
 
 Every delegate's payload runs: TOSA files on tosaic's executor, VGF files on Arm's emulation layers over
 Mesa's software driver, XNNPACK's with ExecuTorch's runtime. What Vela makes for Ethos-U does not run here. In
