@@ -61,7 +61,9 @@ class PayloadKind:
     def flags(self, claimant: Claimant, given: Sequence[str], where: str) -> tuple[str, ...]:
         """Returns the flags of the tool. Raises InvalidGraph for flags that it does not take."""
         if not self.tool and given:
-            raise refusal(where, "flags", "no flags: nothing compiles TOSA payloads", given)
+            raise refusal(
+                where, "flags", f"none for '{claimant.name}', since nothing compiles TOSA payloads", given
+            )
         return tuple(vela_flags(claimant.kind, given) if self.tool == "vela" else given)
 
     def require_tool(self) -> None:

@@ -341,6 +341,17 @@ class Signature:
         Raises
         ------
         InvalidGraph
+            As `leaves`.
+        """
+        leaves = self.leaves(args, kwargs)
+        return [leaves[at] for at in self._tensor_places]
+
+    def leaves(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[Any]:
+        """Returns all leaves of a call in the order of `input_leaves`, constants included.
+
+        Raises
+        ------
+        InvalidGraph
             The structure differs, or an input on whose value export specialized has another value.
         """
         leaves = self.inputs.flatten(self._arrange(tuple(args), dict(kwargs or {})), "")
@@ -355,7 +366,7 @@ class Signature:
                     got=_describe(value),
                     hint="Export again with this value",
                 )
-        return [leaves[at] for at in self._tensor_places]
+        return leaves
 
     @cached_property
     def _constant_places(self) -> tuple[int, ...]:

@@ -166,6 +166,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Makes a folder that gets its name `path` when the block has ended without an error.
 
     Yields the path of a folder beside it, in which the block writes. After an error, nothing is left of it.
+    A link to an empty folder stays a link: its folder is filled.
 
     Raises
     ------
@@ -173,7 +174,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         As `require_new_folder`, or a file cannot be written.
     """
     require_new_folder(path)
-    folder = Path(path).absolute()
+    folder = Path(path).resolve()
     made: list[Path] = []
     part = folder.with_name(f".tosaic-{secrets.token_hex(8)}.part")
     try:

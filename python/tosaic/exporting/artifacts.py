@@ -75,8 +75,18 @@ def _write(result: ExportResult, folder: Path) -> None:
     if result.quantized is not None:
         result.quantized.save(programs / "quantized.tosaic")
     for name, contents in result.added.items():
+        if (folder / name).exists() or name in _WRITTEN_LAST:
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="add_file",
+                what=f"the export has a file or folder '{name}' itself, and a stage adds another one",
+                expected="another name",
+            )
         make_folder((folder / name).parent)
         write_bytes(folder / name, contents)
+
+
+_WRITTEN_LAST = ("recipe.json", "recipe.txt", "report.html", "report.json", "report.txt")
 
 
 def _has_pte(result: ExportResult) -> bool:

@@ -249,12 +249,20 @@ def _check_on(names: Any) -> tuple[str, ...]:
 
 
 def require_tools(recipe: Recipe) -> None:
-    """Raises ImportError if the compiler of a claimant's device is not installed."""
+    """Raises ImportError if the compiler of a claimant's device is not installed.
+
+    Raises
+    ------
+    InvalidGraph
+        The compiler does not take the flags of the recipe.
+    """
     from tosaic.payload_kinds import kind_of
 
     for claimant in recipe.takers:
         if claimant.target:
-            kind_of(claimant, _WHERE).require_tool()
+            kind = kind_of(claimant, _WHERE)
+            kind.require_tool()
+            kind.flags(claimant, tuple(recipe.flags.get(claimant.name, ())), _WHERE)
 
 
 def _source(model: Any, inputs: Any, recipe: Recipe) -> tuple[Any, Any]:

@@ -160,7 +160,7 @@ def lowered_runs(lowered: SplitLowered, runs: Runs, like: Runs) -> list[list[_Ar
 def _as(array: _Array, other: _Array, port: Port | None) -> _Array:
     if port is None:
         return array
-    if array.shape != other.shape and array.shape == tuple(port.shape) and array.ndim == len(port.dim_order):
+    if port.physical:
         array = array.transpose(np.argsort(port.dim_order))
     if port.qparams is not None and not is_float(port.dtype) and other.dtype.kind == "f":
         array = port.qparams.dequantize(array)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,7 @@ STEPS = ("export", "import", "quantize", "lower", "check")
 
 _LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
 _LOSS_DB = 3.0  # that integer arithmetic may lose, which rounds elsewhere than the quantized program
+_TRACING = threading.Lock()  # torch.export keeps its state in globals, and damages modules in two threads
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -153,15 +155,14 @@ class Flow:
         from tosaic.fx.modules import export_module
 
         context.model = self._staged("model", model)
-        exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
+        with _TRACING:
+            exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
         context.exported = self._staged("exported", exported)
 
     def _import(self) -> None:
         context, options = self.context, self._options
         context.program = (
-            self._model
-            if isinstance(self._model, Program)
-            else from_exported(context.exported, bind=options.bind)
+            self._model if isinstance(self._model, Program) else self._imported(context.exported)
         )
         program = context.program
         context.recipe = port_rules(context.recipe, program, options.input_specs, options.output_specs)
@@ -173,7 +174,7 @@ class Flow:
         stages = recipe.at("quantize")
         if stages:
             made = self._run_stage(stages[0], self._quantizable())
-            context.set_quantized(made, made if isinstance(made, Program) else from_exported(made))
+            context.set_quantized(made, made if isinstance(made, Program) else self._imported(made))
         elif recipe.config is not None:
             quantized = quantize(
                 self._quantizable(),
@@ -182,6 +183,7 @@ class Flow:
                 rules=tuple(recipe.rules),
                 tools=tuple(recipe.tools),
                 progress=False,
+                bind=None if context.exported is None else self._options.bind,
             )
             context.set_quantized(quantized, quantized)
         if len(self._held) < self._options.check_samples:
@@ -272,8 +274,8 @@ class Flow:
         """Runs the exported program in torch, each sample from the initial states."""
         from tosaic.fx.eager import run_eager
 
-        exported, flatten = self.context.exported, program.signature.flatten
-        runs = [run_eager(exported, flatten(each.args, each.kwargs), trace=False) for each in samples]
+        exported, leaves = self.context.exported, program.signature.leaves
+        runs = [run_eager(exported, leaves(each.args, each.kwargs), trace=False) for each in samples]
         return [each.outputs for each in runs]
 
     def _module_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
@@ -284,6 +286,10 @@ class Flow:
         return [list(map(np.asarray, program.flat_outputs(each).values())) for each in results]
 
     # ---- parts of steps ----
+
+    def _imported(self, exported: Any) -> Program:
+        with _TRACING:
+            return from_exported(exported, bind=self._options.bind)
 
     def _quantizable(self) -> Any:
         """Returns the exported program, if there is one: a quantized program can become one again."""

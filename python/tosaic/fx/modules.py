@@ -12,6 +12,7 @@ from torchao.quantization.pt2e import move_exported_model_to_eval
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 
 from tosaic import _core
+from tosaic.arrays import as_array
 from tosaic.fx.annotations.quantizer import Quantizer
 from tosaic.fx.annotations.wrapper import WrappedQuantizer
 
@@ -95,7 +96,7 @@ def eager_arrays(model: Any, inputs: Inputs) -> Any:
     args, kwargs = pytree.tree_map(tensor, inputs)
     with torch.no_grad():
         result = copy.deepcopy(model)(*args, **kwargs)
-    return pytree.tree_map(lambda each: each.numpy() if isinstance(each, torch.Tensor) else each, result)
+    return pytree.tree_map(lambda each: as_array(each) if isinstance(each, torch.Tensor) else each, result)
 
 
 def half_copy(model: Any) -> Any:

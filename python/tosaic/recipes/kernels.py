@@ -40,7 +40,10 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
 
     quantized, recipe = context.quantized_for_torch(), context.recipe
     if quantized is None:
-        context.note("no program of Cortex-M kernels: a stage changed the quantized program")
+        reason = (
+            "nothing is quantized" if context.quantized is None else "a stage changed the quantized program"
+        )
+        context.note(f"no program of Cortex-M kernels: {reason}")
         return
     if recipe.io:
         entries = {
