@@ -218,3 +218,28 @@ def test_a_second_backend_takes_what_the_first_one_leaves() -> None:
     assert backends.count("TOSABackend") == 2
     assert backends.count("XnnpackBackend") >= 1
     assert sum("grid_sampler" in call for call in host_calls(manager)) == 1
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(F.max_pool2d(torch.relu(self.first(x)), 2))
+
+
+@pytest.mark.parametrize("kind", ["xnnpack", "tosa-int"])
+def test_a_host_operator_without_a_kernel_is_decomposed_and_stays_outside(kind: str) -> None:
+    """`max_pool2d` has no out variant; XNNPACK's partitioner wants it whole."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 8, 8)
+    program = quantize(torch.export.export(Pooled().eval(), (x,)).module(check_guards=False), (x,))
+    wrapped = wrap_partitioner(PARTITIONERS[kind](), host_ops=["max_pool2d"])
+    with quiet():
+        edge = lower(program, [wrapped])
+        called = [str(n.target) for n in edge.exported_program().graph.nodes if n.op == "call_function"]
+        file = bytes(edge.to_executorch().buffer)
+    assert any("max_pool2d_with_indices" in target for target in called)
+    assert len(delegates(edge)) >= 2
+    assert b"aten::max_pool2d_with_indices" in file

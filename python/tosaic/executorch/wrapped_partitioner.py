@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
+from executorch.exir.operator.convert import to_out_variant
 
 from tosaic import _core
 from tosaic.executorch.delegate_orders import require_orders
@@ -123,14 +124,27 @@ class WrappedPartitioner(_Around):
         return PartitionResult(tagged_exported_program=program, partition_tags=kept)
 
     def ops_to_not_decompose(self, ep: Any) -> Kept:
-        """Returns the operators that the inner partitioner wants whole, and those of `host_ops`."""
+        """Returns the operators that the inner partitioner wants whole, and those of `host_ops`.
+
+        A host operator without an out variant has no kernel: it is decomposed, and its parts stay outside.
+        """
         operators, accept = self.inner.ops_to_not_decompose(ep)
         host = self._outside.host
         if str(ep.dialect) == "EDGE":  # asked when everything is lowered: what must not be left
             kept = [each for each in operators if not host.hold(each)]
             return kept, None if accept is None else lambda node: not host.match(node) and accept(node)
-        joined = list(dict.fromkeys([*operators, *host.overloads_in(ep.graph_module)]))
-        return joined, None if accept is None else lambda node: host.match(node) or accept(node)
+        called = host.overloads_in(ep.graph_module)
+        without = {operator for operator in called if not has_out_variant(operator)}
+        joined = list(dict.fromkeys([*operators, *(each for each in called if each not in without)]))
+        if accept is None and not without:
+            return joined, None
+
+        def is_whole(node: Any) -> bool:
+            if host.match(node):
+                return torch_operator(node.target) not in without
+            return accept is None or accept(node)
+
+        return joined, is_whole
 
     def transform_for_pre_decomposition(self, exported_program: Any) -> Any:
         """Returns the program of the inner partitioner, with dequantize nodes that nothing else reads."""
@@ -169,6 +183,15 @@ class CombinedPartitioner(_Around):
             )
 
         return operators, accept_any
+
+
+def has_out_variant(operator: Any) -> bool:
+    """True if ExecuTorch can call a kernel of an operator of torch on the host."""
+    try:
+        to_out_variant(operator)
+    except (RuntimeError, AssertionError):
+        return False
+    return True
 
 
 def _is_listed(target: Any, operators: Sequence[Any]) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from torch.fx import Graph, Node
 
 from tosaic import _core
+from tosaic.fx.origins import sources_of
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.partitions.plan import nodes_named
@@ -96,7 +97,7 @@ class ClaimantRules:
     def _call_of(self, node: Node) -> Call:
         """Returns the call of the user's program that a call comes from; else the first one on record."""
         last = (-1, node.name)
-        for source in _sources(node.meta.get("from_node") or ()):
+        for source in sources_of(node):
             if source.graph_id in self._programs:
                 return self._programs[source.graph_id], str(source.name)
             last = (-1, str(source.name))
@@ -126,12 +127,6 @@ def _converts(node: _core.Node) -> bool:
 def _is_conversion(call: Node) -> bool:
     """True for calls that may have become qparams of other nodes, to whose rules they do not count."""
     return is_quantize(call) or is_dequantize(call)
-
-
-def _sources(found: Sequence[Any]) -> Iterator[Any]:
-    for source in found:
-        yield source
-        yield from _sources(source.from_node)
 
 
 def _for_nodes(rule: ClaimantRule, names: Sequence[str]) -> list[ClaimantRule]:

@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from tosaic import _core
+from tosaic.fx.origins import source_targets
 from tosaic.fx.quantize_calls import operator_of, torch_operator
 from tosaic.options import shown
 
 __all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
+
+
+_CONVERSIONS = ("quantized_decomposed::", "torchao::")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class _Named:
     operator: str
     overload: str | None
 
+    def is_text(self, target: str) -> bool:
+        """True for ``aten.max_pool2d.default``, as FX writes an operator."""
+        name, _, overload = target.replace("::", ".").rpartition(".")
+        return name.replace(".", "::", 1) == self.operator and self.overload in (None, overload)
+
     def means(self, operator: Any) -> bool:
         schema = operator._schema
         return schema.name == self.operator and self.overload in (None, schema.overload_name or "default")
@@ -52,8 +62,19 @@ class HostOperators:
     named: tuple[_Named, ...]
 
     def match(self, node: Node) -> bool:
-        """True if the node calls one of the operators, in any dialect."""
-        return node.op == "call_function" and self.hold(node.target)
+        """True if the node calls one of the operators, in any dialect, or is a part of such a call.
+
+        ExecuTorch decomposes calls: ``meta["from_node"]`` leads from the parts to the call.
+        """
+        if node.op != "call_function":
+            return False
+        return self.hold(node.target) or any(map(self._is_source, self.named, repeat(node)))
+
+    def _is_source(self, named: _Named, node: Node) -> bool:
+        operator = torch_operator(node.target)
+        if operator is not None and operator._schema.name.startswith(_CONVERSIONS):
+            return False  # torchao gives quantize and dequantize nodes the sources of the call beside them
+        return any(named.is_text(target) for target in source_targets(node))
 
     def hold(self, target: Any) -> bool:
         """True if an operator, of torch or of the edge dialect, is one of these."""
@@ -62,7 +83,7 @@ class HostOperators:
 
     def overloads_in(self, module: GraphModule) -> list[Any]:
         """Returns the operators of torch that the graph and its bodies call and that are some of these."""
-        found = (operator_of(node) for node in _calls(module) if self.match(node))
+        found = (operator_of(node) for node in _calls(module) if self.hold(node.target))
         return list(dict.fromkeys(found))
 
     def require_calls(self, module: GraphModule) -> None:
@@ -76,6 +97,8 @@ class HostOperators:
         called.pop(None, None)
         for each in self.named:
             if any(each.means(operator) for operator in called):
+                continue
+            if any(self._is_source(each, node) for node in _calls(module)):
                 continue
             names = {_text_of(operator): None for operator in called}
             raise _core.make_error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,8 @@ __all__ = [
     "origin_of",
     "place_of",
     "source_of",
+    "source_targets",
+    "sources_of",
     "type_name",
 ]
 
@@ -82,6 +84,20 @@ def module_types(nodes: Iterable[Any]) -> dict[str, str]:
 def type_name(kind: Any) -> str:
     """Returns the type of a module as text; torch records either the type or its name."""
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
+
+
+def sources_of(node: Any) -> Iterator[Any]:
+    """Yields what ``meta["from_node"]`` has: the nodes from which torch's transformations made a node."""
+    pending = list(node.meta.get("from_node") or ())
+    while pending:
+        source = pending.pop(0)
+        yield source
+        pending[:0] = source.from_node
+
+
+def source_targets(node: Any) -> Iterator[str]:
+    """Yields the targets of these nodes, such as ``aten.max_pool2d.default``."""
+    return (str(source.target) for source in sources_of(node))
 
 
 def place_of(node: Any) -> str:
