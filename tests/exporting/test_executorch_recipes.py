@@ -69,3 +69,10 @@ def test_what_executorch_has_no_place_for_is_refused() -> None:
     assert "grid-sampler" not in str(caught.value)
     with pytest.raises(tosaic.InvalidGraph, match="is no recipe"):
         tosaic.executorch.export_recipe("tosa-int8")
+
+
+def test_functions_of_the_package_stay_functions_when_they_are_called() -> None:
+    """A module that has the name of a function would replace it when it is imported."""
+    tosaic.executorch.layout_pass(orders={"inputs": "channels_last"})
+    for name in tosaic.executorch.__all__:
+        assert callable(getattr(tosaic.executorch, name)), name

@@ -9,7 +9,7 @@ from tosaic.options import refusal, whole_number
 
 if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions
-    from tosaic.executorch.layout_pass import LayoutPass
+    from tosaic.executorch.edge_layouts import LayoutPass
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
     from tosaic.fx.border_orders import BorderOrders
     from tosaic.fx.outside import Outside
@@ -226,7 +226,7 @@ def layout_pass(
     ...     partitioner=[tosaic.executorch.TosaicPartitioner("TOSA-1.0+INT")],
     ... )
     """
-    from tosaic.executorch.layout_pass import LayoutPass
+    from tosaic.executorch.edge_layouts import LayoutPass
 
     return LayoutPass(orders=orders, weights=weights, objective=objective, bind=bind)
 
