@@ -26,6 +26,7 @@ __all__ = [
     "SPEC_OWN",
     "SPEC_TARGET",
     "PayloadKind",
+    "is_kernels",
     "kind_of",
     "spec_entries",
 ]
@@ -108,6 +109,11 @@ def kind_of(claimant: Claimant, where: str) -> PayloadKind:
         "a TOSA target, 'vgf' or an Ethos-U such as 'ethos-u55-128'",
         claimant.name,
     )
+
+
+def is_kernels(claimant: Claimant) -> bool:
+    """True if the groups of a claimant have no payload: kernels compute them, which a runtime may fuse."""
+    return claimant.kind == "grid-sampler"
 
 
 def spec_entries(kind: PayloadKind, claimant: Claimant, runtime: str, flags: Sequence[str]) -> dict[str, str]:

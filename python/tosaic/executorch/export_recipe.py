@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.options import checked
+from tosaic.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
-    from tosaic.partitions.claimant import Claimant
     from tosaic.recipes.recipe import Recipe
 
 __all__ = ["export_recipe"]
@@ -81,7 +81,7 @@ def export_recipe(recipe: Recipe) -> Any:
         if recipe.rules:
             quantizer = WrappedQuantizer(quantizer, tuple(recipe.rules), None)
         quantization = QuantizationRecipe(quantizers=[quantizer])
-    host_ops = [_SAMPLER] if any(map(_is_sampler, recipe.takers)) else []
+    host_ops = [_SAMPLER] if any(map(is_kernels, recipe.takers)) else []
     partitioners = [
         TosaicPartitioner(
             taker,
@@ -91,7 +91,7 @@ def export_recipe(recipe: Recipe) -> Any:
             flags=tuple(recipe.flags.get(taker.name, ())),
         )
         for taker in recipe.takers
-        if not _is_sampler(taker)
+        if not is_kernels(taker)
     ]
     passes = [lambda _name, _program: [layout_pass(orders=recipe.orders)]] if recipe.orders else None
     return ExportRecipe(
@@ -132,7 +132,7 @@ def _require_places(recipe: Recipe) -> None:
     without += [
         f"claimant '{each.name}', which does not read TOSA"
         for each in recipe.takers
-        if not each.target and not _is_sampler(each)
+        if not each.target and not is_kernels(each)
     ]
     if without:
         raise _core.make_error(
@@ -142,10 +142,6 @@ def _require_places(recipe: Recipe) -> None:
             got=", ".join(without),
             hint="recipe.replace(...) leaves it out; tosaic.export_model does it",
         )
-
-
-def _is_sampler(claimant: Claimant) -> bool:
-    return claimant.kind == "grid-sampler"
 
 
 def _integers(entries: Any) -> Sequence[str | int] | str | None:

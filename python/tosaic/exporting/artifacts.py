@@ -25,6 +25,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.exporting.scenario import write_scenario
 from tosaic.lowered import Lowered
+from tosaic.payload_kinds import is_kernels
 from tosaic.pte.group_payloads import MethodPayloads
 from tosaic.pte.method_writer import PtePayload
 from tosaic.pte.save import save_pte
@@ -37,6 +38,7 @@ __all__ = ["write_folder"]
 
 
 _REPORTS = ("report.html", "report.json", "report.txt")
+_WRITTEN_LAST = ("recipe.json", "recipe.txt", *_REPORTS)
 
 
 def write_folder(result: ExportResult, path: str | os.PathLike[str]) -> tuple[Path, tuple[Path, ...]]:
@@ -65,7 +67,7 @@ def _write(result: ExportResult, folder: Path) -> None:
         try:
             save_pte(lowered, folder / f"{result.name}.pte", payloads=payloads, sidecar=True)
         except _core.UnsupportedOp as error:  # a node of the host has no kernel
-            result.notes = (*result.notes, f"there is no .pte file: {error}")
+            result.notes = tuple(dict.fromkeys([*result.notes, f"there is no .pte file: {error}"]))
     write_text(folder / "io.json", result.io.to_json() + "\n")
     if result.samples:
         file = folder / f"{result.name}.pte"
@@ -86,14 +88,11 @@ def _write(result: ExportResult, folder: Path) -> None:
         write_bytes(folder / name, contents)
 
 
-_WRITTEN_LAST = ("recipe.json", "recipe.txt", "report.html", "report.json", "report.txt")
-
-
 def _has_pte(result: ExportResult) -> bool:
     """True if each claimant with groups has a runtime that reads their payload, or kernels."""
     lowered = result.lowered
     takers = {lowered.claimants[group.claimant] for group in lowered.partitions.groups}
-    return all(taker.target or taker.kind == "grid-sampler" for taker in takers)
+    return all(taker.target or is_kernels(taker) for taker in takers)
 
 
 def _write_recipe(result: ExportResult, folder: Path) -> None:

@@ -18,6 +18,7 @@ from tosaic.process import log_shown
 from tosaic.program import Program
 from tosaic.progress import with_progress
 from tosaic.recipes import Recipe, combine, named
+from tosaic.recipes.combining import merged
 from tosaic.sources import is_exported_program, load_exported
 from tosaic.writing import require_new_folder
 
@@ -185,11 +186,11 @@ def _recipe(recipe: Any, quantize: bool, io: Any, orders: Any, rgba: Any, claima
         made = made.in_floats()
     if io is not None:
         _require_quantized(made, io)
-        made = made.replace(io=_with(made.io, io))
+        made = made.replace(io=merged([made.io, io]))
     if orders is not None:
         if not isinstance(orders, Mapping):
             raise refusal(_WHERE, "orders", "entries 'inputs' and 'outputs'", orders)
-        made = made.replace(orders=_with(made.orders, orders))
+        made = made.replace(orders=merged([made.orders, orders]))
     if rgba is not None:
         made = made.replace(rgba=rgba)
     if not made.claimants:
@@ -229,16 +230,6 @@ def _require_quantized(recipe: Recipe, io: Any) -> None:
             expected="no 'io', or a recipe that quantizes and quantize=True",
             got=shown(io),
         )
-
-
-def _with(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns entries by side; an entry of `given` replaces that of `base`, port by port."""
-    merged = dict(base)
-    for side, entries in given.items():
-        old = merged.get(side)
-        both = isinstance(old, Mapping) and isinstance(entries, Mapping)
-        merged[side] = {**old, **entries} if both else entries  # type: ignore[dict-item]
-    return merged
 
 
 def _check_on(names: Any) -> tuple[str, ...]:

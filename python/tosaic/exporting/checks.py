@@ -87,7 +87,7 @@ def check(name: str, what: str, expected: Runs, found: Runs, *, least_db: float 
     expected, found : sequence of sequence of array
         By sample and output, in the same form.
     least_db : float, optional
-        The least ratio of an output; inf: they have to be equal. None: every finite error is accepted.
+        The least ratio of an output. inf: all elements have to be equal. None: every finite error passes.
     """
     pairs = [(a, b) for one, two in zip(expected, found, strict=True) for a, b in zip(one, two, strict=True)]
     ratios = [ratio_db(a, b) for a, b in pairs]

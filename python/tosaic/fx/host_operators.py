@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -17,13 +16,10 @@ from torch.fx import GraphModule, Node
 
 from tosaic import _core
 from tosaic.fx.origins import source_targets
-from tosaic.fx.quantize_calls import operator_of, torch_operator
+from tosaic.fx.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
 from tosaic.options import shown
 
 __all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
-
-
-_CONVERSIONS = ("quantized_decomposed::", "torchao::")
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,11 @@ class HostOperators:
         """
         if node.op != "call_function":
             return False
-        return self.hold(node.target) or any(map(self._is_source, self.named, repeat(node)))
+        return self.hold(node.target) or any(self._is_source(each, node) for each in self.named)
 
     def _is_source(self, named: _Named, node: Node) -> bool:
         operator = torch_operator(node.target)
-        if operator is not None and operator._schema.name.startswith(_CONVERSIONS):
+        if operator is not None and operator._schema.name.startswith(CONVERSION_LIBRARIES):
             return False  # torchao gives quantize and dequantize nodes the sources of the call beside them
         return any(named.is_text(target) for target in source_targets(node))
 

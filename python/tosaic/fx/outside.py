@@ -27,7 +27,7 @@ from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.host_operators import HostOperators, bodies_of, modules_of
 from tosaic.fx.io_quantization import program_with
 from tosaic.fx.origins import place_of
-from tosaic.fx.quantize_calls import is_move, is_whole_copy, schema_of
+from tosaic.fx.quantize_calls import CONVERSION_LIBRARIES, is_move, is_whole_copy, schema_of
 from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.options import shown
 from tosaic.port_names import known_names, near_names, position_of
@@ -36,8 +36,6 @@ __all__ = ["Outside", "Ports", "is_dequantize", "is_quantize", "with_names_of_re
 
 Ports: TypeAlias = str | Sequence[str | int] | None
 """What `quantized_inputs` and `quantized_outputs` may be."""
-
-_LIBRARIES = ("quantized_decomposed::", "torchao::")
 
 
 def is_quantize(node: Node) -> bool:
@@ -53,7 +51,7 @@ def is_dequantize(node: Node) -> bool:
 def _is_called(node: Node, start: str) -> bool:
     schema = schema_of(node) if node.op == "call_function" else None
     name = "" if schema is None else schema.name
-    return any(name.startswith(library + start) for library in _LIBRARIES)
+    return any(name.startswith(library + start) for library in CONVERSION_LIBRARIES)
 
 
 @dataclass(frozen=True)

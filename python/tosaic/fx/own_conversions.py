@@ -39,7 +39,7 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
     graph : Graph
         Of an edge program, with marks. It is changed.
     results : mapping of str to QParams
-        By name of a call: the quantization of its result in the plan.
+        How the plan quantizes the result of each call, by name of the call.
     operators : tuple
         Those that quantize and dequantize by tensor, in the dialect of the program.
     """

@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 
 __all__ = [
+    "CONVERSION_LIBRARIES",
     "ZEROING",
     "arguments_of",
     "inserted_by",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 _LIBRARY = "quantized_decomposed::"
+CONVERSION_LIBRARIES = (_LIBRARY, "torchao::")
+"""The libraries whose operators quantize and dequantize."""
 _FILL = {"aten::constant_pad_nd": "value", "aten::pad": "value"}  # argument with the inserted number
 ZEROING = ("aten::tril", "aten::triu")  # insert 0, whatever it represents
 _ATEN_MOVES = (

@@ -10,7 +10,7 @@ from tosaic import _core
 from tosaic.lowered import Lowered
 from tosaic.options import refusal, shown
 from tosaic.partitions.claimant import Claimant
-from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, kind_of, spec_entries
+from tosaic.payload_kinds import KINDS, SPEC_FORMAT, SPEC_TARGET, is_kernels, kind_of, spec_entries
 from tosaic.pte.method_writer import PtePayload
 
 __all__ = ["GroupPayloads", "MethodPayloads", "empty_payloads"]
@@ -104,7 +104,7 @@ class MethodPayloads:
 
     def is_kernels(self, claimant: str) -> bool:
         """True if the groups of a claimant are written as kernel calls, which a runtime may fuse."""
-        return self.claimants[claimant].kind == "grid-sampler"
+        return is_kernels(self.claimants[claimant])
 
 
 def empty_payloads(methods: Mapping[str, Any]) -> dict[str, PtePayload]:

@@ -20,7 +20,7 @@ from tosaic import _core
 from tosaic.options import cut, is_mapping, refusal
 from tosaic.recipes.recipe import Recipe, text_of
 
-__all__ = ["Difference", "combine", "differences"]
+__all__ = ["Difference", "combine", "differences", "merged"]
 
 _LISTS = ("rules", "tools", "stages", "claimants", "passes")
 _MAPPINGS = ("io", "orders", "flags")
@@ -88,12 +88,12 @@ def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:
     for field in _LISTS:
         fields[field] = _distinct(entry for each in recipes for entry in getattr(each, field))
     for field in _MAPPINGS:
-        fields[field] = _merged(getattr(each, field) for each in recipes)
-    for field in _SINGLE:
+        fields[field] = merged(getattr(each, field) for each in recipes)
+    for field in ("config", "objective"):
         said = [getattr(each, field) for each in recipes if getattr(each, field) is not None]
         fields[field] = said[0] if said else None
     asked = any(each.rgba is not None for each in recipes)
-    fields["rgba"] = _merged(each.rgba_ports for each in recipes) or (True if asked else None)
+    fields["rgba"] = merged(each.rgba_ports for each in recipes) or (True if asked else None)
     return Recipe(**fields)
 
 
@@ -130,14 +130,14 @@ def _distinct(entries: Iterator[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merged(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns a mapping with the entries of all mappings; entries that are mappings are merged, too."""
-    merged: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for mapping in mappings:
         for key, value in mapping.items():
-            old: Any = merged.get(key)
-            merged[key] = {**old, **value} if is_mapping(old) and is_mapping(value) else value
-    return merged
+            old: Any = found.get(key)
+            found[key] = {**old, **value} if is_mapping(old) and is_mapping(value) else value
+    return found
 
 
 def _require_agreement(recipes: Sequence[Recipe]) -> None:
