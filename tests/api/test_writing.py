@@ -6,6 +6,7 @@ import ast
 import os
 import resource
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -67,13 +68,20 @@ def given(files: Path) -> Path:
 
 @contextmanager
 def a_full_disk(size: int = 100) -> Iterator[None]:
-    """Limits the size of every file to `size` bytes."""
+    """Limits the size of every file to `size` bytes.
+
+    No bytecode is written meanwhile: CPython 3.11 would keep a file that is cut off, and every later import of that
+    module would fail.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def names(folder: Path) -> set[str]:
