@@ -70,7 +70,7 @@ def given(files: Path) -> Path:
 def a_full_disk(size: int = 100) -> Iterator[None]:
     """Limits the size of every file to `size` bytes.
 
-    No bytecode is written meanwhile: CPython 3.11 would keep a file that is cut off, and every later import of
+    No bytecode is written meanwhile: CPython 3.11 would keep a file that is cut off, and each later import of
     that module would fail.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
