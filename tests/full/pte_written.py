@@ -30,8 +30,8 @@ from markdown_table import markdown_table
 from models.by_claimant import measure_all
 from models.quantize import converted
 from models.results import ROOT, measured_with
-from models.tosaic_delegates import file_of, lower
-from models.written_pte import is_same_but_for_reshapes, is_same_payload, shape_of
+from models.tosaic_delegates import file_of, lower, modules_of, program_made
+from models.written_pte import is_same_but_for_reshapes, is_same_payload, shape_of, transposes_in
 from models.zoo import NETWORKS, build, one_thread, quiet
 from tosaic.executorch import TosaicPartitioner
 from tosaic.pte.payloads import is_tosa
@@ -50,7 +50,9 @@ _HEAD = """# Networks as `.pte` files
 
 Ten networks in int8 by Arm's quantizer, written by `tosaic.save_pte` ([pte.md](pte.md#writing)) and by
 ExecuTorch from what `TosaicPartitioner` lowered. *kernels*: calls outside of delegates. *same method*: both
-files call the same operators and delegates in the same order, with the same inputs and outputs.
+files call the same operators and delegates in the same order, with the same inputs and outputs; *computing*:
+that is so without the calls that change a dtype or a dim order. *conversions*: the number of these calls, and
+of the transpositions inside the payloads, in our file and in theirs.
 *same payloads*: TOSA files that differ in nothing but names, or only in reshapes, because an axis of
 extent 1 lies elsewhere; other payloads that are equal byte for byte. *differ*: elements of the output of
 `tosaic.load_pte(...).run` that are not those of the lowered program. *Vulkan*: the same for VGF payloads on
@@ -66,8 +68,11 @@ class Measured:
     ----------
     network, claimant : str
     delegates, kernels, size : int
-    method : bool
-        Whether the method is that of ExecuTorch's own way.
+    method : str
+        Whether the method is that of ExecuTorch's own way: ``yes``, ``computing`` if it is without the
+        conversions, or ``no``.
+    conversions, their_conversions : int
+        Calls that change a dtype or a dim order, and transpositions in the payloads.
     payloads : str
         Whether the payloads are: ``yes``, ``reshapes`` if only these are others, or ``no``.
     written : bool
@@ -86,7 +91,9 @@ class Measured:
     delegates: int = 0
     kernels: int = 0
     size: int = 0
-    method: bool = False
+    method: str = "no"
+    conversions: int = 0
+    their_conversions: int = 0
     payloads: str = "no"
     written: bool = False
     unlike: str = ""
@@ -111,8 +118,13 @@ def measure(name: str, claimant: str) -> Measured:
         out.size = tosaic.save_pte(split, path)
         out.seconds = time.perf_counter() - start
         start = time.perf_counter()
-        theirs = file_of(lower(program, [TosaicPartitioner(claimant)]))
+        manager = lower(program, [TosaicPartitioner(claimant)])
         out.their_seconds = time.perf_counter() - start
+        target = split.claimants[claimant].target
+        out.their_conversions = sum(transposes_in(program_made(each, target)) for each in modules_of(manager))
+        start = time.perf_counter()
+        theirs = file_of(manager)
+        out.their_seconds += time.perf_counter() - start
         ours = path.read_bytes()
         assert Runtime.get().load_program(ours).method_names == {"forward"}
         _compare_methods(out, path, split, theirs)
@@ -126,7 +138,12 @@ def _compare_methods(out: Measured, path: Path, split: tosaic.SplitLowered, thei
     out.kernels = len(a.calls) - out.delegates
     fields = ("calls", "backends", "inputs", "outputs")
     unlike = [field for field in fields if getattr(a, field) != getattr(b, field)]
-    out.method = not unlike
+    if not unlike:
+        out.method = "yes"
+    elif unlike == ["calls"] and a.computing == b.computing:
+        out.method = "computing"
+    out.conversions = a.conversions + sum(transposes_in(part.to_bytes()) for part in split.parts)
+    out.their_conversions += b.conversions
     out.unlike = "; ".join(f"{field}: {getattr(a, field)} and {getattr(b, field)}" for field in unlike)[:500]
     pairs = list(zip(a.payloads, b.payloads, strict=False))
     if len(a.payloads) == len(b.payloads):
@@ -164,8 +181,10 @@ def violations(m: Measured) -> list[str]:
     found = []
     if not m.delegates:
         found.append("there is no delegate")
-    if not m.method:
+    if m.method == "no":
         found.append(f"the method is another one: {m.unlike}")
+    if m.conversions > m.their_conversions:
+        found.append(f"{m.conversions} conversions, ExecuTorch's way has {m.their_conversions}")
     if m.claimant.startswith("TOSA") and m.payloads == "no":
         found.append("payloads differ in more than names and reshapes")
     if not m.written:
@@ -188,6 +207,7 @@ def page(measured: Sequence[Measured]) -> str:
         "kernels",
         "bytes",
         "same method",
+        "conversions",
         "same payloads",
         "differ",
     ]
@@ -199,7 +219,8 @@ def page(measured: Sequence[Measured]) -> str:
             str(m.delegates),
             str(m.kernels),
             f"{m.size:,}",
-            "yes" if m.method else "no",
+            m.method,
+            f"{m.conversions} / {m.their_conversions}",
             m.payloads,
             str(m.differing),
             "-" if m.on_device < 0 else str(m.on_device),

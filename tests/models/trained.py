@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["BATCH", "TASKS", "DigitsCnn", "Task", "Trained", "accuracy", "digits", "train"]
+__all__ = ["BATCH", "TASKS", "DigitsCnn", "Task", "Trained", "accuracy", "digits", "digits_epoch", "train"]
 
 BATCH = 100
 """Batch size of the test samples: programs are exported for it."""
@@ -248,3 +248,14 @@ TASKS = {
         Task("causal", CausalTransformer, sequences, 12),
     )
 }
+
+
+def digits_epoch(module: nn.Module) -> None:
+    """Trains a module on the digits for an epoch, in batches of `BATCH`: a function for ``recipes.qat``."""
+    x, y, *_ = digits()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4)
+    for rows in torch.randperm(len(x)).split(BATCH):
+        if len(rows) == BATCH:
+            optimizer.zero_grad()
+            F.cross_entropy(module(x[rows]), y[rows]).backward()
+            optimizer.step()

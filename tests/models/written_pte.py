@@ -11,7 +11,13 @@ from executorch.exir._serialize._program import deserialize_pte_binary
 from executorch.exir.schema import DelegateCall, KernelCall
 from tosaic import _core
 
-__all__ = ["MethodShape", "is_same_but_for_reshapes", "is_same_payload", "shape_of"]
+__all__ = ["MethodShape", "is_same_but_for_reshapes", "is_same_payload", "shape_of", "transposes_in"]
+
+_CONVERSIONS = (
+    "quantized_decomposed::quantize",
+    "quantized_decomposed::dequantize",
+    "dim_order_ops::_to_dim_order_copy",
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,16 @@ class MethodShape:
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
     payloads: tuple[bytes, ...]
+
+    @property
+    def computing(self) -> tuple[str, ...]:
+        """The calls that do more than change a dtype or a dim order, in order."""
+        return tuple(each for each in self.calls if not each.startswith(_CONVERSIONS))
+
+    @property
+    def conversions(self) -> int:
+        """The number of the other calls."""
+        return len(self.calls) - len(self.computing)
 
 
 def shape_of(file: bytes, method: str = "forward") -> MethodShape:
@@ -81,6 +97,11 @@ def is_same_but_for_reshapes(a: bytes, b: bytes) -> bool:
         ]
         computing.append(constants)
     return computing[0] == computing[1]
+
+
+def transposes_in(file: bytes) -> int:
+    """Returns the number of transpositions in a `.tosa` file."""
+    return sum(node.op == "tosa.transpose" for node in _core.deserialize(file).nodes)
 
 
 def _unnamed(graph: _core.Graph) -> Any:

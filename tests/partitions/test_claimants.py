@@ -292,6 +292,24 @@ def test_a_module_is_denied_with_what_is_inside() -> None:
     assert supported(claimant.deny(module="0.1"), program) == {"relu", "tanh"}
 
 
+@pytest.mark.parametrize("matching", [{"module": "2"}, {"name": "conv2d_1"}])
+def test_a_program_that_was_quantized_here_is_denied_by_the_calls_of_its_own_nodes(
+    matching: dict[str, Any],
+) -> None:
+    """Quantize and dequantize nodes that were inserted behind a node do not name the nodes that read them."""
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Sigmoid(), nn.Conv2d(8, 8, 3)
+    )
+    x = torch.ones(1, 3, 16, 16)
+    exported = torch.export.export(module.eval(), (x,))
+    program = tosaic.quantize(exported, [(x,)], progress=False)
+    claimant = Claimant.named("TOSA-1.0+INT")
+    denied = claimant.deny(**matching, why="the host is faster")
+    assert supported(claimant, program) - supported(denied, program) == {"conv2d_1"}
+    (verdict,) = [each for each in denied.supports(program) if each.node == "conv2d_1"]
+    assert "(node 'conv2d_1', module '2'" in verdict.reasons[0].message
+
+
 def test_an_allowed_node_is_taken_in_spite_of_the_limits_of_a_device(net: tosaic.Program) -> None:
     claimant = Claimant.named("ethos-u55-128")
     assert "conv2d_1" not in supported(claimant, net)

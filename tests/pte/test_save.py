@@ -14,7 +14,9 @@ pytest.importorskip("executorch")
 import tosaic  # noqa: E402
 from executorch.exir._serialize._program import deserialize_pte_binary  # noqa: E402
 from executorch.runtime import Runtime  # noqa: E402
+from function_module import FunctionModule  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
 from tosaic import _core  # noqa: E402
 from tosaic.payload_kinds import kind_of  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
@@ -364,6 +366,32 @@ def test_elementwise_kernels_compute_in_the_dim_order_of_their_operands(tmp_path
     found = run_in_executorch(path.read_bytes(), [x, y])
     torch.testing.assert_close(tuple(found), module(x, y))
     _equal(method.run(x, y), module(x, y), rtol=1e-6)
+
+
+IMAGE_KERNELS: dict[str, Any] = {
+    "bilinear": lambda x: functional.interpolate(x, scale_factor=2.0, mode="bilinear"),
+    "bilinear to a size": lambda x: functional.interpolate(x, (7, 9), mode="bilinear", align_corners=True),
+    "nearest": lambda x: functional.interpolate(x, scale_factor=2.0, mode="nearest"),
+    "nearest to a size": lambda x: functional.interpolate(x, (9, 5), mode="nearest"),
+    "max_pool": lambda x: functional.max_pool2d(x, 2, padding=1),
+    "max_pool with dilation": lambda x: functional.max_pool2d(x, 2, stride=1, dilation=2, ceil_mode=True),
+}
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 6, 5), (1, 1, 4, 5), (3, 2, 3, 8)])
+@pytest.mark.parametrize("name", IMAGE_KERNELS)
+def test_resizing_and_max_pools_compute_in_channels_last(
+    tmp_path: Path, name: str, shape: tuple[int, ...]
+) -> None:
+    x = torch.randn(shape).to(memory_format=torch.channels_last)
+    module = FunctionModule(IMAGE_KERNELS[name]).eval()
+    path = tmp_path / "image.pte"
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(module, (x,))), path)
+    file = tosaic.load_pte(path)
+    assert not any("copy" in instruction for instruction in file.method().instructions)
+    found = run_in_executorch(path.read_bytes(), [x])
+    torch.testing.assert_close(found[0], module(x))
+    torch.testing.assert_close(torch.from_numpy(np.array(file.run(x))), module(x))
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 2, 1), (3, 2, 1, 0), (1, 0, 2, 3)])

@@ -303,6 +303,12 @@ class Custom:
         """Calls the function."""
         return self.function(plan)
 
+    def __repr__(self) -> str:
+        """Returns the call that makes this rule, with the function's name for the function."""
+        function = getattr(self.function, "__name__", type(self.function).__name__)
+        named = f", name={self.name!r}" if self.name != function else ""
+        return f"Custom({function}{named}{', allow_unmatched=True' if self.allow_unmatched else ''})"
+
 
 Rule: TypeAlias = Callable[[Plan], Plan | None]
 """What `Plan.apply` takes. A plain callable is as `Custom(callable)`."""

@@ -3,7 +3,8 @@
 0. Calls that tosaic cannot import stay outside: control flow, delegates of others, symbolic shapes.
 1. The claimant judges the program as tosaic's graph (`tosaic.partition`). Each node of that graph has the
    calls that it was made of as its origins, so the groups of the plan become groups of calls.
-2. Calls that left no node there (folded constants, elements of tuples) follow their readers.
+2. Calls that left no node there (folded constants, elements of tuples) follow their readers, and so do calls
+   that left nodes in several groups.
 3. `regrouped` makes groups that can run one after another, without floats at the borders of a claimant that
    has integers only.
 4. Each group is lowered on trial, as the program that its delegate will be. Calls that its errors name are
@@ -149,7 +150,10 @@ class _Search:
                 if source is not None:
                     wanted[node] = source
         for node in reversed(self.nodes):
-            if node.op == "call_function" and node.name not in places and node.name not in self.reasons:
+            # Elements of tuples, folded constants, and calls of which several nodes were made: equal calls
+            # become one node of tosaic's graph, which is then folded into each of its readers.
+            spread = len(places.get(node.name, ())) != 1
+            if node.op == "call_function" and spread and node not in wanted and node.name not in self.reasons:
                 readers = {wanted.get(user) for user in node.users}
                 if len(readers) == 1 and None not in readers:
                     wanted[node] = next(each for each in readers if each is not None)

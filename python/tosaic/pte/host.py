@@ -1,7 +1,7 @@
 """The tensors and kernel calls of a method's host: what the rows of `tosaic.pte.kernels` write with.
 
-Most kernels of ExecuTorch read and write row-major tensors; elementwise kernels also take channels last. A
-reshape is no call: the result has the bytes of its operand, at the same place.
+Most kernels of ExecuTorch read and write row-major tensors; elementwise kernels, resizing and max pools also
+take channels last. A reshape is no call: the result has the bytes of its operand, at the same place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tosaic.dim_order import is_same_order
 from tosaic.dtypes import BITS, is_float
 from tosaic.pte.method_writer import MethodWriter, Slot
 
-__all__ = ["Held", "Host", "is_kernel_order"]
+__all__ = ["Held", "Host", "is_channels_last", "is_kernel_order"]
 
 _COPY = "dim_order_ops::_to_dim_order_copy"
 
@@ -54,11 +54,15 @@ def _row_major(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
 
 
+def is_channels_last(order: Sequence[int]) -> bool:
+    """True for the dim order of torch's formats channels last, of rank 4 and 5."""
+    rank = len(order)
+    return rank in (4, 5) and tuple(order) == (0, *range(2, rank), 1)
+
+
 def is_kernel_order(order: Sequence[int]) -> bool:
     """True for the dim orders between which a kernel of ExecuTorch copies."""
-    rank = len(order)
-    channels_last = (0, *range(2, rank), 1)
-    return tuple(order) == _row_major(rank) or (rank in (4, 5) and tuple(order) == channels_last)
+    return tuple(order) == _row_major(len(order)) or is_channels_last(order)
 
 
 class Host:
@@ -106,7 +110,7 @@ class Host:
         self, kernel: str, operands: Sequence[Any], types: Sequence[tuple[str, Sequence[int]]]
     ) -> list[Held]:
         """Writes a call with several results, each an argument of its own."""
-        made = [self.new(dtype, shape) for dtype, shape in types]
+        made = [self.new(dtype, shape, self._order) for dtype, shape in types]
         self.write(kernel, operands, made)
         return made
 

@@ -11,21 +11,25 @@ from collections.abc import Sequence
 from tosaic import _core
 from tosaic.node_graph import graph_of_node
 from tosaic.operator_facts import elementwise_operators
-from tosaic.pte.host import Held, Host, is_kernel_order
+from tosaic.pte.host import Held, Host, is_channels_last
 from tosaic.pte.kernels import ROWS
 from tosaic.torch_operators.arguments import OP
 
 __all__ = ["write_node"]
 
+_IMAGE_RANK = 4
+
 _WITH_NUMBERS = ("add", "sub", "mul", "div")
 """Kernels that compute with one number in every dim order. Others of ExecuTorch 1.5 repeat a number as if the
 result were row-major."""
+_OF_IMAGES = ("resize", "max_pool")
+"""Operators whose kernels also take images of channels last. That of ``avg_pool2d`` does not."""
 
 
 def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:
     """Writes the calls that compute a node; returns its results. None if no kernels compute it.
 
-    An elementwise node computes in the dim order of its operands, other nodes row-major.
+    Elementwise nodes and some of images compute in the dim order of their operands, others row-major.
     """
     order = _common_order(node, operands)
     if order is None:
@@ -41,10 +45,14 @@ def write_node(host: Host, node: _core.Node, operands: Sequence[Held | None]) ->
 
 
 def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[int, ...] | None:
-    """Returns the dim order in which a kernel computes an elementwise node; None for row-major.
+    """Returns the dim order in which a kernel computes a node; None for row-major.
 
-    All operands have this order and the shape of the result; some kernels also take numbers.
+    All operands of an elementwise node have this order and the shape of the result; some kernels also take
+    numbers.
     """
+    image = operands[0] if operands else None
+    if node.op in _OF_IMAGES and image is not None and image.rank == _IMAGE_RANK:
+        return image.order if is_channels_last(image.order) else None
     if node.op not in elementwise_operators() or len(node.results) != 1:
         return None
     shape = tuple(node.results[0].shape)
@@ -55,7 +63,7 @@ def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[in
     if len(spans) < len(operands) and node.op not in _WITH_NUMBERS:
         return None
     (order,) = orders
-    return order if is_kernel_order(order) and order != tuple(sorted(order)) else None
+    return order if is_channels_last(order) else None
 
 
 def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> list[Held] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
-from tosaic.annotation.rules import Inputs, Operator, Outputs
+from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
 from tosaic.annotation.specs import Fixed, Observed, Spec
 from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
@@ -85,7 +85,7 @@ def _vgf_snorm() -> Recipe:
         name="vgf-snorm",
         summary="int8 for VGF, with images of SNORM, and grid samplers on the texture unit.",
         config=QConfig.int8(),
-        rules=[snorm_images, samplers],
+        rules=[Custom(snorm_images, allow_unmatched=True), samplers],
         stages=[KERNELS],
         claimants=["grid-sampler", Claimant.named("vgf", connected=False)],
         rgba=True,

@@ -105,10 +105,11 @@ def _on_images(host: Host, node: _core.Node, x: Held, spatial: int, write: Any) 
     """Writes a kernel of images: batch, channels, height and width. A signal is an image of height 1."""
     if spatial > 2:
         return None
-    value = node.results[0]
+    shape = tuple(node.results[0].shape)
+    if x.rank == _IMAGE_RANK and spatial == 2:
+        return write(x, shape)
     image = host.reshape(x, _image_shape(x.shape, spatial))
-    made = write(image, _image_shape(value.shape, spatial))
-    return host.reshape(made, value.shape)
+    return host.reshape(write(image, _image_shape(shape, spatial)), shape)
 
 
 def _image_shape(shape: Sequence[int], spatial: int) -> tuple[int, ...]:
