@@ -10,6 +10,7 @@ import torch
 import tosaic
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from tosaic import QConfig
 
 INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
 MASKED = (
@@ -276,3 +277,78 @@ def test_a_layer_without_anything_to_round_loses_nothing() -> None:
     )
     assert np.inf in {db for layer in found.layers for db in layer.db}
     assert found.curve[-1].db == np.inf
+
+
+# ---- integers between all operators ----
+
+
+class Residual(nn.Module):
+    """A residual of convolutions, a norm, an activation of two operators, and a residual of linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
+        self.wide, self.narrow, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.convs(x)
+        x = torch.relu(self.second(x) + x).mean((2, 3))
+        return x + self.narrow(nn.functional.silu(self.wide(self.norm(x))))
+
+
+def residual() -> tuple[Any, list[Any], torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    samples = [(torch.randn(2, 3, 10, 10, generator=generator),) for _ in range(4)]
+    torch.manual_seed(0)
+    return torch.export.export(Residual().eval(), samples[0]), samples[:3], samples[3][0]
+
+
+def places(program: Any, claimant: str) -> list[tuple[str, bool]]:
+    """Returns the operator of each node, and whether the claimant takes the node."""
+    plan = tosaic.partition(program, [claimant])
+    return [(node.op, group is not None) for node, group in zip(plan.graph.nodes, plan.group_of, strict=True)]
+
+
+@pytest.mark.parametrize("make", [QConfig.int8, QConfig.uint8, QConfig.int16x8])
+def test_integers_are_between_all_operators(make: Any) -> None:
+    exported, samples, x = residual()
+    config = make(every_operator=True)
+    quantized = tosaic.quantize(exported, samples, config=config, progress=False)
+    floats = [
+        node.name
+        for node in quantized.graph.nodes
+        if node.op not in ("quantize", "dequantize") and node.results[0].dtype == "f32"
+    ]
+    assert floats == []
+    with torch.no_grad():
+        assert sqnr_db(quantized.run(x), exported.module()(x)) > 20
+    require_same_in_torch(quantized, x)
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(config))
+    for sample in samples:
+        prepared(*sample)
+    by_torchao = tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0]))
+    assert places(by_torchao, "neutron") == places(quantized, "neutron")
+
+
+@pytest.mark.parametrize("claimant", ["cortex-m55", "neutron"])
+def test_kernels_of_integers_take_more_with_integers_between_all_operators(claimant: str) -> None:
+    exported, samples, x = residual()
+    whole = {}
+    for every in (False, True):
+        config = QConfig.int8(every_operator=every)
+        quantized = tosaic.quantize(exported, samples, config=config, progress=False)
+        split = tosaic.lower(quantized, unsupported="split", claimants=[claimant])
+        outside = {op for op, taken in places(quantized, claimant) if not taken}
+        whole[every] = not outside & {"conv", "add"}
+        with torch.no_grad():
+            assert sqnr_db(split.run(x), exported.module()(x)) > 20
+    assert whole == {False: False, True: True}
+
+
+def test_the_option_is_checked_and_stays_with_selections() -> None:
+    with pytest.raises(tosaic.InvalidGraph, match="the option 'every_operator'"):
+        QConfig.int8(every_operator=1)  # type: ignore[arg-type]
+    config = QConfig.int8(every_operator=True).set(QConfig.int16x8(), op="softmax")
+    assert config.every_operator
+    assert config != QConfig.int8().set(QConfig.int16x8(), op="softmax")

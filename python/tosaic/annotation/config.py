@@ -134,6 +134,11 @@ class QConfig:
     ----------
     selections : tuple of (Select, Precision or None)
         None: the calls stay float.
+    every_operator : bool
+        For targets that compute one operator at a time, such as Cortex-M and Neutron: there are integers
+        between all operators. Without it, the parts of a unit are not rounded between (a convolution and the
+        sum with a residual, a norm of several calls), because integer lowering computes them as a whole. That
+        is more precise. `Precision.wide_sums` and `Precision.wide_functions` have no effect then.
 
     Examples
     --------
@@ -144,8 +149,10 @@ class QConfig:
     """
 
     selections: tuple[tuple[Select, Precision | None], ...] = ()
+    every_operator: bool = False
 
     def __post_init__(self) -> None:
+        _check_flag("every_operator", self.every_operator)
         expected = "a tuple of pairs: a Select, and a Precision or None"
         selections: Any = self.selections
         if not isinstance(selections, list | tuple):
@@ -166,6 +173,7 @@ class QConfig:
         bias: Literal["derived", "float"] = "derived",
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
+        every_operator: bool = False,
     ) -> QConfig:
         """Activations int8, affine; weights int8, symmetric, in -127..127.
 
@@ -186,6 +194,8 @@ class QConfig:
             `tosaic.annotation` has options, such as ``Percentile(99.9)``. None: `tosaic.annotation.ByUse`.
         weight_observer : {"minmax", "mse"} or Observer, optional
             The same for weights. None: see `Precision`.
+        every_operator : bool
+            See `QConfig`.
 
         Raises
         ------
@@ -201,7 +211,7 @@ class QConfig:
         Percentile()
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_INT8, observer), weight, bias))
+        return QConfig._of(Precision(_observed(_INT8, observer), weight, bias), every_operator)
 
     @staticmethod
     def uint8(
@@ -212,10 +222,11 @@ class QConfig:
         bias: Literal["derived", "float"] = "derived",
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
+        every_operator: bool = False,
     ) -> QConfig:
         """Activations uint8, affine; weights as those of `int8`, whose parameters this has."""
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_UINT8, observer), weight, bias))
+        return QConfig._of(Precision(_observed(_UINT8, observer), weight, bias), every_operator)
 
     @staticmethod
     def int16x8(
@@ -225,17 +236,18 @@ class QConfig:
         group_size: int | None = None,
         observer: ObserverName | Observer | None = None,
         weight_observer: WeightObserverName | Observer | None = None,
+        every_operator: bool = False,
     ) -> QConfig:
         """Activations int16, symmetric; weights and observers as those of `int8`.
 
         Biases stay float, since those of TOSA have 48 bits.
         """
         weight = _checked_weight(weight_bits, group_size, per_channel, weight_observer)
-        return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"))
+        return QConfig._of(Precision(_observed(_INT16, observer), weight, "float"), every_operator)
 
     @staticmethod
-    def _of(precision: Precision) -> QConfig:
-        return QConfig(((Select(), precision),))
+    def _of(precision: Precision, every_operator: bool) -> QConfig:
+        return QConfig(((Select(), precision),), every_operator)
 
     def set(
         self,
@@ -253,7 +265,8 @@ class QConfig:
         Parameters
         ----------
         to : QConfig, Precision or None
-            A configuration stands for its last precision. None: the calls stay float.
+            A configuration stands for its last precision. None: the calls stay float. `every_operator` is
+            a property of the whole program, and stays that of this configuration.
         name, regex, module, type, op, nodes
             See `tosaic.annotation.Select`.
         """

@@ -118,7 +118,7 @@ def _cortex_m() -> Recipe:
     return Recipe(
         name="cortex-m",
         summary="int8 for kernels of CMSIS-NN on a Cortex-M55.",
-        config=QConfig.int8(),
+        config=QConfig.int8(every_operator=True),
         rules=[Operator("linear", {"weight": one_scale}, allow_unmatched=True)],
         stages=[Stage("cortex-m", "lowered", cortex_m_kernels)],
         claimants=["cortex-m55"],
@@ -129,7 +129,7 @@ def _neutron() -> Recipe:
     return Recipe(
         name="neutron",
         summary="int8 for a Neutron NPU: its plan, and the integer program and inputs of each group.",
-        config=QConfig.int8(),
+        config=QConfig.int8(every_operator=True),
         claimants=["neutron"],
     )
 

@@ -353,9 +353,10 @@ def text_of(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, QConfig):
-        return next(
-            (f"QConfig.{name}()" for name in _CONFIGS if getattr(QConfig, name)() == value), repr(value)
-        )
+        options = {"every_operator": True} if value.every_operator else {}
+        text = ", ".join(f"{name}={option}" for name, option in options.items())
+        same = (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)(**options) == value)
+        return next(same, repr(value))
     if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     if isinstance(value, Stage):
