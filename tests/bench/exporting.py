@@ -91,29 +91,36 @@ def _empty(exported: Any) -> bytes:
     return bytes(to_edge_transform_and_lower(exported, partitioner=[]).to_executorch().buffer)
 
 
+def _lap(network: Any, samples: Sequence[Any], own: Path) -> tuple[list[float], list[bytes]]:
+    """Returns the seconds of the four ways, and the files of ExecuTorch's two."""
+    programs = [torch.export.export(network.module, samples[0]) for _ in range(4)]
+    shutil.rmtree(own, ignore_errors=True)
+    ours, _ = timed(
+        lambda: tosaic.export_model(programs[0], recipe="tosa-int8", samples=samples, folder=own, verbose=0)
+    )
+    through, through_file = timed(lambda: _through(programs[1], samples))
+    theirs, their_file = timed(lambda: _theirs(programs[2], samples))
+    empty, _ = timed(lambda: _empty(programs[3]))
+    return [ours, through, theirs, empty], [through_file, their_file]
+
+
+def _samples(network: Any) -> list[Any]:
+    return [network.sample(i) for i in range(_SAMPLES)]
+
+
 def _row(name: str, rounds: int) -> Row:
-    network = build(name)
-    samples = [network.sample(i) for i in range(_SAMPLES)]
-    laps = []
+    network, small = build(name), build(f"{name}_small")
+    laps, files = [], []
     with one_thread(), quiet(), torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "own"
-        for number in range(rounds + 1):  # the first is a warm-up
-            programs = [torch.export.export(network.module, samples[0]) for _ in range(4)]
-            shutil.rmtree(own, ignore_errors=True)
-            ours, _ = timed(
-                lambda p=programs[0]: tosaic.export_model(
-                    p, recipe="tosa-int8", samples=samples, folder=own, verbose=0
-                )
-            )
-            through, through_file = timed(lambda p=programs[1]: _through(p, samples))
-            theirs, their_file = timed(lambda p=programs[2]: _theirs(p, samples))
-            empty, _ = timed(lambda p=programs[3]: _empty(p))
-            if number:
-                laps.append((ours, through, theirs, empty))
+        _lap(small, _samples(small), own)  # a warm-up
+        for _ in range(rounds):
+            seconds, files = _lap(network, _samples(network), own)
+            laps.append(seconds)
         sample = network.sample(_UNSEEN)
         floats = [np.asarray(each) for each in torch.utils._pytree.tree_leaves(network.module(*sample))]
         found = []
-        for index, data in enumerate(((own / "model.pte").read_bytes(), through_file, their_file)):
+        for index, data in enumerate(((own / "model.pte").read_bytes(), *files)):
             path = Path(folder) / f"{index}.pte"
             path.write_bytes(data)
             outputs = torch.utils._pytree.tree_leaves(tosaic.load_pte(path).run(*sample))

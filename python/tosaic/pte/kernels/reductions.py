@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tosaic import _core
+from tosaic.dtypes import BITS
 from tosaic.pte.host import Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 from tosaic.pte.method_writer import code_of
@@ -84,28 +85,39 @@ def _softmax(host: Host, node: _core.Node, operands: Operands) -> Results:
     return result(host, node, f"aten::_{node.op}.out", [x, node.attrs["axis"], False])
 
 
+def _in_one_dtype(host: Host, operands: Operands) -> Operands:
+    """Returns the operands of a norm in the widest of their dtypes, in which torch computes, too."""
+    widest = max((each.dtype for each in operands if each is not None), key=BITS.__getitem__)
+    return [None if each is None else host.cast(each, widest) for each in operands]
+
+
 @row("layer_norm")
 def _layer_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
-    x, rank = operands[0], node.attrs["normalized_rank"]
+    x, *parameters = _in_one_dtype(host, operands)
+    rank = node.attrs["normalized_rank"]
     eps = 1e-5 if node.attrs["eps"] is None else node.attrs["eps"]
     statistics = (*x.shape[: x.rank - rank], *(1,) * rank)
     types = [(x.dtype, x.shape), (x.dtype, statistics), (x.dtype, statistics)]
-    arguments = [x, list(x.shape[x.rank - rank :]), *operands[1:], eps]
-    return host.calls("aten::native_layer_norm.out", arguments, types)[0]
+    arguments = [x, list(x.shape[x.rank - rank :]), *parameters, eps]
+    made = host.calls("aten::native_layer_norm.out", arguments, types)[0]
+    return host.cast(made, node.results[0].dtype)
 
 
 @row("group_norm")
 def _group_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
-    x, groups = operands[0], node.attrs["groups"]
+    x, *parameters = _in_one_dtype(host, operands)
+    groups = node.attrs["groups"]
     batch, channels, rest = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     types = [(x.dtype, x.shape), (x.dtype, (batch, groups)), (x.dtype, (batch, groups))]
-    arguments = [*operands, batch, channels, rest, groups, node.attrs["eps"]]
-    return host.calls("aten::native_group_norm.out", arguments, types)[0]
+    arguments = [x, *parameters, batch, channels, rest, groups, node.attrs["eps"]]
+    made = host.calls("aten::native_group_norm.out", arguments, types)[0]
+    return host.cast(made, node.results[0].dtype)
 
 
 @row("batch_norm")
 def _batch_norm(host: Host, node: _core.Node, operands: Operands) -> Results:
-    x = operands[0]
+    x, *parameters = _in_one_dtype(host, operands)
     types = [(x.dtype, x.shape), (x.dtype, (0,)), (x.dtype, (0,))]
-    arguments = [*operands, 0.1, node.attrs["eps"]]
-    return host.calls("aten::_native_batch_norm_legit_no_training.out", arguments, types)[0]
+    arguments = [x, *parameters, 0.1, node.attrs["eps"]]
+    made = host.calls("aten::_native_batch_norm_legit_no_training.out", arguments, types)[0]
+    return host.cast(made, node.results[0].dtype)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from tosaic import _core
 from tosaic.pte.host import Held, Host
 from tosaic.pte.kernels.table import Operands, Results, result, row
 
 _IMAGE_RANK = 4
+_Write: TypeAlias = Callable[[Held, tuple[int, ...]], Held]
 
 
 # ---- contractions ----
@@ -24,7 +25,10 @@ def _conv(host: Host, node: _core.Node, operands: Operands) -> Results:
     value = node.results[0]
     if len(before) > _IMAGE_RANK - 2:
         return None
-    shape, padding = list(value.shape), before
+    result_shape = list(value.shape)
+    if x.rank == len(before) + 1:  # without a batch
+        x, result_shape = host.reshape(x, (1, *x.shape)), [1, *result_shape]
+    shape, padding = list(result_shape), before
     if before != after and a["transposed"]:
         padding = [0] * len(before)
         shape[2:] = [n + p + q for n, p, q in zip(shape[2:], before, after, strict=True)]
@@ -35,13 +39,13 @@ def _conv(host: Host, node: _core.Node, operands: Operands) -> Results:
         padding = [0] * len(before)
     settings = [list(a["stride"]), padding, list(a["dilation"]), a["transposed"], list(a["output_padding"])]
     made = host.call("aten::convolution.out", [x, weight, bias, *settings, a["groups"]], value.dtype, shape)
-    for axis, (first, extent) in enumerate(zip(before, value.shape[2:], strict=True), 2):
+    for axis, (first, extent) in enumerate(zip(before, result_shape[2:], strict=True), 2):
         if shape[axis] != extent:
             shape[axis] = extent
             made = host.call(
                 "aten::slice_copy.Tensor_out", [made, axis, first, first + extent, 1], value.dtype, shape
             )
-    return made
+    return host.reshape(made, value.shape)
 
 
 @row("linear")
@@ -101,7 +105,7 @@ def _expanded(host: Host, held: Held, shape: Sequence[int]) -> Held:
 # ---- pools and resizing ----
 
 
-def _on_images(host: Host, node: _core.Node, x: Held, spatial: int, write: Any) -> Held | None:
+def _on_images(host: Host, node: _core.Node, x: Held, spatial: int, write: _Write) -> Held | None:
     """Writes a kernel of images: batch, channels, height and width. A signal is an image of height 1."""
     if spatial > 2:
         return None
