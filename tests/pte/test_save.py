@@ -339,6 +339,46 @@ def test_a_sidecar_gives_the_file_paths_names_and_qparams(tmp_path: Path) -> Non
         tosaic.load_pte(path)
 
 
+# ---- forms of operators that the kernels do not take as they are ----
+
+
+NORMS_IN_FLOATS: dict[str, Any] = {
+    "batch_norm": lambda x: functional.batch_norm(x, torch.zeros(4), torch.ones(4) * 2, torch.ones(4)),
+    "layer_norm": lambda x: functional.layer_norm(x, (6,), torch.ones(6) * 3, torch.ones(6)),
+    "group_norm": lambda x: functional.group_norm(x, 2, torch.ones(4) * 3, torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS_IN_FLOATS)
+def test_norms_with_parameters_of_another_dtype(tmp_path: Path, name: str) -> None:
+    _require_same_in_executorch(NORMS_IN_FLOATS[name], torch.randn(2, 4, 5, 6).to(torch.float16), tmp_path)
+
+
+UNBATCHED: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "conv1d": (nn.Conv1d(3, 4, 3, padding=1), (3, 8)),
+    "conv2d": (nn.Conv2d(3, 4, 3, padding="same"), (3, 7, 8)),
+    "conv2d with another pad behind": (nn.Conv2d(3, 4, 2, padding="same"), (3, 7, 8)),
+    "conv_transpose1d": (nn.ConvTranspose1d(3, 4, 3, stride=2, output_padding=1), (3, 8)),
+}
+
+
+@pytest.mark.parametrize("name", UNBATCHED)
+def test_convolutions_without_a_batch(tmp_path: Path, name: str) -> None:
+    module, shape = UNBATCHED[name]
+    _require_same_in_executorch(module, torch.randn(shape), tmp_path)
+
+
+def _require_same_in_executorch(function: Any, x: torch.Tensor, folder: Path) -> None:
+    """A file of the function has torch's result in ExecuTorch's runtime and in ours."""
+    module = FunctionModule(function).eval()
+    path = folder / "model.pte"
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(module, (x,))), path)
+    with torch.no_grad():
+        expected = module(x)
+    torch.testing.assert_close(run_in_executorch(path.read_bytes(), [x])[0], expected)
+    torch.testing.assert_close(torch.from_numpy(np.array(tosaic.load_pte(path).run(x))), expected)
+
+
 # ---- dim orders ----
 
 
