@@ -291,6 +291,9 @@ def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
     assert [port.image_format for port in (*scenario.inputs, *scenario.outputs)] == [
         "VK_FORMAT_R8G8B8A8_SNORM"
     ] * 2
+    assert str(scenario).splitlines()[0] == "scenario of 2 samples"
+    assert str(scenario).splitlines()[2].startswith("  output  out ")
+    assert "array(" not in repr(scenario)
     found = [[result.run(*inputs)] for inputs in scenario.samples]
     assert scenario.faults(found) == ()
     found[1][0] = found[1][0].copy()

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ class ScenarioPort:
     tolerance: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """Inputs and expected outputs of a program, for a run elsewhere. `load_scenario` reads it.
 
@@ -95,8 +95,19 @@ class Scenario:
 
     inputs: tuple[ScenarioPort, ...]
     outputs: tuple[ScenarioPort, ...]
-    samples: tuple[tuple[_Array, ...], ...]
-    expected: tuple[tuple[_Array, ...], ...]
+    samples: tuple[tuple[_Array, ...], ...] = field(repr=False)
+    expected: tuple[tuple[_Array, ...], ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Returns the number of samples, and a line for each input and output."""
+        ports = [("input", each) for each in self.inputs] + [("output", each) for each in self.outputs]
+        longest = max((len(port.path) for _, port in ports), default=0)
+        lines = [f"scenario of {len(self.samples)} sample{'s' * (len(self.samples) != 1)}"]
+        for side, port in ports:
+            extents = ",".join(map(str, port.shape))
+            rest = f"  {port.image_format}" if port.image_format else ""
+            lines.append(f"  {side:<6}  {port.path:<{longest}}  {port.dtype}[{extents}]{rest}")
+        return "\n".join(lines)
 
     def faults(self, found: Sequence[Sequence[Any]]) -> tuple[str, ...]:
         """Compares outputs with the expected ones; returns a sentence for each that is wrong.
