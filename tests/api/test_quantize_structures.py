@@ -352,3 +352,61 @@ def test_the_option_is_checked_and_stays_with_selections() -> None:
     config = QConfig.int8(every_operator=True).set(QConfig.int16x8(), op="softmax")
     assert config.every_operator
     assert config != QConfig.int8().set(QConfig.int16x8(), op="softmax")
+
+
+class CausalAttention(nn.Module):
+    """Attention whose mask is added, filled in, selected, or an operand."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.qkv = how, nn.Linear(8, 24)
+        self.register_buffer("mask", torch.full((5, 5), -1e9 if how == "large" else INFINITE).triu(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if self.how == "operand":
+            return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+        scores, hidden = q @ k.transpose(-1, -2) * 8**-0.5, self.mask < 0
+        if self.how == "filled":
+            scores = scores.masked_fill(hidden, INFINITE)
+        elif self.how == "selected":
+            scores = torch.where(hidden, LOWEST, scores)
+        else:
+            scores = scores + self.mask
+        return torch.softmax(scores, -1) @ v
+
+
+@pytest.mark.parametrize("claimant", ["cortex-m55", "neutron", "ethos-u55-128"])
+@pytest.mark.parametrize("how", ["operand", "added", "large", "filled", "selected"])
+def test_masks_stay_exact_with_integers_between_all_operators(how: str, claimant: str) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 5, 8),) for _ in range(4)]
+    exported = torch.export.export(CausalAttention(how).eval(), samples[0])
+    config = QConfig.int8(every_operator=True)
+    quantized = tosaic.quantize(exported, samples, config=config, progress=False)
+    split = tosaic.lower(quantized, unsupported="split", claimants=[claimant])
+    with torch.no_grad():
+        assert sqnr_db(split.run(*samples[1]), exported.module()(*samples[1])) > 25
+
+
+def test_inputs_have_scales_of_their_own_beside_checks_of_torch() -> None:
+    """An exported module begins with a call that checks all inputs, and computes nothing."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.a(x), self.b(y)
+
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 4), 1000 * torch.randn(1, 4)) for _ in range(4)]
+    exported = torch.export.export(Two().eval(), samples[0])
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(QConfig.int8(every_operator=True)))
+    for sample in samples:
+        prepared(*sample)
+    program = tosaic.from_exported(torch.export.export(convert_pt2e(prepared), samples[0]))
+    with torch.no_grad():
+        for found, exact in zip(program.run(*samples[0]), exported.module()(*samples[0]), strict=True):
+            assert sqnr_db(found, exact) > 25

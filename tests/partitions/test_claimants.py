@@ -310,6 +310,28 @@ def test_a_program_that_was_quantized_here_is_denied_by_the_calls_of_its_own_nod
     assert "(node 'conv2d_1', module '2'" in verdict.reasons[0].message
 
 
+class ResidualNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.a, self.b = (nn.Conv2d(n, 8, 3, padding=1) for n in (3, 8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.stem(x)
+        return torch.relu(self.b(torch.relu(self.a(y))) + y)
+
+
+def test_a_denied_module_leaves_a_residual_that_reads_its_result() -> None:
+    """The dequantize node in front of a sum goes with the sum, not with what it dequantizes."""
+    samples = [(torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)),)]
+    exported = torch.export.export(ResidualNet().eval(), samples[0])
+    program = tosaic.quantize(exported, samples, progress=False)
+    denied = Claimant.named("TOSA-1.0+INT").deny(module="stem")
+    plan = tosaic.partition(program, [denied])
+    outside = {node.op for node, group in zip(plan.graph.nodes, plan.group_of, strict=True) if group is None}
+    assert outside == {"quantize", "conv", "dequantize"}
+    assert len(plan.groups) == 1
+
+
 def test_an_allowed_node_is_taken_in_spite_of_the_limits_of_a_device(net: tosaic.Program) -> None:
     claimant = Claimant.named("ethos-u55-128")
     assert "conv2d_1" not in supported(claimant, net)

@@ -376,7 +376,8 @@ def _require_same_in_executorch(function: Any, x: torch.Tensor, folder: Path) ->
     with torch.no_grad():
         expected = module(x)
     torch.testing.assert_close(run_in_executorch(path.read_bytes(), [x])[0], expected)
-    torch.testing.assert_close(torch.from_numpy(np.array(tosaic.load_pte(path).run(x))), expected)
+    found = torch.from_numpy(np.array(tosaic.load_pte(path).run(x), np.float32))
+    torch.testing.assert_close(found, expected.float())
 
 
 # ---- dim orders ----
@@ -406,6 +407,21 @@ def test_elementwise_kernels_compute_in_the_dim_order_of_their_operands(tmp_path
     found = run_in_executorch(path.read_bytes(), [x, y])
     torch.testing.assert_close(tuple(found), module(x, y))
     _equal(method.run(x, y), module(x, y), rtol=1e-6)
+
+
+WITH_ONE_ELEMENT: dict[str, Any] = {
+    "pool and number": lambda x: functional.max_pool2d(x, 2) * 2.5,
+    "number first": lambda x: 2 - x,
+    "greatest of all": lambda x: x - x.amax((1, 2, 3), keepdim=True),
+    "constant of the same rank": lambda x: x + torch.tensor([[[[2.0]]]], dtype=x.dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", WITH_ONE_ELEMENT)
+def test_one_element_beside_channels_last(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    x = (torch.randn(1, 3, 6, 8) * 5).to(dtype).to(memory_format=torch.channels_last)
+    _require_same_in_executorch(WITH_ONE_ELEMENT[name], x, tmp_path)
 
 
 IMAGE_KERNELS: dict[str, Any] = {

@@ -6,6 +6,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/base/error_text.h"
 #include "tosaic/base/near_names.h"
+#include "tosaic/ir/computing_calls.h"
 
 namespace tosaic::claimant {
 namespace {
@@ -17,28 +18,37 @@ std::string_view op_name(const Node& node) {
                                 : info(node.op).name;
 }
 
-bool matches_name(const Graph& graph, const Node& node, const std::string& name) {
+// The calls that a node comes from, for rules. A dequantize node that `insert_quantization` made has the origin of
+// another node, but goes where the nodes go that read it: none.
+using Calls = std::vector<OriginRef>;
+
+Calls calls_of(const Graph& graph, const Node& node, const ComputingCalls& computing) {
+  Calls found = leaves(node.origin);
+  if (node.op == Op::kDequantize && !graph.users(graph.result(node)).empty() && computing.contain(found))
+    found.clear();
+  return found;
+}
+
+bool matches_name(const Graph& graph, const Node& node, const Calls& calls, const std::string& name) {
   if (graph.node_name(node) == name) return true;
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     if (graph.value(graph.result(node, r)).name == name) return true;
-  return std::ranges::any_of(leaves(node.origin),
-                             [&](const OriginRef& leaf) { return leaf->fx_name == name; });
+  return std::ranges::any_of(calls, [&](const OriginRef& leaf) { return leaf->fx_name == name; });
 }
 
 bool is_inside(std::string_view module, std::string_view prefix) {
   return module.starts_with(prefix) && (module.size() == prefix.size() || module[prefix.size()] == '.');
 }
 
-bool matches(const Graph& graph, const Node& node, const Rule& rule) {
+bool matches(const Graph& graph, const Node& node, const Calls& calls, const Rule& rule) {
   switch (rule.match) {
     case Match::kName:
-      return matches_name(graph, node, rule.value);
+      return matches_name(graph, node, calls, rule.value);
     case Match::kPredicate:
       return rule.predicate(graph, node);
     case Match::kModule:
-      return std::ranges::any_of(leaves(node.origin), [&](const OriginRef& leaf) {
-        return is_inside(leaf->module_path, rule.value);
-      });
+      return std::ranges::any_of(
+          calls, [&](const OriginRef& leaf) { return is_inside(leaf->module_path, rule.value); });
     case Match::kOp:
       return op_name(node) == rule.value;
   }
@@ -68,8 +78,9 @@ bool matches_in_regions(const Graph& graph, const Rule& rule) {
     return std::ranges::any_of(node.regions, [&](const std::shared_ptr<const Graph>& region) {
       if (rule.match == Match::kPredicate) return true;
       return matches_in_regions(*region, rule) ||
-             std::ranges::any_of(region->nodes(),
-                                 [&](const Node& inner) { return matches(*region, inner, rule); });
+             std::ranges::any_of(region->nodes(), [&](const Node& inner) {
+               return matches(*region, inner, leaves(inner.origin), rule);
+             });
     });
   });
 }
@@ -112,10 +123,14 @@ std::string to_string(const Rule& rule) {
 std::vector<const Rule*> deciding_rules(const Graph& graph, std::span<const Rule> rules,
                                         Unmatched unmatched) {
   std::vector<const Rule*> deciding(graph.nodes().size(), nullptr);
+  if (rules.empty()) return deciding;
+  const ComputingCalls computing(graph);
+  std::vector<Calls> calls;
+  for (const Node& node : graph.nodes()) calls.push_back(calls_of(graph, node, computing));
   for (const Rule& rule : rules) {
     bool used = false;
     for (const Node& node : graph.nodes()) {
-      if (!matches(graph, node, rule)) continue;
+      if (!matches(graph, node, calls[graph.id(node).index()], rule)) continue;
       used = true;
       const Rule*& now = deciding[graph.id(node).index()];
       if (now != nullptr && now->match == rule.match && now->allow != rule.allow)

@@ -186,8 +186,8 @@ class Host:
         return Held(slot, held.dtype, tuple(shape), tuple(order), elements)
 
     def spread(self, held: Held, order: tuple[int, ...]) -> Held:
-        """Returns a tensor of one element as one that has the rank of a dim order; others as they are."""
-        if math.prod(held.shape) != 1 or held.rank == len(order):
+        """Returns a tensor of one element as one in a dim order, with its rank; others as they are."""
+        if math.prod(held.shape) != 1 or held.order == order:
             return held
         return self._at(held, (1,) * len(order), order, held.elements)
 

@@ -20,8 +20,8 @@ __all__ = ["write_node"]
 _IMAGE_RANK = 4
 
 _WITH_NUMBERS = ("add", "sub", "mul", "div")
-"""Kernels that compute with one number in every dim order. Others of ExecuTorch 1.5 repeat a number as if the
-result were row-major."""
+"""Kernels that compute with one number in every dim order, but not of 16-bit floats. Others of ExecuTorch 1.5
+repeat a number as if the result were row-major."""
 _OF_IMAGES = ("resize", "max_pool")
 """Operators whose kernels also take images of channels last. That of ``avg_pool2d`` does not."""
 
@@ -60,7 +60,9 @@ def _common_order(node: _core.Node, operands: Sequence[Held | None]) -> tuple[in
     orders = {each.order for each in spans}
     if len(orders) != 1 or any(each.shape != shape for each in spans):
         return None
-    if len(spans) < len(operands) and node.op not in _WITH_NUMBERS:
+    if len(spans) < len(operands) and (
+        node.op not in _WITH_NUMBERS or node.results[0].dtype in ("f16", "bf16")
+    ):
         return None
     (order,) = orders
     return order if is_channels_last(order) else None

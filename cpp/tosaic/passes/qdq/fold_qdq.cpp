@@ -30,11 +30,10 @@
 // exactly as before.
 
 #include <algorithm>
-#include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "tosaic/ir/computing_calls.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/infer.h"
 #include "tosaic/ir/quantized.h"
@@ -64,6 +63,7 @@ class Folding {
  public:
   explicit Folding(const Graph& graph)
       : graph_(graph),
+        calls_(graph),
         labels_(graph.values().size()),
         wanted_(graph.values().size()),
         forms_(graph.values().size()),
@@ -73,7 +73,6 @@ class Folding {
   std::optional<Graph> run() {
     const auto quantizes = [](const Node& node) { return is_qdq(node.op); };
     if (std::none_of(graph_.nodes().begin(), graph_.nodes().end(), quantizes)) return std::nullopt;
-    find_calls();
     find_labels();
     find_wanted_qparams();
     find_forms();
@@ -107,21 +106,6 @@ class Folding {
       if (is_float(dtype) && dtype != DType::kF32) return false;
     }
     return node.result_count != 0;
-  }
-
-  // ---- calls ----
-
-  void find_calls() {
-    for (const Node& node : graph_.nodes())
-      if (node.op != Op::kDequantize)
-        for (const OriginRef& leaf : leaves(node.origin)) calls_.insert(leaf->fx_name);
-  }
-
-  // True if the dequantize node is a call of its own. One that `insert_quantization` made has the origin of the
-  // node whose result it dequantizes, which is not an origin of the nodes that read it.
-  [[nodiscard]] bool is_call(const Node& dequantize) const {
-    return std::ranges::any_of(leaves(dequantize.origin),
-                               [&](const OriginRef& leaf) { return !calls_.contains(leaf->fx_name); });
   }
 
   // ---- labels of integers ----
@@ -424,7 +408,7 @@ class Folding {
     std::vector<OriginRef> origins;
     for (const ValueId id : graph_.operands(node)) {
       const Node* producer = id.valid() ? graph_.producer(id) : nullptr;
-      if (producer != nullptr && producer->op == Op::kDequantize && is_call(*producer))
+      if (producer != nullptr && producer->op == Op::kDequantize && !calls_.contain(leaves(producer->origin)))
         origins.push_back(producer->origin);
     }
     origins.push_back(node.origin);
@@ -541,12 +525,12 @@ class Folding {
 
   const Graph& graph_;
   Graph out_;
-  std::unordered_set<std::string> calls_;  // names of FX calls that left a node that does not dequantize
-  std::vector<QParamsRef> labels_;         // by integer value: its label
-  std::vector<QParamsList> wanted_;        // by float value: the wanted qparams
-  std::vector<Forms> forms_;               // by float value: its forms
-  std::vector<ValueId> made_;              // by old value: the new value that equals it
-  std::vector<bool> read_;                 // by old value: it is still read as it was
+  ComputingCalls calls_;
+  std::vector<QParamsRef> labels_;   // by integer value: its label
+  std::vector<QParamsList> wanted_;  // by float value: the wanted qparams
+  std::vector<Forms> forms_;         // by float value: its forms
+  std::vector<ValueId> made_;        // by old value: the new value that equals it
+  std::vector<bool> read_;           // by old value: it is still read as it was
 };
 
 // Splits a constant that is dequantized with different parameters into several constants with the same bytes.

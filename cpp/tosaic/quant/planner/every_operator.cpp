@@ -17,6 +17,8 @@ constexpr OpTable<bool> kOneScale = {
 void Planner::decide_alone(NodeIndex i) {
   Call& c = call(i);
   if (is_settled(i)) return;
+  // The checks that torch makes of the inputs of a module: they compute nothing.
+  if (c.nodes.empty() && !value(i).valid() && node(i).users.empty()) return;
   std::vector<NodeIndex> floats;
   for (const NodeIndex operand : c.operands)
     if (is_float_value(operand) || is_data(operand)) floats.push_back(operand);
@@ -35,12 +37,19 @@ void Planner::decide_alone(NodeIndex i) {
     return leave(i, Rounding::kFloat, "a batch norm is computed with the convolution before it only");
   plan_.set_annotated(i, true);
   const bool is_predicate = c.behaviour == Behaviour::kPredicate;
+  if (c.large && !is_predicate) {
+    for (const NodeIndex operand : floats)
+      if (is_data(operand) && !call(operand).large) read_operand(operand, i, *p);
+    return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
+  }
   if (is_predicate || shares_scale(c)) {
     share_scale(i, floats, *p, has_float_result && !is_predicate);
     return;
   }
+  const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();
   for (const NodeIndex operand : floats)
-    if (!is_norm_of_conv && (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
+    if (operand != mask && !is_norm_of_conv &&
+        (!has_weight(c) || call(operand).dependence != Dependence::kNothing))
       read_operand(operand, i, *p);
   if (has_weight(c)) round_contraction(i, *p);
   if (!has_float_result) return;
@@ -128,7 +137,8 @@ std::string_view Planner::dtype_of(const QSpec& spec) {
 }
 
 void Planner::read_operand(NodeIndex operand, NodeIndex i, const Precision& p) {
-  if (call(operand).rounding == Rounding::kWithin) return;
+  const Rounding rounding = call(operand).rounding;
+  if (rounding == Rounding::kWithin || (rounding == Rounding::kLarge && !is_weighted(call(i)))) return;
   if (const Slot slot = scale_of(operand, i, p); slot.is_edge()) set(slot, p.activation, "operand");
 }
 
