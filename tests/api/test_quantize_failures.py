@@ -12,6 +12,7 @@ import pytest
 import torch
 import tosaic
 from torch import nn
+from tosaic.annotation import Observed, Operator
 
 X = torch.randn(2, 6)
 SAMPLES = [(X,)] * 9
@@ -132,3 +133,11 @@ def test_a_file_of_integers_without_a_sidecar_is_named(program, tmp_path) -> Non
         tosaic.compare(program, tmp_path / "m.tosa", SAMPLES[:1])
     lowered.save(tmp_path / "m.tosa", sidecar=True)
     assert tosaic.compare(program, tmp_path / "m.tosa", SAMPLES[:1]).ok
+
+
+def test_a_rule_that_quantizes_float64_is_refused_by_name() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).double().eval()
+    samples = [(torch.ones(1, 4, 4, dtype=torch.float64),)]
+    rule = Operator("linear", {"weight": Observed("int8", -127, 127, "per_tensor_symmetric")})
+    with pytest.raises(tosaic.InvalidGraph, match=r"quantizes a tensor of float64.*model\.float\(\)"):
+        tosaic.quantize(torch.export.export(model, samples[0]), samples, rules=[rule], progress=False)

@@ -61,10 +61,12 @@ def test_what_executorch_has_no_place_for_is_refused() -> None:
         stages=[qat(print)],
         claimants=["cortex-m55", "grid-sampler", "vgf"],
         objective="count",
+        orders={"inputs": "nhwc", "outputs": {"out": "nhwc"}},
     )
     with pytest.raises(tosaic.UnsupportedOp) as caught:
         recipe.to_executorch()
-    for part in ("accuracy tools", "rgba", "passes", "'count'", "stage 'qat'", "claimant 'cortex-m55'"):
+    parts = ["accuracy tools", "rgba", "passes", "'count'", "stage 'qat'", "claimant 'cortex-m55'"]
+    for part in (*parts, "'nhwc' of the inputs", "'nhwc' of the outputs"):
         assert part in str(caught.value), part
     assert "grid-sampler" not in str(caught.value)
     with pytest.raises(tosaic.InvalidGraph, match="is no recipe"):

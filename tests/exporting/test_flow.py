@@ -303,6 +303,18 @@ def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
     assert "expected the outputs of 2 samples" in scenario.faults(found[:1])[0]
     assert "expected 1 outputs" in scenario.faults([[], []])[0]
     assert "expected int8" in scenario.faults([[found[0][0].astype(np.int16)], found[1]])[0]
+    for wrong in (None, iter(found), [{"out": found[0][0]}, found[1]]):
+        with pytest.raises(tosaic.InvalidGraph, match="the list of outputs of each sample"):
+            scenario.faults(wrong)
+    place = tmp_path / "out" / "scenario" / "scenario.json"
+    written = place.read_text()
+    for wrong in (None, -1, True, "zz", [], float("inf")):
+        fields = json.loads(written)
+        fields["outputs"][0]["tolerance"] = wrong
+        place.write_text(json.dumps(fields))
+        with pytest.raises(tosaic.InvalidGraph, match=r"tolerance.*a number, 0 or more"):
+            tosaic.load_scenario(place)
+    place.write_text(written)
     array = tmp_path / "out" / "scenario" / "sample0.input0.npy"
     np.save(array, np.zeros(scenario.samples[0][0].shape, np.int8))
     with pytest.raises(

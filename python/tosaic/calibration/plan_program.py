@@ -136,8 +136,8 @@ def plan_program(
     Raises
     ------
     InvalidGraph
-        A selection of the configuration or a rule matches nothing, or nothing at all is quantized although
-        something is `required`.
+        A selection of the configuration or a rule matches nothing, a rule quantizes a tensor of float64, or
+        nothing at all is quantized although something is `required`.
     """
     core, values, of_node, nodes = _core.graph_calls(graph, dict(module_types or {}))
     plan = Plan(CallGraph.of_core(core), author="quantize")
@@ -154,6 +154,7 @@ def plan_program(
     plan.refer_to_first()
     for rule in rules:
         plan = _applied(plan, rule)
+    _require_no_doubles(plan)
     for node in graph.nodes:
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
@@ -202,6 +203,22 @@ def _choose_items(plan: Plan, chosen: list[int]) -> None:
         at[call.name] = position
         if call.target == "getitem":
             chosen[position] = chosen[at[call.operands[0].producer]]
+
+
+def _require_no_doubles(plan: Plan) -> None:
+    """Rules may give specs to any tensor; the configuration gives none to float64."""
+    for slot in plan.slots():
+        name = slot.producer if isinstance(slot, Edge) else slot.node
+        if plan.get(slot) is not None and plan.graph[name].dtype == "f64":
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="quantize",
+                what=f"the rule '{plan.author(slot)}' quantizes a tensor of float64",
+                expected="tensors of float32, float16 or bfloat16, which torch quantizes",
+                got="f64",
+                node=name,
+                hint="model.float() makes a model of float32",
+            )
 
 
 def _require_consistent(planned: PlannedProgram) -> None:

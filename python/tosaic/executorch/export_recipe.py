@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.options import checked
+from tosaic.options import checked, is_mapping
 from tosaic.payload_kinds import is_kernels
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def export_recipe(recipe: Recipe) -> Any:
     ------
     UnsupportedOp
         The recipe says something that ExecuTorch's recipes have no place for. The message lists all of it:
-        accuracy tools, four channels, changes of passes, stages at other places than ``exported``, and
-        claimants that do not read TOSA. The claimant ``grid-sampler`` has a place: samplers stay on the host.
+        accuracy tools, four channels, the order ``nhwc``, changes of passes, stages at other places than
+        ``exported``, and claimants that do not read TOSA. The claimant ``grid-sampler`` has a place: samplers
+        stay on the host.
     InvalidGraph
         `recipe` is no recipe.
 
@@ -125,6 +126,11 @@ def _require_places(recipe: Recipe) -> None:
         without.append("changes of passes")
     if recipe.objective not in (None, "bytes"):
         without.append(f"objective '{recipe.objective}'")
+    without += [
+        f"order 'nhwc' of the {side}: tensors of ExecuTorch have their logical shape"
+        for side, orders in recipe.orders.items()
+        if "nhwc" in (orders.values() if is_mapping(orders) else (orders,))
+    ]
     stages = [
         each for each in recipe.stages if each.at != "exported" and each.function is not register_kernels
     ]

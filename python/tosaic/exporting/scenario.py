@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from tosaic import _core
 from tosaic.dtypes import is_float
 from tosaic.exporting.checks import raw_runs
 from tosaic.json_fields import Fields, read_json
-from tosaic.options import checked, refusal
+from tosaic.options import checked, refusal, shown
 from tosaic.ports import Port
 from tosaic.reading import read_bytes
 from tosaic.sample_forms import arrays_for, logical_arrays
@@ -116,8 +117,17 @@ class Scenario:
         ----------
         found : sequence of sequence of array
             The outputs of each sample.
+
+        Raises
+        ------
+        InvalidGraph
+            `found` is no list or tuple, or has something else than a list or tuple for a sample.
         """
         out: list[str] = []
+        given: Any = found
+        if not isinstance(given, list | tuple) or not all(isinstance(each, list | tuple) for each in given):
+            expected = "a list with the list of outputs of each sample"
+            raise refusal("Scenario.faults", "found", expected, shown(given))
         if len(found) != len(self.expected):
             return (f"expected the outputs of {len(self.expected)} samples, got those of {len(found)}",)
         for index, (arrays, expected) in enumerate(zip(found, self.expected, strict=True)):
@@ -249,10 +259,18 @@ def load_scenario(path: str | os.PathLike[str]) -> Scenario:
     samples = list(fields.each("samples"))
     return Scenario(
         tuple(_port(each) for each in fields.each("inputs")),
-        tuple(_port(each, float(each.value("tolerance"))) for each in fields.each("outputs")),
+        tuple(_port(each, _read_tolerance(each)) for each in fields.each("outputs")),
         tuple(tuple(_array(folder, each) for each in sample.each("inputs")) for sample in samples),
         tuple(tuple(_array(folder, each) for each in sample.each("outputs")) for sample in samples),
     )
+
+
+def _read_tolerance(entry: Fields) -> float:
+    found = entry.value("tolerance")
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    if not is_number or not 0 <= found < math.inf:
+        raise entry.error("tolerance", "a number, 0 or more", found)
+    return float(found)
 
 
 def _port(entry: Fields, tolerance: float = 0.0) -> ScenarioPort:
