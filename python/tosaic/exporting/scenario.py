@@ -126,8 +126,8 @@ class Scenario:
         out: list[str] = []
         given: Any = found
         if not isinstance(given, list | tuple) or not all(isinstance(each, list | tuple) for each in given):
-            expected = "a list with the list of outputs of each sample"
-            raise refusal("Scenario.faults", "found", expected, shown(given))
+            form = "a list with the list of outputs of each sample"
+            raise refusal("Scenario.faults", "found", form, shown(given))
         if len(found) != len(self.expected):
             return (f"expected the outputs of {len(self.expected)} samples, got those of {len(found)}",)
         for index, (arrays, expected) in enumerate(zip(found, self.expected, strict=True)):
