@@ -12,7 +12,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.dtypes import ML_DTYPES, NUMPY, TORCH, is_float
 
-__all__ = ["as_array", "dtype_name", "in_memory_order"]
+__all__ = ["as_array", "dtype_name", "in_memory_order", "narrow_dtype"]
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
@@ -126,6 +126,17 @@ def _from_torch(tensor: Any, torch: Any, named: _Named) -> np.ndarray[Any, Any]:
         is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
         found = "nested tensor" if tensor.is_nested else "tensor" if is_plain else type(tensor).__name__
         raise _not_an_array(f"a {found} of {kind}", named) from error
+
+
+def narrow_dtype(name: str, where: str, what: str) -> Any:
+    """Returns the dtype of ``ml_dtypes`` for a dtype of graphs that numpy does not have, such as ``bf16``.
+
+    Raises
+    ------
+    LayoutMismatch
+        ``ml_dtypes`` is not installed; `where` and `what` begin the message.
+    """
+    return _narrow(ML_DTYPES[name], _Named(where, what))
 
 
 def _narrow(kind: str, named: _Named) -> Any:

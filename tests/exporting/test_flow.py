@@ -323,6 +323,58 @@ def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
         tosaic.load_scenario(tmp_path / "out" / "scenario")
 
 
+class ConvAndSum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.conv(x), self.conv(x).sum()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target"),
+    [(torch.float32, "TOSA-1.0+FP"), (torch.float16, "TOSA-1.0+FP"), (torch.bfloat16, "TOSA-1.0+FP+bf16")],
+)
+@pytest.mark.parametrize("order", [None, "channels_last"])
+def test_arrays_of_a_scenario_are_what_the_program_takes(
+    tmp_path: Path, dtype: torch.dtype, target: str, order: str | None
+) -> None:
+    sample = (torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)).to(dtype),)
+    recipe = Recipe(name="r", claimants=[target], orders={"inputs": order} if order else {})
+    torch.manual_seed(0)
+    model = ConvAndSum().to(dtype).eval()
+    result = flow(model, sample, recipe=recipe, samples=[sample], folder=tmp_path / "out")
+    scenario = tosaic.load_scenario(tmp_path / "out" / "scenario")
+    assert scenario.faults([list(result.run(*arrays)) for arrays in scenario.samples]) == ()
+    assert scenario.expected[0][1].shape == ()
+    with torch.no_grad():
+        in_floats = [each.numpy() for each in model.float()(sample[0].float())]
+    rounded = [
+        each.astype(expected.dtype) for each, expected in zip(in_floats, scenario.expected[0], strict=True)
+    ]
+    assert scenario.faults([rounded]) == ()
+
+
+class RunningMean(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1, 8))
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, frame: torch.Tensor) -> torch.Tensor:
+        self.mean.copy_(0.9 * self.mean + 0.1 * frame)
+        return self.out(torch.relu(self.mean))
+
+
+def test_a_state_that_leaves_its_integers_is_noted() -> None:
+    frames = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(i)) + 1,) for i in range(4)]
+    result = flow(RunningMean().eval(), frames[0], recipe="tosa-int8", samples=frames)
+    (note,) = result.notes
+    assert "of state 'mean' is beyond the range of its integers" in note
+    assert "after 2 samples in a row" in note
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_groups_of_claimants_without_a_public_tool_have_their_inputs_as_files(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 1)).eval()

@@ -223,6 +223,22 @@ def test_all_conflicts_are_named_at_once() -> None:
         a.combine(b)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "QConfig.int8().set(None, type='Linear')",
+        "QConfig.int8(every_operator=True).set(QConfig.int16x8(), module='head', op='softmax')",
+        "QConfig.uint8().set(None, name='a').set(QConfig.int8(), nodes=('b', 'c'))",
+    ],
+)
+def test_configurations_are_shown_as_the_calls_that_make_them(config: str) -> None:
+    made = eval(config, {"QConfig": tosaic.QConfig})
+    assert f"config    {config}" in str(Recipe(name="a", config=made))
+    other = made.set(None, op="matmul")
+    (difference,) = Recipe(name="a", config=made).diff(Recipe(name="b", config=other))
+    assert f"{config}.set(None, op='matmul') there" in str(difference)
+
+
 def test_differences_are_listed_by_field() -> None:
     a = Recipe(name="a", claimants=["vgf"], io={"inputs": {"x": "int8"}}, rules=[Inputs({0: Q7})])
     b = Recipe(name="b", claimants=["vgf"], io={"inputs": {"x": "int16"}}, objective="count")

@@ -201,6 +201,59 @@ def test_a_folder_with_files_is_refused_before_any_work(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.parametrize(
+    ("inputs", "text"),
+    [
+        ((torch.ones(1, 3, 8, 8),), "missing 1 required positional argument: 'right'"),
+        ({"left": torch.ones(1, 3, 8, 8), "rigth": torch.ones(1, 3, 8, 8)}, "keyword argument 'rigth'"),
+        ((torch.ones(1, 3, 8, 8).double(),) * 2, "double"),
+        ((torch.ones(1, 1, 8, 8),) * 2, "channels"),
+    ],
+)
+def test_example_inputs_that_the_model_does_not_take(inputs: Any, text: str) -> None:
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return self.conv(left - right)
+
+    with pytest.raises(tosaic.InvalidGraph, match="cannot be called with the example inputs") as caught:
+        tosaic.export_model(Difference().eval(), inputs, recipe="tosa-int8", verbose=0)
+    assert text in str(caught.value)
+
+
+def test_a_bound_without_samples_is_refused() -> None:
+    with pytest.raises(tosaic.InvalidGraph, match="'check_samples': expected 1 or more, for 'least_db'"):
+        tosaic.export_model(
+            seeded(Warp), (IMAGE,), recipe="vgf-snorm", check_samples=0, least_db=200, verbose=0
+        )
+
+
+@pytest.mark.parametrize("flags", ["--optimise=Size", [1], 3])
+def test_flags_are_sequences_of_strings(flags: Any) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=r"flags\['vgf'\].*a sequence of strings"):
+        Recipe(name="r", claimants=["vgf"], flags={"vgf": flags})
+
+
+def test_a_stage_that_changes_the_model_in_place_leaves_the_callers_model() -> None:
+    def zero(model: Any, _: Any) -> None:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    before = [parameter.clone() for parameter in model.parameters()]
+    recipe = Recipe(name="r", claimants=["TOSA-1.0+FP"], stages=[Stage("zero", "model", zero)])
+    sample = (torch.ones(1, 3, 8, 8),)
+    result = tosaic.export_model(model, sample, recipe=recipe, samples=[sample], verbose=0)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+    (check,) = [each for each in result.checks if each.name == "model"]
+    assert check.db < 1
+
+
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(tosaic.WriteError, match="a file in its place"):

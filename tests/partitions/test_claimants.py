@@ -394,8 +394,10 @@ def test_a_predicate_that_raises_or_answers_otherwise_stops_the_verdicts(net: to
     def broken(_: tosaic.Node) -> bool:
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as caught:
         Claimant.named("vgf").deny(where=broken).supports(net)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in rule deny(where=broken), asked about node '")
     answers = Claimant.named("vgf").deny(where=lambda _: 3)  # type: ignore[arg-type, return-value]
     assert "expected True or False from '<lambda>', got 3" in refusal(InvalidGraph, answers.supports, net)
 

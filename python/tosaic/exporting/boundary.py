@@ -14,9 +14,11 @@ from tosaic.port_names import known_names, near_names, position_of
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
+    from tosaic.partitions.split_lowered import SplitLowered
     from tosaic.ports import Port
     from tosaic.program import Program
     from tosaic.recipes.recipe import Recipe
+    from tosaic.samples import Sample
 
 __all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated"]
 
@@ -121,6 +123,33 @@ def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
                     f"{max(beyond):.0%} of a sample of input '{port.path or port.name}' is beyond the "
                     f"range of its integers, {least:.4g} to {greatest:.4g}, and is clipped"
                 )
+    return found
+
+
+def saturated_states(lowered: SplitLowered, program: Program, samples: Sequence[Sample]) -> list[str]:
+    """Returns a sentence for each state that leaves its integers if the samples run one after the other.
+
+    Calibration runs each sample from the initial states.
+    """
+    found: list[str] = []
+    if not lowered.states:
+        return found
+    program.reset_state()
+    for sample in samples:
+        program.run_functional(*sample.args, **sample.kwargs)
+    for port in lowered.states:
+        qparams = port.qparams
+        if qparams is None or qparams.axis is not None:
+            continue
+        beyond = _share_beyond(program.session.state(port.path or port.name), qparams)
+        if beyond > _NOTED_SHARE:
+            least, greatest = _range(qparams)
+            found.append(
+                f"{beyond:.0%} of state '{port.path or port.name}' is beyond the range of its integers, "
+                f"{least:.4g} to {greatest:.4g}, after {len(samples)} samples in a row, and is clipped: "
+                "calibration runs each sample from the initial states"
+            )
+    program.reset_state()
     return found
 
 

@@ -140,6 +140,8 @@ def export_model(
     options = FlowOptions(
         input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, check_nodes, least_db
     )
+    if least_db is not None and not check_samples:
+        raise refusal(_WHERE, "check_samples", "1 or more, for 'least_db'", check_samples)
     stem: Any = name
     if not isinstance(stem, str) or not stem or "/" in stem or stem.startswith("."):
         raise refusal(_WHERE, "name", "the stem of a file name", stem)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import threading
 import time
@@ -29,6 +30,7 @@ from tosaic.exporting.boundary import (
     port_rules,
     require_ports,
     saturated,
+    saturated_states,
 )
 from tosaic.exporting.checks import (
     StageCheck,
@@ -154,7 +156,8 @@ class Flow:
             return
         from tosaic.fx.modules import export_module
 
-        context.model = self._staged("model", model)
+        # Stages may change a model in place; the caller's stays as it is.
+        context.model = self._staged("model", copy.deepcopy(model) if context.recipe.at("model") else model)
         with _TRACING:
             exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
         context.exported = self._staged("exported", exported)
@@ -230,6 +233,8 @@ class Flow:
         if context.model is not None and context.model is not self._model:
             what = "the program of floats against the model, before the stages of the recipe changed it"
             checks.append(check("model", what, self._module_runs(program, samples), floats))
+        for text in saturated_states(lowered, program, samples):
+            context.note(text)
         raw = raw_runs(lowered, wide_samples)
         expected = floats
         if quantized is not None:

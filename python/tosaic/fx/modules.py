@@ -63,6 +63,8 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
 
     Raises
     ------
+    InvalidGraph
+        The module itself cannot be called with the inputs.
     UnsupportedOp
         torch cannot export the module. The message has torch's reason.
     """
@@ -71,14 +73,35 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
         with torch.no_grad():
             return torch.export.export(model, args, kwargs, strict=strict)
     except Exception as error:  # torch.export and the module itself may raise anything
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        _require_callable_with(model, inputs)
         raise _core.make_error(
             _core.UnsupportedOp,
             where="export",
             what="torch.export does not export the model",
-            got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+            got=_first_line(error),
             hint=f"Try strict={not strict}; torch's own message is the cause of this error",
         ) from error
+
+
+def _require_callable_with(model: Any, inputs: Inputs) -> None:
+    """Refuses inputs with which the module raises an error without torch.export, too."""
+    args, kwargs = copy.deepcopy(inputs)
+    try:
+        with torch.no_grad():
+            copy.deepcopy(model)(*args, **kwargs)
+    except Exception as error:  # the module is the caller's
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="export",
+            what="the model cannot be called with the example inputs",
+            expected="inputs with which model(...) returns a result",
+            got=_first_line(error),
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def eager_arrays(model: Any, inputs: Inputs) -> Any:

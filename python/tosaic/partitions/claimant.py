@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tosaic import _core
+from tosaic.exception_notes import add_note
 from tosaic.options import refusal, shown
 from tosaic.partitions.plan import nodes_named, place_of
 from tosaic.problems import Problem
@@ -427,7 +428,14 @@ def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
 def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:
     def matches(_: _core.Graph, index: int) -> bool:
         assert rule.where is not None
-        answer = rule.where(nodes[index])
+        node = nodes[index]
+        try:
+            answer = rule.where(node)
+        except Exception as error:
+            verb = "allow" if rule.allow else "deny"
+            rule_text = f"{verb}(where={rule.value})"
+            add_note(error, f"in rule {rule_text}, asked about node '{node.name}' ({node.op})")
+            raise
         if not isinstance(answer, bool):
             raise refusal("Claimant", "where", f"True or False from '{rule.value}'", answer)
         return answer

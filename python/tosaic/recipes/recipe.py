@@ -23,8 +23,9 @@ from typing import Any, Literal
 
 from tosaic import _core
 from tosaic.accuracy import Tool, tools_of
-from tosaic.annotation.config import QConfig
+from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.rules import Rule
+from tosaic.annotation.select import Select
 from tosaic.options import OPTIONS, is_mapping, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
@@ -161,6 +162,9 @@ class Recipe:
             if not is_mapping(getattr(self, name)):
                 raise self._refusal(name, "a mapping")
         self._set("orders", dict(self.orders))
+        for name, each in self.flags.items():
+            if not isinstance(each, list | tuple) or not all(isinstance(flag, str) for flag in each):
+                raise refusal("Recipe", f"flags[{name!r}]", "a sequence of strings", each)
         self._set("flags", {name: tuple(each) for name, each in self.flags.items()})
         if self.objective not in (None, "bytes", "count"):
             raise self._refusal("objective", "'bytes', 'count' or None")
@@ -353,16 +357,37 @@ def text_of(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, QConfig):
-        options = {"every_operator": True} if value.every_operator else {}
-        text = ", ".join(f"{name}={option}" for name, option in options.items())
-        same = (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)(**options) == value)
-        return next(same, repr(value))
+        return _text_of_config(value)
     if callable(value) and not isinstance(value, type) and hasattr(value, "__qualname__"):
         return str(value.__qualname__)
     if isinstance(value, Stage):
         name = getattr(value.function, "__qualname__", type(value.function).__name__)
         return f"Stage({value.name!r}, {value.at!r}, {name})"
     return repr(value)
+
+
+def _text_of_config(config: QConfig) -> str:
+    """Returns the calls that make a configuration, or its `repr`."""
+    if not config.selections or config.selections[0][0] != Select():
+        return repr(config)
+    (_, first), *others = config.selections
+    text = _text_of_precision(first, {"every_operator": True} if config.every_operator else {})
+    if text is None:
+        return repr(config)
+    for where, precision in others:
+        to = "None" if precision is None else _text_of_precision(precision, {}) or repr(precision)
+        conditions = {name: each for name, each in vars(where).items() if each is not None}
+        text += f".set({', '.join([to, *(f'{name}={each!r}' for name, each in conditions.items())])})"
+    return text
+
+
+def _text_of_precision(precision: Precision | None, options: dict[str, bool]) -> str | None:
+    """Returns the call that makes a precision, or None if no call without other options does."""
+    text = ", ".join(f"{name}={option}" for name, option in options.items())
+    return next(
+        (f"QConfig.{name}({text})" for name in _CONFIGS if getattr(QConfig, name)().precision == precision),
+        None,
+    )
 
 
 def _claimant(value: str | Claimant) -> Claimant:
