@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
     from tosaic.samples import Sample
 
-__all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated"]
+__all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
 
 _WHERE = "export_model"
 _RULES = {"inputs": Inputs, "outputs": Outputs}

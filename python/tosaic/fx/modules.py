@@ -85,10 +85,13 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
 
 def _require_callable_with(model: Any, inputs: Inputs) -> None:
     """Refuses inputs with which the module raises an error without torch.export, too."""
-    args, kwargs = copy.deepcopy(inputs)
+    try:
+        called, (args, kwargs) = copy.deepcopy((model, inputs))
+    except Exception:  # a module that cannot be copied: torch's message has to do
+        return
     try:
         with torch.no_grad():
-            copy.deepcopy(model)(*args, **kwargs)
+            called(*args, **kwargs)
     except Exception as error:  # the module is the caller's
         raise _core.make_error(
             _core.InvalidGraph,
