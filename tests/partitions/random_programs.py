@@ -7,7 +7,7 @@ Six kinds of programs take turns. Those of torch have up to 60 calls from the wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,22 +171,43 @@ def _with_rules(
     return claimant
 
 
-def decides(claimant: tosaic.Claimant, node: _core.Node) -> bool | None:
-    """Whether the rules allow or deny a node, by the most specific kind that matches it. None: none does."""
+def calls_of_nodes(nodes: Collection[_core.Node]) -> dict[str, list[Any]]:
+    """Returns the calls that each node comes from, by the name of the node.
+
+    A dequantize node has none if other nodes are what is left of its calls, and nodes read it: it was made
+    for these readers.
+    """
+    others = {origin.fx_name for node in nodes if node.op != "dequantize" for origin in node.origins}
+    read = {value.id for node in nodes for value in node.operands if value is not None}
+    return {
+        node.name: []
+        if node.op == "dequantize"
+        and node.results[0].id in read
+        and all(origin.fx_name in others for origin in node.origins)
+        else list(node.origins)
+        for node in nodes
+    }
+
+
+def decides(claimant: tosaic.Claimant, node: _core.Node, calls: Collection[Any]) -> bool | None:
+    """Whether the rules allow or deny a node, by the most specific kind that matches it. None: none does.
+
+    `calls` are the origins that count for the node.
+    """
     for kind in _SPECIFIC:
         for rule in claimant.rules:
-            if rule.kind == kind and _matches(rule, node):
+            if rule.kind == kind and _matches(rule, node, calls):
                 return rule.allow
     return None
 
 
-def _matches(rule: tosaic.ClaimantRule, node: _core.Node) -> bool:
+def _matches(rule: tosaic.ClaimantRule, node: _core.Node, calls: Collection[Any]) -> bool:
     if rule.where is not None:
         return rule.where(node)
     if rule.kind == "op":
         return rule.value == node.op
     if rule.kind == "module":
-        paths = [origin.module_path for origin in node.origins]
+        paths = [origin.module_path for origin in calls]
         return any(path == rule.value or path.startswith(rule.value + ".") for path in paths)
-    calls = [origin.fx_name for origin in node.origins]
-    return rule.value in (node.name, *(result.name for result in node.results), *calls)
+    names = [origin.fx_name for origin in calls]
+    return rule.value in (node.name, *(result.name for result in node.results), *names)

@@ -27,7 +27,7 @@ from random_graphs.quantized import differing
 from tosaic import _core
 from tosaic.dtypes import BITS, is_float
 
-from partitions.random_programs import RandomProgram, decides, random_program
+from partitions.random_programs import RandomProgram, calls_of_nodes, decides, random_program
 
 __all__ = ["check_program"]
 
@@ -123,7 +123,8 @@ def _check_group(
         yield f"{group.name} is not connected"
     if len(members) < claimant.least_size:
         yield f"{group.name} has {len(members)} nodes, {claimant.name} wants {claimant.least_size}"
-    denied = [name for name in group.nodes if decides(claimant, nodes[name]) is False]
+    calls = calls_of_nodes(nodes.values())
+    denied = [name for name in group.nodes if decides(claimant, nodes[name], calls[name]) is False]
     if denied:
         yield f"{group.name} has {denied}, which {claimant.rules} deny"
 
