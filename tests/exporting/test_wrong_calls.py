@@ -280,7 +280,8 @@ try:
 except tosaic.WriteError as error:
     print("refused:", error)
 """
-    # -B: under the limit, CPython 3.11 would keep bytecode that is cut off, and later imports would fail.
+    # -B writes no bytecode. CPython 3.11 would keep a .pyc file that the limit truncates, and each later
+    # import of that module would fail.
     run = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("refused: [write] '")
     assert "could not be written" in run.stdout

@@ -72,7 +72,8 @@ class Measured:
         Whether the method is that of ExecuTorch's own way: ``yes``, ``computing`` if it is without the
         conversions, or ``no``.
     conversions, their_conversions : int
-        Calls that change a dtype or a dim order, and transpositions in the payloads.
+        Of our file and of ExecuTorch's: how many calls only change a dtype or a dim order, plus how many
+        TRANSPOSE operators the payloads have.
     payloads : str
         Whether the payloads are: ``yes``, ``reshapes`` if only these are others, or ``no``.
     written : bool

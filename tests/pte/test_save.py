@@ -339,7 +339,7 @@ def test_a_sidecar_gives_the_file_paths_names_and_qparams(tmp_path: Path) -> Non
         tosaic.load_pte(path)
 
 
-# ---- forms of operators that the kernels do not take as they are ----
+# ---- calls whose operands are converted first, because the kernels refuse them ----
 
 
 NORMS_IN_FLOATS: dict[str, Any] = {

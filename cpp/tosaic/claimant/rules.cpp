@@ -18,8 +18,8 @@ std::string_view op_name(const Node& node) {
                                 : info(node.op).name;
 }
 
-// The calls that a node comes from, for rules. A dequantize node that `insert_quantization` made has the origin of
-// another node, but goes where the nodes go that read it: none.
+// The FX calls by which rules match a node. A dequantize node that insert_quantization put in front of its readers has
+// none: its origin names the node whose result it dequantizes, but it belongs to the group of its readers.
 using Calls = std::vector<OriginRef>;
 
 Calls calls_of(const Graph& graph, const Node& node, const ComputingCalls& computing) {

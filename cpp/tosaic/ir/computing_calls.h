@@ -1,8 +1,10 @@
-// ComputingCalls: the FX calls of a graph that left a node other than dequantize.
+// ComputingCalls: the names of the FX calls from which at least one node was made that is no dequantize node.
+// They tell the dequantize nodes of insert_quantization from dequantize calls of torch:
 //
-//   %c.integers = quantize(%c)            loc(conv2d)   made by insert_quantization, with the origin of %c
-//   %c.dequantize = dequantize(...)       loc(conv2d)   no call of its own
-//   %x = dequantize(...)                  loc(dequantize_per_tensor)   a call of torch
+//   %c = conv(...)                    loc(conv2d)
+//   %c.quantize = quantize(%c)        loc(conv2d)                  inserted, with the origin of %c
+//   %c.dequantize = dequantize(...)   loc(conv2d)                  inserted, with the origin of %c
+//   %x = dequantize(...)              loc(dequantize_per_tensor)   a call of torch
 #pragma once
 
 #include <string>
@@ -17,8 +19,8 @@ class ComputingCalls {
  public:
   explicit ComputingCalls(const Graph& graph);
 
-  // True if all of these leaves of an origin are such calls. A dequantize node for whose origin this holds is no
-  // call of its own, and its origin is not that of the nodes that read it.
+  // True if all leaves of an origin are such calls. A dequantize node with such an origin was inserted: its origin
+  // names the node whose result it dequantizes, and says nothing about the nodes that read it.
   [[nodiscard]] bool contain(const std::vector<OriginRef>& calls) const;
 
  private:

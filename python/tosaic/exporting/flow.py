@@ -156,7 +156,7 @@ class Flow:
             return
         from tosaic.fx.modules import export_module
 
-        # Stages may change a model in place; the caller's stays as it is.
+        # Stages may change the model in place, so they get a copy of the caller's.
         context.model = self._staged("model", copy.deepcopy(model) if context.recipe.at("model") else model)
         with _TRACING:
             exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)

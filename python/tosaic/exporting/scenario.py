@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.arrays import narrow_dtype
-from tosaic.dtypes import ML_DTYPES, is_float
+from tosaic.arrays import in_memory_order, narrow_dtype
+from tosaic.dtypes import ML_DTYPES, is_float, type_text
 from tosaic.exporting.checks import raw_runs
 from tosaic.json_fields import Fields, read_json
 from tosaic.options import checked, refusal, shown
@@ -110,9 +110,8 @@ class Scenario:
         longest = max((len(port.path) for _, port in ports), default=0)
         lines = [f"scenario of {len(self.samples)} sample{'s' * (len(self.samples) != 1)}"]
         for side, port in ports:
-            extents = ",".join(map(str, port.shape))
             rest = f"  {port.image_format}" if port.image_format else ""
-            lines.append(f"  {side:<6}  {port.path:<{longest}}  {port.dtype}[{extents}]{rest}")
+            lines.append(f"  {side:<6}  {port.path:<{longest}}  {type_text(port.dtype, port.shape)}{rest}")
         return "\n".join(lines)
 
     def faults(self, found: Sequence[Sequence[Any]]) -> tuple[str, ...]:
@@ -308,8 +307,7 @@ def _as_declared(array: _Array, port: ScenarioPort) -> _Array:
         array = array.view(narrow_dtype(port.dtype, _WHERE, f"'{port.path}'"))
     if port.physical or array.ndim != len(port.dim_order):
         return array
-    inverse = sorted(range(array.ndim), key=port.dim_order.__getitem__)
-    return np.array(array.transpose(port.dim_order), order="C").transpose(inverse)
+    return in_memory_order(array, port.dim_order)
 
 
 def _array(folder: Path, entry: Fields) -> _Array:

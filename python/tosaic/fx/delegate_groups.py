@@ -150,8 +150,8 @@ class _Search:
                 if source is not None:
                     wanted[node] = source
         for node in reversed(self.nodes):
-            # Elements of tuples, folded constants, and calls of which several nodes were made: equal calls
-            # become one node of tosaic's graph, which is then folded into each of its readers.
+            # Elements of tuples and folded constants left no node. A dequantize call may have left several,
+            # in several groups: the graph has one node for equal calls, which each of its readers absorbs.
             spread = len(places.get(node.name, ())) != 1
             if node.op == "call_function" and spread and node not in wanted and node.name not in self.reasons:
                 readers = {wanted.get(user) for user in node.users}

@@ -18,7 +18,7 @@ from tosaic.arrays import as_array
 from tosaic.fx.libraries import load_libraries, plain_file, read_archive, unreadable
 from tosaic.reading import open_file
 
-__all__ = ["EagerRun", "load_exported", "run_eager"]
+__all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
             return torch.export.load(plain_file(path) if archive.is_edge else _readable(path, file))
         except Exception as error:  # torch raises whatever its readers do
             reason = logged.reason or error
-    text = _first_line(str(reason))
+    text = first_line(str(reason))
     raise unreadable(path, f"{type(reason).__name__}: {text}") from reason
 
 
@@ -79,7 +79,8 @@ def _readable(path: str | os.PathLike[str], file: IO[bytes]) -> Any:
     return path
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Returns the first line of a message that is not blank, or nothing."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 

@@ -15,6 +15,7 @@ from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.fx.annotations.quantizer import Quantizer
 from tosaic.fx.annotations.wrapper import WrappedQuantizer
+from tosaic.fx.eager import first_line
 
 __all__ = [
     "eager_arrays",
@@ -78,7 +79,7 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
             _core.UnsupportedOp,
             where="export",
             what="torch.export does not export the model",
-            got=_first_line(error),
+            got=f"{type(error).__name__}: {first_line(str(error))}",
             hint=f"Try strict={not strict}; torch's own message is the cause of this error",
         ) from error
 
@@ -98,13 +99,8 @@ def _require_callable_with(model: Any, inputs: Inputs) -> None:
             where="export",
             what="the model cannot be called with the example inputs",
             expected="inputs with which model(...) returns a result",
-            got=_first_line(error),
+            got=f"{type(error).__name__}: {first_line(str(error))}",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def eager_arrays(model: Any, inputs: Inputs) -> Any:

@@ -39,7 +39,7 @@ def with_own_conversions(graph: Graph, results: Mapping[str, QParams], operators
     graph : Graph
         Of an edge program, with marks. It is changed.
     results : mapping of str to QParams
-        How the plan quantizes the result of each call, by name of the call.
+        The quantization that the plan gives to the result of a call, by the name of the call.
     operators : tuple
         Those that quantize and dequantize by tensor, in the dialect of the program.
     """

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tosaic.dim_order import is_same_order
+from tosaic.dim_order import is_same_order, orders_of_formats
 from tosaic.dtypes import BITS, is_float
 from tosaic.pte.method_writer import MethodWriter, Slot
 
@@ -56,13 +56,12 @@ def _row_major(rank: int) -> tuple[int, ...]:
 
 def is_channels_last(order: Sequence[int]) -> bool:
     """True for the dim order of torch's formats channels last, of rank 4 and 5."""
-    rank = len(order)
-    return rank in (4, 5) and tuple(order) == (0, *range(2, rank), 1)
+    return is_kernel_order(order) and tuple(order) != _row_major(len(order))
 
 
 def is_kernel_order(order: Sequence[int]) -> bool:
     """True for the dim orders between which a kernel of ExecuTorch copies."""
-    return tuple(order) == _row_major(len(order)) or is_channels_last(order)
+    return tuple(order) in orders_of_formats(len(order))
 
 
 class Host:

@@ -70,20 +70,19 @@ class Folding {
         made_(graph.values().size()),
         read_(graph.values().size(), false) {}
 
-  std::optional<Graph> run() {
-    const auto quantizes = [](const Node& node) { return is_qdq(node.op); };
-    if (std::none_of(graph_.nodes().begin(), graph_.nodes().end(), quantizes)) return std::nullopt;
+  Graph run() {
     find_labels();
     find_wanted_qparams();
     find_forms();
     find_reads();
     make();
     std::optional<Graph> clean = dead_code(out_);
-    return clean ? std::move(clean) : std::move(out_);
+    return clean ? *std::move(clean) : std::move(out_);
   }
 
- private:
   static bool is_qdq(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
+
+ private:
   [[nodiscard]] bool is_f32(ValueId id) const { return id.valid() && graph_.type(id).dtype == DType::kF32; }
   [[nodiscard]] bool is_constant(ValueId id) const { return graph_.value(id).kind == ValueKind::kConstant; }
   [[nodiscard]] ValueId operand(const Node& node) const { return graph_.operands(node)[0]; }
@@ -572,6 +571,8 @@ std::optional<Graph> split_constants(const Graph& graph) {
 
 std::optional<Graph> fold_qdq(const Graph& graph) {
   if (graph.stage != Stage::kExported) return std::nullopt;
+  const auto quantizes = [](const Node& node) { return Folding::is_qdq(node.op); };
+  if (std::ranges::none_of(graph.nodes(), quantizes)) return std::nullopt;
   const std::optional<Graph> split = split_constants(graph);
   return Folding(split ? *split : graph).run();
 }

@@ -17,7 +17,7 @@ constexpr OpTable<bool> kOneScale = {
 void Planner::decide_alone(NodeIndex i) {
   Call& c = call(i);
   if (is_settled(i)) return;
-  // The checks that torch makes of the inputs of a module: they compute nothing.
+  // An exported module begins with a call that checks all inputs. It computes nothing, and gets no specs.
   if (c.nodes.empty() && !value(i).valid() && node(i).users.empty()) return;
   std::vector<NodeIndex> floats;
   for (const NodeIndex operand : c.operands)
