@@ -28,6 +28,7 @@ ORDER = (
     "exporting",
     "executor",
     "integer_executor",
+    "integer_layers",
     "grid_sampler",
     "observers",
     "quantizing",

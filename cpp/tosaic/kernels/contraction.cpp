@@ -4,7 +4,8 @@
 //   operands             sums of the reference   sums of the fast path
 //   f32, f16, bf16, f8   double                  float
 //   f64                  double                  double
-//   i4, i8               int64                   modulo 2^32, in pairs of int16 (isa/gemm.h), if fits_pairs()
+//   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16 (isa/gemm.h),
+//                                                if fits_pairs()
 //   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
 //                                                are below 2^53
 //   i32, i64             int64                   int64 (the reference)
@@ -28,6 +29,9 @@ struct Reduced {
 const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
 const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
 const GemmKernels<std::int16_t>& gemm_kernels(Isa isa, std::int16_t) { return gemm_kernels_i16(isa); }
+// Only for an instruction set that multiplies quads.
+const GemmKernels<std::int8_t>& gemm_kernels(Isa isa, std::int8_t) { return *gemm_kernels_i8(isa); }
+const DepthwiseKernels<std::int8_t>* depthwise_kernels(Isa /*isa*/, std::int8_t) { return nullptr; }
 const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
 const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
 const DepthwiseKernels<std::int16_t>* depthwise_kernels(Isa isa, std::int16_t) {
@@ -221,14 +225,14 @@ template <class T>
 class Side {
  public:
   // If `reads` is true, the operand is not converted, because the core reads its bytes as they are, or does
-  // not read them.
+  // not read them. Bytes are never converted.
   Side(const Request& request, std::size_t index, Index zero_point, bool reads, ScratchPlan& plan)
       : index_(index), zero_point_(zero_point) {
     present_ = index < request.operands.size() && request.operands[index].present;
     if (!present_) return;
     dtype_ = request.operands[index].dtype;
     count_ = num_elements(request.operands[index].shape);
-    widened_ = !reads && (dtype_ != kOwnDType<T> || zero_point != 0);
+    widened_ = sizeof(T) > 1 && !reads && (dtype_ != kOwnDType<T> || zero_point != 0);
     if (widened_) at_ = plan.take<T>(count_);
   }
 
@@ -299,15 +303,21 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
   const bool has_epilogue(epilogue);
   FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
                        .depthwise = depthwise_kernels(isa, T{}),
+                       .depthwise_quads = depthwise_quad_kernels(isa),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .epilogue = std::move(epilogue)};
   if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<T>(reduced.zero_points[0]);
+  if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<T>(reduced.zero_points[1]);
   const Operand& right = request.operands[roles.right];
   std::vector<T> widened;
   if (right.constant != nullptr) {
-    widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
-    widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
-    inputs.right = widened.data();
+    if constexpr (sizeof(T) == 1) {
+      inputs.right = reinterpret_cast<const T*>(right.constant);
+    } else {
+      widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
+      widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
+      inputs.right = widened.data();
+    }
     inputs.packs = request.options.packs;
     if (inputs.packs != nullptr)
       inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<T>);
@@ -319,7 +329,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                    has_epilogue);
 }
 
-// True if the pairs of 16 bits of isa/gemm.h can compute the request: elements and zero points of 8 bits, an
+// True if the pairs or quads of isa/gemm.h can compute the request: elements and zero points of 8 bits, an
 // integer result of at most 32 bits, no addend.
 bool fits_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   const auto is_8_bit = [](DType dtype) { return dtype == DType::kI4 || dtype == DType::kI8; };
@@ -348,20 +358,38 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
 }
 
-// A kernel that computes the followers in the same pass as the sums. `run` is empty if there is none.
+// True if quads can compute the request, which fits_pairs().
+bool fits_quads(const Request& request, const Reduced& reduced) {
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  return gemm_kernels_i8(request.options.isa) != nullptr &&
+         (conv == nullptr || !is_depthwise(*conv) || quads_fit(*conv, reduced.zero_points[1]));
+}
+
+// A kernel that computes the followers in the same pass as the sums.
+template <class T>
+Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
+                           Requantizer requantizer) {
+  Epilogue<T> epilogue{.run = {},
+                       .bytes = requantizer.bytes,
+                       .scratch_bytes = requantizer.scratch_bytes,
+                       .tables = requantizer.tables};
+  epilogue.run = [run = std::move(requantizer.run)](const std::uint32_t* sums, Index count, Index channel,
+                                                    std::byte* to, std::byte* scratch) {
+    run(reinterpret_cast<const std::int32_t*>(sums), count, channel, to, scratch);
+  };
+  return fast_kernel<T>(request, roles, reduced, std::move(epilogue));
+}
+
+// Returns a kernel without `run` if the followers cannot be computed in the same pass.
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& result = request.results[0];
   if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32) return {};
   Requantizer requantizer = prepare_requantizer(request.followers, result.shape,
                                                 channel_axis(request, reduced), request.options.isa);
   if (!requantizer.run) return {};
-  Epilogue<std::int16_t> epilogue{
-      .run = {}, .bytes = requantizer.bytes, .scratch_bytes = requantizer.scratch_bytes};
-  epilogue.run = [run = std::move(requantizer.run)](const std::uint32_t* sums, Index count, Index channel,
-                                                    std::byte* to, std::byte* scratch) {
-    run(reinterpret_cast<const std::int32_t*>(sums), count, channel, to, scratch);
-  };
-  return fast_kernel<std::int16_t>(request, roles, reduced, std::move(epilogue));
+  return fits_quads(request, reduced)
+             ? requantizing_kernel<std::int8_t>(request, roles, reduced, std::move(requantizer))
+             : requantizing_kernel<std::int16_t>(request, roles, reduced, std::move(requantizer));
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -379,7 +407,9 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   }
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
-  if (fits_pairs(request, roles, reduced)) return fast_kernel<std::int16_t>(request, roles, reduced);
+  if (fits_pairs(request, roles, reduced))
+    return fits_quads(request, reduced) ? fast_kernel<std::int8_t>(request, roles, reduced)
+                                        : fast_kernel<std::int16_t>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }
 

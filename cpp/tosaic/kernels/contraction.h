@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tosaic/kernels/isa/depthwise.h"
+#include "tosaic/kernels/isa/depthwise_quads.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
@@ -91,6 +92,9 @@ template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
   std::size_t bytes = 0, scratch_bytes = 0;
+  // The same as tables of the channels, if the result is i8 and defined for all sums. With them, the sums are
+  // converted when a tile is finished. `run` owns the memory.
+  std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
   explicit operator bool() const { return run != nullptr; }
 };
 
@@ -99,9 +103,11 @@ template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
   const DepthwiseKernels<T>* depthwise = nullptr;
+  const DepthwiseQuadKernels* depthwise_quads = nullptr;  // in place of `depthwise`, if kCompensates<T>
   const TransposeKernels* transpose = nullptr;
   const T* right = nullptr;  // the constant weights, null when they are not constant
   T left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
+  T right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
   Packs* packs = nullptr;    // shares the packed weights under `key`; null: not shared
   std::string key = {};
   bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input
@@ -122,7 +128,7 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. T is float, double or int16_t. A product of int16_t has no addend.
+// Cores of vectorised loops. T is float, double, int16_t or int8_t. A product of integers has no addend.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
@@ -131,6 +137,8 @@ template <class T>
 // True if the convolution has one input channel per group, is not transposed and has no negative padding. A
 // convolution with a single group must also have a single output channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
+// True if depthwise_convolution() of int8_t computes the convolution.
+[[nodiscard]] bool quads_fit(const Convolution& conv, Index right_zero_point);
 // A core for depthwise convolutions with channels last. For floats, the channels may also be first if there
 // are at most two spatial axes.
 template <class T>

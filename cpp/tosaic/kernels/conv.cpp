@@ -87,7 +87,8 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       gather_size_ = std::max(gather_size_, blocking.gather_elements());
-      if (puts_rows()) staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
+      if (puts_rows() || (rescales() && blocking.depth < depth))
+        staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
@@ -95,13 +96,18 @@ class ChannelsLast {
         pack(inputs.right, unpacked.data(), packed.data());
         return packed;
       });
+      if constexpr (kCompensates<T>) {
+        terms_.resize(static_cast<std::size_t>(num_terms()));
+        find_terms(packed_->data(), terms_.data());
+      }
     } else {
       unpacked_at_ = plan_.take<T>(unpacked_size_);
       packed_at_ = plan_.take<T>(static_cast<Index>(packed_size_));
+      if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
     gathered_at_ = plan_.take<T>(gather_size_);
     staged_at_ = plan_.take<Sum<T>>(staged_size_);
-    bias_at_ = plan_.take<Sum<T>>(conv_.out_channels);
+    bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
     epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
   }
 
@@ -114,27 +120,61 @@ class ChannelsLast {
       pack(operands.right, piece<T>(scratch, unpacked_at_), piece<T>(scratch, packed_at_));
       packed = piece<T>(scratch, packed_at_);
     }
-    const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
-    if (bias != nullptr && conv_.bias_stride == 0) {
-      std::fill_n(piece<Sum<T>>(scratch, bias_at_), conv_.out_channels, *bias);
-      bias = piece<Sum<T>>(scratch, bias_at_);
-    }
-    for (const Phase& phase : phases_)
+    const Sum<T>* terms = terms_.data();
+    if constexpr (kCompensates<T>)
+      if (packed_ == nullptr) {
+        find_terms(packed, piece<Sum<T>>(scratch, terms_at_));
+        terms = piece<Sum<T>>(scratch, terms_at_);
+      }
+    for (const Phase& phase : phases_) {
+      const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
+      if constexpr (kCompensates<T>) terms += conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
         const T* weights =
             packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
         run_group(phase, group, operands.left, weights, bias, result, scratch);
       }
+    }
   }
 
  private:
-  // True if finished rows go through put_rows(), because the rows of a transposed convolution are not
-  // adjacent pixels, or because an epilogue converts rows.
-  [[nodiscard]] bool puts_rows() const { return conv_.transposed || inputs_.epilogue; }
+  // True if the sums are rescaled in registers. The rows of a transposed convolution are not adjacent pixels.
+  [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
+  // True if finished rows go through put_rows(), because the convolution is transposed, or because an epilogue
+  // converts rows.
+  [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
+
+  [[nodiscard]] Index num_terms() const { return static_cast<Index>(phases_.size()) * conv_.out_channels; }
+
+  // Writes column_terms() of each phase: one per output channel.
+  void find_terms(const T* packed, Sum<T>* terms) const {
+    for (const Phase& phase : phases_) {
+      const Index depth = depth_of(phase);
+      const T* weights = packed + phase.packed;
+      for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
+        column_terms(kernels_, weights, depth, conv_.group_out(), inputs_.left_zero_point, terms);
+        weights += packed_elements(kernels_, depth, conv_.group_out());
+      }
+    }
+  }
+
+  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase. Returns
+  // null if there is nothing to add. Biases of integers are followed by memory that may be read.
+  const Sum<T>* bias_of(const CoreOperands<T>& operands, const Sum<T>* terms, Sum<T>* to) const {
+    const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
+    if (!kCompensates<T> && bias == nullptr) return nullptr;
+    if (!kRescales<T> && conv_.bias_stride != 0) return bias;
+    for (Index o = 0; o < conv_.out_channels; ++o) {
+      to[o] = bias == nullptr ? Sum<T>{} : bias[o * conv_.bias_stride];
+      if constexpr (kCompensates<T>) to[o] += terms[o];
+    }
+    return to;
+  }
+
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase),
-                         puts_rows());
+                         puts_rows() || rescales());
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
@@ -199,10 +239,11 @@ class ChannelsLast {
     problem.high = inputs_.high;
     problem.column_bias = bias == nullptr ? nullptr : bias + group * conv_.group_out();
     problem.gathered = piece<T>(scratch, gathered_at_);
+    problem.zero_point = inputs_.left_zero_point;
+    problem.right_zero_point = inputs_.right_zero_point;
     if (is_pointwise(conv_)) {
       problem.a = first;
       problem.a_stride = conv_.in_channels;
-      problem.zero_point = inputs_.left_zero_point;
       problem.copies_rows = problem.copies_rows || rows_collide<T>(conv_.in_channels);
     } else {
       problem.patches = &patches;
@@ -210,7 +251,15 @@ class ChannelsLast {
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(phase, group, {row, count, sums}, result, scratch);
     };
-    if (puts_rows()) {
+    RescaleTables<std::int32_t> tables;
+    if (rescales()) {
+      tables = inputs_.epilogue.tables->at(group * conv_.group_out());
+      problem.rescale = &tables;
+      problem.bytes = reinterpret_cast<std::int8_t*>(result) + group * conv_.group_out();
+      problem.bytes_stride = conv_.out_channels;
+      if (staged_size_ > 0) problem.c = piece<Sum<T>>(scratch, staged_at_);
+      problem.c_stride = conv_.group_out();
+    } else if (puts_rows()) {
       problem.c = piece<Sum<T>>(scratch, staged_at_);
       problem.c_stride = conv_.group_out();
       problem.take = &take;
@@ -262,8 +311,9 @@ class ChannelsLast {
   std::size_t packed_size_ = 0;
   Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
   std::shared_ptr<const std::vector<T>> packed_;
+  std::vector<Sum<T>> terms_;
   ScratchPlan plan_;
-  std::size_t unpacked_at_ = 0, packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0,
+  std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0,
               epilogue_at_ = 0;
 };
 
@@ -416,6 +466,7 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   return transposed_around(conv, fast_convolution(last, inputs), inputs);
 }
 
+template Core<std::int8_t> fast_convolution(const Convolution&, const FastInputs<std::int8_t>&);
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);
 template Core<std::int16_t> fast_convolution(const Convolution&, const FastInputs<std::int16_t>&);

@@ -1,8 +1,9 @@
 // Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
 // vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
-// times. With channels first, and at most two spatial axes, it computes one channel at a time, over phase
+// times. Where the instruction set multiplies quads of bytes, they are four taps of a channel. With channels first, and at most two spatial axes, it computes one channel at a time, over phase
 // planes (isa/depthwise.h).
 #include <algorithm>
+#include <numeric>
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
@@ -148,6 +149,190 @@ class DepthwiseLines {
   std::size_t repeated_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
 };
 
+// The core for bytes with channels last, where the instruction set multiplies quads. Lines of the image are
+// copied with their padding: 128 is added to each byte once, and taps beside the image need no test.
+class DepthwiseQuadLines {
+ public:
+  using Byte = std::int8_t;
+  using Word = std::uint32_t;
+
+  DepthwiseQuadLines(const Convolution& conv, const FastInputs<Byte>& inputs)
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_quads) {
+    const Index channels = conv_.out_channels;
+    const Index period = std::lcm(channels, kQuadBlock);
+    merges_pixels_ = conv_.step[2] == 1 && (channels < kQuadBlock || period <= kLongestPeriod);
+    const Index line_elements = conv_.out[2] * channels;
+    blocks_ = ceil_div(merges_pixels_ ? std::min(period, line_elements) : channels, kQuadBlock);
+    slots_ = (conv_.taps[1] - 1) * conv_.dilation[1] + 1;
+    const Index pixels = (conv_.out[2] - 1) * conv_.step[2] + (conv_.taps[2] - 1) * conv_.dilation[2] + 1;
+    line_bytes_ = ceil_div(pixels * channels, kQuadBlock) * kQuadBlock + 2 * kQuadBlock;
+    if (inputs.right != nullptr)
+      weights_ = packed_weights(inputs, [&] {
+        std::vector<Byte> weights(static_cast<std::size_t>(weight_bytes()));
+        arrange_weights(inputs.right, weights.data());
+        return weights;
+      });
+    else
+      weights_at_ = plan_.take<Byte>(weight_bytes());
+    if (rescales()) arrange_tables();
+    lines_at_ = plan_.take<Byte>((slots_ + 1) * line_bytes_);
+    terms_at_ = plan_.take<Word>(blocks_ * kQuadBlock);
+    taps_at_ = plan_.take<const Byte*>(4 * quads());
+    if (!inputs_.epilogue || rescales()) return;
+    sums_at_ = plan_.take<Word>(line_elements);
+    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+  [[nodiscard]] bool owns_right() const { return weights_ != nullptr; }
+
+  void run(const CoreOperands<Byte>& operands, std::byte* result, std::byte* scratch) const {
+    DepthwiseQuads line = this->line(operands, scratch);
+    kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
+    const Index image_bytes = conv_.in_pixels() * conv_.in_channels;
+    const Index line_elements = conv_.out[2] * conv_.out_channels;
+    Index at = 0;  // offset of the line of outputs in the result
+    for (Index n = 0; n < conv_.batch; ++n) {
+      Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
+      for (Index h = 0; h < conv_.out[1]; ++h, at += line_elements) {
+        copied = copy_lines(operands.left + n * image_bytes, h, copied, scratch);
+        find_taps(h, scratch);
+        run_line(line, at, result, scratch);
+      }
+    }
+  }
+
+ private:
+  static constexpr Index kLongestPeriod = 1024;
+
+  [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
+  [[nodiscard]] Index quads() const { return ceil_div(conv_.num_taps(), 4); }
+  [[nodiscard]] Index weight_bytes() const { return blocks_ * quads() * 4 * kQuadBlock; }
+  [[nodiscard]] Byte* slot(Index image_line, std::byte* scratch) const {
+    return piece<Byte>(scratch, lines_at_) + image_line % slots_ * line_bytes_;
+  }
+  [[nodiscard]] Byte* pad_line(std::byte* scratch) const {
+    return piece<Byte>(scratch, lines_at_) + slots_ * line_bytes_;
+  }
+
+  // Calls set(place, channel) for each place of the arranged tables that has a channel.
+  template <class F>
+  void for_each_place(F set) const {
+    for (Index place = 0; place < blocks_ * kQuadBlock; ++place) {
+      const Index element = place / kQuadBlock * kQuadBlock + quad_channel(place % kQuadBlock);
+      if (merges_pixels_ || element < conv_.out_channels) set(place, element % conv_.out_channels);
+    }
+  }
+
+  void arrange_weights(const Byte* weights, Byte* to) const {
+    std::fill_n(to, weight_bytes(), Byte{0});
+    for_each_place([&](Index place, Index channel) {
+      Byte* block = to + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
+      const Byte* from = weights + channel * conv_.weight_group;
+      for (Index tap = 0; tap < conv_.num_taps(); ++tap)
+        block[tap / 4 * 4 * kQuadBlock + tap % 4] =
+            from[tap / conv_.taps[2] * conv_.weight_tap[1] + tap % conv_.taps[2] * conv_.weight_tap[2]];
+    });
+  }
+
+  void arrange_tables() {
+    const RescaleTables<std::int32_t>& t = *inputs_.epilogue.tables;
+    multiplier_.assign(static_cast<std::size_t>(blocks_ * kQuadBlock), 0);
+    shift_.assign(multiplier_.size(), 33);  // of places without a channel: any shift of a single rounding
+    for_each_place([&](Index place, Index channel) {
+      multiplier_[place] = t.multiplier[t.uniform ? 0 : channel];
+      shift_[place] = t.shift[t.uniform ? 0 : channel];
+    });
+  }
+
+  // The bias minus (128 + zero point) times the sum of the weights.
+  void find_terms(const CoreOperands<Byte>& operands, const Byte* weights, Word* terms) const {
+    const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
+    std::fill_n(terms, blocks_ * kQuadBlock, Word{0});
+    for_each_place([&](Index place, Index channel) {
+      const Byte* block = weights + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
+      Word sum = 0;
+      for (Index tap = 0; tap < conv_.num_taps(); ++tap)
+        sum += static_cast<Word>(std::int32_t{block[tap / 4 * 4 * kQuadBlock + tap % 4]});
+      terms[place] = sum * by + (conv_.has_bias ? operands.third[channel * conv_.bias_stride] : Word{0});
+    });
+  }
+
+  [[nodiscard]] DepthwiseQuads line(const CoreOperands<Byte>& operands, std::byte* scratch) const {
+    DepthwiseQuads line;
+    line.taps = piece<const Byte*>(scratch, taps_at_);
+    line.num_taps = conv_.num_taps();
+    line.quads = quads();
+    line.blocks = blocks_;
+    line.weights = weights_ != nullptr ? weights_->data() : piece<Byte>(scratch, weights_at_);
+    if (weights_ == nullptr) arrange_weights(operands.right, piece<Byte>(scratch, weights_at_));
+    line.terms = piece<Word>(scratch, terms_at_);
+    find_terms(operands, line.weights, piece<Word>(scratch, terms_at_));
+    const Index channels = conv_.out_channels;
+    line.pixels = merges_pixels_ ? 1 : conv_.out[2];
+    line.elements = merges_pixels_ ? conv_.out[2] * channels : channels;
+    line.source_step = conv_.step[2] * channels;
+    line.result_step = channels;
+    if (rescales()) {
+      line.rescale = *inputs_.epilogue.tables;
+      line.rescale.multiplier = multiplier_.data();
+      line.rescale.shift = shift_.data();
+    }
+    return line;
+  }
+
+  // Copies the lines of the image that line h of the result reads and that are not in their slots yet. Returns
+  // the number of the next line.
+  Index copy_lines(const Byte* image, Index h, Index copied, std::byte* scratch) const {
+    const Index channels = conv_.in_channels, row = conv_.in[2] * channels;
+    const Index size = line_bytes_ - kQuadBlock;  // padding and copies may write more
+    const Index before = std::min(conv_.pad[2] * channels, size), inside = std::min(row, size - before);
+    const Index first = h * conv_.step[1] - conv_.pad[1];
+    Index next = std::max(copied, std::max<Index>(first, 0));
+    for (; next < std::min(first + slots_, conv_.in[1]); ++next) {
+      Byte* to = slot(next, scratch);
+      kernels_.pad(inputs_.left_zero_point, before, to);
+      kernels_.copy(image + next * row, inside, to + before);
+      kernels_.pad(inputs_.left_zero_point, size - before - inside, to + before + inside);
+    }
+    return next;
+  }
+
+  // Points to the element of each tap that output 0 of line h reads.
+  void find_taps(Index h, std::byte* scratch) const {
+    const auto** taps = piece<const Byte*>(scratch, taps_at_);
+    for (Index tap = 0; tap < conv_.num_taps(); ++tap) {
+      const Index y = h * conv_.step[1] - conv_.pad[1] + tap / conv_.taps[2] * conv_.dilation[1];
+      const Byte* from = y < 0 || y >= conv_.in[1] ? pad_line(scratch) : slot(y, scratch);
+      taps[tap] = from + tap % conv_.taps[2] * conv_.dilation[2] * conv_.in_channels;
+    }
+    for (Index tap = conv_.num_taps(); tap < 4 * quads(); ++tap) taps[tap] = pad_line(scratch);
+  }
+
+  void run_line(DepthwiseQuads& line, Index at, std::byte* result, std::byte* scratch) const {
+    const Epilogue<Byte>& epilogue = inputs_.epilogue;
+    if (rescales()) {
+      line.bytes = reinterpret_cast<Byte*>(result) + at;
+      return kernels_.line(line);
+    }
+    line.sums = epilogue ? piece<Word>(scratch, sums_at_) : reinterpret_cast<Word*>(result) + at;
+    kernels_.line(line);
+    if (epilogue)
+      epilogue.run(line.sums, conv_.out[2] * conv_.out_channels, 0,
+                   result + at * static_cast<Index>(epilogue.bytes), piece<std::byte>(scratch, epilogue_at_));
+  }
+
+  Convolution conv_;
+  FastInputs<Byte> inputs_;
+  const DepthwiseQuadKernels& kernels_;
+  bool merges_pixels_ = false;
+  Index blocks_ = 0, slots_ = 0, line_bytes_ = 0;
+  std::shared_ptr<const std::vector<Byte>> weights_;
+  std::vector<std::int32_t> multiplier_, shift_;  // arranged
+  ScratchPlan plan_;
+  std::size_t weights_at_ = 0, lines_at_ = 0, terms_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
+};
+
 // The core for channels first.
 class DepthwisePlanes {
  public:
@@ -237,9 +422,18 @@ template <class T>
 Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   if constexpr (std::is_same_v<T, float>)
     if (!conv.channels_last) return as_core<T, DepthwisePlanes>(conv, inputs);
-  return as_core<T, DepthwiseLines<T>>(conv, inputs);
+  if constexpr (kCompensates<T>)
+    return as_core<T, DepthwiseQuadLines>(conv, inputs);
+  else
+    return as_core<T, DepthwiseLines<T>>(conv, inputs);
 }
 
+bool quads_fit(const Convolution& conv, Index right_zero_point) {
+  return is_depthwise(conv) && conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 &&
+         conv.pad[0] == 0 && right_zero_point == 0;
+}
+
+template Core<std::int8_t> depthwise_convolution(const Convolution&, const FastInputs<std::int8_t>&);
 template Core<float> depthwise_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> depthwise_convolution(const Convolution&, const FastInputs<double>&);
 template Core<std::int16_t> depthwise_convolution(const Convolution&, const FastInputs<std::int16_t>&);

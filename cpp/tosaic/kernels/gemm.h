@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "tosaic/kernels/isa/gemm.h"
@@ -25,8 +26,9 @@ struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
-  bool copies_rows = !kReadsInPlace<T>;  // rows, minus the zero point, are first copied to `gathered`
-  T zero_point = 0;
+  bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
+  T zero_point = 0;                      // of A; for quads, `column_bias` has the term of the columns
+  T right_zero_point = 0;                // of B; only for quads, and then row_bias is null
   const Patches<T>* patches = nullptr;
   const T* b = nullptr;  // packed
   Sum<T>* c = nullptr;
@@ -37,11 +39,17 @@ struct GemmProblem {
   Sum<T> low = 0, high = 0;
   T* gathered = nullptr;              // scratch of gather_elements(); used for patches and copies_rows
   const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
+  // Not null: the sums are rescaled to i8 and written to `bytes`, whose rows are bytes_stride apart. Then c is
+  // scratch for one block of rows, or null if there is one block of depth, and `take` is null.
+  const RescaleTables<std::int32_t>* rescale = nullptr;
+  std::int8_t* bytes = nullptr;
+  std::int64_t bytes_stride = 0;
 };
 
 struct GemmBlocking {
   std::int64_t rows = 1, cols = 1, depth = 1, gathered_stride = 1;
-  [[nodiscard]] std::int64_t gather_elements() const { return rows * gathered_stride; }
+  // Gathering may write a vector beyond the last element.
+  [[nodiscard]] std::int64_t gather_elements() const { return rows * gathered_stride + 64; }
 };
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -66,14 +74,20 @@ template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth, bool stages_c = false) {
   // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
-  // rounding error of partial sums of 512 terms, at the same speed.
-  constexpr std::int64_t max_depth = 512 / sizeof(T);
-  constexpr std::int64_t b_bytes = 256 * 1024, c_bytes = 256 * 1024;
+  // rounding error of partial sums of 512 terms, at the same speed. Sums of integers need no blocks, and are
+  // rescaled while they are in registers if there is only one.
+  constexpr std::int64_t max_depth = kRescales<T> ? 16384 / sizeof(T) : 512 / sizeof(T);
+  constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   std::int64_t max_tiles = 16;
   if (stages_c) {
     const std::int64_t tile_bytes =
         kernels.max_rows * std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(Sum<T>));
     max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
+  }
+  if (kRescales<T>) {
+    const std::int64_t row_bytes =
+        std::clamp<std::int64_t>(depth, 1, max_depth) * static_cast<std::int64_t>(sizeof(T));
+    max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
   GemmBlocking blocking;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
@@ -106,9 +120,56 @@ void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, c
                         block.rows, block.depth, problem.gathered, blocking.gathered_stride);
 }
 
+// The sum of each column of B[depth x cols], which is packed.
+template <class T>
+void column_sums(const GemmKernels<T>& kernels, const T* packed, std::int64_t depth, std::int64_t cols,
+                 Sum<T>* sums) {
+  std::array<T, 1024> ones;
+  ones.fill(1);
+  GemmBlock<T> block;
+  block.rows = 1;
+  block.cols = cols;
+  block.a = ones.data();
+  block.b = packed;
+  block.panel_depth = whole_steps<T>(depth);
+  block.c = sums;
+  std::fill_n(sums, cols, Sum<T>{});
+  block.accumulate = true;
+  for (; block.first_depth < block.panel_depth; block.first_depth += block.depth) {
+    block.depth = std::min<std::int64_t>(ones.size(), block.panel_depth - block.first_depth);
+    kernels.multiply(block);
+  }
+}
+
+// The terms that are to be added to the sums of quads because of the zero point of A, plus `bias` if it is not
+// null: one per column of B[depth x cols], which is packed.
+template <class T>
+void column_terms(const GemmKernels<T>& kernels, const T* packed, std::int64_t depth, std::int64_t cols,
+                  T zero_point, Sum<T>* terms) {
+  column_sums(kernels, packed, depth, cols, terms);
+  const auto by = static_cast<Sum<T>>(-(kQuadOffset + std::int32_t{zero_point}));
+  for (std::int64_t j = 0; j < cols; ++j) terms[j] *= by;
+}
+
+// The most rows of a block, of all instruction sets.
+inline constexpr std::size_t kMostBlockRows = 256;
+
+// Writes the terms of the rows that are to be added because of the zero point of B.
+template <class T>
+void row_terms(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, const GemmBlock<T>& block,
+               std::array<Sum<T>, kMostBlockRows>& terms) {
+  kernels.row_sums(block.a, block.a_stride, block.rows, block.depth, terms.data());
+  const auto nothing = static_cast<Sum<T>>(block.depth * (kQuadOffset + std::int32_t{problem.zero_point}));
+  const auto by = static_cast<Sum<T>>(-std::int32_t{problem.right_zero_point});
+  for (std::int64_t i = 0; i < block.rows; ++i) terms[i] = (terms[i] - nothing) * by;
+}
+
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
+  const bool stages_c = problem.take != nullptr || problem.rescale != nullptr;
   const bool gathers = problem.a == nullptr || problem.copies_rows;
+  [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
+  RescaleTables<std::int32_t> rescale;
   for (std::int64_t row = 0; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
@@ -132,10 +193,23 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
         }
       }
       if (gathers && block.depth > 0) gather_block(kernels, blocking, problem, row, from, block);
+      if constexpr (kCompensates<T>) {
+        if (problem.right_zero_point != 0) {
+          row_terms(kernels, problem, block, terms);
+          block.row_bias = terms.data();
+        }
+      }
+      const bool is_last = from + blocking.depth >= problem.depth;
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
         block.cols = std::min(blocking.cols, problem.cols - col);
         block.b = problem.b + col * block.panel_depth;
-        block.c = problem.c + (problem.take == nullptr ? row * problem.c_stride : 0) + col;
+        if (problem.c != nullptr) block.c = problem.c + (stages_c ? 0 : row * problem.c_stride) + col;
+        if (problem.rescale != nullptr && is_last) {
+          rescale = problem.rescale->at(col);
+          block.rescale = &rescale;
+          block.bytes = problem.bytes + row * problem.bytes_stride + col;
+          block.bytes_stride = problem.bytes_stride;
+        }
         block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
         kernels.multiply(block);
       }

@@ -6,8 +6,8 @@ namespace {
 // A null table was not compiled.
 template <class Table>
 Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
-  if (isa == Isa::kAvx512 && avx512 != nullptr) return *avx512;
-  if (isa == Isa::kAvx2 && avx2 != nullptr) return *avx2;
+  if (isa >= Isa::kAvx512 && avx512 != nullptr) return *avx512;
+  if (isa >= Isa::kAvx2 && avx2 != nullptr) return *avx2;
   return *baseline;
 }
 
@@ -23,6 +23,18 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF32); }
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
 const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmI16); }
+const GemmKernels<std::int8_t>* gemm_kernels_i8([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kGemmI8;
+#endif
+  return nullptr;
+}
+const DepthwiseQuadKernels* depthwise_quad_kernels([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kDepthwiseQuads;
+#endif
+  return nullptr;
+}
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
 const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }
 const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa) {

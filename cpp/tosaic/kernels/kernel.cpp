@@ -24,6 +24,8 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
       return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
              __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
              __builtin_cpu_supports("fma") != 0;
+    case Isa::kAvx512Vnni:
+      return cpu_runs(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni") != 0;
   }
   return false;
 #else
@@ -32,14 +34,14 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
 }
 
 struct Usable {
-  std::array<Isa, 3> isas{};
+  std::array<Isa, 4> isas{};
   std::size_t count = 0;
 };
 
 const Usable& usable() {
   static const Usable found = [] {
     Usable result;
-    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512})
+    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni})
       if (cpu_runs(isa)) result.isas.at(result.count++) = isa;
     return result;
   }();
@@ -65,6 +67,8 @@ std::string_view to_string(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512vnni";
   }
   return "";
 }

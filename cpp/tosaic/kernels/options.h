@@ -8,7 +8,8 @@
 namespace tosaic::kernels {
 
 // The instruction sets for which kernels/isa/ is compiled, the best one last. kBaseline runs on every CPU.
-enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512 };
+// kAvx512Vnni is kAvx512 with instructions for products of bytes.
+enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Vnni };
 [[nodiscard]] std::string_view to_string(Isa isa);
 [[nodiscard]] Isa best_isa();                      // the best of usable_isas()
 [[nodiscard]] std::span<const Isa> usable_isas();  // the compiled instruction sets that this CPU can run

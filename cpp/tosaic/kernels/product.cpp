@@ -33,8 +33,10 @@ class BlockedProduct {
         std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
     if (inputs.right != nullptr) pack_constant(inputs.right);
     if (packed_ == nullptr) packed_at_ = plan_.take<T>(packed_elements(kernels_, p_.depth, packed_cols_));
+    if constexpr (kRescales<T>) bias_at_ = plan_.take<Sum<T>>(p_.cols + kernels_.panel);
     if (copies_rows_) gathered_at_ = plan_.take<T>(blocking_.gather_elements());
-    if (inputs_.epilogue) {
+    if (rescales() && blocking_.depth < p_.depth) staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
+    if (inputs_.epilogue && !rescales()) {
       staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
       epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
     }
@@ -50,15 +52,19 @@ class BlockedProduct {
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       if (packed_ != nullptr) {
         const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
-        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols), bias,
-                         {c, 0, p_.cols}, result, scratch);
+        const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
+        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols),
+                         bias_of(bias, terms, p_.cols, scratch), {c, 0, p_.cols}, result, scratch);
       } else {
         for (Index col = 0; col < p_.cols; col += packed_cols_) {
           const Index cols = std::min(packed_cols_, p_.cols - col);
           T* packed = piece<T>(scratch, packed_at_);
           pack(operands.right + p_.batches[i].b + col * p_.b_col, cols, packed);
-          multiply_columns(a, packed, bias == nullptr ? nullptr : bias + col, {c, col, cols}, result,
-                           scratch);
+          auto* terms = piece<Sum<T>>(scratch, bias_at_);
+          if constexpr (kCompensates<T>)
+            column_terms(kernels_, packed, p_.depth, cols, inputs_.left_zero_point, terms);
+          multiply_columns(a, packed, bias_of(bias == nullptr ? nullptr : bias + col, terms, cols, scratch),
+                           {c, col, cols}, result, scratch);
         }
       }
       if (p_.has_input)
@@ -76,13 +82,31 @@ class BlockedProduct {
 
   void pack_constant(const T* right) {
     const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
-    const Index matrices = p_.b_size / matrix;
+    const Index matrices = std::max<Index>(1, p_.b_size / matrix);  // empty ones are equal
     const Index elements = packed_elements(kernels_, p_.depth, p_.cols);
     packed_ = packed_weights(inputs_, [&] {
       std::vector<T> packed(matrices * elements);
       for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, p_.cols, packed.data() + m * elements);
       return packed;
     });
+    if constexpr (kCompensates<T>) {
+      terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
+      for (Index m = 0; m < matrices; ++m)
+        column_terms(kernels_, packed_->data() + m * elements, p_.depth, p_.cols, inputs_.left_zero_point,
+                     terms_.data() + m * p_.cols);
+    }
+  }
+
+  [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
+
+  // What is added to the sums of each column: the bias, and with quads `terms`. Biases of integers are copied,
+  // and followed by memory that may be read. `terms` may be the memory of the copy.
+  const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
+    if (!kRescales<T> || (!kCompensates<T> && bias == nullptr)) return bias;
+    auto* to = piece<Sum<T>>(scratch, bias_at_);
+    for (Index j = 0; j < cols; ++j)
+      to[j] = (kCompensates<T> ? terms[j] : Sum<T>{}) + (bias == nullptr ? Sum<T>{} : bias[j]);
+    return to;
   }
 
   // Columns [first, first + count) of the result matrix that starts at element `matrix`.
@@ -99,6 +123,7 @@ class BlockedProduct {
                            .a_stride = p_.a_row,
                            .copies_rows = copies_rows_,
                            .zero_point = inputs_.left_zero_point,
+                           .right_zero_point = inputs_.right_zero_point,
                            .b = packed,
                            .column_bias = bias,
                            .clamp = inputs_.clamp,
@@ -108,7 +133,15 @@ class BlockedProduct {
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(columns, row, count, sums, result, scratch);
     };
-    if (inputs_.epilogue) {
+    RescaleTables<std::int32_t> tables;
+    if (rescales()) {
+      tables = inputs_.epilogue.tables->at(columns.first);
+      problem.rescale = &tables;
+      problem.bytes = reinterpret_cast<std::int8_t*>(result) + columns.matrix + columns.first;
+      problem.bytes_stride = p_.cols;
+      if (blocking_.depth < p_.depth) problem.c = piece<Sum<T>>(scratch, staged_at_);
+      problem.c_stride = columns.count;
+    } else if (inputs_.epilogue) {
       problem.c = piece<Sum<T>>(scratch, staged_at_);
       problem.c_stride = columns.count;
       problem.take = &take;
@@ -147,7 +180,8 @@ class BlockedProduct {
   Index packed_cols_ = 0;
   std::shared_ptr<const std::vector<T>> packed_;
   ScratchPlan plan_;
-  std::size_t packed_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;
+  std::vector<Sum<T>> terms_;
+  std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;
 };
 
 }  // namespace
@@ -165,6 +199,7 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
   return core;
 }
 
+template Core<std::int8_t> fast_product(const Product&, const FastInputs<std::int8_t>&);
 template Core<float> fast_product(const Product&, const FastInputs<float>&);
 template Core<double> fast_product(const Product&, const FastInputs<double>&);
 template Core<std::int16_t> fast_product(const Product&, const FastInputs<std::int16_t>&);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 
+#include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -16,6 +18,9 @@ struct Requantizer {
                      std::byte* scratch)>
       run;
   std::size_t bytes = 0, scratch_bytes = 0;
+  // The same as tables, if the result is i8 and defined for all values. Entry 0 belongs to channel 0. `run` owns
+  // the memory.
+  std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
 };
 
 // A requantizer for i32 values of this shape, with the channels along `axis`. `followers` are the operators

@@ -212,6 +212,7 @@ struct Tables {
   std::vector<T> low, high;
   int64_t period = 1;     // elements after which the tables repeat
   bool is_bound = false;  // some value of the input has no result
+  bool high_halves = true;
 
   explicit Tables(const Rescale& plan) {
     const auto channels = static_cast<int64_t>(plan.channels.size());
@@ -224,6 +225,7 @@ struct Tables {
       shift.push_back(channel.by.shift);
       low.push_back(static_cast<T>(std::max<int64_t>(channel.values.low, std::numeric_limits<T>::min())));
       high.push_back(static_cast<T>(std::min<int64_t>(channel.values.high, std::numeric_limits<T>::max())));
+      high_halves = high_halves && channel.by.shift >= 33;
       is_bound = is_bound || channel.values.low > values.low || channel.values.high < values.high;
     }
   }
@@ -235,6 +237,7 @@ struct Tables {
             .high = high.data() + i,
             .uniform = plan.channels.size() == 1,
             .double_round = plan.attrs.rounding_mode == RoundingMode::kDoubleRound,
+            .high_halves = high_halves && plan.attrs.rounding_mode == RoundingMode::kSingleRound,
             .input_zp = static_cast<T>(plan.attrs.input_zp),
             .output_zp = static_cast<std::int32_t>(plan.attrs.output_zp),
             .min = static_cast<std::int32_t>(plan.results.low),
@@ -395,12 +398,15 @@ Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape
   Requantizer requantizer;
   requantizer.bytes = byte_size(attrs.dtype);
   requantizer.scratch_bytes = Fast<std::int32_t>::kScratchBytes;
-  requantizer.run = [fast = std::make_shared<const Fast<std::int32_t>>(
-                         std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), convert_kernels(isa))](
-                        const std::int32_t* values, int64_t count, int64_t channel, std::byte* to,
-                        std::byte* scratch) {
+  const auto fast = std::make_shared<const Fast<std::int32_t>>(
+      std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), convert_kernels(isa));
+  requantizer.run = [fast](const std::int32_t* values, int64_t count, int64_t channel, std::byte* to,
+                           std::byte* scratch) {
     fast->run(reinterpret_cast<const std::byte*>(values), count, channel, to, scratch);
   };
+  if (attrs.dtype == DType::kI8 && !attrs.output_unsigned && attrs.input_zp == 0 && !fast->tables.is_bound &&
+      !fast->plan.channels.empty())
+    requantizer.tables = fast->tables.at(fast->plan, 0);
   return requantizer;
 }
 

@@ -9,14 +9,25 @@
 // `lanes` for a last panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C
 // is summed in order of depth.
 //
-// Integers of 8 bits are multiplied as pairs of 16 bits, because there are instructions for such pairs.
-// Gathering subtracts the zero point and widens the elements of A to 16 bits. A panel is an array
-// [depth / 2][width][2]; an odd depth is rounded up, with a zero in A and in B. A sum is the low 32 bits of
-// the exact sum, which may be of any size.
+// Integers of 8 bits are multiplied in steps of two or four, because there are instructions for them. A panel
+// is an array [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements
+// of B there are zero. A sum is the low 32 bits of the exact sum, which may be of any size. There are two
+// forms:
+//
+//   T = int16   pairs: gathering subtracts the zero point and widens the elements of A to 16 bits
+//   T = int8    quads: A is read as bytes without sign, B as bytes with sign. Gathering adds 128 to the elements
+//               of A. With a + 128 = u, and zero points a_zp and b_zp,
+//
+//                 sum (a - a_zp)(b - b_zp) = sum u b - (128 + a_zp) sum b - b_zp (sum u - depth (128 + a_zp))
+//
+//               The second term depends on the column only and the third one on the row only. They are added as
+//               biases of columns and rows. Padding of a patch is the zero point.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/kernel.h"
 
 namespace tosaic::kernels {
@@ -35,6 +46,12 @@ struct Arithmetic<std::int16_t> {
   using Sum = std::uint32_t;
   static constexpr std::int64_t kStep = 2;
 };
+template <>
+struct Arithmetic<std::int8_t> {
+  using Source = std::int8_t;
+  using Sum = std::uint32_t;
+  static constexpr std::int64_t kStep = 4;
+};
 template <class T>
 using Source = typename Arithmetic<T>::Source;
 template <class T>
@@ -42,7 +59,15 @@ using Sum = typename Arithmetic<T>::Sum;
 
 // True if the left operand can be multiplied without being gathered.
 template <class T>
-inline constexpr bool kReadsInPlace = sizeof(Source<T>) == sizeof(T);
+inline constexpr bool kReadsInPlace = Arithmetic<T>::kStep == 1;
+// True if the sums can be rescaled to i8 when a tile is finished.
+template <class T>
+inline constexpr bool kRescales = Arithmetic<T>::kStep > 1;
+// True if the zero points are not subtracted from the factors, but from the sums.
+template <class T>
+inline constexpr bool kCompensates = std::is_same_v<T, std::int8_t>;
+// What gathering adds to the elements of A, if kCompensates.
+inline constexpr std::int32_t kQuadOffset = 128;
 
 // The depth rounded up to whole steps.
 template <class T>
@@ -59,17 +84,23 @@ struct GemmBlock {
   std::int64_t panel_depth = 0, first_depth = 0;  // the panels' depth, and where this block starts in it
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
-  bool accumulate = false;              // adds to C; if false, overwrites it
-  const Sum<T>* column_bias = nullptr;  // added when not null: one per column
-  const Sum<T>* row_bias = nullptr;     // added when not null: one per row
-  bool clamp = false;  // clamps C to [low, high] at the end; only for the last block of depth
+  bool accumulate = false;  // adds to C; if false, overwrites it
+  // Added when not null: one per column. For integers, vectors of the last panel are read as a whole.
+  const Sum<T>* column_bias = nullptr;
+  const Sum<T>* row_bias = nullptr;  // added when not null: one per row
+  bool clamp = false;                // clamps C to [low, high] at the end; only for the last block of depth
   Sum<T> low = 0, high = 0;
+  // If not null, the finished sums are rescaled and go to `bytes` instead of C. Entry 0 of the tables belongs
+  // to column 0 of the block. C is only read, if `accumulate` is true.
+  const RescaleTables<std::int32_t>* rescale = nullptr;
+  std::int8_t* bytes = nullptr;
+  std::int64_t bytes_stride = 0;
 };
 
 // Image patches as rows of A, channels last. A row is an output position (batch, d, h, w), and the depth is
 // (tap d, tap h, tap w, channel). Along each axis, tap t of output index o reads the input coordinate o *
-// step + offset[t]. It reads the element minus the zero point, or zero if the coordinate is outside the
-// image.
+// step + offset[t]. A coordinate outside the image reads the zero point. (What gathering does to elements: see
+// above.)
 template <class T>
 struct Patches {
   const Source<T>* input = nullptr;  // points to the first channel of the group
@@ -99,6 +130,9 @@ struct GemmKernels {
   // Packs the transposed matrix: element (k, j) of B is at b[j * stride + k].
   void (*pack_transposed)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
                           T* panels) = nullptr;
+  // The sum of each gathered row; null unless kCompensates.
+  void (*row_sums)(const T* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
+                   Sum<T>* sums) = nullptr;
 };
 
 namespace baseline {
@@ -116,5 +150,8 @@ extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<std::int16_t> kGemmI16;
 }  // namespace avx512
+namespace avx512vnni {
+extern const GemmKernels<std::int8_t> kGemmI8;
+}  // namespace avx512vnni
 
 }  // namespace tosaic::kernels

@@ -1,5 +1,5 @@
 // One step of a contraction: a vector of the right operand times an element of the left one (or times a pair
-// of elements) is added to a vector of sums. Only files of kernels/isa/ include this header.
+// or four of them) is added to a vector of sums. Only files of kernels/isa/ include this header.
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
@@ -17,6 +17,12 @@ template <class T>
   std::int32_t pair;
   __builtin_memcpy(&pair, a, sizeof pair);
   return broadcast(pair);
+}
+
+[[gnu::always_inline]] inline Vector<std::int32_t> left_at(const std::int8_t* a) {
+  std::int32_t quad;
+  __builtin_memcpy(&quad, a, sizeof quad);
+  return broadcast(quad);
 }
 
 [[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, float left) {
@@ -49,6 +55,14 @@ template <class T>
   sum += low((Words)right) * low((Words)left) + high((Words)right) * high((Words)left);
 #endif
 }
+
+#if defined(__AVX512VNNI__)
+// sum[i] += the four products of right[4i + k], with sign, and left[4i + k], without sign, modulo 2^32.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                               Vector<std::int32_t> left) {
+  sum = (Vector<std::uint32_t>)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+}
+#endif
 
 }  // namespace
 }  // namespace tosaic::kernels::TOSAIC_ISA

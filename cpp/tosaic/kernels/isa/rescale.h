@@ -18,9 +18,21 @@ struct RescaleTables {
   const T* high = nullptr;
   bool uniform = false;
   bool double_round = false;  // only if T is i32
+  bool high_halves = false;   // true if every shift is at least 33 and rounding is single
   T input_zp = 0;
   std::int32_t output_zp = 0;
   std::int32_t min = 0, max = 0;  // limits of the result
+
+  // The tables of the elements from element i on.
+  [[nodiscard]] RescaleTables at(std::int64_t i) const {
+    RescaleTables tables = *this;
+    if (uniform) return tables;
+    tables.multiplier += i;
+    tables.shift += i;
+    tables.low += i;
+    tables.high += i;
+    return tables;
+  }
 };
 
 // At least the number of lanes of any vector.

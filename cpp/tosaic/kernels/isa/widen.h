@@ -56,5 +56,15 @@ template <class T>
   return load_widened(lanes);
 }
 
+// The first `count` bytes, 0 <= count <= kLanes; the other lanes are zero.
+[[gnu::always_inline]] inline Vector<std::int8_t> load_bytes(const std::int8_t* at, std::int64_t count) {
+#if defined(__AVX512BW__)
+  const auto mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+  return (Vector<std::int8_t>)_mm512_maskz_loadu_epi8(mask, at);
+#else
+  return load_first(at, count);
+#endif
+}
+
 }  // namespace
 }  // namespace tosaic::kernels::TOSAIC_ISA

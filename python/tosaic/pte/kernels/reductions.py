@@ -30,7 +30,7 @@ def _prod(host: Host, node: _core.Node, operands: Operands) -> Results:
     x = host.cast(x, value.dtype)
     for axis in node.attrs["axes"]:
         shape = [1 if i == axis else extent for i, extent in enumerate(x.shape)]
-        x = host.call("aten::prod.int_out", [x, axis, True, None], value.dtype, shape)
+        x = host.call("aten::prod.int_out", [x, axis, True, code_of(value.dtype)], value.dtype, shape)
     return host.reshape(x, value.shape)
 
 

@@ -1,0 +1,56 @@
+// Depthwise convolution of bytes with channels last: the loop of instruction sets that multiply quads
+// (isa/gemm.h).
+//
+// A quad is four taps of one channel. Elements are computed in blocks of 64, which one vector of bytes holds.
+// The bytes of four taps are interleaved, so that vector v of four holds these channels of a block:
+//
+//   lane       0 1 2 3    4  5  6  7    8  9 10 11   12 13 14 15
+//   channel    4v + (0..3)   4v + 16 + (0..3)   4v + 32 + (0..3)   4v + 48 + (0..3)
+//
+// Weights, terms, multipliers and shifts have this order: the caller arranges them by quad_channel().
+#pragma once
+
+#include <cstdint>
+
+#include "tosaic/kernels/isa/rescale.h"
+
+namespace tosaic::kernels {
+
+inline constexpr std::int64_t kQuadBlock = 64;  // elements
+
+// The element of a block at place `place` of the arranged tables.
+[[nodiscard]] constexpr std::int64_t quad_channel(std::int64_t place) {
+  return place % 16 / 4 * 16 + place / 16 * 4 + place % 4;
+}
+
+// One line of the result. Element e of a pixel x of the result is the sum over taps of
+// taps[t][x * source_step + e] * weight. The last vector may read up to 63 bytes beyond.
+//
+// With a step of 1 along w, pixels of the result are adjacent, and so are the elements that they read. Then the
+// line is computed as one pixel of out_w * channels elements, whose weights repeat after `blocks` blocks.
+struct DepthwiseQuads {
+  const std::int8_t* const* taps = nullptr;  // 4 * quads pointers; bytes of the image plus 128
+  std::int64_t num_taps = 0, quads = 0;
+  std::int64_t blocks = 0;
+  const std::int8_t* weights = nullptr;           // [blocks][quads][64][4]
+  const std::uint32_t* terms = nullptr;           // [blocks][64]: where sums begin
+  std::int64_t pixels = 0, elements = 0;          // of the line; elements of a pixel
+  std::int64_t source_step = 0, result_step = 0;  // elements from pixel to pixel
+  // One of them is null. If it is `bytes`, sums are not rescaled. The tables have [blocks][64] entries.
+  std::uint32_t* sums = nullptr;
+  std::int8_t* bytes = nullptr;
+  RescaleTables<std::int32_t> rescale = {};
+};
+
+struct DepthwiseQuadKernels {
+  void (*line)(const DepthwiseQuads& line) = nullptr;
+  // Writes `count` bytes plus 128, and `count` bytes of padding. Both may write up to 63 bytes more.
+  void (*copy)(const std::int8_t* from, std::int64_t count, std::int8_t* to) = nullptr;
+  void (*pad)(std::int8_t zero_point, std::int64_t count, std::int8_t* to) = nullptr;
+};
+
+namespace avx512vnni {
+extern const DepthwiseQuadKernels kDepthwiseQuads;
+}  // namespace avx512vnni
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,213 @@
+// How the sums of a tile, biases of columns included, become elements of i8: RESCALE and CLAMP, before the sums
+// leave the first-level cache. Only files of kernels/isa/ include this header.
+#pragma once
+
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/rescale_vector.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+#if defined(__AVX2__)
+
+// ---- in registers ----
+
+// The instructions that narrow a whole register work on each 128 bits of it.
+#if defined(__AVX512BW__)
+using Register = __m512i;
+[[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
+  return _mm512_packs_epi32((Register)a, (Register)b);
+}
+[[gnu::always_inline]] inline Register to_bytes(Register a, Register b) { return _mm512_packs_epi16(a, b); }
+[[gnu::always_inline]] inline Register add_words(Register a, Register b) { return _mm512_adds_epi16(a, b); }
+[[gnu::always_inline]] inline Register limited(Register x, Register low, Register high) {
+  return _mm512_max_epi8(_mm512_min_epi8(x, high), low);
+}
+[[gnu::always_inline]] inline Register by_row(Register x) {
+  const Register order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_maskz_permutexvar_epi32(0xffff, order, x);
+}
+#else
+using Register = __m256i;
+[[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
+  return _mm256_packs_epi32((Register)a, (Register)b);
+}
+[[gnu::always_inline]] inline Register to_bytes(Register a, Register b) { return _mm256_packs_epi16(a, b); }
+[[gnu::always_inline]] inline Register add_words(Register a, Register b) { return _mm256_adds_epi16(a, b); }
+[[gnu::always_inline]] inline Register limited(Register x, Register low, Register high) {
+  return _mm256_max_epi8(_mm256_min_epi8(x, high), low);
+}
+[[gnu::always_inline]] inline Register by_row(Register x) {
+  return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+#endif
+
+// How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which are of
+// two or four rows, become one register.
+template <RescaleWay kWay, int kVectors>
+struct ColumnsToBytes {
+  static constexpr std::int64_t kRight = kVectors == 2 ? kLanes<std::int32_t> : 0;
+  LaneScale<kWay> left, right;
+  Register output_zp, low, high;
+
+  [[gnu::always_inline]] ColumnsToBytes(const RescaleTables<std::int32_t>& t, std::int64_t column)
+      : left(entries(t, t.multiplier, column), entries(t, t.shift, column)),
+        right(entries(t, t.multiplier, column + kRight), entries(t, t.shift, column + kRight)),
+        output_zp((Register)broadcast(static_cast<std::int16_t>(t.output_zp))),
+        low((Register)broadcast(static_cast<std::int8_t>(t.min))),
+        high((Register)broadcast(static_cast<std::int8_t>(t.max))) {}
+
+  [[gnu::always_inline]] static V32 entries(const RescaleTables<std::int32_t>& t, const std::int32_t* table,
+                                            std::int64_t at) {
+    return t.uniform ? broadcast(table[0]) : load(table + at);
+  }
+
+  // Saturation of 32 to 16 bits, of the sum with the zero point, and of 16 to 8 bits gives the same byte as one
+  // saturation of the exact sum.
+  [[gnu::always_inline]] Register words(Vector<std::uint32_t> a, Vector<std::uint32_t> b) const {
+    return add_words(to_words(rescale_vector((V32)a, left), rescale_vector((V32)b, right)), output_zp);
+  }
+
+  // The bytes of two pairs of vectors, row by row. Packing leaves four bytes of each vector in each 128 bits.
+  [[gnu::always_inline]] Register bytes(Register first, Register second) const {
+    return by_row(limited(to_bytes(first, second), low, high));
+  }
+};
+
+// Stores row r of the rows of ColumnsToBytes::bytes(): a half or a quarter of the register.
+template <int W>
+[[gnu::always_inline]] inline void store_row(Register bytes, int r, std::int8_t* to) {
+#if defined(__AVX512BW__)
+  if constexpr (W == 2) {
+    const __m256i half = r == 0 ? _mm512_maskz_extracti32x8_epi32(0xff, bytes, 0)
+                                : _mm512_maskz_extracti32x8_epi32(0xff, bytes, 1);
+    __builtin_memcpy(to, &half, sizeof half);
+  } else {
+    const __m128i quarter = r == 0   ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 0)
+                            : r == 1 ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 1)
+                            : r == 2 ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 2)
+                                     : _mm512_maskz_extracti32x4_epi32(0xf, bytes, 3);
+    __builtin_memcpy(to, &quarter, sizeof quarter);
+  }
+#else
+  if constexpr (W == 2) {
+    const __m128i half = r == 0 ? _mm256_castsi256_si128(bytes) : _mm256_extracti128_si256(bytes, 1);
+    __builtin_memcpy(to, &half, sizeof half);
+  } else {
+    const std::int64_t quarter = ((V64)bytes)[r];
+    __builtin_memcpy(to, &quarter, sizeof quarter);
+  }
+#endif
+}
+
+// True if rescale_registers() computes a tile of this width: all columns exist, nothing else is to be added, and
+// the high halves of products suffice.
+template <class T>
+[[gnu::always_inline]] inline bool fits_registers(const GemmBlock<T>& block, std::int64_t width,
+                                                  std::int64_t valid) {
+  return valid == width && block.rescale->high_halves && block.row_bias == nullptr && !block.accumulate;
+}
+
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void rescale_registers(const GemmBlock<T>& block,
+                                                     const Vector<Sum<T>> (&sum)[R][W], std::int64_t row,
+                                                     std::int64_t column) {
+  constexpr int kRowsAtOnce = 4 / W;
+  const ColumnsToBytes<RescaleWay::kHigh, W> columns(*block.rescale, column);
+  std::int8_t* to = block.bytes + row * block.bytes_stride + column;
+#pragma GCC unroll 8
+  for (int i = 0; i < R; i += kRowsAtOnce) {
+    // A row that does not exist is the one before.
+    const auto vector_at = [&](int v) { return sum[i + v / W < R ? i + v / W : R - 1][v % W]; };
+    const Register bytes =
+        columns.bytes(columns.words(vector_at(0), vector_at(1)), columns.words(vector_at(2), vector_at(3)));
+#pragma GCC unroll 4
+    for (int r = 0; r < kRowsAtOnce; ++r)
+      if (i + r < R) store_row<W>(bytes, r, to + r * block.bytes_stride);
+    to += kRowsAtOnce * block.bytes_stride;
+  }
+}
+
+// ---- from memory ----
+
+// The first `count` lanes as bytes, with saturation; then limited to [low, high].
+struct ByteLimits {
+  __m128i low, high;
+  ByteLimits(std::int32_t min, std::int32_t max)
+      : low(_mm_set1_epi8(static_cast<char>(min))), high(_mm_set1_epi8(static_cast<char>(max))) {}
+
+  [[gnu::always_inline]] void store(std::int8_t* to, V32 value, std::int64_t count) const {
+#if defined(__AVX512F__)
+    const __m128i narrow = _mm512_maskz_cvtsepi32_epi8(0xffff, (__m512i)value);
+#else
+    const __m128i words =
+        _mm_packs_epi32(_mm256_castsi256_si128((__m256i)value), _mm256_extracti128_si256((__m256i)value, 1));
+    const __m128i narrow = _mm_packs_epi16(words, words);
+#endif
+    const __m128i bytes = _mm_max_epi8(_mm_min_epi8(narrow, high), low);
+    if (count >= kLanes<std::int32_t>) {
+      __builtin_memcpy(to, &bytes, kLanes<std::int32_t>);
+      return;
+    }
+    std::int8_t lanes[sizeof bytes];
+    __builtin_memcpy(lanes, &bytes, sizeof bytes);
+    for (std::int64_t i = 0; i < count; ++i) to[i] = lanes[i];
+  }
+};
+
+template <class T, RescaleWay kWay>
+void rescale_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
+                     std::int64_t rows, std::int64_t column, std::int64_t valid) {
+  constexpr std::int64_t lanes = kLanes<Sum<T>>;
+  const RescaleTables<std::int32_t>& t = *block.rescale;
+  const V32 output_zp = broadcast(t.output_zp);
+  const ByteLimits limits(t.min, t.max);
+  for (std::int64_t j = 0; j < valid; j += lanes) {
+    const std::int64_t count = valid - j < lanes ? valid - j : lanes;
+    const std::int64_t at = column + j;
+    const LaneScale<kWay> by(t.uniform ? broadcast(t.multiplier[0]) : load(t.multiplier + at),
+                             t.uniform ? broadcast(t.shift[0]) : load(t.shift + at));
+    const Sum<T>* from = sums + j;
+    std::int8_t* to = block.bytes + row * block.bytes_stride + at;
+    for (std::int64_t i = 0; i < rows; ++i, from += width, to += block.bytes_stride) {
+      Vector<Sum<T>> sum = load(from);
+      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
+      if (block.accumulate) sum += load_first(block.c + (row + i) * block.c_stride + at, count);
+      limits.store(to, rescale_vector((V32)sum, by) + output_zp, count);
+    }
+  }
+}
+
+template <class T>
+[[gnu::noinline]] void rescale_tile(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width,
+                                    std::int64_t row, std::int64_t rows, std::int64_t column,
+                                    std::int64_t valid) {
+  const RescaleTables<std::int32_t>& t = *block.rescale;
+  if (t.high_halves)
+    return rescale_tile_by<T, RescaleWay::kHigh>(block, sums, width, row, rows, column, valid);
+  if (t.double_round)
+    return rescale_tile_by<T, RescaleWay::kDouble>(block, sums, width, row, rows, column, valid);
+  return rescale_tile_by<T, RescaleWay::kSingle>(block, sums, width, row, rows, column, valid);
+}
+
+#else
+
+template <class T>
+[[gnu::noinline]] void rescale_tile(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width,
+                                    std::int64_t row, std::int64_t rows, std::int64_t column,
+                                    std::int64_t valid) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < valid; ++j) {
+      const std::int64_t at = column + j;
+      Sum<T> sum = sums[i * width + j];
+      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
+      if (block.accumulate) sum += block.c[(row + i) * block.c_stride + at];
+      block.bytes[(row + i) * block.bytes_stride + at] =
+          static_cast<std::int8_t>(scaled_one(*block.rescale, static_cast<std::int32_t>(sum), at));
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA

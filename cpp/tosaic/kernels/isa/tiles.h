@@ -1,0 +1,247 @@
+// The loops of matrix products work on register tiles: up to kRows x 2 vectors of C stay in registers during
+// the loop over depth. Each step loads two vectors of B and broadcasts one element of every row of A. The
+// rows of a block are spread evenly over its tiles, so a tile has few rows only if the block has few.
+//
+// Only files of kernels/isa/ include this header.
+#pragma once
+
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/multiply.h"
+#include "tosaic/kernels/isa/rescale_tile.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+#if defined(__AVX512F__)
+constexpr int kRows = 14;
+#else
+constexpr int kRows = 6;
+#endif
+
+// ---- tiles ----
+
+template <class T>
+[[gnu::always_inline]] inline bool rescales(const GemmBlock<T>& block) {
+  if constexpr (kRescales<T>) return block.rescale != nullptr;
+  return false;
+}
+
+template <class T>
+struct Columns {
+  Index first;  // first column of the tile, in the block
+  Index valid;  // columns of C that exist, at most the width of the tile
+  const T* panel;
+};
+
+// Writes the sums of R rows by W whole vectors to C: adds C and biases and clamps, as the block says.
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W], Sum<T>* c,
+                                          Index row, Index column) {
+  constexpr Index lanes = kLanes<Sum<T>>;
+  if (block.accumulate) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] += load(c + i * block.c_stride + j * lanes);
+  }
+  if (!kRescales<T> && block.column_bias != nullptr) {
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) {
+      const Vector<Sum<T>> bias = load(block.column_bias + column + j * lanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) sum[i][j] += bias;
+    }
+  }
+  if (block.row_bias != nullptr) {
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
+  }
+  if (block.clamp) {
+    const Vector<Sum<T>> low = broadcast(block.low);
+    const Vector<Sum<T>> high = broadcast(block.high);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) sum[i][j] = clamp<Sum<T>>(sum[i][j], low, high);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) store(c + i * block.c_stride + j * lanes, sum[i][j]);
+}
+
+// Does the same as the function above for a tile of which only the first `valid` columns are in C.
+template <class T>
+[[gnu::noinline]] void finish_partly(const GemmBlock<T>& block, const Sum<T>* sums, Index width, Sum<T>* c,
+                                     Index row, Index rows, Index column, Index valid) {
+  constexpr Index lanes = kLanes<Sum<T>>;
+  for (Index i = 0; i < rows; ++i) {
+    for (Index j = 0; j < valid; j += lanes) {
+      const Index count = valid - j < lanes ? valid - j : lanes;
+      Sum<T>* to = c + i * block.c_stride + j;
+      Vector<Sum<T>> sum = load(sums + i * width + j);
+      if (block.accumulate) sum += load_first(to, count);
+      if (!kRescales<T> && block.column_bias != nullptr)
+        sum += load_first(block.column_bias + column + j, count);
+      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
+      if (block.clamp) sum = clamp<Sum<T>>(sum, broadcast(block.low), broadcast(block.high));
+      store_first(to, sum, count);
+    }
+  }
+}
+
+// Finishes a tile of R rows by W vectors, of which the first `valid` columns are in C.
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void finish_tile(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W],
+                                               Index row, Index column, Index valid) {
+  constexpr Index lanes = kLanes<Sum<T>>;
+  if (valid == W * lanes && !rescales(block)) {
+    finish<T, R, W>(block, sum, block.c + row * block.c_stride + column, row, column);
+    return;
+  }
+#if defined(__AVX2__)
+  if constexpr (kRescales<T>)
+    if (rescales(block) && fits_registers(block, W * lanes, valid))
+      return rescale_registers<T, R, W>(block, sum, row, column);
+#endif
+  Sum<T> sums[R][W * lanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) store(&sums[i][j * lanes], sum[i][j]);
+  if constexpr (kRescales<T>)
+    if (rescales(block)) return rescale_tile<T>(block, &sums[0][0], W * lanes, row, R, column, valid);
+  finish_partly(block, &sums[0][0], W * lanes, block.c + row * block.c_stride + column, row, R, column,
+                valid);
+}
+
+// The sums of integers begin at the biases of their columns: the order of terms does not matter.
+template <class T, int W>
+[[gnu::always_inline]] inline void begin_row(const GemmBlock<T>& block, Index column,
+                                             Vector<Sum<T>> (&sum)[W]) {
+#pragma GCC unroll 2
+  for (int j = 0; j < W; ++j) {
+    sum[j] = Vector<Sum<T>>{};
+    if constexpr (kRescales<T>)
+      if (block.column_bias != nullptr) sum[j] = load(block.column_bias + column + j * kLanes<Sum<T>>);
+  }
+}
+
+// Computes a tile of R rows by W vectors.
+template <class T, int R, int W>
+void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
+  Vector<Sum<T>> sum[R][W];
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
+  const Index stride = block.a_stride;
+  const T* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
+#pragma GCC unroll 4
+  for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
+  const T* b = columns.panel;
+  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
+    Vector<T> right[W];
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<T>);
+    b += W * kLanes<T>;
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) add_product(sum[i][j], right[j], left);
+    }
+  }
+  finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
+}
+
+template <class T>
+using Tile = void (*)(const GemmBlock<T>&, Index, const Columns<T>&);
+
+template <class T, int W, int... R>
+struct Tiles {
+  static constexpr Tile<T> kByRows[] = {tile<T, R, W>...};
+};
+#if defined(__AVX512F__)
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
+#else
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
+#endif
+
+// Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
+// additions.
+template <class T>
+void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
+  constexpr Index lanes = kLanes<Sum<T>>;
+  constexpr int kPanels = 4;
+  Vector<Sum<T>> sum[kPanels][2];
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
+  const Index panel_size = block.panel_depth * 2 * lanes;
+  const T* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
+  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
+    const auto left = left_at(block.a + k);
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      add_product(sum[p][0], load(b + p * panel_size), left);
+      add_product(sum[p][1], load(b + p * panel_size + kLanes<T>), left);
+    }
+    b += 2 * kLanes<T>;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) {
+    const Index column = (first_panel + p) * 2 * lanes;
+    Vector<Sum<T>> sums[1][2] = {{sum[p][0], sum[p][1]}};
+    finish_tile<T, 1, 2>(block, sums, 0, column, 2 * lanes);
+  }
+}
+
+// The width of a panel when `columns_left` columns are left.
+template <class T>
+constexpr Index width_of(Index columns_left) {
+  return columns_left <= kLanes<Sum<T>> ? kLanes<Sum<T>> : 2 * kLanes<Sum<T>>;
+}
+
+template <class T>
+void multiply(const GemmBlock<T>& block) {
+  constexpr Index lanes = kLanes<Sum<T>>;
+  constexpr Index panel = 2 * lanes;
+  const Index whole_panels = block.cols / panel;
+  const Index tiles = (block.rows + kRows - 1) / kRows;
+  Index row = 0;
+  for (Index t = 0; t < tiles; ++t) {
+    const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
+    Index p = 0;
+    if (block.rows == 1)
+      for (; p + 4 <= whole_panels; p += 4) row_times_panels(block, p);
+    for (; p * panel < block.cols; ++p) {
+      const Index left = block.cols - p * panel;
+      const Index width = width_of<T>(left);
+      const Columns<T> columns{p * panel, left < width ? left : width,
+                               block.b + p * panel * block.panel_depth + block.first_depth * width};
+      const Tile<T>* by_rows = width == lanes ? AllTiles<T, 1>::kByRows : AllTiles<T, 2>::kByRows;
+      by_rows[rows - 1](block, row, columns);
+    }
+    row += rows;
+  }
+}
+
+// ---- panels ----
+
+// Calls pack_panel(j, valid, width, panel) for each panel. The panel holds columns [j, j + valid) of B, and
+// zeros up to its width.
+template <class T, class F>
+[[gnu::always_inline]] inline void pack_panels(Index depth, Index cols, T* panels, F pack_panel) {
+  for (Index j = 0; j < cols; j += 2 * kLanes<Sum<T>>) {
+    const Index width = width_of<T>(cols - j);
+    const Index valid = cols - j < width ? cols - j : width;
+    pack_panel(j, valid, width, panels + j * whole_steps<T>(depth));
+  }
+}
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA

@@ -1,0 +1,97 @@
+// Matrix products of quads of bytes: how B is packed into panels [depth / 4][width][4], and the table.
+#include "tosaic/kernels/isa/gather.h"
+#include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/tiles.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+using Byte = std::int8_t;
+using Bytes16 = Vector<Byte, 16>;
+constexpr Index kQuad = Arithmetic<Byte>::kStep;
+
+// The elements of four rows, column by column.
+[[gnu::always_inline]] inline void interleave(const Bytes16 (&row)[kQuad], Byte* to) {
+  const Bytes16 a = __builtin_shufflevector(row[0], row[1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+                                            7, 23),
+                b = __builtin_shufflevector(row[0], row[1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                            30, 15, 31),
+                c = __builtin_shufflevector(row[2], row[3], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+                                            7, 23),
+                d = __builtin_shufflevector(row[2], row[3], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                            30, 15, 31);
+  using Pairs = Vector<std::int16_t, 8>;
+  const auto low = [](Bytes16 x, Bytes16 y) {
+    return __builtin_shufflevector((Pairs)x, (Pairs)y, 0, 8, 1, 9, 2, 10, 3, 11);
+  };
+  const auto high = [](Bytes16 x, Bytes16 y) {
+    return __builtin_shufflevector((Pairs)x, (Pairs)y, 4, 12, 5, 13, 6, 14, 7, 15);
+  };
+  const Pairs quads[] = {low(a, c), high(a, c), low(b, d), high(b, d)};
+  __builtin_memcpy(to, quads, sizeof quads);
+}
+
+// The first `count` elements; the others are zero.
+[[gnu::always_inline]] inline Bytes16 some_bytes(const Byte* at, Index count) {
+  Bytes16 bytes{};
+  if (count >= 16)
+    __builtin_memcpy(&bytes, at, 16);
+  else
+    for (Index i = 0; i < count; ++i) bytes[i] = at[i];
+  return bytes;
+}
+
+void pack_by_row(const Byte* b, Index stride, Index depth, Index cols, Byte* panels) {
+  pack_panels<Byte>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
+    for (Index k = 0; k < depth; k += kQuad, to += kQuad * width)
+      for (Index i = 0; i < width; i += 16) {
+        Bytes16 row[kQuad] = {};
+        for (Index q = 0; q < kQuad && k + q < depth; ++q)
+          row[q] = some_bytes(b + (k + q) * stride + j + i, valid - i);
+        interleave(row, to + kQuad * i);
+      }
+  });
+}
+
+void pack_by_column(const Byte* b, Index stride, Index depth, Index cols, Byte* panels) {
+  const Index whole = depth - depth % kQuad;
+  pack_panels<Byte>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
+    zero(to, whole_steps<Byte>(depth) * width);
+    for (Index i = 0; i < valid; ++i) {
+      const Byte* column = b + (j + i) * stride;
+      for (Index k = 0; k < whole; k += kQuad)
+        __builtin_memcpy(to + k * width + kQuad * i, column + k, kQuad);
+      for (Index k = whole; k < depth; ++k) to[whole * width + kQuad * i + (k - whole)] = column[k];
+    }
+  });
+}
+
+void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uint32_t* sums) {
+  constexpr Index lanes = kLanes<Byte>;
+  const Vector<Byte> ones = broadcast(Byte{1});
+  for (Index i = 0; i < count; ++i, rows += stride) {
+    Vector<std::uint32_t> sum{};
+    Index k = 0;
+    for (; k + lanes <= depth; k += lanes) add_product(sum, ones, (Vector<std::int32_t>)load(rows + k));
+    if (k < depth) add_product(sum, ones, (Vector<std::int32_t>)load_bytes(rows + k, depth - k));
+    std::uint32_t total = 0;
+#pragma GCC unroll 16
+    for (Index lane = 0; lane < kLanes<std::uint32_t>; ++lane) total += sum[lane];
+    sums[i] = total;
+  }
+}
+
+}  // namespace
+
+extern const GemmKernels<Byte> kGemmI8;
+const GemmKernels<Byte> kGemmI8 = {.max_rows = kRows,
+                                   .panel = 2 * kLanes<std::uint32_t>,
+                                   .lanes = kLanes<std::uint32_t>,
+                                   .multiply = multiply<Byte>,
+                                   .gather = gather<Byte>,
+                                   .gather_rows = gather_rows<Byte>,
+                                   .pack = pack_by_row,
+                                   .pack_transposed = pack_by_column,
+                                   .row_sums = row_sums};
+
+}  // namespace tosaic::kernels::TOSAIC_ISA

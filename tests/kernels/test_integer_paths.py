@@ -1,0 +1,199 @@
+"""Every path of integer contractions against the scalar reference: drawn shapes, zero points, tails and rescales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tosaic import _core
+
+Array = np.ndarray[Any, Any]
+_DRAWS = 160
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join(["tosaic 1", "graph @drawn stage=tosa {", *(f"  {line}" for line in lines), "}", ""])
+
+
+def _shape(array: Array, dtype: str) -> str:
+    return f"{dtype}[{','.join(map(str, array.shape))}]"
+
+
+class Drawn:
+    """A contraction of i8 or i16 and, in most draws, the rescale and clamp behind it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.arrays: list[Array] = []
+        self.inputs: list[str] = []
+
+    def number(self, low: int, high: int) -> int:
+        """A number from `low` to `high`, more often a small one."""
+        wide = self.random.random() < 0.3
+        return int(self.random.integers(low, (high if wide else min(high, low + 8)) + 1))
+
+    def zero_point(self, often: float) -> int:
+        return int(self.random.integers(-128, 128)) if self.random.random() < often else 0
+
+    def array(self, shape: Sequence[int], bits: int = 8) -> Array:
+        """Values of the whole range; often many at its ends."""
+        low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        values = self.random.integers(low, high + 1, shape)
+        if self.random.random() < 0.4:
+            ends = self.random.choice([low, high], shape)
+            values = np.where(self.random.random(shape) < 0.7, ends, values)
+        return values.astype(np.int16 if bits == 16 else np.int8)
+
+    def add(self, name: str, array: Array, dtype: str) -> None:
+        self.arrays.append(array)
+        self.inputs.append(f'input %{name}: {_shape(array, dtype)} path="{name}"')
+
+    def bias(self, channels: int) -> None:
+        count = channels if self.random.random() < 0.7 else 1
+        self.add("b", self.random.integers(-(1 << 20), 1 << 20, (count,)).astype(np.int32), "i32")
+
+    def run(self, call: str, shape: Sequence[int]) -> None:
+        """Runs the program on every instruction set, and on the reference."""
+        dims = ",".join(map(str, shape))
+        lines = [*self.inputs, f"%sums: i32[{dims}] = {call}"]
+        last, dtype = "sums", "i32"
+        if self.random.random() < 0.8:
+            lines += self._rescale(dims, shape[-1])
+            last, dtype = "scaled", self.scaled
+            if dtype == "i8" and self.random.random() < 0.4:
+                low, high = sorted(self.random.integers(-128, 128, 2))
+                lines.append(
+                    f"%clamped: i8[{dims}] = tosa.clamp(%scaled) "
+                    f"{{min_val={low}, max_val={high}, nan_mode=propagate}}"
+                )
+                last = "clamped"
+        graph = _core.Graph.parse(_text([*lines, f'return %{last} path="out"']))
+        expected = _core.Session(graph, reference=True).run(self.arrays)[0]
+        for isa in _core.usable_isas():
+            found = _core.Session(graph, isa=isa).run(self.arrays)[0]
+            wrong = np.argwhere(found != expected)
+            assert len(wrong) == 0, f"{isa}: {len(wrong)} of {expected.size} differ, first at {wrong[0]}"
+
+    def _rescale(self, dims: str, channels: int) -> list[str]:
+        per_channel = self.random.random() < 0.6
+        count = channels if per_channel else 1
+        lowest = int(self.random.choice([31, 33, 36]))
+        shifts = self.random.integers(lowest, 48, count)
+        multipliers = self.random.integers(1 << 30, (1 << 31) - 1, count)
+        self.scaled = str(self.random.choice(["i8", "i8", "i8", "i16", "i32"]))
+        rounding = "double_round" if self.random.random() < 0.2 else "single_round"
+        zero_point = self.zero_point(0.7) if self.scaled == "i8" else 0
+        attrs = (
+            f"input_zp=0, output_zp={zero_point}, dtype={self.scaled}, scale32=true, "
+            f"rounding_mode={rounding}, per_channel={str(per_channel).lower()}, input_unsigned=false, "
+            f"output_unsigned=false, multiplier=[{','.join(map(str, multipliers))}], "
+            f"shift=[{','.join(map(str, shifts))}]"
+        )
+        return [f"%scaled: {self.scaled}[{dims}] = tosa.rescale(%sums) {{{attrs}}}"]
+
+
+def _conv_shape(drawn: Drawn, kernel: Sequence[int]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Extents of the input, pads, strides and dilations for which TOSA's output size is whole."""
+    extents, pads, strides, dilations = [], [], [], []
+    for taps in kernel:
+        stride, dilation = drawn.number(1, 3), drawn.number(1, 3)
+        before, after = drawn.number(0, 4), drawn.number(0, 4)
+        reach = (taps - 1) * dilation
+        steps = drawn.number(0, 30)
+        extent = steps * stride + reach + 1 - before - after
+        while extent < 1:
+            extent += stride
+        extents.append(extent)
+        pads += [before, after]
+        strides.append(stride)
+        dilations.append(dilation)
+    return extents, pads, strides, dilations
+
+
+def _out(extent: int, pads: Sequence[int], taps: int, stride: int, dilation: int) -> int:
+    return (extent + sum(pads) - (taps - 1) * dilation - 1) // stride + 1
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, numbers)) + "]"
+
+
+@pytest.mark.parametrize("seed", range(_DRAWS))
+def test_convolutions(seed: int) -> None:
+    drawn = Drawn(seed)
+    kernel = [drawn.number(1, 5), drawn.number(1, 5)]
+    extents, pads, strides, dilations = _conv_shape(drawn, kernel)
+    batch, channels, filters = drawn.number(1, 3), drawn.number(1, 130), drawn.number(1, 100)
+    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add("w", drawn.array((filters, *kernel, channels)), "i8")
+    drawn.bias(filters)
+    out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
+    drawn.run(
+        f"tosa.conv2d(%x, %w, %b) {{pad={_list(pads)}, stride={_list(strides)}, "
+        f"dilation={_list(dilations)}, input_zp={drawn.zero_point(0.7)}, "
+        f"weight_zp={drawn.zero_point(0.3)}, acc_type=i32, local_bound=false}}",
+        (batch, *out, filters),
+    )
+
+
+@pytest.mark.parametrize("seed", range(_DRAWS))
+def test_depthwise_convolutions(seed: int) -> None:
+    drawn = Drawn(seed)
+    kernel = [3, 3] if drawn.random.random() < 0.5 else [drawn.number(1, 7), drawn.number(1, 7)]
+    extents, pads, strides, dilations = _conv_shape(drawn, kernel)
+    batch, channels = drawn.number(1, 3), drawn.number(1, 200)
+    multiplier = 1 if drawn.random.random() < 0.7 else drawn.number(1, 3)
+    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add("w", drawn.array((*kernel, channels, multiplier)), "i8")
+    drawn.bias(channels * multiplier)
+    out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
+    drawn.run(
+        f"tosa.depthwise_conv2d(%x, %w, %b) {{pad={_list(pads)}, stride={_list(strides)}, "
+        f"dilation={_list(dilations)}, input_zp={drawn.zero_point(0.7)}, "
+        f"weight_zp={drawn.zero_point(0.2)}, acc_type=i32, local_bound=false}}",
+        (batch, *out, channels * multiplier),
+    )
+
+
+@pytest.mark.parametrize("seed", range(_DRAWS))
+def test_transposed_convolutions(seed: int) -> None:
+    drawn = Drawn(seed)
+    kernel = [drawn.number(1, 4), drawn.number(1, 4)]
+    extents = [drawn.number(1, 12), drawn.number(1, 12)]
+    strides = [drawn.number(1, 8), drawn.number(1, 8)]
+    pads = [drawn.number(1 - taps, 6) for taps in kernel for _ in range(2)]
+    batch, channels, filters = drawn.number(1, 2), drawn.number(1, 40), drawn.number(1, 40)
+    out = [
+        (extents[i] - 1) * strides[i] + pads[2 * i] + pads[2 * i + 1] + kernel[i] for i in range(2)
+    ]
+    if min(out) < 1:
+        pads, out = [0] * 4, [(extents[i] - 1) * strides[i] + kernel[i] for i in range(2)]
+    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add("w", drawn.array((filters, *kernel, channels)), "i8")
+    drawn.bias(filters)
+    drawn.run(
+        f"tosa.transpose_conv2d(%x, %w, %b) {{out_pad={_list(pads)}, stride={_list(strides)}, "
+        f"input_zp={drawn.zero_point(0.7)}, weight_zp={drawn.zero_point(0.3)}, acc_type=i32, "
+        "local_bound=false}",
+        (batch, *out, filters),
+    )
+
+
+@pytest.mark.parametrize("seed", range(_DRAWS))
+def test_products(seed: int) -> None:
+    drawn = Drawn(seed)
+    batch, rows, depth, columns = (
+        drawn.number(1, 4),
+        drawn.number(1, 300),
+        drawn.number(1, 20000 if seed % 20 == 0 else 400),
+        drawn.number(1, 200),
+    )
+    drawn.add("x", drawn.array((batch, rows, depth)), "i8")
+    drawn.add("y", drawn.array((batch, depth, columns)), "i8")
+    drawn.run(
+        f"tosa.matmul(%x, %y) {{first_zp={drawn.zero_point(0.6)}, second_zp={drawn.zero_point(0.6)}, "
+        "dtype=i32}",
+        (batch, rows, columns),
+    )
