@@ -89,8 +89,16 @@ def _expanded(graph: Any) -> Any:
 
 
 def _calls(prepared: Any, args: Sequence[Any], repeats: int) -> Callable[[], Any]:
+    return _repeated(lambda: prepared.run_arrays(args)[0], repeats)
+
+
+def _repeated(call: Callable[[], Any], repeats: int) -> Callable[[], Any]:
+    """Calls `repeats` times and returns the last result. A call may reuse the memory of earlier results."""
+
     def calls() -> Any:
-        return [prepared.run_arrays(args) for _ in range(repeats)][-1][0]
+        for _ in range(repeats):
+            found = call()
+        return found
 
     return calls
 
@@ -107,11 +115,13 @@ def _row(combination: Combination, sizes: Sequence[Sequence[int]], rounds: int) 
 
         def eager(module: Any = module, args: Any = args) -> Any:
             with torch.inference_mode():
-                return [module(*args) for _ in range(REPEATS)][-1].numpy()
+                return module(*args).numpy()
 
         kernel = _calls(program.prepare(), arrays, REPEATS)
         expansion = _calls(_expanded(program.graph), arrays, REPEATS // 4)
-        (a, expected), (b, found), (c, other) = in_turns([eager, kernel, expansion], rounds)
+        (a, expected), (b, found), (c, other) = in_turns(
+            [_repeated(eager, REPEATS), kernel, expansion], rounds
+        )
         times.append((a / REPEATS, b / REPEATS, c / (REPEATS // 4)))
         largest = float(np.abs(arrays[0]).max())
         error = max(error, *(float(np.abs(y - expected).max()) / largest for y in (found, other)))

@@ -12,6 +12,7 @@ from bench import (
     grid_sampler,
     import_time,
     integer_executor,
+    integer_layers,
     integer_lowering,
     layout,
     lowering,
@@ -32,6 +33,11 @@ def test_lowering_is_fifty_times_as_fast_as_executorch() -> None:
 def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:
     result = executor.run()
     assert executor.section(result).publish() == 0, result
+
+
+def test_integer_convolutions_take_at_most_one_and_three_tenths_of_onednns_time() -> None:
+    result = integer_layers.run()
+    assert integer_layers.section(result).publish() == 0, result
 
 
 def test_integer_lowering_is_three_hundred_times_as_fast_as_executorch() -> None:

@@ -1,4 +1,4 @@
-"""Every path of integer contractions against the scalar reference: drawn shapes, zero points, tails and rescales."""
+"""Every path of integer contractions against the scalar reference: drawn shapes, zero points and rescales."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tosaic import _core
 
 Array = np.ndarray[Any, Any]
 _DRAWS = 160
+_MOST_CONSTANT = 20_000  # elements of weights in the text of a graph
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -45,6 +46,14 @@ class Drawn:
             ends = self.random.choice([low, high], shape)
             values = np.where(self.random.random(shape) < 0.7, ends, values)
         return values.astype(np.int16 if bits == 16 else np.int8)
+
+    def add_weights(self, array: Array) -> None:
+        """Constant weights, which kernels pack in advance, or weights that are an input."""
+        if array.size > _MOST_CONSTANT or self.random.random() < 0.4:
+            self.add("w", array, "i8")
+            return
+        values = ",".join(map(str, array.ravel()))
+        self.inputs.append(f"const %w: {_shape(array, 'i8')} = parameter [{values}]")
 
     def add(self, name: str, array: Array, dtype: str) -> None:
         self.arrays.append(array)
@@ -127,7 +136,7 @@ def test_convolutions(seed: int) -> None:
     extents, pads, strides, dilations = _conv_shape(drawn, kernel)
     batch, channels, filters = drawn.number(1, 3), drawn.number(1, 130), drawn.number(1, 100)
     drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
-    drawn.add("w", drawn.array((filters, *kernel, channels)), "i8")
+    drawn.add_weights(drawn.array((filters, *kernel, channels)))
     drawn.bias(filters)
     out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
     drawn.run(
@@ -146,7 +155,7 @@ def test_depthwise_convolutions(seed: int) -> None:
     batch, channels = drawn.number(1, 3), drawn.number(1, 200)
     multiplier = 1 if drawn.random.random() < 0.7 else drawn.number(1, 3)
     drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
-    drawn.add("w", drawn.array((*kernel, channels, multiplier)), "i8")
+    drawn.add_weights(drawn.array((*kernel, channels, multiplier)))
     drawn.bias(channels * multiplier)
     out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
     drawn.run(
@@ -165,13 +174,11 @@ def test_transposed_convolutions(seed: int) -> None:
     strides = [drawn.number(1, 8), drawn.number(1, 8)]
     pads = [drawn.number(1 - taps, 6) for taps in kernel for _ in range(2)]
     batch, channels, filters = drawn.number(1, 2), drawn.number(1, 40), drawn.number(1, 40)
-    out = [
-        (extents[i] - 1) * strides[i] + pads[2 * i] + pads[2 * i + 1] + kernel[i] for i in range(2)
-    ]
+    out = [(extents[i] - 1) * strides[i] + pads[2 * i] + pads[2 * i + 1] + kernel[i] for i in range(2)]
     if min(out) < 1:
         pads, out = [0] * 4, [(extents[i] - 1) * strides[i] + kernel[i] for i in range(2)]
     drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
-    drawn.add("w", drawn.array((filters, *kernel, channels)), "i8")
+    drawn.add_weights(drawn.array((filters, *kernel, channels)))
     drawn.bias(filters)
     drawn.run(
         f"tosa.transpose_conv2d(%x, %w, %b) {{out_pad={_list(pads)}, stride={_list(strides)}, "

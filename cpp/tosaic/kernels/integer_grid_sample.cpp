@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include "tosaic/ir/integer_sampler.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/integer_grid.h"
 #include "tosaic/kernels/scratch.h"
+#include "tosaic/kernels/transpose_block.h"
 #include "tosaic/kernels/wide.h"
 
 namespace tosaic::kernels {
@@ -203,39 +205,109 @@ void copy_block(const void* from, void* to, Index count) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 
-// T is the dtype of the image, To that of the result.
-template <class T, class To, class Loop>
-Kernel fast_kernel(const Request& request, Loop loop, const IntegerGridKernels& kernels) {
-  const Extents e = extents_of(request);
-  const IntegerGridLayout layout =
-      layout_of(attrs_of<IntegerGridSampleAttrs>(request), e, request.operands[0].dtype);
-  const auto bytes = static_cast<Index>(byte_size(request.operands[1].dtype));
-  const ConvertBlock load =
-      is_domain(request.operands[1].dtype, Domain::kI32)
-          ? copy_block
-          : convert_kernels(request.options.isa).load(request.operands[1].dtype, Domain::kI32);
-  ScratchPlan plan;
-  const std::size_t taps_at = plan.take<IntegerTaps>(1);
-  const std::size_t grid_at = plan.take<std::int32_t>(2 * kIntegerGridBlock);
-  Kernel kernel;
-  kernel.scratch_bytes = plan.bytes();
-  kernel.run = [=, &kernels](const Arrays& arrays) {
-    auto& taps = *piece<IntegerTaps>(arrays.scratch, taps_at);
-    auto* grid = piece<std::int32_t>(arrays.scratch, grid_at);
-    const auto* image = reinterpret_cast<const T*>(arrays.operands[0]);
-    auto* to = reinterpret_cast<To*>(arrays.results[0]);
-    for (Index n = 0; n < e.batch; ++n) {
-      for (Index i = 0; i < e.outputs; i += kIntegerGridBlock) {
-        const Index count = std::min(kIntegerGridBlock, e.outputs - i);
-        load(arrays.operands[1] + 2 * (n * e.outputs + i) * bytes, grid, 2 * count);
-        kernels.taps(layout, grid, count, taps);
-        for (Index c = 0; c < e.channels; ++c)
-          loop(layout, taps, count, image + c * e.height * e.width, to + c * e.outputs + i, 1);
-      }
-      image += e.channels * e.height * e.width;
-      to += e.channels * e.outputs;
+// What an image of T needs beside the loops: whether its channels are moved innermost, and scratch.
+template <class T>
+class FastSampler {
+ public:
+  using Pixel = typename PreparedPixel<T>::Type;
+
+  FastSampler(const Request& request, const IntegerGridKernels& kernels, const IntegerGridSums<T>& sums)
+      : e_(extents_of(request)),
+        layout_(layout_of(attrs_of<IntegerGridSampleAttrs>(request), e_, request.operands[0].dtype)),
+        kernels_(kernels),
+        sums_(sums),
+        transpose_(TOSAIC_SELECT_ISA(request.options.isa, kTransposeKernels)) {
+    const DType grid = request.operands[1].dtype;
+    grid_bytes_ = static_cast<Index>(byte_size(grid));
+    load_ = is_domain(grid, Domain::kI32) ? copy_block
+                                          : convert_kernels(request.options.isa).load(grid, Domain::kI32);
+    taps_at_ = plan_.take<IntegerTaps>(1);
+    grid_at_ = plan_.take<std::int32_t>(2 * kIntegerGridBlock);
+    if (is_nearest()) return;
+    // Channels of a pixel are then one vector. Few channels are as fast plane by plane.
+    if (e_.channels > 2) packed_channels_ = (e_.channels + 3) / 4 * 4;
+    if (packed_channels_ > 0) {
+      image_at_ = plan_.take<Pixel>(pixels() * packed_channels_);
+      rows_at_ = plan_.take<T>(kChunk * packed_channels_);
+      block_at_ = plan_.take<std::int32_t>(kIntegerGridBlock * packed_channels_);
+    } else {
+      image_at_ = plan_.take<Pixel>(pixels() * e_.channels);
     }
-  };
+  }
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
+
+  void run(const Arrays& arrays) const {
+    auto& taps = *piece<IntegerTaps>(arrays.scratch, taps_at_);
+    auto* grid = piece<std::int32_t>(arrays.scratch, grid_at_);
+    const auto* image = reinterpret_cast<const T*>(arrays.operands[0]);
+    Index to = 0;  // offset of the image's results
+    for (Index n = 0; n < e_.batch; ++n) {
+      if (!is_nearest()) prepare(image, arrays.scratch);
+      for (Index i = 0; i < e_.outputs; i += kIntegerGridBlock) {
+        const Index count = std::min(kIntegerGridBlock, e_.outputs - i);
+        load_(arrays.operands[1] + 2 * (n * e_.outputs + i) * grid_bytes_, grid, 2 * count);
+        kernels_.taps(layout_, grid, count, taps);
+        sample(taps, count, image, to + i, arrays);
+      }
+      image += e_.channels * pixels();
+      to += e_.channels * e_.outputs;
+    }
+  }
+
+ private:
+  static constexpr Index kChunk = 256;  // pixels whose channels are moved at a time
+
+  [[nodiscard]] bool is_nearest() const { return layout_.mode == ResizeMode::kNearest; }
+  [[nodiscard]] Index pixels() const { return e_.height * e_.width; }
+
+  void prepare(const T* image, std::byte* scratch) const {
+    auto* to = piece<Pixel>(scratch, image_at_);
+    if (packed_channels_ == 0) return sums_.prepare(layout_, image, e_.channels * pixels(), to);
+    auto* rows = piece<T>(scratch, rows_at_);
+    std::fill_n(rows, kChunk * packed_channels_, T{});
+    for (Index first = 0; first < pixels(); first += kChunk) {
+      const Index count = std::min(kChunk, pixels() - first);
+      transpose_.find(sizeof(T))(image + first, pixels(), e_.channels, count, rows, packed_channels_);
+      sums_.prepare(layout_, rows, count * packed_channels_, to + first * packed_channels_);
+    }
+  }
+
+  // Samples outputs whose first result of channel 0 is element `at`.
+  void sample(const IntegerTaps& taps, Index count, const T* image, Index at, const Arrays& arrays) const {
+    if (is_nearest())
+      return sums_.nearest(layout_, taps, count, image, pixels(), e_.channels,
+                           reinterpret_cast<T*>(arrays.results[0]) + at, e_.outputs);
+    auto* to = reinterpret_cast<std::int32_t*>(arrays.results[0]) + at;
+    const auto* prepared = piece<Pixel>(arrays.scratch, image_at_);
+    if (packed_channels_ == 0) {
+      for (Index c = 0; c < e_.channels; ++c)
+        sums_.plane(layout_, taps, count, prepared + c * pixels(), to + c * e_.outputs);
+      return;
+    }
+    auto* block = piece<std::int32_t>(arrays.scratch, block_at_);
+    sums_.pixels(layout_, taps, count, prepared, packed_channels_, block);
+    transpose_.find(sizeof(std::int32_t))(block, packed_channels_, count, e_.channels, to, e_.outputs);
+  }
+
+  Extents e_;
+  IntegerGridLayout layout_;
+  const IntegerGridKernels& kernels_;
+  const IntegerGridSums<T>& sums_;
+  const TransposeKernels& transpose_;
+  Index grid_bytes_ = 1, packed_channels_ = 0;  // 0: plane by plane
+  ConvertBlock load_ = nullptr;
+  ScratchPlan plan_;
+  std::size_t taps_at_ = 0, grid_at_ = 0, image_at_ = 0, rows_at_ = 0, block_at_ = 0;
+};
+
+template <class T>
+Kernel fast_kernel(const Request& request, const IntegerGridKernels& kernels,
+                   const IntegerGridSums<T>& sums) {
+  auto sampler = std::make_shared<const FastSampler<T>>(request, kernels, sums);
+  Kernel kernel;
+  kernel.scratch_bytes = sampler->scratch_bytes();
+  kernel.run = [sampler](const Arrays& arrays) { sampler->run(arrays); };
   return kernel;
 }
 
@@ -244,12 +316,8 @@ Kernel fast_kernel(const Request& request, Loop loop, const IntegerGridKernels& 
 Kernel prepare_integer_grid_sample(const Request& request) {
   if (request.options.reference) return reference_kernel(request);
   const IntegerGridKernels& kernels = TOSAIC_SELECT_ISA(request.options.isa, kIntegerGridKernels);
-  const bool narrow = request.operands[0].dtype == DType::kI8;
-  if (attrs_of<IntegerGridSampleAttrs>(request).sample.mode == ResizeMode::kNearest)
-    return narrow ? fast_kernel<std::int8_t, std::int8_t>(request, kernels.nearest_i8, kernels)
-                  : fast_kernel<std::int16_t, std::int16_t>(request, kernels.nearest_i16, kernels);
-  return narrow ? fast_kernel<std::int8_t, std::int32_t>(request, kernels.sums_i8, kernels)
-                : fast_kernel<std::int16_t, std::int32_t>(request, kernels.sums_i16, kernels);
+  return request.operands[0].dtype == DType::kI8 ? fast_kernel<std::int8_t>(request, kernels, kernels.i8)
+                                                 : fast_kernel<std::int16_t>(request, kernels, kernels.i16);
 }
 
 }  // namespace tosaic::kernels

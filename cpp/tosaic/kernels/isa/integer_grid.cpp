@@ -1,6 +1,7 @@
 #include "tosaic/kernels/isa/integer_grid.h"
 
 #include "tosaic/ir/integer_sampler.h"
+#include "tosaic/kernels/isa/vector.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -28,25 +29,40 @@ struct alignas(64) Line {
 void positions(const IntegerGridLayout& layout, int axis, const Int* grid, Index count, Int* to) {
   const IntegerGridAxis a = layout.axes[axis];
   const Int low = layout.grid_low, high = layout.grid_high, zp = layout.grid_zp;
+  const auto multiplier = static_cast<Int>(a.multiplier);  // products of 32 bits are one instruction
   for (Index i = 0; i < count; ++i) {
-    const std::int64_t q = bounded(grid[2 * i + axis], low, high) - zp;
-    to[i] = static_cast<Int>((q * a.multiplier + a.round) >> a.shift) + a.centre;
+    const Int q = bounded(grid[2 * i + axis], low, high) - zp;
+    to[i] = static_cast<Int>((Index{q} * multiplier + a.round) >> a.shift) + a.centre;
   }
 }
 
+// The distance from the edge at which positions are mirrored.
+[[gnu::always_inline]] inline Int away_of(Int x, const IntegerGridAxis& a, int bits) {
+  const Int shifted = x + (a.mirror << bits >> 1);
+  return shifted < 0 ? -shifted : shifted;
+}
+
+// True if a position is a turn or more away. The division, which most blocks do not need, takes longer than all
+// else.
+bool any_turns(const IntegerGridAxis& a, const Int* at, Index count) {
+  Int most = 0;
+  for (Index i = 0; i < count; ++i) most = high_of(most, away_of(at[i], a, a.fraction));
+  return most >= a.period << a.fraction;
+}
+
 // Mirrors numbers with `bits` fractional bits until they are in the image.
+template <bool kTurns>
 [[gnu::always_inline]] inline Int reflected(Int x, const IntegerGridAxis& a, int bits) {
   if (a.period == 0) return 0;
-  const Int shifted = x + (a.mirror << bits >> 1);
-  const Int away = shifted < 0 ? -shifted : shifted, turn = a.period << bits;
-  const Int extra = away < turn ? away : away % turn;
+  const Int away = away_of(x, a, bits), turn = a.period << bits;
+  const Int extra = kTurns ? away % turn : away;
   return low_of(extra, turn - extra) - (a.mirror << bits >> 1);
 }
 
-template <GridPadding P>
+template <GridPadding P, bool kTurns>
 [[gnu::always_inline]] inline Int padded(Int x, const IntegerGridAxis& a, int bits) {
   if constexpr (P == GridPadding::kZeros) return x;
-  if constexpr (P == GridPadding::kReflection) x = reflected(x, a, bits);
+  if constexpr (P == GridPadding::kReflection) x = reflected<kTurns>(x, a, bits);
   return bounded(x, 0, a.last << bits);
 }
 
@@ -55,37 +71,37 @@ template <GridPadding P>
   return P != GridPadding::kZeros || (whole >= 0 && whole <= a.last);
 }
 
-template <GridPadding P>
+template <GridPadding P, bool kTurns>
 void nearest_line(const IntegerGridAxis& a, Index count, Line& line) {
   const Int half = (1 << (a.fraction - 1)) - 1;
   for (Index i = 0; i < count; ++i) {
-    const Int x = padded<P>(line.at[i], a, a.fraction);
+    const Int x = padded<P, kTurns>(line.at[i], a, a.fraction);
     line.whole[0][i] = (x + half + ((x >> a.fraction) & 1)) >> a.fraction;
   }
 }
 
-template <GridPadding P>
+template <GridPadding P, bool kTurns>
 void bilinear_line(const IntegerGridAxis& a, int weight_bits, Index count, Line& line) {
   const Int mask = (1 << a.fraction) - 1;
   for (Index i = 0; i < count; ++i) {
-    const Int x = padded<P>(line.at[i], a, a.fraction);
+    const Int x = padded<P, kTurns>(line.at[i], a, a.fraction);
     line.whole[0][i] = x >> a.fraction;
     line.weight[0][i] = (x & mask) << (weight_bits - a.fraction);
   }
 }
 
 // The pixel of a tap of a bicubic sample. With reflection, whole positions are mirrored at -mirror / 2.
-template <GridPadding P>
+template <GridPadding P, bool kTurns>
 [[gnu::always_inline]] inline Int padded_pixel(Int x, const IntegerGridAxis& a) {
   if constexpr (P == GridPadding::kZeros) return x;
   if constexpr (P == GridPadding::kBorder) return bounded(x, 0, a.last);
   if (a.period == 0) return 0;
   const Int mirrored = -x - a.mirror, away = high_of(x, mirrored);
-  const Int extra = away < a.period ? away : away % a.period;
+  const Int extra = kTurns ? away % a.period : away;
   return low_of(extra, a.period - a.mirror - extra);
 }
 
-template <GridPadding P>
+template <GridPadding P, bool kTurns>
 void bicubic_line(const IntegerGridAxis& a, Index count, Line& line) {
   constexpr int bits = kAxisWeightBits;
   constexpr Int one = Int{1} << bits;
@@ -98,7 +114,7 @@ void bicubic_line(const IntegerGridAxis& a, Index count, Line& line) {
     const Int weights[4] = {first, second, one - first - second - last, last};
     const Int whole = line.at[i] >> a.fraction;
     for (int k = 0; k < 4; ++k) {
-      const Int pixel = padded_pixel<P>(whole + k - 1, a);
+      const Int pixel = padded_pixel<P, kTurns>(whole + k - 1, a);
       const bool inside = is_inside<P>(pixel, a);
       line.whole[k][i] = inside ? pixel : 0;
       line.weight[k][i] = inside ? weights[k] : 0;
@@ -107,24 +123,43 @@ void bicubic_line(const IntegerGridAxis& a, Index count, Line& line) {
 }
 
 template <GridPadding P>
+[[gnu::always_inline]] inline bool turns(const IntegerGridAxis& a, const Line& line, Index count) {
+  if constexpr (P == GridPadding::kReflection) return any_turns(a, line.at, count);
+  return false;
+}
+
+template <GridPadding P>
 void nearest_taps(const IntegerGridLayout& layout, Index count, Line (&lines)[2], IntegerTaps& taps) {
   const IntegerGridAxis x = layout.axes[0], y = layout.axes[1];
-  nearest_line<P>(x, count, lines[0]);
-  nearest_line<P>(y, count, lines[1]);
+  for (int axis = 0; axis < 2; ++axis) {
+    const IntegerGridAxis& a = layout.axes[axis];
+    if (turns<P>(a, lines[axis], count))
+      nearest_line<P, true>(a, count, lines[axis]);
+    else
+      nearest_line<P, false>(a, count, lines[axis]);
+  }
+  Int all_inside = 1;
   for (Index i = 0; i < count; ++i) {
     const Int column = lines[0].whole[0][i], row = lines[1].whole[0][i];
-    const bool inside = is_inside<P>(column, x) & is_inside<P>(row, y);
-    taps.offsets[0][i] = inside ? column * x.stride + row * y.stride : 0;
-    taps.weights[0][i] = inside ? 1 : 0;
+    const Int inside = is_inside<P>(column, x) & is_inside<P>(row, y);
+    taps.offsets[0][i] = inside != 0 ? column * x.stride + row * y.stride : 0;
+    taps.weights[0][i] = inside;
+    all_inside &= inside;
   }
+  taps.any_outside = all_inside == 0;
 }
 
 template <GridPadding P>
 void bilinear_taps(const IntegerGridLayout& layout, Index count, Line (&lines)[2], IntegerTaps& taps) {
   const IntegerGridAxis x = layout.axes[0], y = layout.axes[1];
   const int bits = layout.weight_bits;
-  bilinear_line<P>(x, bits, count, lines[0]);
-  bilinear_line<P>(y, bits, count, lines[1]);
+  for (int axis = 0; axis < 2; ++axis) {
+    const IntegerGridAxis& a = layout.axes[axis];
+    if (turns<P>(a, lines[axis], count))
+      bilinear_line<P, true>(a, bits, count, lines[axis]);
+    else
+      bilinear_line<P, false>(a, bits, count, lines[axis]);
+  }
   for (Index i = 0; i < count; ++i) {
     const Int west = lines[0].whole[0][i], north = lines[1].whole[0][i];
     const Int fx = lines[0].weight[0][i], fy = lines[1].weight[0][i];
@@ -143,8 +178,16 @@ template <GridPadding P>
 void bicubic_taps(const IntegerGridLayout& layout, Index count, Line (&lines)[2], IntegerTaps& taps) {
   const IntegerGridAxis x = layout.axes[0], y = layout.axes[1];
   const int shift = 2 * kAxisWeightBits - layout.weight_bits;
-  bicubic_line<P>(x, count, lines[0]);
-  bicubic_line<P>(y, count, lines[1]);
+  for (int axis = 0; axis < 2; ++axis) {
+    const IntegerGridAxis& a = layout.axes[axis];
+    // The taps are up to two pixels beside the position.
+    IntegerGridAxis nearer = a;
+    nearer.period -= 3;
+    if (turns<P>(nearer, lines[axis], count))
+      bicubic_line<P, true>(a, count, lines[axis]);
+    else
+      bicubic_line<P, false>(a, count, lines[axis]);
+  }
   for (int k = 0; k < 16; ++k) {
     const int j = k & 3, r = k >> 2;
     for (Index i = 0; i < count; ++i) {
@@ -179,47 +222,123 @@ void taps(const IntegerGridLayout& layout, const Int* grid, Index count, Integer
   }
 }
 
-template <int kTaps, class T>
-void sums_of(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const T* plane, Int* to,
-             Index step) {
+// The product of a pixel and a weight. P is i16 for images of i8, whose products are exact.
+template <class P>
+[[gnu::always_inline]] inline Int product(P v, Int w, int shift) {
+  if constexpr (sizeof(P) == 2) return v * w;
+  return times(v, w, shift);
+}
+
+template <class T, class P>
+void prepare(const IntegerGridLayout& layout, const T* from, Index count, P* to) {
   const Int zp = layout.input_zp, low = layout.input_low;
+  for (Index i = 0; i < count; ++i) to[i] = static_cast<P>(high_of(from[i], low) - zp);
+}
+
+template <int kTaps, class P>
+void plane_of(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const P* plane,
+              Int* to) {
   const int shift = layout.product_shift;
   for (Index i = 0; i < count; ++i) {
     Int sum = 0;
 #pragma GCC unroll 16
-    for (int k = 0; k < kTaps; ++k) {
-      const Int v = high_of(plane[taps.offsets[k][i]], low) - zp, w = taps.weights[k][i];
-      if constexpr (sizeof(T) == 1)
-        sum += v * w;
-      else
-        sum += times(v, w, shift);
-    }
-    to[i * step] = sum;
+    for (int k = 0; k < kTaps; ++k) sum += product(plane[taps.offsets[k][i]], taps.weights[k][i], shift);
+    to[i] = sum;
   }
 }
 
-template <class T>
-void sums(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const T* plane, Int* to,
-          Index step) {
-  if (layout.mode == ResizeMode::kBilinear)
-    sums_of<4>(layout, taps, count, plane, to, step);
-  else
-    sums_of<16>(layout, taps, count, plane, to, step);
+template <class P>
+void plane(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const P* from, Int* to) {
+  return layout.mode == ResizeMode::kBilinear ? plane_of<4>(layout, taps, count, from, to)
+                                              : plane_of<16>(layout, taps, count, from, to);
 }
 
-template <class T>
-void nearest(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const T* plane, T* to,
-             Index step) {
+template <Index kCount>
+using Ints = Vector<Int, kCount>;
+
+// The products of kCount channels of a pixel and the weight.
+template <Index kCount>
+[[gnu::always_inline]] inline Ints<kCount> products(const std::int16_t* pixel, Int w, int) {
+  return __builtin_convertvector(load<std::int16_t, kCount>(pixel), Ints<kCount>) * w;
+}
+template <Index kCount>
+[[gnu::always_inline]] inline Ints<kCount> products(const Int* pixel, Int w, int shift) {
+  using Longs = Vector<Index, kCount>;
+  const Longs exact = __builtin_convertvector(load<Int, kCount>(pixel), Longs) * Index{w};
+  return __builtin_convertvector((exact + (Index{1} << (shift - 1))) >> shift, Ints<kCount>);
+}
+
+template <int kTaps, Index kCount, class P>
+[[gnu::always_inline]] inline void channels_at(const IntegerTaps& taps, Index i, const P* image,
+                                               Index channels, int shift, Int* to) {
+  Ints<kCount> sum{};
+#pragma GCC unroll 16
+  for (int k = 0; k < kTaps; ++k)
+    sum += products<kCount>(image + taps.offsets[k][i] * channels, taps.weights[k][i], shift);
+  store<Int, kCount>(to, sum);
+}
+
+template <int kTaps, class P>
+void pixels_of(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const P* image,
+               Index channels, Int* to) {
+  const int shift = layout.product_shift;
+  for (Index i = 0; i < count; ++i, to += channels) {
+    Index c = 0;
+    if constexpr (kLanes<Int> >= 16)
+      for (; c + 16 <= channels; c += 16) channels_at<kTaps, 16>(taps, i, image + c, channels, shift, to + c);
+    if constexpr (kLanes<Int> >= 8)
+      for (; c + 8 <= channels; c += 8) channels_at<kTaps, 8>(taps, i, image + c, channels, shift, to + c);
+    for (; c < channels; c += 4) channels_at<kTaps, 4>(taps, i, image + c, channels, shift, to + c);
+  }
+}
+
+template <class P>
+void pixels(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const P* image,
+            Index channels, Int* to) {
+  return layout.mode == ResizeMode::kBilinear ? pixels_of<4>(layout, taps, count, image, channels, to)
+                                              : pixels_of<16>(layout, taps, count, image, channels, to);
+}
+
+template <int kPlanes, class T>
+void nearest_planes(const IntegerTaps& taps, Index count, const T* from, Index from_stride, T* to,
+                    Index to_stride) {
   for (Index i = 0; i < count; ++i) {
-    const Int v = high_of(plane[taps.offsets[0][i]], layout.input_low);
-    to[i * step] = static_cast<T>(taps.weights[0][i] != 0 ? v : layout.input_zp);
+    const Int at = taps.offsets[0][i];
+#pragma GCC unroll 4
+    for (int k = 0; k < kPlanes; ++k) to[k * to_stride + i] = from[k * from_stride + at];
   }
+}
+
+// First all pixels, whether inside or not. Two passes over the block, which is in the first-level cache, then
+// replace those outside, and those below the least value.
+template <class T>
+void nearest(const IntegerGridLayout& layout, const IntegerTaps& taps, Index count, const T* from,
+             Index from_stride, Index num_planes, T* to, Index to_stride) {
+  const auto low = static_cast<T>(layout.input_low), zp = static_cast<T>(layout.input_zp);
+  const T least = sizeof(T) == 1 ? INT8_MIN : INT16_MIN;
+  Index c = 0;
+  for (; c + 4 <= num_planes; c += 4)
+    nearest_planes<4>(taps, count, from + c * from_stride, from_stride, to + c * to_stride, to_stride);
+  for (; c < num_planes; ++c)
+    nearest_planes<1>(taps, count, from + c * from_stride, from_stride, to + c * to_stride, to_stride);
+  for (c = 0; c < num_planes; ++c) {
+    T* line = to + c * to_stride;
+    if (low > least)
+      for (Index i = 0; i < count; ++i) line[i] = line[i] > low ? line[i] : low;
+    if (taps.any_outside)
+      for (Index i = 0; i < count; ++i) line[i] = taps.weights[0][i] != 0 ? line[i] : zp;
+  }
+}
+
+template <class T>
+constexpr IntegerGridSums<T> sums() {
+  using P = typename PreparedPixel<T>::Type;
+  return {prepare<T, P>, plane<P>, pixels<P>, nearest<T>};
 }
 
 }  // namespace
 
 extern const IntegerGridKernels kIntegerGridKernels;
-const IntegerGridKernels kIntegerGridKernels = {taps, sums<std::int8_t>, sums<std::int16_t>,
-                                                nearest<std::int8_t>, nearest<std::int16_t>};
+const IntegerGridKernels kIntegerGridKernels = {taps, sums<std::int8_t>(), sums<std::int16_t>()};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

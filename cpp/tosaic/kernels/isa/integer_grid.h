@@ -1,5 +1,8 @@
 // Samplers over integers: the loops that each instruction set provides. The arithmetic is that of
 // ir/integer_sampler.h. A tap beside the image has the weight 0 and the offset of some pixel.
+//
+// Sums read a prepared image: max(q, input_low) - input_zp, as i16 for an image of i8, and as i32 for one of i16.
+// It is one plane, or all channels with the channels innermost.
 #pragma once
 
 #include <cstdint>
@@ -34,21 +37,43 @@ struct IntegerGridLayout {
 struct IntegerTaps {
   alignas(64) std::int32_t offsets[16][kIntegerGridBlock];
   alignas(64) std::int32_t weights[16][kIntegerGridBlock];
+  bool any_outside = false;  // some weight of a nearest sample is 0
+};
+
+// How the pixels of an image of T are prepared.
+template <class T>
+struct PreparedPixel;
+template <>
+struct PreparedPixel<std::int8_t> {
+  using Type = std::int16_t;
+};
+template <>
+struct PreparedPixel<std::int16_t> {
+  using Type = std::int32_t;
+};
+
+// The loops for an image of T.
+template <class T>
+struct IntegerGridSums {
+  using Pixel = typename PreparedPixel<T>::Type;
+  void (*prepare)(const IntegerGridLayout& layout, const T* from, std::int64_t count, Pixel* to) = nullptr;
+  void (*plane)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
+                const Pixel* plane, std::int32_t* to) = nullptr;
+  // All channels, a multiple of 4: to[i * channels + c].
+  void (*pixels)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
+                 const Pixel* image, std::int64_t channels, std::int32_t* to) = nullptr;
+  // The nearest pixels of planes of the image itself; strides from plane to plane.
+  void (*nearest)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
+                  const T* planes, std::int64_t from_stride, std::int64_t num_planes, T* to,
+                  std::int64_t to_stride) = nullptr;
 };
 
 struct IntegerGridKernels {
   // Reads `count` pairs (x, y) of i32.
   void (*taps)(const IntegerGridLayout& layout, const std::int32_t* grid, std::int64_t count,
                IntegerTaps& taps) = nullptr;
-  // The sums of one plane, or its nearest pixels, to to[i * step].
-  void (*sums_i8)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
-                  const std::int8_t* plane, std::int32_t* to, std::int64_t step) = nullptr;
-  void (*sums_i16)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
-                   const std::int16_t* plane, std::int32_t* to, std::int64_t step) = nullptr;
-  void (*nearest_i8)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
-                     const std::int8_t* plane, std::int8_t* to, std::int64_t step) = nullptr;
-  void (*nearest_i16)(const IntegerGridLayout& layout, const IntegerTaps& taps, std::int64_t count,
-                      const std::int16_t* plane, std::int16_t* to, std::int64_t step) = nullptr;
+  IntegerGridSums<std::int8_t> i8;
+  IntegerGridSums<std::int16_t> i16;
 };
 
 namespace baseline {
