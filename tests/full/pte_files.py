@@ -26,7 +26,6 @@ from typing import Any
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import executorch.kernels.quantized  # noqa: F401 - registers the kernels of quantize and dequantize
 import numpy as np
 import torch
 import tosaic

@@ -26,7 +26,10 @@ from operators.table import ROWS
 from pte.written_calls import Written, try_written
 
 PAGE = ROOT / "docs" / "pte_kernels.md"
-KNOWN = {"sign": "the kernel's sign of NaN is NaN; torch's is 0"}
+KNOWN = {
+    "max_pool2d": "the kernel's maximum of a number and NaN may be the number; torch's is NaN",
+    "sign": "the kernel's sign of NaN is NaN; torch's is 0",
+}
 """Overloads whose kernel in ExecuTorch computes something else than torch."""
 _PATIENCE = 300.0
 

@@ -67,6 +67,7 @@ def portable_file(module: torch.nn.Module, inputs: tuple[Any, ...], **config: An
 
 @cache
 def _runtime() -> Any:
+    import executorch.kernels.quantized  # noqa: F401 - registers the kernels of quantize and dequantize
     from executorch.runtime import Runtime
 
     return Runtime.get()
