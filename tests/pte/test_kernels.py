@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
+import torch
+import tosaic
 from operators.running import in_children
 from operators.table import ROWS as OVERLOADS
 from tosaic.pte.kernels import ROWS
@@ -63,3 +67,15 @@ def test_each_row_and_expansions_in_executorchs_runtime() -> None:
     assert all(text.startswith("runtime: ") for name, text in wrong.items() if name in _OTHER_KERNELS)
     assert wrong.keys() <= _OTHER_KERNELS.keys(), wrong
     assert sum(tried.calls for tried in found.values() if isinstance(tried, Written)) > 2 * len(names)
+
+
+def test_a_product_keeps_the_dtype_that_its_call_names(tmp_path: Path) -> None:
+    class Product(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.prod(x, 1, dtype=torch.int32)
+
+    x = torch.arange(1.0, 13.0).reshape(3, 4)
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(Product(), (x,))), tmp_path / "product.pte")
+    found = tosaic.load_pte(tmp_path / "product.pte").run(x)
+    assert found.dtype == "int32"
+    assert found.tolist() == Product()(x).tolist()
