@@ -173,8 +173,8 @@ class ChannelsLast {
 
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
-    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase),
-                         puts_rows() || rescales());
+    const SumsTo to = rescales() ? SumsTo::kRescale : puts_rows() ? SumsTo::kTake : SumsTo::kResult;
+    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase), to);
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.

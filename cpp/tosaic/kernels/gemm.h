@@ -69,17 +69,21 @@ template <class T>
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
-// `stages_c` is true for problems with `take`. A block of C is then scratch memory of at most c_bytes.
+// Where the sums of a problem go: to the result, to `take`, or rescaled to the result.
+enum class SumsTo : std::uint8_t { kResult, kTake, kRescale };
+
+// A block of C that is scratch memory has at most c_bytes.
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
-                                         std::int64_t depth, bool stages_c = false) {
+                                         std::int64_t depth, SumsTo to = SumsTo::kResult) {
   // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
   // rounding error of partial sums of 512 terms, at the same speed. Sums of integers need no blocks, and are
   // rescaled while they are in registers if there is only one.
   constexpr std::int64_t max_depth = kRescales<T> ? 16384 / sizeof(T) : 512 / sizeof(T);
   constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
   std::int64_t max_tiles = 16;
-  if (stages_c) {
+  if (to == SumsTo::kTake || (to == SumsTo::kRescale && parts > 1)) {
     const std::int64_t tile_bytes =
         kernels.max_rows * std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(Sum<T>));
     max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
@@ -90,7 +94,6 @@ template <class T>
     max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
   GemmBlocking blocking;
-  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
   blocking.depth = parts == 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(rows, kernels.max_rows));
   blocking.rows = std::min(std::max<std::int64_t>(rows, 1),
@@ -141,8 +144,8 @@ void column_sums(const GemmKernels<T>& kernels, const T* packed, std::int64_t de
   }
 }
 
-// The terms that are to be added to the sums of quads because of the zero point of A, plus `bias` if it is not
-// null: one per column of B[depth x cols], which is packed.
+// The terms that are to be added to the sums of quads because of the zero point of A: one per column of
+// B[depth x cols], which is packed.
 template <class T>
 void column_terms(const GemmKernels<T>& kernels, const T* packed, std::int64_t depth, std::int64_t cols,
                   T zero_point, Sum<T>* terms) {

@@ -25,7 +25,8 @@ class BlockedProduct {
  public:
   BlockedProduct(const Product& product, const FastInputs<T>& inputs)
       : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
-    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth, bool(inputs_.epilogue));
+    const SumsTo to = rescales() ? SumsTo::kRescale : inputs_.epilogue ? SumsTo::kTake : SumsTo::kResult;
+    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth, to);
     copies_rows_ = !kReadsInPlace<T> || rows_collide<T>(p_.a_row);
     // A block of packed columns is wide enough to be worth a pass over A, and small enough for the cache.
     packed_cols_ = std::min(
