@@ -25,8 +25,10 @@ def _shape(array: Array, dtype: str) -> str:
 class Drawn:
     """A contraction of i8 or i16 and, in most draws, the rescale and clamp behind it."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
+    def __init__(self, seed: int, *, wide: bool = False) -> None:
+        self.random = np.random.default_rng([seed, wide])
+        self.wide = wide
+        self.left, self.sums = ("i16", "i48") if wide else ("i8", "i32")
         self.arrays: list[Array] = []
         self.inputs: list[str] = []
 
@@ -36,7 +38,10 @@ class Drawn:
         return int(self.random.integers(low, (high if wide else min(high, low + 8)) + 1))
 
     def zero_point(self, often: float) -> int:
-        return int(self.random.integers(-128, 128)) if self.random.random() < often else 0
+        return int(self.random.integers(-128, 128)) if not self.wide and self.random.random() < often else 0
+
+    def add_left(self, shape: Sequence[int]) -> None:
+        self.add("x", self.array(shape, 16 if self.wide else 8), self.left)
 
     def array(self, shape: Sequence[int], bits: int = 8) -> Array:
         """Values of the whole range; often many at its ends."""
@@ -61,13 +66,14 @@ class Drawn:
 
     def bias(self, channels: int) -> None:
         count = channels if self.random.random() < 0.7 else 1
-        self.add("b", self.random.integers(-(1 << 20), 1 << 20, (count,)).astype(np.int32), "i32")
+        values = self.random.integers(-(1 << 20), 1 << 20, (count,))
+        self.add("b", values.astype(np.int64 if self.wide else np.int32), self.sums)
 
     def run(self, call: str, shape: Sequence[int]) -> None:
         """Runs the program on every instruction set, and on the reference."""
         dims = ",".join(map(str, shape))
-        lines = [*self.inputs, f"%sums: i32[{dims}] = {call}"]
-        last, dtype = "sums", "i32"
+        lines = [*self.inputs, f"%sums: {self.sums}[{dims}] = {call}"]
+        last, dtype = "sums", self.sums
         if self.random.random() < 0.8:
             lines += self._rescale(dims, shape[-1])
             last, dtype = "scaled", self.scaled
@@ -88,14 +94,16 @@ class Drawn:
     def _rescale(self, dims: str, channels: int) -> list[str]:
         per_channel = self.random.random() < 0.6
         count = channels if per_channel else 1
-        lowest = int(self.random.choice([31, 33, 36]))
+        lowest = int(self.random.choice([28, 30, 32] if self.wide else [31, 33, 36]))
         shifts = self.random.integers(lowest, 48, count)
-        multipliers = self.random.integers(1 << 30, (1 << 31) - 1, count)
+        most = 15 if self.wide else 31
+        multipliers = self.random.integers(1 << (most - 1), (1 << most) - 1, count)
         self.scaled = str(self.random.choice(["i8", "i8", "i8", "i16", "i32"]))
-        rounding = "double_round" if self.random.random() < 0.2 else "single_round"
+        rounding = "double_round" if not self.wide and self.random.random() < 0.2 else "single_round"
         zero_point = self.zero_point(0.7) if self.scaled == "i8" else 0
         attrs = (
-            f"input_zp=0, output_zp={zero_point}, dtype={self.scaled}, scale32=true, "
+            f"input_zp=0, output_zp={zero_point}, dtype={self.scaled}, "
+            f"scale32={str(not self.wide).lower()}, "
             f"rounding_mode={rounding}, per_channel={str(per_channel).lower()}, input_unsigned=false, "
             f"output_unsigned=false, multiplier=[{','.join(map(str, multipliers))}], "
             f"shift=[{','.join(map(str, shifts))}]"
@@ -129,46 +137,53 @@ def _list(numbers: Sequence[int]) -> str:
     return "[" + ",".join(map(str, numbers)) + "]"
 
 
-@pytest.mark.parametrize("seed", range(_DRAWS))
-def test_convolutions(seed: int) -> None:
-    drawn = Drawn(seed)
+_forms = pytest.mark.parametrize("wide", [False, True], ids=["i8", "i16"])
+_draws = pytest.mark.parametrize("seed", range(_DRAWS))
+
+
+@_forms
+@_draws
+def test_convolutions(seed: int, wide: bool) -> None:
+    drawn = Drawn(seed, wide=wide)
     kernel = [drawn.number(1, 5), drawn.number(1, 5)]
     extents, pads, strides, dilations = _conv_shape(drawn, kernel)
     batch, channels, filters = drawn.number(1, 3), drawn.number(1, 130), drawn.number(1, 100)
-    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add_left((batch, *extents, channels))
     drawn.add_weights(drawn.array((filters, *kernel, channels)))
     drawn.bias(filters)
     out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
     drawn.run(
         f"tosa.conv2d(%x, %w, %b) {{pad={_list(pads)}, stride={_list(strides)}, "
         f"dilation={_list(dilations)}, input_zp={drawn.zero_point(0.7)}, "
-        f"weight_zp={drawn.zero_point(0.3)}, acc_type=i32, local_bound=false}}",
+        f"weight_zp={drawn.zero_point(0.3)}, acc_type={drawn.sums}, local_bound=false}}",
         (batch, *out, filters),
     )
 
 
-@pytest.mark.parametrize("seed", range(_DRAWS))
-def test_depthwise_convolutions(seed: int) -> None:
-    drawn = Drawn(seed)
+@_forms
+@_draws
+def test_depthwise_convolutions(seed: int, wide: bool) -> None:
+    drawn = Drawn(seed, wide=wide)
     kernel = [3, 3] if drawn.random.random() < 0.5 else [drawn.number(1, 7), drawn.number(1, 7)]
     extents, pads, strides, dilations = _conv_shape(drawn, kernel)
     batch, channels = drawn.number(1, 3), drawn.number(1, 200)
     multiplier = 1 if drawn.random.random() < 0.7 else drawn.number(1, 3)
-    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add_left((batch, *extents, channels))
     drawn.add_weights(drawn.array((*kernel, channels, multiplier)))
     drawn.bias(channels * multiplier)
     out = [_out(extents[i], pads[2 * i : 2 * i + 2], kernel[i], strides[i], dilations[i]) for i in range(2)]
     drawn.run(
         f"tosa.depthwise_conv2d(%x, %w, %b) {{pad={_list(pads)}, stride={_list(strides)}, "
         f"dilation={_list(dilations)}, input_zp={drawn.zero_point(0.7)}, "
-        f"weight_zp={drawn.zero_point(0.2)}, acc_type=i32, local_bound=false}}",
+        f"weight_zp={drawn.zero_point(0.2)}, acc_type={drawn.sums}, local_bound=false}}",
         (batch, *out, channels * multiplier),
     )
 
 
-@pytest.mark.parametrize("seed", range(_DRAWS))
-def test_transposed_convolutions(seed: int) -> None:
-    drawn = Drawn(seed)
+@_forms
+@_draws
+def test_transposed_convolutions(seed: int, wide: bool) -> None:
+    drawn = Drawn(seed, wide=wide)
     kernel = [drawn.number(1, 4), drawn.number(1, 4)]
     extents = [drawn.number(1, 12), drawn.number(1, 12)]
     strides = [drawn.number(1, 8), drawn.number(1, 8)]
@@ -177,18 +192,18 @@ def test_transposed_convolutions(seed: int) -> None:
     out = [(extents[i] - 1) * strides[i] + pads[2 * i] + pads[2 * i + 1] + kernel[i] for i in range(2)]
     if min(out) < 1:
         pads, out = [0] * 4, [(extents[i] - 1) * strides[i] + kernel[i] for i in range(2)]
-    drawn.add("x", drawn.array((batch, *extents, channels)), "i8")
+    drawn.add_left((batch, *extents, channels))
     drawn.add_weights(drawn.array((filters, *kernel, channels)))
     drawn.bias(filters)
     drawn.run(
         f"tosa.transpose_conv2d(%x, %w, %b) {{out_pad={_list(pads)}, stride={_list(strides)}, "
-        f"input_zp={drawn.zero_point(0.7)}, weight_zp={drawn.zero_point(0.3)}, acc_type=i32, "
-        "local_bound=false}",
+        f"input_zp={drawn.zero_point(0.7)}, weight_zp={drawn.zero_point(0.3)}, "
+        f"acc_type={drawn.sums}, local_bound=false}}",
         (batch, *out, filters),
     )
 
 
-@pytest.mark.parametrize("seed", range(_DRAWS))
+@_draws
 def test_products(seed: int) -> None:
     drawn = Drawn(seed)
     batch, rows, depth, columns = (

@@ -6,6 +6,7 @@
 //   f64                  double                  double
 //   i4, i8               int64                   modulo 2^32, in quads of bytes or pairs of int16 (isa/gemm.h),
 //                                                if fits_pairs()
+//   i16 and i4, i8       int64                   blocks in pairs of int16, then int64
 //   other 4 to 16 bits   int64                   double; exact: products are below 2^34, sums of 2^19 of them
 //                                                are below 2^53
 //   i32, i64             int64                   int64 (the reference)
@@ -28,14 +29,16 @@ struct Reduced {
 
 const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
 const GemmKernels<double>& gemm_kernels(Isa isa, double) { return gemm_kernels_f64(isa); }
-const GemmKernels<std::int16_t>& gemm_kernels(Isa isa, std::int16_t) { return gemm_kernels_i16(isa); }
+const GemmKernels<Pairs>& gemm_kernels(Isa isa, Pairs) { return gemm_kernels_pairs(isa); }
+const GemmKernels<WidePairs>& gemm_kernels(Isa isa, WidePairs) { return gemm_kernels_wide_pairs(isa); }
 // Only for an instruction set that multiplies quads.
-const GemmKernels<std::int8_t>& gemm_kernels(Isa isa, std::int8_t) { return *gemm_kernels_i8(isa); }
-const DepthwiseKernels<std::int8_t>* depthwise_kernels(Isa /*isa*/, std::int8_t) { return nullptr; }
+const GemmKernels<Quads>& gemm_kernels(Isa isa, Quads) { return *gemm_kernels_quads(isa); }
+const DepthwiseKernels<Quads>* depthwise_kernels(Isa /*isa*/, Quads) { return nullptr; }
 const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
 const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
-const DepthwiseKernels<std::int16_t>* depthwise_kernels(Isa isa, std::int16_t) {
-  return &depthwise_kernels_i16(isa);
+const DepthwiseKernels<Pairs>* depthwise_kernels(Isa isa, Pairs) { return &depthwise_kernels_pairs(isa); }
+const DepthwiseKernels<WidePairs>* depthwise_kernels(Isa isa, WidePairs) {
+  return &depthwise_kernels_wide_pairs(isa);
 }
 
 // ---- convolutions ----
@@ -260,7 +263,7 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
               Core<T> core, bool has_epilogue = false) {
   ScratchPlan plan;
   const Side<Source<T>> left(request, roles.left, zero_points[0], !kReadsInPlace<T>, plan);
-  const Side<T> right(request, roles.right, zero_points[1], core.owns_right, plan);
+  const Side<Factor<T>> right(request, roles.right, zero_points[1], core.owns_right, plan);
   const Side<Sum<T>> third(request, roles.third, 0, false, plan);
   const DType dtype = request.results[0].dtype;
   const Index count = num_elements(request.results[0].shape);
@@ -306,13 +309,13 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                        .depthwise_quads = depthwise_quad_kernels(isa),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .epilogue = std::move(epilogue)};
-  if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<T>(reduced.zero_points[0]);
-  if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<T>(reduced.zero_points[1]);
+  if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0]);
+  if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1]);
   const Operand& right = request.operands[roles.right];
-  std::vector<T> widened;
+  std::vector<Factor<T>> widened;
   if (right.constant != nullptr) {
-    if constexpr (sizeof(T) == 1) {
-      inputs.right = reinterpret_cast<const T*>(right.constant);
+    if constexpr (kCompensates<T>) {
+      inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
     } else {
       widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
       widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
@@ -320,7 +323,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     }
     inputs.packs = request.options.packs;
     if (inputs.packs != nullptr)
-      inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<T>);
+      inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>);
   }
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,
@@ -361,35 +364,50 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
 // True if quads can compute the request, which fits_pairs().
 bool fits_quads(const Request& request, const Reduced& reduced) {
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  return gemm_kernels_i8(request.options.isa) != nullptr &&
+  return gemm_kernels_quads(request.options.isa) != nullptr &&
          (conv == nullptr || !is_depthwise(*conv) || quads_fit(*conv, reduced.zero_points[1]));
 }
 
-// A kernel that computes the followers in the same pass as the sums.
+// True if WidePairs can compute the request: elements of 16 and 8 bits without zero points, no addend.
+bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const DType right = request.operands[roles.right].dtype;
+  if (request.operands[roles.left].dtype != DType::kI16 || (right != DType::kI4 && right != DType::kI8) ||
+      reduced.zero_points != std::array<Index, 2>{} || !is_integer(request.results[0].dtype))
+    return false;
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  if (conv == nullptr) return !std::get<Product>(reduced.shape).has_input;
+  return !is_depthwise(*conv) || conv->num_taps() <= kMostWideDepth;
+}
+
+// The type of the sums as a requantizer takes them.
 template <class T>
-Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
-                           Requantizer requantizer) {
+using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
+
+// A kernel that computes the followers in the same pass as the sums. Returns a kernel without `run` if they cannot
+// be computed so.
+template <class T>
+Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+  Requantizer<Value<T>> requantizer = prepare_requantizer<Value<T>>(
+      request.followers, request.results[0].shape, channel_axis(request, reduced), request.options.isa);
+  if (!requantizer.run) return {};
   Epilogue<T> epilogue{.run = {},
                        .bytes = requantizer.bytes,
                        .scratch_bytes = requantizer.scratch_bytes,
                        .tables = requantizer.tables};
-  epilogue.run = [run = std::move(requantizer.run)](const std::uint32_t* sums, Index count, Index channel,
+  epilogue.run = [run = std::move(requantizer.run)](const Sum<T>* sums, Index count, Index channel,
                                                     std::byte* to, std::byte* scratch) {
-    run(reinterpret_cast<const std::int32_t*>(sums), count, channel, to, scratch);
+    run(reinterpret_cast<const Value<T>*>(sums), count, channel, to, scratch);
   };
   return fast_kernel<T>(request, roles, reduced, std::move(epilogue));
 }
 
-// Returns a kernel without `run` if the followers cannot be computed in the same pass.
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
-  const Operand& result = request.results[0];
-  if (!fits_pairs(request, roles, reduced) || result.dtype != DType::kI32) return {};
-  Requantizer requantizer = prepare_requantizer(request.followers, result.shape,
-                                                channel_axis(request, reduced), request.options.isa);
-  if (!requantizer.run) return {};
-  return fits_quads(request, reduced)
-             ? requantizing_kernel<std::int8_t>(request, roles, reduced, std::move(requantizer))
-             : requantizing_kernel<std::int16_t>(request, roles, reduced, std::move(requantizer));
+  const DType sums = request.results[0].dtype;
+  if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
+    return requantizing_kernel<WidePairs>(request, roles, reduced);
+  if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
+  return fits_quads(request, reduced) ? requantizing_kernel<Quads>(request, roles, reduced)
+                                      : requantizing_kernel<Pairs>(request, roles, reduced);
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -408,8 +426,9 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
   if (fits_pairs(request, roles, reduced))
-    return fits_quads(request, reduced) ? fast_kernel<std::int8_t>(request, roles, reduced)
-                                        : fast_kernel<std::int16_t>(request, roles, reduced);
+    return fits_quads(request, reduced) ? fast_kernel<Quads>(request, roles, reduced)
+                                        : fast_kernel<Pairs>(request, roles, reduced);
+  if (fits_wide_pairs(request, roles, reduced)) return fast_kernel<WidePairs>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }
 

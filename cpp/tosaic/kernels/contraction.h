@@ -72,11 +72,12 @@ struct Product {
 template <class T>
 struct CoreOperands {
   const Source<T>* left = nullptr;
-  const T* right = nullptr;
+  const Factor<T>* right = nullptr;
   const Sum<T>* third = nullptr;
 };
 
-// A contraction of arrays of T. The elements of the result are of type Sum<T>, or what the epilogue writes.
+// A contraction of form T (isa/gemm.h). The elements of the result are of type Sum<T>, or what the epilogue
+// writes.
 template <class T>
 struct Core {
   std::function<void(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch)> run;
@@ -105,10 +106,10 @@ struct FastInputs {
   const DepthwiseKernels<T>* depthwise = nullptr;
   const DepthwiseQuadKernels* depthwise_quads = nullptr;  // in place of `depthwise`, if kCompensates<T>
   const TransposeKernels* transpose = nullptr;
-  const T* right = nullptr;  // the constant weights, null when they are not constant
-  T left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
-  T right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
-  Packs* packs = nullptr;    // shares the packed weights under `key`; null: not shared
+  const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
+  Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
+  Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
+  Packs* packs = nullptr;            // shares the packed weights under `key`; null: not shared
   std::string key = {};
   bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input
   Sum<T> low = 0, high = 0;
@@ -117,9 +118,11 @@ struct FastInputs {
 
 // The weights that `make` packs. They are shared through `inputs.packs` if that is not null.
 template <class T, class Make>
-[[nodiscard]] std::shared_ptr<const std::vector<T>> packed_weights(const FastInputs<T>& inputs, Make&& make) {
-  if (inputs.packs != nullptr) return inputs.packs->template share<T>(inputs.key, std::forward<Make>(make));
-  return std::make_shared<const std::vector<T>>(std::forward<Make>(make)());
+[[nodiscard]] std::shared_ptr<const std::vector<Factor<T>>> packed_weights(const FastInputs<T>& inputs,
+                                                                           Make&& make) {
+  if (inputs.packs != nullptr)
+    return inputs.packs->template share<Factor<T>>(inputs.key, std::forward<Make>(make));
+  return std::make_shared<const std::vector<Factor<T>>>(std::forward<Make>(make)());
 }
 
 // Cores of plain loops. T is double or int64, and int64 sums wrap.
@@ -128,7 +131,7 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. T is float, double, int16_t or int8_t. A product of integers has no addend.
+// Cores of vectorised loops. A product of integers has no addend.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
@@ -137,7 +140,7 @@ template <class T>
 // True if the convolution has one input channel per group, is not transposed and has no negative padding. A
 // convolution with a single group must also have a single output channel.
 [[nodiscard]] bool is_depthwise(const Convolution& conv);
-// True if depthwise_convolution() of int8_t computes the convolution.
+// True if depthwise_convolution() of Quads computes the convolution.
 [[nodiscard]] bool quads_fit(const Convolution& conv, Index right_zero_point);
 // A core for depthwise convolutions with channels last. For floats, the channels may also be first if there
 // are at most two spatial axes.

@@ -92,7 +92,7 @@ class ChannelsLast {
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
-        std::vector<T> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
+        std::vector<Factor<T>> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
         pack(inputs.right, unpacked.data(), packed.data());
         return packed;
       });
@@ -101,11 +101,11 @@ class ChannelsLast {
         find_terms(packed_->data(), terms_.data());
       }
     } else {
-      unpacked_at_ = plan_.take<T>(unpacked_size_);
-      packed_at_ = plan_.take<T>(static_cast<Index>(packed_size_));
+      unpacked_at_ = plan_.take<Factor<T>>(unpacked_size_);
+      packed_at_ = plan_.take<Factor<T>>(static_cast<Index>(packed_size_));
       if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
-    gathered_at_ = plan_.take<T>(gather_size_);
+    gathered_at_ = plan_.take<Factor<T>>(gather_size_);
     staged_at_ = plan_.take<Sum<T>>(staged_size_);
     bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
     epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
@@ -115,10 +115,10 @@ class ChannelsLast {
   [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
 
   void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
-    const T* packed = packed_ != nullptr ? packed_->data() : nullptr;
+    const Factor<T>* packed = packed_ != nullptr ? packed_->data() : nullptr;
     if (packed == nullptr) {
-      pack(operands.right, piece<T>(scratch, unpacked_at_), piece<T>(scratch, packed_at_));
-      packed = piece<T>(scratch, packed_at_);
+      pack(operands.right, piece<Factor<T>>(scratch, unpacked_at_), piece<Factor<T>>(scratch, packed_at_));
+      packed = piece<Factor<T>>(scratch, packed_at_);
     }
     const Sum<T>* terms = terms_.data();
     if constexpr (kCompensates<T>)
@@ -130,7 +130,7 @@ class ChannelsLast {
       const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
       if constexpr (kCompensates<T>) terms += conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
-        const T* weights =
+        const Factor<T>* weights =
             packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
         run_group(phase, group, operands.left, weights, bias, result, scratch);
       }
@@ -147,10 +147,10 @@ class ChannelsLast {
   [[nodiscard]] Index num_terms() const { return static_cast<Index>(phases_.size()) * conv_.out_channels; }
 
   // Writes column_terms() of each phase: one per output channel.
-  void find_terms(const T* packed, Sum<T>* terms) const {
+  void find_terms(const Factor<T>* packed, Sum<T>* terms) const {
     for (const Phase& phase : phases_) {
       const Index depth = depth_of(phase);
-      const T* weights = packed + phase.packed;
+      const Factor<T>* weights = packed + phase.packed;
       for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
         column_terms(kernels_, weights, depth, conv_.group_out(), inputs_.left_zero_point, terms);
         weights += packed_elements(kernels_, depth, conv_.group_out());
@@ -178,13 +178,13 @@ class ChannelsLast {
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
-  void pack(const T* weights, T* unpacked, T* packed) const {
+  void pack(const Factor<T>* weights, Factor<T>* unpacked, Factor<T>* packed) const {
     for (const Phase& phase : phases_) {
-      T* to = packed + phase.packed;
+      Factor<T>* to = packed + phase.packed;
       const Index depth = depth_of(phase);
       for (Index group = 0; group < conv_.groups; ++group) {
-        const T* from = weights + group * conv_.weight_group;
-        T* row = unpacked;
+        const Factor<T>* from = weights + group * conv_.weight_group;
+        Factor<T>* row = unpacked;
         for (Index o = 0; o < conv_.group_out(); ++o, row += depth)
           unpack_filter(phase, from + o * conv_.weight_out, row);
         kernels_.pack_transposed(unpacked, depth, depth, conv_.group_out(), to);
@@ -193,11 +193,12 @@ class ChannelsLast {
     }
   }
 
-  void unpack_filter(const Phase& phase, const T* from, T* to) const {
+  void unpack_filter(const Phase& phase, const Factor<T>* from, Factor<T>* to) const {
     for (const Index d : phase.axis[0].taps)
       for (const Index h : phase.axis[1].taps)
         for (const Index w : phase.axis[2].taps) {
-          const T* tap = from + d * conv_.weight_tap[0] + h * conv_.weight_tap[1] + w * conv_.weight_tap[2];
+          const Factor<T>* tap =
+              from + d * conv_.weight_tap[0] + h * conv_.weight_tap[1] + w * conv_.weight_tap[2];
           for (Index c = 0; c < conv_.group_in(); ++c) *to++ = tap[c * conv_.weight_in];
         }
   }
@@ -225,7 +226,7 @@ class ChannelsLast {
     return patches;
   }
 
-  void run_group(const Phase& phase, Index group, const Source<T>* input, const T* weights,
+  void run_group(const Phase& phase, Index group, const Source<T>* input, const Factor<T>* weights,
                  const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
     const Source<T>* first = input + group * conv_.group_in();
     const Patches<T> patches = patches_of(phase, first);
@@ -238,7 +239,7 @@ class ChannelsLast {
     problem.low = inputs_.low;
     problem.high = inputs_.high;
     problem.column_bias = bias == nullptr ? nullptr : bias + group * conv_.group_out();
-    problem.gathered = piece<T>(scratch, gathered_at_);
+    problem.gathered = piece<Factor<T>>(scratch, gathered_at_);
     problem.zero_point = inputs_.left_zero_point;
     problem.right_zero_point = inputs_.right_zero_point;
     if (is_pointwise(conv_)) {
@@ -310,7 +311,7 @@ class ChannelsLast {
   std::vector<Phase> phases_;
   std::size_t packed_size_ = 0;
   Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
-  std::shared_ptr<const std::vector<T>> packed_;
+  std::shared_ptr<const std::vector<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
   ScratchPlan plan_;
   std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0,
@@ -466,9 +467,10 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   return transposed_around(conv, fast_convolution(last, inputs), inputs);
 }
 
-template Core<std::int8_t> fast_convolution(const Convolution&, const FastInputs<std::int8_t>&);
+template Core<Pairs> fast_convolution(const Convolution&, const FastInputs<Pairs>&);
+template Core<WidePairs> fast_convolution(const Convolution&, const FastInputs<WidePairs>&);
+template Core<Quads> fast_convolution(const Convolution&, const FastInputs<Quads>&);
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);
-template Core<std::int16_t> fast_convolution(const Convolution&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

@@ -18,22 +18,22 @@ class Parameters {
   Parameters(const Convolution& conv, const FastInputs<T>& inputs, ScratchPlan& plan) : conv_(conv) {
     if (inputs.right != nullptr)
       weights_ = packed_weights(inputs, [&] {
-        std::vector<T> weights(static_cast<std::size_t>(size()));
+        std::vector<Factor<T>> weights(static_cast<std::size_t>(size()));
         arrange(inputs.right, weights.data());
         return weights;
       });
     else
-      weights_at_ = plan.take<T>(size());
+      weights_at_ = plan.take<Factor<T>>(size());
     bias_at_ = plan.take<Sum<T>>(conv_.out_channels);
   }
 
   [[nodiscard]] bool owns_weights() const { return weights_ != nullptr; }
 
   // Channels last: [taps][channel][kStep]; channels first: [channel][taps].
-  const T* weights(const CoreOperands<T>& operands, std::byte* scratch) const {
+  const Factor<T>* weights(const CoreOperands<T>& operands, std::byte* scratch) const {
     if (weights_ != nullptr) return weights_->data();
-    arrange(operands.right, piece<T>(scratch, weights_at_));
-    return piece<T>(scratch, weights_at_);
+    arrange(operands.right, piece<Factor<T>>(scratch, weights_at_));
+    return piece<Factor<T>>(scratch, weights_at_);
   }
 
   const Sum<T>* bias(const CoreOperands<T>& operands, std::byte* scratch) const {
@@ -48,11 +48,12 @@ class Parameters {
 
   [[nodiscard]] Index size() const { return conv_.out_channels * conv_.num_taps() * kStep; }
 
-  void arrange(const T* weights, T* to) const {
+  void arrange(const Factor<T>* weights, Factor<T>* to) const {
     const Index taps = conv_.num_taps(), multiplier = conv_.group_out();
-    std::fill_n(to, size(), T{});
+    std::fill_n(to, size(), Factor<T>{});
     for (Index o = 0; o < conv_.out_channels; ++o) {
-      const T* from = weights + o / multiplier * conv_.weight_group + o % multiplier * conv_.weight_out;
+      const Factor<T>* from =
+          weights + o / multiplier * conv_.weight_group + o % multiplier * conv_.weight_out;
       Index tap = 0;
       for (Index d = 0; d < conv_.taps[0]; ++d)
         for (Index h = 0; h < conv_.taps[1]; ++h)
@@ -63,7 +64,7 @@ class Parameters {
   }
 
   Convolution conv_;
-  std::shared_ptr<const std::vector<T>> weights_;
+  std::shared_ptr<const std::vector<Factor<T>>> weights_;
   std::size_t weights_at_ = 0, bias_at_ = 0;
 };
 
@@ -156,7 +157,7 @@ class DepthwiseQuadLines {
   using Byte = std::int8_t;
   using Word = std::uint32_t;
 
-  DepthwiseQuadLines(const Convolution& conv, const FastInputs<Byte>& inputs)
+  DepthwiseQuadLines(const Convolution& conv, const FastInputs<Quads>& inputs)
       : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_quads) {
     const Index channels = conv_.out_channels;
     const Index period = std::lcm(channels, kQuadBlock);
@@ -186,7 +187,7 @@ class DepthwiseQuadLines {
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return weights_ != nullptr; }
 
-  void run(const CoreOperands<Byte>& operands, std::byte* result, std::byte* scratch) const {
+  void run(const CoreOperands<Quads>& operands, std::byte* result, std::byte* scratch) const {
     DepthwiseQuads line = this->line(operands, scratch);
     kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
     const Index image_bytes = conv_.in_pixels() * conv_.in_channels;
@@ -246,7 +247,7 @@ class DepthwiseQuadLines {
   }
 
   // The bias minus (128 + zero point) times the sum of the weights.
-  void find_terms(const CoreOperands<Byte>& operands, const Byte* weights, Word* terms) const {
+  void find_terms(const CoreOperands<Quads>& operands, const Byte* weights, Word* terms) const {
     const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
     std::fill_n(terms, blocks_ * kQuadBlock, Word{0});
     for_each_place([&](Index place, Index channel) {
@@ -258,7 +259,7 @@ class DepthwiseQuadLines {
     });
   }
 
-  [[nodiscard]] DepthwiseQuads line(const CoreOperands<Byte>& operands, std::byte* scratch) const {
+  [[nodiscard]] DepthwiseQuads line(const CoreOperands<Quads>& operands, std::byte* scratch) const {
     DepthwiseQuads line;
     line.taps = piece<const Byte*>(scratch, taps_at_);
     line.num_taps = conv_.num_taps();
@@ -310,7 +311,7 @@ class DepthwiseQuadLines {
   }
 
   void run_line(DepthwiseQuads& line, Index at, std::byte* result, std::byte* scratch) const {
-    const Epilogue<Byte>& epilogue = inputs_.epilogue;
+    const Epilogue<Quads>& epilogue = inputs_.epilogue;
     if (rescales()) {
       line.bytes = reinterpret_cast<Byte*>(result) + at;
       return kernels_.line(line);
@@ -323,7 +324,7 @@ class DepthwiseQuadLines {
   }
 
   Convolution conv_;
-  FastInputs<Byte> inputs_;
+  FastInputs<Quads> inputs_;
   const DepthwiseQuadKernels& kernels_;
   bool merges_pixels_ = false;
   Index blocks_ = 0, slots_ = 0, line_bytes_ = 0;
@@ -433,9 +434,10 @@ bool quads_fit(const Convolution& conv, Index right_zero_point) {
          conv.pad[0] == 0 && right_zero_point == 0;
 }
 
-template Core<std::int8_t> depthwise_convolution(const Convolution&, const FastInputs<std::int8_t>&);
+template Core<Pairs> depthwise_convolution(const Convolution&, const FastInputs<Pairs>&);
+template Core<WidePairs> depthwise_convolution(const Convolution&, const FastInputs<WidePairs>&);
+template Core<Quads> depthwise_convolution(const Convolution&, const FastInputs<Quads>&);
 template Core<float> depthwise_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> depthwise_convolution(const Convolution&, const FastInputs<double>&);
-template Core<std::int16_t> depthwise_convolution(const Convolution&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

@@ -27,17 +27,17 @@ struct GemmProblem {
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
   bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
-  T zero_point = 0;                      // of A; for quads, `column_bias` has the term of the columns
-  T right_zero_point = 0;                // of B; only for quads, and then row_bias is null
+  Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
+  Factor<T> right_zero_point = 0;        // of B; only for quads, and then row_bias is null
   const Patches<T>* patches = nullptr;
-  const T* b = nullptr;  // packed
+  const Factor<T>* b = nullptr;  // packed
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
   const Sum<T>* column_bias = nullptr;
   const Sum<T>* row_bias = nullptr;
   bool clamp = false;  // clamps the result to [low, high]
   Sum<T> low = 0, high = 0;
-  T* gathered = nullptr;              // scratch of gather_elements(); used for patches and copies_rows
+  Factor<T>* gathered = nullptr;      // scratch of gather_elements(); used for patches and copies_rows
   const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
   // Not null: the sums are rescaled to i8 and written to `bytes`, whose rows are bytes_stride apart. Then c is
   // scratch for one block of rows, or null if there is one block of depth, and `take` is null.
@@ -58,14 +58,14 @@ struct GemmBlocking {
 // read in place.
 template <class T>
 [[nodiscard]] bool rows_collide(std::int64_t stride) {
-  return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 == 0;
+  return stride * kFactorBytes<T> % 4096 == 0;
 }
 
 // The row stride for rows of `depth` elements: at least `depth`, and an odd number of cache lines, so that
 // rows spread over all cache sets.
 template <class T>
 [[nodiscard]] std::int64_t spread_stride(std::int64_t depth) {
-  constexpr std::int64_t line = 64 / sizeof(T);
+  constexpr std::int64_t line = 64 / kFactorBytes<T>;
   return (ceil_div(std::max<std::int64_t>(depth, 1), line) | 1) * line;
 }
 
@@ -79,7 +79,9 @@ template <class T>
   // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
   // rounding error of partial sums of 512 terms, at the same speed. Sums of integers need no blocks, and are
   // rescaled while they are in registers if there is only one.
-  constexpr std::int64_t max_depth = kRescales<T> ? 16384 / sizeof(T) : 512 / sizeof(T);
+  constexpr std::int64_t max_depth = std::is_same_v<T, WidePairs> ? kMostWideDepth
+                                     : kRescales<T>               ? 16384 / kFactorBytes<T>
+                                                                  : 512 / kFactorBytes<T>;
   constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
   std::int64_t max_tiles = 16;
@@ -89,8 +91,7 @@ template <class T>
     max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
   }
   if (kRescales<T>) {
-    const std::int64_t row_bytes =
-        std::clamp<std::int64_t>(depth, 1, max_depth) * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t row_bytes = std::clamp<std::int64_t>(depth, 1, max_depth) * kFactorBytes<T>;
     max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
   GemmBlocking blocking;
@@ -98,7 +99,7 @@ template <class T>
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(rows, kernels.max_rows));
   blocking.rows = std::min(std::max<std::int64_t>(rows, 1),
                            kernels.max_rows * ceil_div(tiles, ceil_div(tiles, max_tiles)));
-  const std::int64_t panel_bytes = blocking.depth * kernels.panel * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t panel_bytes = blocking.depth * kernels.panel * kFactorBytes<T>;
   blocking.cols = std::min(ceil_div(std::max<std::int64_t>(cols, 1), kernels.panel) * kernels.panel,
                            std::max<std::int64_t>(1, b_bytes / panel_bytes) * kernels.panel);
   blocking.gathered_stride = spread_stride<T>(blocking.depth);
@@ -125,9 +126,9 @@ void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, c
 
 // The sum of each column of B[depth x cols], which is packed.
 template <class T>
-void column_sums(const GemmKernels<T>& kernels, const T* packed, std::int64_t depth, std::int64_t cols,
-                 Sum<T>* sums) {
-  std::array<T, 1024> ones;
+void column_sums(const GemmKernels<T>& kernels, const Factor<T>* packed, std::int64_t depth,
+                 std::int64_t cols, Sum<T>* sums) {
+  std::array<Factor<T>, 1024> ones;
   ones.fill(1);
   GemmBlock<T> block;
   block.rows = 1;
@@ -147,8 +148,8 @@ void column_sums(const GemmKernels<T>& kernels, const T* packed, std::int64_t de
 // The terms that are to be added to the sums of quads because of the zero point of A: one per column of
 // B[depth x cols], which is packed.
 template <class T>
-void column_terms(const GemmKernels<T>& kernels, const T* packed, std::int64_t depth, std::int64_t cols,
-                  T zero_point, Sum<T>* terms) {
+void column_terms(const GemmKernels<T>& kernels, const Factor<T>* packed, std::int64_t depth,
+                  std::int64_t cols, Factor<T> zero_point, Sum<T>* terms) {
   column_sums(kernels, packed, depth, cols, terms);
   const auto by = static_cast<Sum<T>>(-(kQuadOffset + std::int32_t{zero_point}));
   for (std::int64_t j = 0; j < cols; ++j) terms[j] *= by;

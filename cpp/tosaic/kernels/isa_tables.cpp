@@ -22,10 +22,16 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 
 const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF32); }
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
-const GemmKernels<std::int16_t>& gemm_kernels_i16(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmI16); }
-const GemmKernels<std::int8_t>* gemm_kernels_i8([[maybe_unused]] Isa isa) {
+const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmPairs); }
+const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
 #if defined(TOSAIC_HAVE_AVX512)
-  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kGemmI8;
+  if (isa == Isa::kAvx512Vnni) return avx512vnni::kGemmWidePairs;
+#endif
+  return TOSAIC_CHOOSE(isa, kGemmWidePairs);
+}
+const GemmKernels<Quads>* gemm_kernels_quads([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kGemmQuads;
 #endif
   return nullptr;
 }
@@ -37,8 +43,11 @@ const DepthwiseQuadKernels* depthwise_quad_kernels([[maybe_unused]] Isa isa) {
 }
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
 const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }
-const DepthwiseKernels<std::int16_t>& depthwise_kernels_i16(Isa isa) {
-  return TOSAIC_CHOOSE(isa, kDepthwiseI16);
+const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa) {
+  return TOSAIC_CHOOSE(isa, kDepthwisePairs);
+}
+const DepthwiseKernels<WidePairs>& depthwise_kernels_wide_pairs(Isa isa) {
+  return TOSAIC_CHOOSE(isa, kDepthwiseWidePairs);
 }
 const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_CHOOSE(isa, kPoolF32); }
 const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t) { return TOSAIC_CHOOSE(isa, kPoolI8); }

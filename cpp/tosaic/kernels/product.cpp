@@ -33,9 +33,10 @@ class BlockedProduct {
         ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
         std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
     if (inputs.right != nullptr) pack_constant(inputs.right);
-    if (packed_ == nullptr) packed_at_ = plan_.take<T>(packed_elements(kernels_, p_.depth, packed_cols_));
+    if (packed_ == nullptr)
+      packed_at_ = plan_.take<Factor<T>>(packed_elements(kernels_, p_.depth, packed_cols_));
     if constexpr (kRescales<T>) bias_at_ = plan_.take<Sum<T>>(p_.cols + kernels_.panel);
-    if (copies_rows_) gathered_at_ = plan_.take<T>(blocking_.gather_elements());
+    if (copies_rows_) gathered_at_ = plan_.take<Factor<T>>(blocking_.gather_elements());
     if (rescales() && blocking_.depth < p_.depth) staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
     if (inputs_.epilogue && !rescales()) {
       staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
@@ -59,7 +60,7 @@ class BlockedProduct {
       } else {
         for (Index col = 0; col < p_.cols; col += packed_cols_) {
           const Index cols = std::min(packed_cols_, p_.cols - col);
-          T* packed = piece<T>(scratch, packed_at_);
+          Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
           pack(operands.right + p_.batches[i].b + col * p_.b_col, cols, packed);
           auto* terms = piece<Sum<T>>(scratch, bias_at_);
           if constexpr (kCompensates<T>)
@@ -74,19 +75,19 @@ class BlockedProduct {
   }
 
  private:
-  void pack(const T* b, Index cols, T* panels) const {
+  void pack(const Factor<T>* b, Index cols, Factor<T>* panels) const {
     if (p_.b_col == 1)
       kernels_.pack(b, p_.b_depth, p_.depth, cols, panels);
     else
       kernels_.pack_transposed(b, p_.b_col, p_.depth, cols, panels);
   }
 
-  void pack_constant(const T* right) {
+  void pack_constant(const Factor<T>* right) {
     const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
     const Index matrices = std::max<Index>(1, p_.b_size / matrix);  // empty ones are equal
     const Index elements = packed_elements(kernels_, p_.depth, p_.cols);
     packed_ = packed_weights(inputs_, [&] {
-      std::vector<T> packed(matrices * elements);
+      std::vector<Factor<T>> packed(matrices * elements);
       for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, p_.cols, packed.data() + m * elements);
       return packed;
     });
@@ -115,8 +116,8 @@ class BlockedProduct {
     Index matrix, first, count;
   };
 
-  void multiply_columns(const Source<T>* a, const T* packed, const Sum<T>* bias, const Columns& columns,
-                        std::byte* result, std::byte* scratch) const {
+  void multiply_columns(const Source<T>* a, const Factor<T>* packed, const Sum<T>* bias,
+                        const Columns& columns, std::byte* result, std::byte* scratch) const {
     GemmProblem<T> problem{.rows = p_.rows,
                            .cols = columns.count,
                            .depth = p_.depth,
@@ -130,7 +131,7 @@ class BlockedProduct {
                            .clamp = inputs_.clamp,
                            .low = inputs_.low,
                            .high = inputs_.high,
-                           .gathered = piece<T>(scratch, gathered_at_)};
+                           .gathered = piece<Factor<T>>(scratch, gathered_at_)};
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(columns, row, count, sums, result, scratch);
     };
@@ -179,7 +180,7 @@ class BlockedProduct {
   GemmBlocking blocking_;
   bool copies_rows_ = false;
   Index packed_cols_ = 0;
-  std::shared_ptr<const std::vector<T>> packed_;
+  std::shared_ptr<const std::vector<Factor<T>>> packed_;
   ScratchPlan plan_;
   std::vector<Sum<T>> terms_;
   std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;
@@ -200,9 +201,10 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
   return core;
 }
 
-template Core<std::int8_t> fast_product(const Product&, const FastInputs<std::int8_t>&);
+template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
+template Core<WidePairs> fast_product(const Product&, const FastInputs<WidePairs>&);
+template Core<Quads> fast_product(const Product&, const FastInputs<Quads>&);
 template Core<float> fast_product(const Product&, const FastInputs<float>&);
 template Core<double> fast_product(const Product&, const FastInputs<double>&);
-template Core<std::int16_t> fast_product(const Product&, const FastInputs<std::int16_t>&);
 
 }  // namespace tosaic::kernels

@@ -12,22 +12,24 @@ namespace tosaic::kernels {
 
 // Converts `count` adjacent values to elements of `bytes` bytes. The channels of the values are `channel`,
 // `channel` + 1, ..., and channel 0 follows the last one. Throws InvalidGraph if RESCALE has no result for a
-// value, as the operator itself does.
+// value, as the operator itself does. V is int32_t for i32, and int64_t for i48.
+template <class V>
 struct Requantizer {
-  std::function<void(const std::int32_t* values, std::int64_t count, std::int64_t channel, std::byte* to,
+  std::function<void(const V* values, std::int64_t count, std::int64_t channel, std::byte* to,
                      std::byte* scratch)>
       run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // The same as tables, if the result is i8 and defined for all values. Entry 0 belongs to channel 0. `run` owns
-  // the memory.
+  // The same as tables, if values are i32 and the result is i8 and defined for all of them. Entry 0 belongs to
+  // channel 0. `run` owns the memory.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
 };
 
-// A requantizer for i32 values of this shape, with the channels along `axis`. `followers` are the operators
-// that are fused. They must be a RESCALE, or a RESCALE to a signed dtype and a CLAMP. The RESCALE must have
-// 32-bit multipliers, one for the tensor or one for each entry of `axis`. For other followers, `run` of the
-// result is empty.
-[[nodiscard]] Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
-                                              std::size_t axis, Isa isa);
+// A requantizer for values of this shape, with the channels along `axis`. `followers` are the operators that
+// are fused. They must be a RESCALE, or a RESCALE to a signed dtype and a CLAMP. The RESCALE must have
+// multipliers of 32 bits for i32 and of 16 bits for i48, one for the tensor or one for each entry of `axis`. For
+// other followers, `run` of the result is empty.
+template <class V>
+[[nodiscard]] Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Shape& shape,
+                                                 std::size_t axis, Isa isa);
 
 }  // namespace tosaic::kernels

@@ -291,6 +291,13 @@ struct Fast {
   }
 };
 
+const RescaleKernels<std::int32_t>& rescale_kernels(Isa isa, std::int32_t) {
+  return TOSAIC_SELECT_ISA(isa, kRescaleI32);
+}
+const RescaleKernels<int64_t>& rescale_kernels(Isa isa, int64_t) {
+  return TOSAIC_SELECT_ISA(isa, kRescaleI64);
+}
+
 template <class T>
 Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, Isa isa) {
   Kernel kernel;
@@ -318,9 +325,9 @@ Kernel rescale(const Request& request) {
   if (request.options.reference)
     kernel = reference(std::move(plan), elements);
   else if (plan.from == DType::kI48)
-    kernel = fast(std::move(plan), elements, TOSAIC_SELECT_ISA(isa, kRescaleI64), isa);
+    kernel = fast(std::move(plan), elements, rescale_kernels(isa, int64_t{}), isa);
   else
-    kernel = fast(std::move(plan), elements, TOSAIC_SELECT_ISA(isa, kRescaleI32), isa);
+    kernel = fast(std::move(plan), elements, rescale_kernels(isa, std::int32_t{}), isa);
   kernel.in_place = 1;
   kernel.name = kernel_name(request);
   return kernel;
@@ -386,29 +393,36 @@ Kernel rescale_on_axis(const Request& request) {
 
 }  // namespace
 
-Requantizer prepare_requantizer(std::span<const Follower> followers, const Shape& shape, std::size_t axis,
-                                Isa isa) {
+template <class V>
+Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Shape& shape, std::size_t axis,
+                                   Isa isa) {
+  constexpr bool kIs32 = sizeof(V) == 4;
   if (followers.empty() || followers.size() > 2) return {};
   const std::optional<RescaleAttrs> found = rescale_of(followers[0], shape.size());
-  if (!found || !found->rescale.scale32) return {};
+  if (!found || found->rescale.scale32 != kIs32) return {};
   if (found->rescale.per_channel && found->axis != static_cast<int64_t>(axis)) return {};
   const TosaRescaleAttrs& attrs = found->rescale;
-  Rescale plan = plan_of(attrs, DType::kI32);
+  Rescale plan = plan_of(attrs, kIs32 ? DType::kI32 : DType::kI48);
   if (followers.size() == 2 && !take_clamp(followers[1], plan)) return {};
-  Requantizer requantizer;
+  Requantizer<V> requantizer;
   requantizer.bytes = byte_size(attrs.dtype);
-  requantizer.scratch_bytes = Fast<std::int32_t>::kScratchBytes;
-  const auto fast = std::make_shared<const Fast<std::int32_t>>(
-      std::move(plan), TOSAIC_SELECT_ISA(isa, kRescaleI32), convert_kernels(isa));
-  requantizer.run = [fast](const std::int32_t* values, int64_t count, int64_t channel, std::byte* to,
+  requantizer.scratch_bytes = Fast<V>::kScratchBytes;
+  const auto fast =
+      std::make_shared<const Fast<V>>(std::move(plan), rescale_kernels(isa, V{}), convert_kernels(isa));
+  requantizer.run = [fast](const V* values, int64_t count, int64_t channel, std::byte* to,
                            std::byte* scratch) {
     fast->run(reinterpret_cast<const std::byte*>(values), count, channel, to, scratch);
   };
-  if (attrs.dtype == DType::kI8 && !attrs.output_unsigned && attrs.input_zp == 0 && !fast->tables.is_bound &&
-      !fast->plan.channels.empty())
-    requantizer.tables = fast->tables.at(fast->plan, 0);
+  if constexpr (kIs32)
+    if (attrs.dtype == DType::kI8 && !attrs.output_unsigned && attrs.input_zp == 0 &&
+        !fast->tables.is_bound && !fast->plan.channels.empty())
+      requantizer.tables = fast->tables.at(fast->plan, 0);
   return requantizer;
 }
+
+template Requantizer<std::int32_t> prepare_requantizer(std::span<const Follower>, const Shape&, std::size_t,
+                                                       Isa);
+template Requantizer<int64_t> prepare_requantizer(std::span<const Follower>, const Shape&, std::size_t, Isa);
 
 Kernel prepare_table(const Request& request) { return table(request); }
 Kernel prepare_tosa_rescale(const Request& request) { return rescale(request); }

@@ -28,20 +28,39 @@ struct Taps {
 
 // A vector of the image minus the zero point, as the factor of add_product(). It has all lanes, or only the
 // first `count`.
-template <class T>
-[[gnu::always_inline]] inline Vector<T> image_at(const T* at, T) {
-  return load(at);
-}
-template <class T>
-[[gnu::always_inline]] inline Vector<T> image_first(const T* at, T, Index count) {
+[[gnu::always_inline]] inline Floats image_at(const float* at, float) { return load(at); }
+[[gnu::always_inline]] inline Floats image_first(const float* at, float, Index count) {
   return load_first(at, count);
 }
-[[gnu::always_inline]] inline Vector<std::int32_t> image_at(const std::int8_t* at, std::int16_t zero_point) {
+[[gnu::always_inline]] inline Vector<double> image_at(const double* at, double) { return load(at); }
+[[gnu::always_inline]] inline Vector<double> image_first(const double* at, double, Index count) {
+  return load_first(at, count);
+}
+// With i16 in place of i8, the zero point is 0, and only the low 16 bits are multiplied.
+template <class S>
+inline constexpr bool kIsInteger = sizeof(S) <= 2;
+template <class S>
+  requires kIsInteger<S>
+[[gnu::always_inline]] inline Vector<std::int32_t> image_at(const S* at, std::int16_t zero_point) {
   return load_widened(at) - zero_point;
 }
-[[gnu::always_inline]] inline Vector<std::int32_t> image_first(const std::int8_t* at, std::int16_t zero_point,
+template <class S>
+  requires kIsInteger<S>
+[[gnu::always_inline]] inline Vector<std::int32_t> image_first(const S* at, std::int16_t zero_point,
                                                                Index count) {
   return load_widened_first(at, count) - zero_point;
+}
+
+template <class T>
+inline constexpr bool kWidens = !std::is_same_v<Partial<T>, Sum<T>>;
+
+// Stores the first `count` sums of adjacent channels, plus biases, in more bits.
+template <class T>
+[[gnu::always_inline]] inline void store_wide(const DepthwiseLine<T>& line, Vector<Partial<T>> sum,
+                                              Index channel, Sum<T>* to, Index count) {
+  std::int32_t lanes[kLanes<std::int32_t>];
+  store(lanes, (Vector<std::int32_t>)sum);
+  for (Index i = 0; i < count; ++i) to[i] = lanes[i] + (line.bias == nullptr ? 0 : line.bias[channel + i]);
 }
 
 // Computes P adjacent outputs for V vectors of channels. If V == 1, only the first `valid` lanes are
@@ -49,15 +68,17 @@ template <class T>
 template <class T, int P, int V>
 [[gnu::always_inline]] inline void outputs(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                            Index out, Index channel, Index valid) {
-  constexpr Index lanes = kLanes<Sum<T>>, kStep = Arithmetic<T>::kStep;
+  constexpr Index lanes = kLanes<Partial<T>>, kStep = Arithmetic<T>::kStep;
   const bool whole = V > 1 || valid >= lanes;
-  const T zero_point = line.zero_point;
-  Vector<Sum<T>> sum[P][V];
+  const Factor<T> zero_point = line.zero_point;
+  Vector<Partial<T>> sum[P][V];
   for (int v = 0; v < V; ++v) {
-    Vector<Sum<T>> bias = {};
-    if (line.bias != nullptr) {
-      const Sum<T>* at = line.bias + channel + v * lanes;
-      bias = whole ? load(at) : load_first(at, valid);
+    Vector<Partial<T>> bias = {};
+    if constexpr (!kWidens<T>) {
+      if (line.bias != nullptr) {
+        const Sum<T>* at = line.bias + channel + v * lanes;
+        bias = whole ? load(at) : load_first(at, valid);
+      }
     }
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) sum[p][v] = bias;
@@ -68,13 +89,14 @@ template <class T, int P, int V>
       const Source<T>* image = line.input + (line.first[0] + d * line.dilation[0]) * line.stride[0] +
                                (line.first[1] + h * line.dilation[1]) * line.stride[1] +
                                (first_w + taps.w.begin * line.dilation[2]) * line.stride[2] + channel;
-      const T* weight =
+      const Factor<T>* weight =
           line.weight +
           (((d * line.taps[1] + h) * line.taps[2] + taps.w.begin) * line.channels + channel) * kStep;
       for (Index w = taps.w.begin; w < taps.w.end; ++w) {
 #pragma GCC unroll 4
         for (int v = 0; v < V; ++v) {
-          const Vector<T> tap = whole ? load(weight + v * lanes * kStep) : load_first(weight, valid * kStep);
+          const Vector<Factor<T>> tap =
+              whole ? load(weight + v * lanes * kStep) : load_first(weight, valid * kStep);
 #pragma GCC unroll 4
           for (int p = 0; p < P; ++p) {
             const Source<T>* at = image + p * step + v * lanes;
@@ -92,12 +114,17 @@ template <class T, int P, int V>
     Sum<T>* to = line.output + (out + p) * line.channels + channel;
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
-      Vector<Sum<T>> value = sum[p][v];
-      if (line.clamp) value = clamp<Sum<T>>(value, broadcast(line.low), broadcast(line.high));
-      if (whole)
-        store(to + v * lanes, value);
-      else
-        store_first(to, value, valid);
+      if constexpr (kWidens<T>) {
+        store_wide(line, sum[p][v], channel + v * lanes, to + v * lanes, whole ? lanes : valid);
+        continue;
+      } else {
+        Vector<Sum<T>> value = sum[p][v];
+        if (line.clamp) value = clamp<Sum<T>>(value, broadcast(line.low), broadcast(line.high));
+        if (whole)
+          store(to + v * lanes, value);
+        else
+          store_first(to, value, valid);
+      }
     }
   }
 }
@@ -105,7 +132,7 @@ template <class T, int P, int V>
 template <class T, int P>
 [[gnu::noinline]] void all_channels(const DepthwiseLine<T>& line, const Taps& taps, Index first_w,
                                     Index out) {
-  constexpr Index lanes = kLanes<Sum<T>>;
+  constexpr Index lanes = kLanes<Partial<T>>;
   constexpr int kVectors = 2;
   Index channel = 0;
   for (; channel + kVectors * lanes <= line.channels; channel += kVectors * lanes)
@@ -230,7 +257,9 @@ extern const DepthwiseKernels<float> kDepthwiseF32;
 const DepthwiseKernels<float> kDepthwiseF32 = {depthwise_line<float>, depthwise_plane};
 extern const DepthwiseKernels<double> kDepthwiseF64;
 const DepthwiseKernels<double> kDepthwiseF64 = {depthwise_line<double>, nullptr};
-extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
-const DepthwiseKernels<std::int16_t> kDepthwiseI16 = {depthwise_line<std::int16_t>, nullptr};
+extern const DepthwiseKernels<Pairs> kDepthwisePairs;
+const DepthwiseKernels<Pairs> kDepthwisePairs = {depthwise_line<Pairs>, nullptr};
+extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
+const DepthwiseKernels<WidePairs> kDepthwiseWidePairs = {depthwise_line<WidePairs>, nullptr};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

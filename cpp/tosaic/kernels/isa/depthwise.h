@@ -4,8 +4,8 @@
 // split into phase planes, one per position modulo the strides. All planes have the same pitch, so that every
 // tap reads its plane at a constant offset.
 //
-// Integers of 8 bits are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight
-// of each pair is zero.
+// Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each pair
+// is zero. With WidePairs there are at most kMostWideDepth taps.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace tosaic::kernels {
 template <class T>
 struct DepthwiseLine {
   const Source<T>* input = nullptr;  // the image, at d = h = w = 0
-  T zero_point = 0;                  // zero point of the input; unused for floats
-  const T* weight = nullptr;
+  Factor<T> zero_point = 0;          // zero point of the input; unused for floats
+  const Factor<T>* weight = nullptr;
   const Sum<T>* bias = nullptr;  // null: no bias
   Sum<T>* output = nullptr;
   std::int64_t channels = 0;
@@ -58,17 +58,20 @@ struct DepthwiseKernels {
 namespace baseline {
 extern const DepthwiseKernels<float> kDepthwiseF32;
 extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+extern const DepthwiseKernels<Pairs> kDepthwisePairs;
+extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
 }  // namespace baseline
 namespace avx2 {
 extern const DepthwiseKernels<float> kDepthwiseF32;
 extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+extern const DepthwiseKernels<Pairs> kDepthwisePairs;
+extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
 }  // namespace avx2
 namespace avx512 {
 extern const DepthwiseKernels<float> kDepthwiseF32;
 extern const DepthwiseKernels<double> kDepthwiseF64;
-extern const DepthwiseKernels<std::int16_t> kDepthwiseI16;
+extern const DepthwiseKernels<Pairs> kDepthwisePairs;
+extern const DepthwiseKernels<WidePairs> kDepthwiseWidePairs;
 }  // namespace avx512
 
 }  // namespace tosaic::kernels

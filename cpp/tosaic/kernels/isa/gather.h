@@ -10,6 +10,7 @@ namespace {
 
 using Index = std::int64_t;
 
+// Writes `count` elements of A as factors. The types say which form it is.
 template <class T>
 [[gnu::always_inline]] inline void as_factors(T* to, const T* from, T, Index count) {
   copy(to, from, count);
@@ -71,23 +72,23 @@ template <class T>
 // Fills up the last step of a row. The bytes behind a row of quads may have any value: they are multiplied by
 // zeros.
 template <class T>
-[[gnu::always_inline]] inline void finish_step(T* row, Index depth) {
+[[gnu::always_inline]] inline void finish_step(Factor<T>* row, Index depth) {
   if constexpr (!kCompensates<T>) zero(row + depth, whole_steps<T>(depth) - depth);
 }
 
 template <class T>
-void gather_rows(const Source<T>* from, Index stride, T zero_point, Index rows, Index depth, T* dst,
-                 Index dst_stride) {
+void gather_rows(const Source<T>* from, Index stride, Factor<T> zero_point, Index rows, Index depth,
+                 Factor<T>* dst, Index dst_stride) {
   for (Index i = 0; i < rows; ++i) {
     as_factors(dst + i * dst_stride, from + i * stride, zero_point, depth);
-    finish_step(dst + i * dst_stride, depth);
+    finish_step<T>(dst + i * dst_stride, depth);
   }
 }
 
 // Gathers elements [from, to) of one row of taps along w, which has taps * channels elements.
 template <class T>
 [[gnu::always_inline]] inline void gather_run(const Patches<T>& patches, const Source<T>* line,
-                                              Index position, Index from, Index to, T* dst) {
+                                              Index position, Index from, Index to, Factor<T>* dst) {
   const Index channels = patches.channels;
   if (patches.row_is_contiguous) {
     const Index first = position + patches.offset[2][0];
@@ -117,7 +118,7 @@ template <class T>
 
 template <class T>
 void gather_row(const Patches<T>& patches, const Source<T>* image, const Index* position, Index from,
-                Index to, T* dst) {
+                Index to, Factor<T>* dst) {
   const Index run = patches.taps[2] * patches.channels;
   for (Index segment = from / run; segment * run < to; ++segment) {
     const Index begin = from > segment * run ? from - segment * run : 0;
@@ -156,24 +157,24 @@ struct Lines {
 // Gathers runs of at most kShortRun elements, one of each line.
 template <class T>
 [[gnu::always_inline]] inline void gather_short(const Source<T>* const* lines, Index count, Index at,
-                                                T zero_point, Index run, T* dst) {
+                                                Factor<T> zero_point, Index run, Factor<T>* dst) {
   for (Index i = 0; i < count; ++i, dst += run) {
     if (lines[i] == nullptr)
       pad(dst, zero_point, run);
     else if constexpr (kCompensates<T>)
       short_factors(dst, lines[i] + at, run);
     else
-      for (Index k = 0; k < run; ++k) dst[k] = static_cast<T>(lines[i][at + k] - zero_point);
+      for (Index k = 0; k < run; ++k) dst[k] = static_cast<Factor<T>>(lines[i][at + k] - zero_point);
   }
 }
 
 // Gathers a row whose taps along w are adjacent and all inside of the image.
 template <class T>
 [[gnu::always_inline]] inline void gather_inside(const Patches<T>& patches, const Lines<T>& lines,
-                                                 Index position, T* dst) {
+                                                 Index position, Factor<T>* dst) {
   const Index run = patches.taps[2] * patches.channels;
   const Index at = (position + patches.offset[2][0]) * patches.channels;
-  if (run <= kShortRun) return gather_short(lines.from, lines.count, at, patches.zero_point, run, dst);
+  if (run <= kShortRun) return gather_short<T>(lines.from, lines.count, at, patches.zero_point, run, dst);
   for (Index i = 0; i < lines.count; ++i, dst += run) {
     if (lines.from[i] != nullptr)
       as_factors(dst, lines.from[i] + at, patches.zero_point, run);
@@ -183,7 +184,7 @@ template <class T>
 }
 
 template <class T>
-void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index to, T* dst,
+void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index to, Factor<T>* dst,
             Index dst_stride) {
   const Index* out = patches.out;
   const Index num_lines = patches.taps[0] * patches.taps[1];
@@ -204,7 +205,7 @@ void gather(const Patches<T>& patches, Index row, Index rows, Index from, Index 
         gather_inside(patches, lines, position[2], dst);
       else
         gather_row(patches, image, position, from, to, dst);
-      finish_step(dst, to - from);
+      finish_step<T>(dst, to - from);
     }
     row += count;
   }

@@ -1,7 +1,8 @@
-// Matrix products of floats and of pairs of 16-bit integers: how B is packed into panels, and the tables.
+// Matrix products of floats: how B is packed into panels. And the tables of products.
 #include "tosaic/kernels/isa/gemm.h"
 
 #include "tosaic/kernels/isa/gather.h"
+#include "tosaic/kernels/isa/pairs.h"
 #include "tosaic/kernels/isa/tiles.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -88,7 +89,7 @@ void transpose(const T* from, Index from_stride, Index rows, Index cols, T* to, 
 
 template <class T>
 void pack(const T* b, Index stride, Index depth, Index cols, T* panels) {
-  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
+  pack_panels<T>(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
     constexpr Index panel = 2 * kLanes<T>;
     if (valid == panel) {
       for (Index k = 0; k < depth; ++k) {
@@ -106,49 +107,11 @@ void pack(const T* b, Index stride, Index depth, Index cols, T* panels) {
 
 template <class T>
 void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panels) {
-  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
+  pack_panels<T>(depth, cols, panels, [=](Index j, Index valid, Index width, T* to) {
     transpose(b + j * stride, stride, valid, depth, to, width);
     if (valid < width)
       for (Index k = 0; k < depth; ++k) zero(to + k * width + valid, width - valid);
   });
-}
-
-// Packs one step of depth: columns [0, valid) of two rows of B. `second` is null if the depth ends before it.
-[[gnu::always_inline]] inline void pack_step(const std::int16_t* first, const std::int16_t* second,
-                                             Index column_stride, Index valid, Index width,
-                                             std::int16_t* pairs) {
-  if (second != nullptr && column_stride == 1)
-    for (Index i = 0; i < valid; ++i) {
-      pairs[2 * i] = first[i];
-      pairs[2 * i + 1] = second[i];
-    }
-  else
-    for (Index i = 0; i < valid; ++i) {
-      pairs[2 * i] = first[i * column_stride];
-      pairs[2 * i + 1] = second == nullptr ? std::int16_t{0} : second[i * column_stride];
-    }
-  zero(pairs + 2 * valid, 2 * (width - valid));
-}
-
-// Element (k, j) of B is at b[k * depth_stride + j * column_stride].
-[[gnu::always_inline]] inline void pack_pairs(const std::int16_t* b, Index depth_stride, Index column_stride,
-                                              Index depth, Index cols, std::int16_t* panels) {
-  pack_panels(depth, cols, panels, [=](Index j, Index valid, Index width, std::int16_t* to) {
-    for (Index k = 0; k < depth; k += 2) {
-      const std::int16_t* first = b + k * depth_stride + j * column_stride;
-      pack_step(first, k + 1 < depth ? first + depth_stride : nullptr, column_stride, valid, width,
-                to + k * width);
-    }
-  });
-}
-
-void pack_pairs_by_row(const std::int16_t* b, Index stride, Index depth, Index cols, std::int16_t* panels) {
-  pack_pairs(b, stride, 1, depth, cols, panels);
-}
-
-void pack_pairs_by_column(const std::int16_t* b, Index stride, Index depth, Index cols,
-                          std::int16_t* panels) {
-  pack_pairs(b, 1, stride, depth, cols, panels);
 }
 
 template <class T>
@@ -157,25 +120,15 @@ constexpr GemmKernels<T> kernels() {
           gather_rows<T>, pack<T>,       pack_transposed<T>, nullptr};
 }
 
-constexpr GemmKernels<std::int16_t> pair_kernels() {
-  return {kRows,
-          2 * kLanes<std::uint32_t>,
-          kLanes<std::uint32_t>,
-          multiply<std::int16_t>,
-          gather<std::int16_t>,
-          gather_rows<std::int16_t>,
-          pack_pairs_by_row,
-          pack_pairs_by_column,
-          nullptr};
-}
-
 }  // namespace
 
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 const GemmKernels<float> kGemmF32 = kernels<float>();
 const GemmKernels<double> kGemmF64 = kernels<double>();
-extern const GemmKernels<std::int16_t> kGemmI16;
-const GemmKernels<std::int16_t> kGemmI16 = pair_kernels();
+extern const GemmKernels<Pairs> kGemmPairs;
+const GemmKernels<Pairs> kGemmPairs = pair_kernels<Pairs>();
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+const GemmKernels<WidePairs> kGemmWidePairs = pair_kernels<WidePairs>();
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

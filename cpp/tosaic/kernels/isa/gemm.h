@@ -9,14 +9,16 @@
 // `lanes` for a last panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C
 // is summed in order of depth.
 //
-// Integers of 8 bits are multiplied in steps of two or four, because there are instructions for them. A panel
-// is an array [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements
-// of B there are zero. A sum is the low 32 bits of the exact sum, which may be of any size. There are two
-// forms:
+// Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an array
+// [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B there
+// are zero. There are three forms:
 //
-//   T = int16   pairs: gathering subtracts the zero point and widens the elements of A to 16 bits
-//   T = int8    quads: A is read as bytes without sign, B as bytes with sign. Gathering adds 128 to the elements
-//               of A. With a + 128 = u, and zero points a_zp and b_zp,
+//   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to 16
+//               bits.
+//   WidePairs   i16 times i8, without zero points. Sums of a block are exact in 32 bits, because its depth is at
+//               most kMostWideDepth. They are added up in 64 bits.
+//   Quads       i8 times i8, modulo 2^32. A is read as bytes without sign, B as bytes with sign. Gathering adds
+//               128 to the elements of A. With a + 128 = u, and zero points a_zp and b_zp,
 //
 //                 sum (a - a_zp)(b - b_zp) = sum u b - (128 + a_zp) sum b - b_zp (sum u - depth (128 + a_zp))
 //
@@ -32,40 +34,68 @@
 
 namespace tosaic::kernels {
 
-// For a contraction that multiplies elements of T: the type of the elements of the left operand, the type of
-// the sums, and the number of elements of depth that one step multiplies.
+// How a contraction multiplies: float, double, or one of the forms above.
+struct Pairs {};
+struct WidePairs {};
+struct Quads {};
+
+// The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block and
+// of the sums, and the number of elements of depth that one step multiplies.
 template <class T>
 struct Arithmetic {
   using Source = T;
+  using Factor = T;
+  using Partial = T;
   using Sum = T;
   static constexpr std::int64_t kStep = 1;
 };
 template <>
-struct Arithmetic<std::int16_t> {
+struct Arithmetic<Pairs> {
   using Source = std::int8_t;
+  using Factor = std::int16_t;
+  using Partial = std::uint32_t;
   using Sum = std::uint32_t;
   static constexpr std::int64_t kStep = 2;
 };
 template <>
-struct Arithmetic<std::int8_t> {
+struct Arithmetic<WidePairs> {
+  using Source = std::int16_t;
+  using Factor = std::int16_t;
+  using Partial = std::uint32_t;
+  using Sum = std::int64_t;
+  static constexpr std::int64_t kStep = 2;
+};
+template <>
+struct Arithmetic<Quads> {
   using Source = std::int8_t;
+  using Factor = std::int8_t;
+  using Partial = std::uint32_t;
   using Sum = std::uint32_t;
   static constexpr std::int64_t kStep = 4;
 };
 template <class T>
 using Source = typename Arithmetic<T>::Source;
 template <class T>
+using Factor = typename Arithmetic<T>::Factor;
+template <class T>
+using Partial = typename Arithmetic<T>::Partial;
+template <class T>
 using Sum = typename Arithmetic<T>::Sum;
+template <class T>
+inline constexpr auto kFactorBytes = static_cast<std::int64_t>(sizeof(Factor<T>));
+
+// 2^15 * 2^7 * 496 < 2^31
+inline constexpr std::int64_t kMostWideDepth = 496;
 
 // True if the left operand can be multiplied without being gathered.
 template <class T>
 inline constexpr bool kReadsInPlace = Arithmetic<T>::kStep == 1;
 // True if the sums can be rescaled to i8 when a tile is finished.
 template <class T>
-inline constexpr bool kRescales = Arithmetic<T>::kStep > 1;
+inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
 // True if the zero points are not subtracted from the factors, but from the sums.
 template <class T>
-inline constexpr bool kCompensates = std::is_same_v<T, std::int8_t>;
+inline constexpr bool kCompensates = std::is_same_v<T, Quads>;
 // What gathering adds to the elements of A, if kCompensates.
 inline constexpr std::int32_t kQuadOffset = 128;
 
@@ -78,9 +108,9 @@ template <class T>
 template <class T>
 struct GemmBlock {
   std::int64_t rows = 0, cols = 0, depth = 0;
-  const T* a = nullptr;
+  const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
-  const T* b = nullptr;                           // the first panel
+  const Factor<T>* b = nullptr;                   // the first panel
   std::int64_t panel_depth = 0, first_depth = 0;  // the panels' depth, and where this block starts in it
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
@@ -104,7 +134,7 @@ struct GemmBlock {
 template <class T>
 struct Patches {
   const Source<T>* input = nullptr;  // points to the first channel of the group
-  T zero_point = 0;
+  Factor<T> zero_point = 0;
   std::int64_t batch_stride = 0;
   std::int64_t stride[3] = {};  // elements between neighbours along d, h, w
   std::int64_t in[3] = {}, out[3] = {}, step[3] = {}, taps[3] = {};
@@ -121,37 +151,42 @@ struct GemmKernels {
   // Writes rows [row, row + rows) and depth [from, to) of the patches to dst, with rows dst_stride apart.
   // Each row is followed by zeros up to a whole step.
   void (*gather)(const Patches<T>& patches, std::int64_t row, std::int64_t rows, std::int64_t from,
-                 std::int64_t to, T* dst, std::int64_t dst_stride) = nullptr;
+                 std::int64_t to, Factor<T>* dst, std::int64_t dst_stride) = nullptr;
   // Does the same as `gather` for the rows of a matrix, which are `stride` apart, and subtracts a zero point.
-  void (*gather_rows)(const Source<T>* from, std::int64_t stride, T zero_point, std::int64_t rows,
-                      std::int64_t depth, T* dst, std::int64_t dst_stride) = nullptr;
+  void (*gather_rows)(const Source<T>* from, std::int64_t stride, Factor<T> zero_point, std::int64_t rows,
+                      std::int64_t depth, Factor<T>* dst, std::int64_t dst_stride) = nullptr;
   // Packs B[depth x cols], whose element (k, j) is at b[k * stride + j], into panels.
-  void (*pack)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols, T* panels) = nullptr;
+  void (*pack)(const Factor<T>* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
+               Factor<T>* panels) = nullptr;
   // Packs the transposed matrix: element (k, j) of B is at b[j * stride + k].
-  void (*pack_transposed)(const T* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
-                          T* panels) = nullptr;
+  void (*pack_transposed)(const Factor<T>* b, std::int64_t stride, std::int64_t depth, std::int64_t cols,
+                          Factor<T>* panels) = nullptr;
   // The sum of each gathered row; null unless kCompensates.
-  void (*row_sums)(const T* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
+  void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
 };
 
 namespace baseline {
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<std::int16_t> kGemmI16;
+extern const GemmKernels<Pairs> kGemmPairs;
+extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace baseline
 namespace avx2 {
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<std::int16_t> kGemmI16;
+extern const GemmKernels<Pairs> kGemmPairs;
+extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx2
 namespace avx512 {
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
-extern const GemmKernels<std::int16_t> kGemmI16;
+extern const GemmKernels<Pairs> kGemmPairs;
+extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx512
 namespace avx512vnni {
-extern const GemmKernels<std::int8_t> kGemmI8;
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace avx512vnni
 
 }  // namespace tosaic::kernels

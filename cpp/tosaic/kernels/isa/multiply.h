@@ -43,7 +43,9 @@ template <class T>
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
                                                Vector<std::int32_t> left) {
   using Words = Vector<std::uint32_t>;
-#if defined(__AVX512BW__)
+#if defined(__AVX512VNNI__)
+  sum = (Words)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)right, (__m512i)left);
+#elif defined(__AVX512BW__)
   sum += (Words)_mm512_madd_epi16((__m512i)right, (__m512i)left);
 #elif defined(__AVX2__)
   sum += (Words)_mm256_madd_epi16((__m256i)right, (__m256i)left);

@@ -32,7 +32,7 @@ template <class T>
 struct Columns {
   Index first;  // first column of the tile, in the block
   Index valid;  // columns of C that exist, at most the width of the tile
-  const T* panel;
+  const Factor<T>* panel;
 };
 
 // Writes the sums of R rows by W whole vectors to C: adds C and biases and clamps, as the block says.
@@ -94,38 +94,62 @@ template <class T>
   }
 }
 
-// Finishes a tile of R rows by W vectors, of which the first `valid` columns are in C.
-template <class T, int R, int W>
-[[gnu::always_inline]] inline void finish_tile(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W],
-                                               Index row, Index column, Index valid) {
-  constexpr Index lanes = kLanes<Sum<T>>;
-  if (valid == W * lanes && !rescales(block)) {
-    finish<T, R, W>(block, sum, block.c + row * block.c_stride + column, row, column);
-    return;
+// Adds the sums of a block to sums of more bits.
+template <class T>
+[[gnu::noinline]] void finish_wide(const GemmBlock<T>& block, const Partial<T>* sums, Index width, Index row,
+                                   Index rows, Index column, Index valid) {
+  for (Index i = 0; i < rows; ++i, sums += width) {
+    Sum<T>* to = block.c + (row + i) * block.c_stride + column;
+    const Sum<T>* before = block.accumulate               ? to
+                           : block.column_bias != nullptr ? block.column_bias + column
+                                                          : nullptr;
+    if (before == nullptr)
+      for (Index j = 0; j < valid; ++j) to[j] = static_cast<std::int32_t>(sums[j]);
+    else
+      for (Index j = 0; j < valid; ++j) to[j] = before[j] + static_cast<std::int32_t>(sums[j]);
   }
-#if defined(__AVX2__)
-  if constexpr (kRescales<T>)
-    if (rescales(block) && fits_registers(block, W * lanes, valid))
-      return rescale_registers<T, R, W>(block, sum, row, column);
-#endif
-  Sum<T> sums[R][W * lanes];
+}
+
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void store_tile(const Vector<Partial<T>> (&sum)[R][W], Partial<T>* to) {
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) store(&sums[i][j * lanes], sum[i][j]);
-  if constexpr (kRescales<T>)
-    if (rescales(block)) return rescale_tile<T>(block, &sums[0][0], W * lanes, row, R, column, valid);
-  finish_partly(block, &sums[0][0], W * lanes, block.c + row * block.c_stride + column, row, R, column,
-                valid);
+    for (int j = 0; j < W; ++j) store(to + (i * W + j) * kLanes<Partial<T>>, sum[i][j]);
+}
+
+// Finishes a tile of R rows by W vectors, of which the first `valid` columns are in C.
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void finish_tile(const GemmBlock<T>& block, Vector<Partial<T>> (&sum)[R][W],
+                                               Index row, Index column, Index valid) {
+  constexpr Index width = W * kLanes<Partial<T>>;
+  if constexpr (!std::is_same_v<Partial<T>, Sum<T>>) {
+    Partial<T> sums[R * width];
+    store_tile<T, R, W>(sum, sums);
+    finish_wide(block, sums, width, row, R, column, valid);
+  } else {
+    Sum<T>* c = block.c + row * block.c_stride + column;
+    if (valid == width && !rescales(block)) return finish<T, R, W>(block, sum, c, row, column);
+#if defined(__AVX2__)
+    if constexpr (kRescales<T>)
+      if (rescales(block) && fits_registers(block, width, valid))
+        return rescale_registers<T, R, W>(block, sum, row, column);
+#endif
+    Sum<T> sums[R * width];
+    store_tile<T, R, W>(sum, sums);
+    if constexpr (kRescales<T>)
+      if (rescales(block)) return rescale_tile<T>(block, sums, width, row, R, column, valid);
+    finish_partly(block, sums, width, c, row, R, column, valid);
+  }
 }
 
 // The sums of integers begin at the biases of their columns: the order of terms does not matter.
 template <class T, int W>
 [[gnu::always_inline]] inline void begin_row(const GemmBlock<T>& block, Index column,
-                                             Vector<Sum<T>> (&sum)[W]) {
+                                             Vector<Partial<T>> (&sum)[W]) {
 #pragma GCC unroll 2
   for (int j = 0; j < W; ++j) {
-    sum[j] = Vector<Sum<T>>{};
+    sum[j] = Vector<Partial<T>>{};
     if constexpr (kRescales<T>)
       if (block.column_bias != nullptr) sum[j] = load(block.column_bias + column + j * kLanes<Sum<T>>);
   }
@@ -134,19 +158,19 @@ template <class T, int W>
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
-  Vector<Sum<T>> sum[R][W];
+  Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
   const Index stride = block.a_stride;
-  const T* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
+  const Factor<T>* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
 #pragma GCC unroll 4
   for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
-  const T* b = columns.panel;
+  const Factor<T>* b = columns.panel;
   for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
-    Vector<T> right[W];
+    Vector<Factor<T>> right[W];
 #pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<T>);
-    b += W * kLanes<T>;
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
+    b += W * kLanes<Factor<T>>;
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
@@ -176,26 +200,26 @@ using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
 // additions.
 template <class T>
 void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
-  constexpr Index lanes = kLanes<Sum<T>>;
+  constexpr Index lanes = kLanes<Partial<T>>;
   constexpr int kPanels = 4;
-  Vector<Sum<T>> sum[kPanels][2];
+  Vector<Partial<T>> sum[kPanels][2];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
   const Index panel_size = block.panel_depth * 2 * lanes;
-  const T* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
+  const Factor<T>* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
   for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
     const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       add_product(sum[p][0], load(b + p * panel_size), left);
-      add_product(sum[p][1], load(b + p * panel_size + kLanes<T>), left);
+      add_product(sum[p][1], load(b + p * panel_size + kLanes<Factor<T>>), left);
     }
-    b += 2 * kLanes<T>;
+    b += 2 * kLanes<Factor<T>>;
   }
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
     const Index column = (first_panel + p) * 2 * lanes;
-    Vector<Sum<T>> sums[1][2] = {{sum[p][0], sum[p][1]}};
+    Vector<Partial<T>> sums[1][2] = {{sum[p][0], sum[p][1]}};
     finish_tile<T, 1, 2>(block, sums, 0, column, 2 * lanes);
   }
 }
@@ -203,12 +227,12 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
 // The width of a panel when `columns_left` columns are left.
 template <class T>
 constexpr Index width_of(Index columns_left) {
-  return columns_left <= kLanes<Sum<T>> ? kLanes<Sum<T>> : 2 * kLanes<Sum<T>>;
+  return columns_left <= kLanes<Partial<T>> ? kLanes<Partial<T>> : 2 * kLanes<Partial<T>>;
 }
 
 template <class T>
 void multiply(const GemmBlock<T>& block) {
-  constexpr Index lanes = kLanes<Sum<T>>;
+  constexpr Index lanes = kLanes<Partial<T>>;
   constexpr Index panel = 2 * lanes;
   const Index whole_panels = block.cols / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
@@ -235,8 +259,8 @@ void multiply(const GemmBlock<T>& block) {
 // Calls pack_panel(j, valid, width, panel) for each panel. The panel holds columns [j, j + valid) of B, and
 // zeros up to its width.
 template <class T, class F>
-[[gnu::always_inline]] inline void pack_panels(Index depth, Index cols, T* panels, F pack_panel) {
-  for (Index j = 0; j < cols; j += 2 * kLanes<Sum<T>>) {
+[[gnu::always_inline]] inline void pack_panels(Index depth, Index cols, Factor<T>* panels, F pack_panel) {
+  for (Index j = 0; j < cols; j += 2 * kLanes<Partial<T>>) {
     const Index width = width_of<T>(cols - j);
     const Index valid = cols - j < width ? cols - j : width;
     pack_panel(j, valid, width, panels + j * whole_steps<T>(depth));

@@ -8,7 +8,7 @@ namespace {
 
 using Byte = std::int8_t;
 using Bytes16 = Vector<Byte, 16>;
-constexpr Index kQuad = Arithmetic<Byte>::kStep;
+constexpr Index kQuad = Arithmetic<Quads>::kStep;
 
 // The elements of four rows, column by column.
 [[gnu::always_inline]] inline void interleave(const Bytes16 (&row)[kQuad], Byte* to) {
@@ -42,7 +42,7 @@ constexpr Index kQuad = Arithmetic<Byte>::kStep;
 }
 
 void pack_by_row(const Byte* b, Index stride, Index depth, Index cols, Byte* panels) {
-  pack_panels<Byte>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
+  pack_panels<Quads>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
     for (Index k = 0; k < depth; k += kQuad, to += kQuad * width)
       for (Index i = 0; i < width; i += 16) {
         Bytes16 row[kQuad] = {};
@@ -55,8 +55,8 @@ void pack_by_row(const Byte* b, Index stride, Index depth, Index cols, Byte* pan
 
 void pack_by_column(const Byte* b, Index stride, Index depth, Index cols, Byte* panels) {
   const Index whole = depth - depth % kQuad;
-  pack_panels<Byte>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
-    zero(to, whole_steps<Byte>(depth) * width);
+  pack_panels<Quads>(depth, cols, panels, [=](Index j, Index valid, Index width, Byte* to) {
+    zero(to, whole_steps<Quads>(depth) * width);
     for (Index i = 0; i < valid; ++i) {
       const Byte* column = b + (j + i) * stride;
       for (Index k = 0; k < whole; k += kQuad)
@@ -83,15 +83,15 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
 
 }  // namespace
 
-extern const GemmKernels<Byte> kGemmI8;
-const GemmKernels<Byte> kGemmI8 = {.max_rows = kRows,
-                                   .panel = 2 * kLanes<std::uint32_t>,
-                                   .lanes = kLanes<std::uint32_t>,
-                                   .multiply = multiply<Byte>,
-                                   .gather = gather<Byte>,
-                                   .gather_rows = gather_rows<Byte>,
-                                   .pack = pack_by_row,
-                                   .pack_transposed = pack_by_column,
-                                   .row_sums = row_sums};
+extern const GemmKernels<Quads> kGemmQuads;
+const GemmKernels<Quads> kGemmQuads = {.max_rows = kRows,
+                                       .panel = 2 * kLanes<std::uint32_t>,
+                                       .lanes = kLanes<std::uint32_t>,
+                                       .multiply = multiply<Quads>,
+                                       .gather = gather<Quads>,
+                                       .gather_rows = gather_rows<Quads>,
+                                       .pack = pack_by_row,
+                                       .pack_transposed = pack_by_column,
+                                       .row_sums = row_sums};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
