@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tosaic.signature import Tree
 
-__all__ = ["arguments_tree", "input_paths", "results_tree"]
+__all__ = ["arguments_tree", "field_names", "input_paths", "results_tree"]
 
 
 def arguments_tree(recorded: Tree | None, leaves: int) -> Tree:
@@ -35,3 +36,14 @@ def input_paths(tree: Tree, arg_names: Sequence[str], placeholders: Sequence[str
     for key, child in zip(kwargs.keys, kwargs.children, strict=True):
         paths += child.paths(str(key))
     return paths
+
+
+def field_names(context: Any, count: int) -> tuple[Any, ...]:
+    """Returns the children's names in a registered class's context: a list, or the first of several lists."""
+    if isinstance(context, list | tuple):
+        if len(context) == count and all(isinstance(name, str) for name in context):
+            return tuple(context)
+        for item in context:
+            if isinstance(item, list | tuple):
+                return field_names(item, count)
+    return tuple(range(count))
