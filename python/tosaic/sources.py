@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tosaic.diagnostics import Diagnostic
     from tosaic.foreign import ForeignOp
+    from tosaic.torch_operators.program_reader import ImportedProgram
 
 
 __all__ = [
@@ -83,16 +84,23 @@ def from_exported(
     --------
     >>> program = tosaic.from_exported(torch.export.export(model, (x,)))  # doctest: +SKIP
     """
+    described = operators_by_target("from_exported", operators)
+    return _program_of_import(_imported(_exported_program(ep), bind, method, described), described)
+
+
+def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp]) -> ImportedProgram:
     from tosaic import fx
 
-    described = operators_by_target("from_exported", operators)
-    imported = fx.from_exported(
-        _exported_program(ep), bind=bind, method=method, operators=list(described.values())
-    )
+    return fx.from_exported(ep, bind=bind, method=method, operators=list(described.values()))
+
+
+def _program_of_import(
+    imported: ImportedProgram, described: Mapping[str, ForeignOp], *notes: Diagnostic
+) -> Program:
     return Program._of_import(
         imported.graph,
         imported.signature,
-        (*imported.diagnostics, *_without_calls(imported.graph, described)),
+        (*notes, *imported.diagnostics, *_without_calls(imported.graph, described)),
         imported.verify,
         list(described.values()),
         imported.module_types,
@@ -242,9 +250,38 @@ def open_program(
 def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp]) -> Program:
     file = file_path("open", path)
     if file.suffix == ".pt2":
-        return from_exported(load_exported(file), bind=bind, operators=operators)
+        return _open_pt2(file, bind, operators)
     program = _read(file)
     return program.with_operators(operators) if operators else program
+
+
+def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp]) -> Program:
+    """Reads a ``.pt2`` file by our own reader, or with torch if the file needs it and torch is installed."""
+    from tosaic.pt2.program import read_pt2
+
+    described = operators_by_target("open", operators)
+    try:
+        return _program_of_import(read_pt2(file, bind=bind, operators=described), described)
+    except _core.UnsupportedOp as error:
+        if error.parts["where"] != "pt2":
+            raise
+        beyond = error
+    try:
+        exported = load_exported(file)
+    except ImportError:
+        raise beyond from None
+    return _program_of_import(_imported(exported, bind, "forward", described), described, _by_torch(beyond))
+
+
+def _by_torch(beyond: Any) -> Diagnostic:
+    """Returns the remark that torch's loader read a file, and why."""
+    from tosaic.diagnostics import Diagnostic
+
+    parts = beyond.parts
+    place = ", ".join(filter(None, (parts["node"] and f"node '{parts['node']}'", parts["source"])))
+    text = f"torch's loader read the file: {parts['what']}" + (f" ({place})" if place else "")
+    _LOG.info("%s", text)
+    return Diagnostic("torch-loader", text, parts["node"])
 
 
 def _read(file: Path) -> Program:

@@ -51,7 +51,7 @@ class Archive:
     """
 
     def __init__(self, path: Path) -> None:
-        with open_file("pt2", path) as file:
+        with open_file("open", path) as file:
             try:
                 index = zipfile.ZipFile(file).infolist()
             except Exception as error:  # zipfile raises several kinds for damaged files

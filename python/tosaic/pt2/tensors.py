@@ -258,8 +258,10 @@ def _carrier(stored: Stored) -> np.dtype[Any]:
     if dtype.real >= 0:
         complex_dtype: np.dtype[Any] = np.dtype(dtype.name)
         return complex_dtype
-    name = _core.DTYPES[dtype.code]
-    return NUMPY.get(name, _BITS.get(dtype.size, _BITS[1]))
+    name: str = _core.DTYPES[dtype.code]
+    if name in NUMPY:
+        return NUMPY[name]
+    return _BITS[dtype.size]
 
 
 def _bfloat16(value: bool | int | float) -> NDArray[Any]:
