@@ -9,7 +9,7 @@ Nothing is copied, except tensors that are not dense, and states.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
-from tosaic.dim_order import contiguous_strides
 from tosaic.dtypes import NUMPY
 from tosaic.pt2.archive import Archive
 from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misuse_text, parsed, text
-from tosaic.pt2.values import TensorMeta, concrete, tensor_meta
+from tosaic.pt2.values import Symbolic, TensorMeta, tensor_meta
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
 
@@ -31,7 +30,7 @@ __all__ = ["Stored", "Weights"]
 _BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A tensor of the archive.
 
@@ -99,18 +98,13 @@ class Weights:
             if boolean(entry["use_pickle"]):
                 raise beyond(f"'{name}' is pickled")
             meta = tensor_meta(entry["tensor_meta"])
-            sizes = tuple(concrete(size, f"'{name}'") for size in meta.shape)
-            strides = tuple(concrete(size, f"'{name}'") for size in meta.stride())
-            offset = concrete(meta.offset, f"'{name}'")
         except MISUSE as error:
             raise damaged(f"the entry of '{name}' is damaged", got=misuse_text(error)) from None
         if meta.device != "cpu" or not meta.is_strided:
             raise beyond(f"'{name}' has no plain memory on the CPU")
-        found = Stored(
-            name,
-            TensorMeta(meta.dtype, sizes, strides, offset, meta.device, meta.layout),
-            folder + path,
-        )
+        if Symbolic in map(type, (*meta.shape, *meta.stride(), meta.offset)):
+            raise beyond(f"'{name}' has a symbolic size")
+        found = Stored(name, meta, folder + path)
         self._require_memory(found)
         return found
 
@@ -142,17 +136,13 @@ class Weights:
         if stored.code < 0:
             raise self._no_dtype(stored)
         data = self._archive.bytes_of(stored.entry)
-        is_dense = all(
-            size == 1 or a == b
-            for size, a, b in zip(meta.shape, meta.stride(), contiguous_strides(meta.shape), strict=True)
-        )
-        count = math.prod(meta.shape) if is_dense or 0 in meta.shape else -1
+        count, is_dense = _count(meta.shape, meta.stride())
         if not count:
             # As in torch, empty tensors are not tied.
             return self._made(stored, kind, np.empty(meta.shape, _carrier(stored)))
         address = data.__array_interface__["data"][0] + meta.offset * meta.dtype.size
-        if count < 0 or address % meta.dtype.size:
-            if count < 0:
+        if not is_dense or address % meta.dtype.size:
+            if not is_dense:
                 self._diagnostics.note(
                     "copied-weight",
                     f"'{stored.name}' is not dense (strides {meta.stride()}) and was copied",
@@ -251,6 +241,15 @@ class Weights:
             constant = _core.Constant("scalar", "lifted", code, (), array.ctypes.data, array.nbytes, array)
             self._numbers[key] = constant
         return constant
+
+
+def _count(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool]:
+    """Returns the number of elements, and whether they lie densely in row-major order."""
+    count, is_dense = 1, True
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        is_dense = is_dense and (size == 1 or stride == count)
+        count *= size
+    return count, is_dense
 
 
 def _carrier(stored: Stored) -> np.dtype[Any]:

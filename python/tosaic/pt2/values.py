@@ -11,7 +11,7 @@ from typing import Any
 
 from tosaic.dim_order import channels_last, contiguous_strides
 from tosaic.dtypes import TORCH
-from tosaic.pt2.checked import WrongJsonError, beyond, integer, listed, mapping, text, union
+from tosaic.pt2.checked import WrongJsonError, integer, listed, mapping, text, union
 from tosaic.torch_operators.dtypes import CODE
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Named",
     "Symbolic",
     "TensorMeta",
-    "concrete",
     "tensor_meta",
 ]
 
@@ -150,6 +149,7 @@ LAYOUTS: dict[int, Named] = {
 }
 """The layouts by their numbers in the archive."""
 _STRIDED = 7
+_LIMIT = 1 << 63
 
 
 class TensorMeta:
@@ -216,6 +216,19 @@ def _size(value: Any) -> Any:
     raise WrongJsonError("as_int or as_expr", tag)
 
 
+def _sizes(values: Any) -> tuple[Any, ...]:
+    """Reads sizes or strides, almost all of which are ``{"as_int": 3}``."""
+    sizes = []
+    for each in listed(values):
+        size = each.get("as_int")
+        if type(size) is not int or len(each) != 1:
+            size = _size(each)
+        elif not 0 <= size < _LIMIT:
+            raise WrongJsonError("sizes and strides of 0 to 63 bits", size)
+        sizes.append(size)
+    return tuple(sizes)
+
+
 def tensor_meta(value: Any) -> TensorMeta:
     """Reads the type of a tensor.
 
@@ -225,31 +238,13 @@ def tensor_meta(value: Any) -> TensorMeta:
         It is damaged.
     """
     found = mapping(value)
-    shape = [_size(each) for each in listed(found["sizes"])]
-    strides = [_size(each) for each in listed(found["strides"])]
+    shape, strides = _sizes(found["sizes"]), _sizes(found["strides"])
     if len(shape) != len(strides):
         raise WrongJsonError(f"{len(shape)} strides", len(strides))
-    for size in (*shape, *strides):
-        if type(size) is int and size < 0:
-            raise WrongJsonError("sizes and strides that are not negative", size)
-    if integer(found["dtype"]) not in DTYPES:
+    dtype, layout = DTYPES.get(found["dtype"]), found["layout"]
+    if dtype is None:
         raise WrongJsonError("a dtype", found["dtype"])
-    if integer(found["layout"]) not in LAYOUTS:
-        raise WrongJsonError("a layout", found["layout"])
-    dtype, device = DTYPES[found["dtype"]], text(mapping(found["device"])["type"])
-    return TensorMeta(
-        dtype, tuple(shape), tuple(strides), _size(found["storage_offset"]), device, found["layout"]
-    )
-
-
-def concrete(value: Any, what: str) -> int:
-    """Returns a size that is no expression.
-
-    Raises
-    ------
-    UnsupportedOp
-        It is one.
-    """
-    if type(value) is Symbolic:
-        raise beyond(f"{what} has a symbolic size", got=value.expression)
-    return integer(value)
+    if layout not in LAYOUTS:
+        raise WrongJsonError("a layout", layout)
+    device = text(mapping(found["device"])["type"])
+    return TensorMeta(dtype, shape, strides, _size(found["storage_offset"]), device, layout)
