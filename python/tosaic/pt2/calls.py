@@ -15,7 +15,7 @@ from tosaic import _core
 from tosaic.arrays import dtype_name
 from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
-from tosaic.pt2.checked import HINT, MISUSE, misuse_text
+from tosaic.pt2.checked import HINT, MISUSE
 from tosaic.pt2.nodes import NestedGraph, Node
 from tosaic.pt2.schemas import is_of_torch, row_of
 from tosaic.pt2.sizes import Sizes
@@ -107,7 +107,7 @@ class ArchiveReader(NodeReader):
             if isinstance(error, _core.Error):
                 raise
             self._node = node
-            got = misuse_text(error)[:300]
+            got = f"{type(error).__name__}: {error}"[:300]
             raise self.error(
                 _core.InvalidGraph, "the operator does not take these arguments", got=got
             ) from error

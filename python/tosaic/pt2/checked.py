@@ -21,7 +21,7 @@ __all__ = [
     "integer",
     "listed",
     "mapping",
-    "misuse_text",
+    "misused",
     "number",
     "parsed",
     "text",
@@ -38,6 +38,7 @@ class WrongJsonError(ValueError):
 
     def __init__(self, expected: str, got: Any) -> None:
         super().__init__(f"expected {expected}, got {shown(got)}")
+        self.expected, self.got = expected, shown(got)
 
 
 MISUSE = (
@@ -53,14 +54,16 @@ MISUSE = (
 """What a damaged value may raise where it is used."""
 
 
-def misuse_text(error: BaseException) -> str:
-    """Returns what an exception of `MISUSE` says, as the ``got`` of an error."""
-    return str(error) if isinstance(error, WrongJsonError) else f"{type(error).__name__}: {error}"
-
-
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for an archive that contradicts its format."""
     return _core.make_error(_core.InvalidGraph, where="pt2", what=what, expected=expected, got=got[:300])
+
+
+def misused(what: str, error: BaseException) -> Exception:
+    """Returns the error for an entry whose reading raised an exception of `MISUSE`."""
+    if isinstance(error, WrongJsonError):
+        return damaged(what, expected=error.expected, got=error.got)
+    return damaged(what, got=f"{type(error).__name__}: {error}")
 
 
 def beyond(what: str, expected: str = "", got: str = "") -> Exception:
@@ -81,7 +84,7 @@ def parsed(data: bytes | str, what: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise damaged(f"the JSON of {what} cannot be read", got=misuse_text(error)) from None
+        raise misused(f"the JSON of {what} cannot be read", error) from None
 
 
 def integer(value: Any) -> int:

@@ -15,11 +15,10 @@ from tosaic.pt2.checked import (
     WrongJsonError,
     beyond,
     boolean,
-    damaged,
     integer,
     listed,
     mapping,
-    misuse_text,
+    misused,
     number,
     text,
     union,
@@ -154,13 +153,13 @@ class NodeMaker:
             try:
                 self._call(mapping(entry))
             except MISUSE as error:
-                raise damaged(f"node {i} of the graph is damaged", got=misuse_text(error)) from error
+                raise misused(f"node {i} of the graph is damaged", error) from error
         try:
             results = [self._argument(each) for each in listed(self._graph["outputs"])]
             is_single = boolean(self._graph.get("is_single_tensor_return", False))
             output = Node("output", "output", "output", (results[0] if is_single else tuple(results),))
         except MISUSE as error:
-            raise damaged("the outputs of the graph are damaged", got=misuse_text(error)) from error
+            raise misused("the output of the graph is damaged", error) from error
         self._add(output)
         return self.nodes
 
@@ -172,7 +171,7 @@ class NodeMaker:
             try:
                 self._placeholder(i, *union(entry))
             except MISUSE as error:
-                raise damaged(f"input {i} of the graph is damaged", got=misuse_text(error)) from error
+                raise misused(f"input {i} of the graph is damaged", error) from error
 
     # ---- nodes ----
 

@@ -21,7 +21,7 @@ from tosaic.pt2.checked import (
     integer,
     listed,
     mapping,
-    misuse_text,
+    misused,
     parsed,
     text,
     union,
@@ -81,8 +81,8 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     diagnostics, sizes = Diagnostics(), Sizes()
     weights = Weights(archive, name, diagnostics)
     module = _entry("graph_module", lambda: mapping(mapping(document)["graph_module"]))
-    inputs, constant_names = _entry("the inputs of the signature", lambda: _input_specs(module))
-    outputs = _entry("the outputs of the signature", lambda: _output_specs(module))
+    inputs, constant_names = _entry("the list of inputs", lambda: _input_specs(module))
+    outputs = _entry("the list of outputs", lambda: _output_specs(module))
     trees, arg_names = _entry("the module call graph", lambda: _call_of(module))
     maker = _entry("the graph", lambda: NodeMaker(module["graph"], sizes.resolve, constant_names))
     nodes = _entry("the graph", maker.make)
@@ -146,7 +146,7 @@ def _entry(what: str, read: Callable[[], Any]) -> Any:
     except MISUSE as error:
         if isinstance(error, _core.Error):
             raise
-        raise damaged(f"{what} is damaged", got=misuse_text(error)) from error
+        raise misused(f"{what} is damaged", error) from error
 
 
 def _model(archive: Archive) -> str:

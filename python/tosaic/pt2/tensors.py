@@ -20,14 +20,14 @@ from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.dtypes import NUMPY
 from tosaic.pt2.archive import Archive
-from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misuse_text, parsed, text
+from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misused, parsed, text
 from tosaic.pt2.values import Symbolic, TensorMeta, tensor_meta
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
 
 __all__ = ["Stored", "Weights"]
 
-_BITS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+_BITS: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Weights:
             try:
                 self._entries |= {key: (folder, each) for key, each in mapping(found["config"]).items()}
             except MISUSE as error:
-                raise damaged(f"the entry '{name}' is damaged", got=misuse_text(error)) from None
+                raise misused(f"the entry '{name}' is damaged", error) from None
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, str], _core.Constant] = {}
 
@@ -99,7 +99,7 @@ class Weights:
                 raise beyond(f"'{name}' is pickled")
             meta = tensor_meta(entry["tensor_meta"])
         except MISUSE as error:
-            raise damaged(f"the entry of '{name}' is damaged", got=misuse_text(error)) from None
+            raise misused(f"the entry of '{name}' is damaged", error) from None
         if meta.device != "cpu" or not meta.is_strided:
             raise beyond(f"'{name}' has no plain memory on the CPU")
         if Symbolic in map(type, (*meta.shape, *meta.stride(), meta.offset)):
