@@ -89,6 +89,11 @@ def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
     assert executorch_backend.section(result).publish() == 0, result
 
 
+def test_a_pt2_file_is_read_fifty_times_as_fast_as_by_torch() -> None:
+    result = pt2_loading.run()
+    assert pt2_loading.section(result).publish() == 0, result
+
+
 def test_a_pte_file_is_written_a_hundred_times_as_fast_as_by_executorch() -> None:
     result = pte_writing.run()
     assert pte_writing.section(result).publish() == 0, result
