@@ -17,6 +17,7 @@ from bench import (
     lowering,
     observers,
     partitioning,
+    pt2_loading,
     pte_writing,
     quantizing,
 )

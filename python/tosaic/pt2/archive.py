@@ -18,7 +18,6 @@ import weakref
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ class Archive:
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
         self._state = self._present_state()
-        self._unpacked: dict[str, NDArray[Any]] = {}
+        self._read: dict[str, NDArray[np.uint8]] = {}
         self._room = max(_LEAST_UNPACKED, 8 * len(self._bytes))
         root = index[0].filename.partition("/")[0] + "/" if index else ""
         self._entries: dict[str, zipfile.ZipInfo] = {}
@@ -94,6 +93,12 @@ class Archive:
         InvalidGraph
             There is no such entry, or it is not inside the file, or it is damaged.
         """
+        found = self._read.get(name)
+        if found is None:
+            found = self._read[name] = self._bytes_of(name)
+        return found
+
+    def _bytes_of(self, name: str) -> NDArray[np.uint8]:
         entry = self._entries.get(name)
         if entry is None:
             raise damaged(f"there is no entry '{name}'")
@@ -115,9 +120,7 @@ class Archive:
                 expected="stored or deflated",
                 got=str(entry.compress_type),
             )
-        if name not in self._unpacked:
-            self._unpacked[name] = self._unpack(name, entry, packed)
-        return self._unpacked[name]
+        return self._unpack(name, entry, packed)
 
     def reserve(self, size: int, what: str) -> None:
         """Counts memory that is needed beside the mapped file.

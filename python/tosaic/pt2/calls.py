@@ -82,6 +82,10 @@ class ArchiveReader(NodeReader):
         self._aliases = None
         self._is_complex = False
 
+    def release(self) -> None:
+        """Forgets the nodes, after the last one was read."""
+        self.env, self._aliases = {}, None
+
     def _reader(self, module: NestedGraph, builder: _core.GraphBuilder, prefix: str) -> ArchiveReader:
         del module
         return ArchiveReader(self._shared, builder, prefix)

@@ -35,7 +35,7 @@ from tosaic.pt2.values import (
     tensor_meta,
 )
 
-__all__ = ["NestedGraph", "Node", "NodeMaker", "module_stack"]
+__all__ = ["NestedGraph", "Node", "NodeMaker", "module_stack", "released"]
 
 _PREFIXES = ("torch.ops.", "executorch.exir.dialects.edge._ops.")
 _POSITIONAL, _KEYWORD = 1, 2
@@ -63,6 +63,34 @@ class Node:
         self.meta: dict[str, Any] = {}
         self.users: dict[Node, None] = {}
         self.all_input_nodes: list[Node] = []
+
+
+def released(nodes: Sequence[Node]) -> None:
+    """Takes nodes apart that are no longer needed: they refer to each other in cycles."""
+    for node in nodes:
+        node.args, node.kwargs, node.meta, node.users, node.all_input_nodes = (), {}, {}, {}, []
+
+
+class _InputMeta(dict[str, Any]):
+    """What is recorded of an input: its type is read when it is asked for, as that of weights hardly is."""
+
+    def __init__(self, read: Callable[[], TensorMeta]) -> None:
+        super().__init__()
+        self._read = read
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns what is recorded under a key."""
+        if key == "val" and not dict.__contains__(self, key):
+            self[key] = self._read()
+        return dict.get(self, key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "val":
+            return self.get(key)
+        return dict.__getitem__(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return key == "val" or dict.__contains__(self, key)
 
 
 class NestedGraph:
@@ -191,16 +219,23 @@ class NodeMaker:
         self.nodes.append(node)
 
     def _register(self, name: Any, node: Node, val: Any) -> None:
-        if text(name) in self._by_name:
-            raise WrongJsonError("names that occur once", name)
-        node.name = name
+        node.name = text(name)
         node.meta["val"] = val
+        self._name(name, node)
+
+    def _name(self, name: str, node: Node) -> None:
+        if name in self._by_name:
+            raise WrongJsonError("names that occur once", name)
         self._by_name[name] = node
 
     def _placeholder(self, i: int, tag: str, value: Any) -> None:
         if tag == "as_tensor":
-            node = Node("placeholder", "", "")
-            self._register(value["name"], node, self._tensor(value["name"]))
+            name = text(value["name"])
+            if name not in self._tensors:
+                raise WrongJsonError("the type of a tensor", name)
+            node = Node("placeholder", name, name)
+            node.meta = _InputMeta(lambda: self._tensor_of_input(i, name))
+            self._name(name, node)
         elif tag == "as_custom_obj":
             node = Node("placeholder", "", "")
             self._register(value["name"], node, None)
@@ -312,6 +347,12 @@ class NodeMaker:
                 found.layout,
             )
         return found
+
+    def _tensor_of_input(self, i: int, name: str) -> TensorMeta:
+        try:
+            return self._tensor(name)
+        except MISUSE as error:
+            raise misused(f"input {i} of the graph is damaged", error) from error
 
     def _resolved(self, value: Any) -> Any:
         return self._resolve(value) if type(value) is Symbolic else value

@@ -26,7 +26,7 @@ from tosaic.pt2.checked import (
     text,
     union,
 )
-from tosaic.pt2.nodes import NodeMaker
+from tosaic.pt2.nodes import NodeMaker, released
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Weights
 from tosaic.pt2.treespecs import tree_of
@@ -94,12 +94,11 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     )
     sizes.bind(bind, program.users)
     signature = _entry("the program", program.read)
+    types = module_types(nodes)
+    released(nodes)
+    reader.release()
     return ImportedProgram(
-        reader.builder.finish(),
-        signature,
-        tuple(diagnostics.items),
-        lambda: _verify(archive),
-        module_types(nodes),
+        reader.builder.finish(), signature, tuple(diagnostics.items), lambda: _verify(archive), types
     )
 
 

@@ -117,8 +117,10 @@ class Weights:
             return
         if not size:
             raise beyond(f"the storage of '{stored.name}' is empty")
-        last = sum((count - 1) * stride for count, stride in zip(meta.shape, meta.stride(), strict=True))
-        needed = (meta.offset + last + 1) * meta.dtype.size
+        last = meta.offset
+        for count, stride in zip(meta.shape, meta.stride(), strict=True):
+            last += (count - 1) * stride
+        needed = (last + 1) * meta.dtype.size
         if needed > size:
             raise damaged(
                 f"'{stored.name}' is not inside of its storage",

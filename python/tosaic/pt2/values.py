@@ -150,6 +150,7 @@ LAYOUTS: dict[int, Named] = {
 """The layouts by their numbers in the archive."""
 _STRIDED = 7
 _LIMIT = 1 << 63
+_NO_OFFSET = {"as_int": 0}
 
 
 class TensorMeta:
@@ -218,14 +219,15 @@ def _size(value: Any) -> Any:
 
 def _sizes(values: Any) -> tuple[Any, ...]:
     """Reads sizes or strides, almost all of which are ``{"as_int": 3}``."""
-    sizes = []
-    for each in listed(values):
-        size = each.get("as_int")
-        if type(size) is not int or len(each) != 1:
-            size = _size(each)
-        elif not 0 <= size < _LIMIT:
-            raise WrongJsonError("sizes and strides of 0 to 63 bits", size)
-        sizes.append(size)
+    sizes = [
+        each["as_int"] if len(each) == 1 and "as_int" in each else _size(each) for each in listed(values)
+    ]
+    for size in sizes:
+        if type(size) is int:
+            if not 0 <= size < _LIMIT:
+                raise WrongJsonError("sizes and strides of 0 to 63 bits", size)
+        elif type(size) is not Symbolic:
+            raise WrongJsonError("an integer", size)
     return tuple(sizes)
 
 
@@ -247,4 +249,6 @@ def tensor_meta(value: Any) -> TensorMeta:
     if layout not in LAYOUTS:
         raise WrongJsonError("a layout", layout)
     device = text(mapping(found["device"])["type"])
-    return TensorMeta(dtype, shape, strides, _size(found["storage_offset"]), device, layout)
+    offset = found["storage_offset"]
+    offset = 0 if offset == _NO_OFFSET else _size(offset)
+    return TensorMeta(dtype, shape, strides, offset, device, layout)
