@@ -56,10 +56,12 @@ class Archive:
             except Exception as error:  # zipfile raises several kinds for damaged files
                 raise damaged("it is no zip archive", got=f"{type(error).__name__}: {error}") from None
             self._bytes = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            self._address = self._bytes.ctypes.data
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
         self._state = self._present_state()
         self._read: dict[str, NDArray[np.uint8]] = {}
+        self._addresses: dict[str, int] = {}
         self._room = max(_LEAST_UNPACKED, 8 * len(self._bytes))
         root = index[0].filename.partition("/")[0] + "/" if index else ""
         self._entries: dict[str, zipfile.ZipInfo] = {}
@@ -107,6 +109,7 @@ class Archive:
         start = self._start_of(name, entry)
         packed = self._bytes[start : start + entry.compress_size]
         if entry.compress_type == _STORED:
+            self._addresses[name] = self._address + start
             if entry.file_size != entry.compress_size:
                 raise damaged(
                     f"the stored entry '{name}' has two sizes",
@@ -121,6 +124,13 @@ class Archive:
                 got=str(entry.compress_type),
             )
         return self._unpack(name, entry, packed)
+
+    def address_of(self, name: str) -> int:
+        """Returns the address of the bytes of an entry."""
+        found = self._addresses.get(name)
+        if found is None:
+            found = self._addresses[name] = self.bytes_of(name).ctypes.data
+        return found
 
     def reserve(self, size: int, what: str) -> None:
         """Counts memory that is needed beside the mapped file.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from tosaic.pt2.checked import (
@@ -270,9 +271,12 @@ class NodeMaker:
         kwargs: dict[str, Any] = {}
         names = None
         for entry in entries:
-            name, value = entry["name"], self._argument(entry["arg"])
-            kind = entry.get("kind")
-            if kind == _POSITIONAL or name == "":
+            kind, value = entry.get("kind"), self._argument(entry["arg"])
+            if kind == _POSITIONAL:
+                args.append(value)
+                continue
+            name = entry["name"]
+            if name == "":
                 args.append(value)
             elif kind == _KEYWORD:
                 kwargs[text(name)] = value
@@ -337,7 +341,7 @@ class NodeMaker:
 
     def _tensor(self, name: Any) -> TensorMeta:
         found = tensor_meta(self._tensors[text(name)])
-        if Symbolic in set(map(type, (*found.shape, *found.stride()))):
+        if found.is_symbolic:
             return TensorMeta(
                 found.dtype,
                 tuple(map(self._resolved, found.shape)),
@@ -383,6 +387,8 @@ class NodeMaker:
         tag, value = union(entry)
         if tag == "as_tensor":
             return self._by_name[value["name"]]
+        if tag in _PLAIN:
+            return _PLAIN[tag](value)
         if tag == "as_tensors":
             return [self._named(each["name"]) for each in listed(value)]
         if tag in _NUMBERS:
@@ -424,7 +430,9 @@ class NodeMaker:
         return read(value)
 
 
+@cache
 def _target(name: str) -> str:
+    """Returns the name of an operator without the prefix that says who has it."""
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             name = name.removeprefix(prefix)

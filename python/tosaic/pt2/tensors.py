@@ -102,7 +102,7 @@ class Weights:
             raise misused(f"the entry of '{name}' is damaged", error) from None
         if meta.device != "cpu" or not meta.is_strided:
             raise beyond(f"'{name}' has no plain memory on the CPU")
-        if Symbolic in map(type, (*meta.shape, *meta.stride(), meta.offset)):
+        if meta.is_symbolic or type(meta.offset) is Symbolic:
             raise beyond(f"'{name}' has a symbolic size")
         found = Stored(name, meta, folder + path)
         self._require_memory(found)
@@ -142,7 +142,7 @@ class Weights:
         if not count:
             # As in torch, empty tensors are not tied.
             return self._made(stored, kind, np.empty(meta.shape, _carrier(stored)))
-        address = data.__array_interface__["data"][0] + meta.offset * meta.dtype.size
+        address = self._archive.address_of(stored.entry) + meta.offset * meta.dtype.size
         if not is_dense or address % meta.dtype.size:
             if not is_dense:
                 self._diagnostics.note(

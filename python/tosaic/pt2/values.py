@@ -149,6 +149,7 @@ LAYOUTS: dict[int, Named] = {
 }
 """The layouts by their numbers in the archive."""
 _STRIDED = 7
+_INT = frozenset({int})
 _LIMIT = 1 << 63
 _NO_OFFSET = {"as_int": 0}
 
@@ -189,6 +190,11 @@ class TensorMeta:
     def is_complex(self) -> bool:
         """True for a complex dtype."""
         return self.dtype.name.startswith("complex")
+
+    @property
+    def is_symbolic(self) -> bool:
+        """True if a size or a stride is an expression of symbols."""
+        return not (_INT.issuperset(map(type, self.shape)) and _INT.issuperset(map(type, self._strides)))
 
     @property
     def is_strided(self) -> bool:
