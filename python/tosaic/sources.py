@@ -218,9 +218,10 @@ def open_program(
 
     Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
 
-    A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
-    dialect, and may have arguments of their classes. These libraries are imported if they are installed.
-    Files of `torch.export.save` hold pickled data: open only files that you trust.
+    A ``.pt2`` file is read without torch: its weights are views of the mapped file. The libraries whose
+    operators it calls need not be installed. A call that tosaic does not read by itself needs torch's
+    decompositions: then torch's own loader reads the file if torch is installed, imports these libraries, and
+    a diagnostic says so. torch's loader unpickles data: do not open files that you do not trust.
 
     Parameters
     ----------
@@ -240,8 +241,9 @@ def open_program(
     InvalidGraph
         The file has none of these formats, is damaged, or needs a library that is not installed; or `bind`
         has sizes for a file that is not a ``.pt2`` file.
-    ImportError
-        The file is a ``.pt2`` file, and torch is not installed.
+    UnsupportedOp
+        A call of a ``.pt2`` file needs torch's decompositions, and torch is not installed; or the program
+        cannot be imported (`from_exported`).
     """
     require_use("open", bind, path, operators=operators)
     return _open(path, bind, operators)
