@@ -18,7 +18,7 @@ class Diagnostic:
     ----------
     rule : str
         ``copied-weight``, ``ambiguous-order``, ``opaque``, ``description``, ``unseen-update`` or
-        ``training``; for a ``.tosa`` file ``repeated-zero-point``.
+        ``training``; for a ``.tosa`` file ``repeated-zero-point``; for a ``.pt2`` file ``torch-loader``.
     message : str
         What was noticed, and why.
     name : str

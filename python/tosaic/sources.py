@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tosaic.diagnostics import Diagnostic
     from tosaic.foreign import ForeignOp
+    from tosaic.torch_operators.program_reader import ImportedProgram
 
 
 __all__ = [
@@ -83,16 +84,23 @@ def from_exported(
     --------
     >>> program = tosaic.from_exported(torch.export.export(model, (x,)))  # doctest: +SKIP
     """
+    described = operators_by_target("from_exported", operators)
+    return _program_of_import(_imported(_exported_program(ep), bind, method, described), described)
+
+
+def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp]) -> ImportedProgram:
     from tosaic import fx
 
-    described = operators_by_target("from_exported", operators)
-    imported = fx.from_exported(
-        _exported_program(ep), bind=bind, method=method, operators=list(described.values())
-    )
+    return fx.from_exported(ep, bind=bind, method=method, operators=list(described.values()))
+
+
+def _program_of_import(
+    imported: ImportedProgram, described: Mapping[str, ForeignOp], *notes: Diagnostic
+) -> Program:
     return Program._of_import(
         imported.graph,
         imported.signature,
-        (*imported.diagnostics, *_without_calls(imported.graph, described)),
+        (*notes, *imported.diagnostics, *_without_calls(imported.graph, described)),
         imported.verify,
         list(described.values()),
         imported.module_types,
@@ -210,9 +218,10 @@ def open_program(
 
     Of a ``.pte`` file it is the method ``forward``, or the only one; `tosaic.load_pte` has all methods.
 
-    A ``.pt2`` file may call operators of other libraries, such as those of ExecuTorch's quantizer and edge
-    dialect, and may have arguments of their classes. These libraries are imported if they are installed.
-    Files of `torch.export.save` hold pickled data: open only files that you trust.
+    A ``.pt2`` file is read without torch: its weights are views of the mapped file. The libraries whose
+    operators it calls need not be installed. A call that tosaic does not read by itself needs torch's
+    decompositions: then torch's own loader reads the file if torch is installed, imports these libraries, and
+    a diagnostic says so. torch's loader unpickles data: do not open files that you do not trust.
 
     Parameters
     ----------
@@ -232,8 +241,9 @@ def open_program(
     InvalidGraph
         The file has none of these formats, is damaged, or needs a library that is not installed; or `bind`
         has sizes for a file that is not a ``.pt2`` file.
-    ImportError
-        The file is a ``.pt2`` file, and torch is not installed.
+    UnsupportedOp
+        A call of a ``.pt2`` file needs torch's decompositions, and torch is not installed; or the program
+        cannot be imported (`from_exported`).
     """
     require_use("open", bind, path, operators=operators)
     return _open(path, bind, operators)
@@ -242,9 +252,38 @@ def open_program(
 def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp]) -> Program:
     file = file_path("open", path)
     if file.suffix == ".pt2":
-        return from_exported(load_exported(file), bind=bind, operators=operators)
+        return _open_pt2(file, bind, operators)
     program = _read(file)
     return program.with_operators(operators) if operators else program
+
+
+def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp]) -> Program:
+    """Reads a ``.pt2`` file by our own reader, or with torch if the file needs it and torch is installed."""
+    from tosaic.pt2.program import read_pt2
+
+    described = operators_by_target("open", operators)
+    try:
+        return _program_of_import(read_pt2(file, bind=bind, operators=described), described)
+    except _core.UnsupportedOp as error:
+        if error.parts["where"] != "pt2":
+            raise
+        beyond = error
+    try:
+        exported = load_exported(file)
+    except ImportError:
+        raise beyond from None
+    return _program_of_import(_imported(exported, bind, "forward", described), described, _by_torch(beyond))
+
+
+def _by_torch(beyond: Any) -> Diagnostic:
+    """Returns the remark that torch's loader read a file, and why."""
+    from tosaic.diagnostics import Diagnostic
+
+    parts = beyond.parts
+    place = ", ".join(filter(None, (parts["node"] and f"node '{parts['node']}'", parts["source"])))
+    text = f"torch's loader read the file: {parts['what']}" + (f" ({place})" if place else "")
+    _LOG.info("%s", text)
+    return Diagnostic("torch-loader", text, parts["node"])
 
 
 def _read(file: Path) -> Program:

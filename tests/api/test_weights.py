@@ -236,11 +236,14 @@ def test_files_may_be_truncated_once_they_are_loaded(tmp_path) -> None:
     program.save(tmp_path / "program.tosaic")
     low.save(tmp_path / "program.tosa")
     torch.export.save(ep, tmp_path / "program.pt2")
-    loaded = [open_program(tmp_path / f"program.{end}") for end in ("tosaic", "tosa", "pt2")]
+    *loaded, mapped = [open_program(tmp_path / f"program.{end}") for end in ("tosaic", "tosa", "pt2", "pt2")]
+    loaded[-1].snapshot()
     for path in tmp_path.iterdir():
         os.truncate(path, 0)
     for runnable in loaded:
         np.testing.assert_allclose(runnable.run(X), low.run(X), rtol=1e-6)
+    with pytest.raises(tosaic.InvalidGraph, match="the file was written after it was opened"):
+        mapped.run(X)
 
 
 def test_a_lowered_program_is_shown_in_every_form_after_the_module_was_changed() -> None:

@@ -24,6 +24,7 @@ ORDER = (
     "layout",
     "partitioning",
     "executorch_backend",
+    "pt2_loading",
     "pte_writing",
     "exporting",
     "executor",

@@ -18,6 +18,7 @@ from bench import (
     lowering,
     observers,
     partitioning,
+    pt2_loading,
     pte_writing,
     quantizing,
 )
@@ -93,6 +94,11 @@ def test_the_extension_builds_in_eight_minutes_of_cpu() -> None:
 def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
     result = executorch_backend.run()
     assert executorch_backend.section(result).publish() == 0, result
+
+
+def test_a_pt2_file_is_read_fifty_times_as_fast_as_by_torch() -> None:
+    result = pt2_loading.run()
+    assert pt2_loading.section(result).publish() == 0, result
 
 
 def test_a_pte_file_is_written_a_hundred_times_as_fast_as_by_executorch() -> None:

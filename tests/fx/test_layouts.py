@@ -19,8 +19,8 @@ from fx.exporting import exported
 from models import zoo
 from models.quantize import converted
 from torch import nn
+from tosaic.dim_order import has_order
 from tosaic.fx import AppliedLayout, Conversion, Convert, apply_layout
-from tosaic.fx.memory_order import has_order
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_thread_without_traces")]
 Q = torch.ops.quantized_decomposed

@@ -16,7 +16,7 @@ from models.zoo import SMALL, build
 from torch import nn
 from torch.export import Dim
 from tosaic.fx import from_exported
-from tosaic.fx.origins import module_path, source_of
+from tosaic.torch_operators.origins import module_path, source_of
 
 # torch's own run_decompositions uses a class that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")

@@ -18,7 +18,7 @@ from tosaic.calibration.quantized_program import Calibrated, QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
 from tosaic.options import checked, refusal
 from tosaic.progress import with_progress
-from tosaic.sources import is_exported_program, load_exported, program_of, require_use
+from tosaic.sources import is_exported_program, program_of, require_use
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -114,7 +114,7 @@ def quantize(
     require_executor("quantize", executor)
     asked = tools_of(tools)
     exported = exported_of(program)
-    source = program_of(program if exported is None else exported, bind=bind, operators=operators)
+    source = program_of(program, bind=bind, operators=operators)
     config = QConfig.int8() if config is None else config
     graph = prepared_graph(source.snapshot().graph)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
@@ -130,12 +130,11 @@ def quantize(
 
 
 def exported_of(program: Any) -> Any:
-    """Returns the exported program of torch that `program` is or that its file holds, or None."""
+    """Returns the exported program that `program` is, or the path of a file that has one, or None."""
     if is_exported_program(program):
         return program
-    if isinstance(program, str) or hasattr(program, "__fspath__"):
-        return load_exported(program) if str(program).endswith(".pt2") else None
-    return None
+    is_path = isinstance(program, str) or hasattr(program, "__fspath__")
+    return program if is_path and str(program).endswith(".pt2") else None
 
 
 def require_executor(where: str, executor: Any) -> None:

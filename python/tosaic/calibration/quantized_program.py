@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,8 @@ class QuantizedProgram(Program):
         Parameters
         ----------
         exported : torch.export.ExportedProgram, optional
-            The float program. Default: the one that was quantized, if it was an exported program.
+            The float program. Default: the one that was quantized, if it was an exported program or a
+            ``.pt2`` file, which torch reads now.
 
         Returns
         -------
@@ -117,7 +119,7 @@ class QuantizedProgram(Program):
             torch or torchao is not installed.
         """
         from tosaic.fx.annotations.known_qparams import to_exported
-        from tosaic.sources import is_exported_program
+        from tosaic.sources import is_exported_program, load_exported
 
         if _dtypes(self._graph) != self._dtypes:
             raise _core.make_error(
@@ -127,7 +129,9 @@ class QuantizedProgram(Program):
                 expected="the program with its float inputs and outputs",
                 hint="Call to_exported first, and extract_io_quant on the exported program",
             )
-        exported = self._exported if exported is None else exported
+        if exported is None:
+            is_file = isinstance(self._exported, str | os.PathLike)
+            exported = load_exported(self._exported) if is_file else self._exported
         if exported is None:
             raise _core.make_error(
                 _core.InvalidGraph,

@@ -33,9 +33,9 @@ from tosaic.fx.border_orders import (
 )
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.io_quantization import program_with
-from tosaic.fx.origins import place_of
 from tosaic.fx.outside import with_names_of_results
 from tosaic.fx.regroup import TAG
+from tosaic.torch_operators.origins import place_of
 
 __all__ = ["OrderConversions", "is_trial", "require_orders"]
 

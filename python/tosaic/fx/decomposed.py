@@ -24,7 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.weights import COMPLEX_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import is_known
-from tosaic.torch_operators.value import Complex, Ref
+from tosaic.torch_operators.value import Complex, Ref, tensors_of
 
 __all__ = ["Decompositions", "Expansion"]
 
@@ -205,13 +205,6 @@ def _dtype_of(value: Ref | Complex) -> torch.dtype:
 
 def _shape_of(value: Ref | Complex) -> tuple[int, ...]:
     return tuple(value.real.shape if isinstance(value, Complex) else value.shape)
-
-
-def tensors_of(value: Any) -> list[Ref | Complex]:
-    """Returns every tensor in nested arguments, in order."""
-    if isinstance(value, Ref | Complex):
-        return [value]
-    return [ref for item in value for ref in tensors_of(item)] if isinstance(value, list | tuple) else []
 
 
 def _with_tensors(value: Any, tensors: Iterator[Any]) -> Any:

@@ -25,7 +25,6 @@ from tosaic import _core
 from tosaic.fx.claimant_rules import ClaimantRules
 from tosaic.fx.delegate_program import constant_placeholders, delegate_program
 from tosaic.fx.exported_program import read_program
-from tosaic.fx.origins import file_name, module_path, source_of
 from tosaic.fx.quantize_calls import operator_of
 from tosaic.fx.regroup import TAG, Tag, regrouped
 from tosaic.fx.weights import CODE_OF
@@ -34,6 +33,7 @@ from tosaic.partitions.edge_plan import EdgeGroup, EdgePlan
 from tosaic.partitions.plan import HOST, NodePlace, PartitionPlan, Refusal
 from tosaic.partitions.propose import propose
 from tosaic.problems import Problem
+from tosaic.torch_operators.origins import file_name, module_path, source_of
 
 __all__ = ["DelegateGroups", "delegate_groups"]
 

@@ -14,10 +14,10 @@ from torch.fx import Node
 
 from tosaic import _core
 from tosaic.api import lower
-from tosaic.fx.origins import place_of
 from tosaic.fx.weights import CODE_OF
 from tosaic.lowered import Lowered
 from tosaic.problems import Problem
+from tosaic.torch_operators.origins import place_of
 
 __all__ = ["lower_delegate", "problems_of_delegate"]
 

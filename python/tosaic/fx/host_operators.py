@@ -15,9 +15,9 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tosaic import _core
-from tosaic.fx.origins import source_targets
 from tosaic.fx.quantize_calls import CONVERSION_LIBRARIES, operator_of, torch_operator
 from tosaic.options import shown
+from tosaic.torch_operators.origins import source_targets
 
 __all__ = ["HostOperators", "bodies_of", "host_operators", "modules_of"]
 

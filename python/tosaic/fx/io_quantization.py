@@ -31,7 +31,6 @@ from tosaic.dtypes import TORCH
 from tosaic.extract_io import Ports, answers
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import set_value
-from tosaic.fx.origins import place_of
 from tosaic.fx.quantize_calls import (
     ZEROING,
     arguments_of,
@@ -47,6 +46,7 @@ from tosaic.fx.user_ports import UserPort, user_ports
 from tosaic.io_forms import AUTO, Answer, Asked, Candidates, mismatch
 from tosaic.io_quant import IoQuant, PortQuant
 from tosaic.quantization import QParams
+from tosaic.torch_operators.origins import place_of
 
 __all__ = ["Operators", "Quantizations", "aten_operator", "extract_from_exported", "program_with"]
 

@@ -45,7 +45,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tosaic import _core
 from tosaic.boundary_orders import boundary_orders, index_of, require_sides
-from tosaic.dim_order import is_same_order
+from tosaic.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
 from tosaic.fx.exported_program import ImportRecord, read_program
@@ -53,16 +53,14 @@ from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import (
     dense_in_order,
     format_of,
-    has_order,
     order_name,
     order_of_format,
     set_value,
 )
-from tosaic.fx.origins import error_at
-from tosaic.fx.shapes import contiguous_strides, dim_order_of
 from tosaic.fx.targets import default_of, row_for
 from tosaic.layout import Objective, objective_of, read_plan
 from tosaic.options import is_one_of, shown
+from tosaic.torch_operators.origins import error_at
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["apply_program_layout"]

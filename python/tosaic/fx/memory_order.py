@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from tosaic.dim_order import channels_last, is_same_order, orders_of_formats, significant_axes
+from tosaic.dim_order import channels_last, is_same_order, orders_of_formats
 
-__all__ = ["format_of", "dense_in_order", "has_order", "order_name", "order_of_format", "set_value"]
+__all__ = ["format_of", "dense_in_order", "order_name", "order_of_format", "set_value"]
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -27,12 +27,6 @@ def order_of_format(memory_format: Any, rank: int) -> tuple[int, ...] | None:
 def _formats(rank: int) -> Iterator[tuple[torch.memory_format, tuple[int, ...]]]:
     """Yields the memory formats that tensors of this rank can have, with their orders, row-major first."""
     yield from zip((torch.contiguous_format, _CHANNELS_LAST.get(rank)), orders_of_formats(rank), strict=False)
-
-
-def has_order(shape: Sequence[Any], strides: Sequence[int], order: Sequence[int]) -> bool:
-    """True if the strides agree with the order; there may be gaps, and sizes may be symbolic."""
-    known = [strides[axis] for axis in significant_axes(shape, order) if strides[axis] != 0]
-    return known == sorted(known, reverse=True) or any(type(size) is int and size == 0 for size in shape)
 
 
 def format_of(shape: Sequence[Any], order: Sequence[int]) -> torch.memory_format | None:

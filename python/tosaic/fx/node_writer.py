@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +13,14 @@ from torch.fx import Node
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
-from tosaic.fx.aliasing import Aliases
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.memory_order import order_of_format
-from tosaic.fx.origins import error_at, origin_of
 from tosaic.fx.shapes import Sizes
 from tosaic.fx.targets import Row
 from tosaic.fx.weights import CODE_OF, REAL_OF, Weights, dtype_code
-from tosaic.torch_operators.value import Complex, NoValue, Ref
+from tosaic.torch_operators.aliasing import Aliases
+from tosaic.torch_operators.origins import error_at, origin_of
+from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.writer import CallWriter
 
 __all__ = ["NodeWriter", "Shared"]
@@ -77,11 +76,6 @@ class NodeWriter(CallWriter):
 
     # ---- the call ----
 
-    def target_name(self) -> str:
-        """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
-        assert self._row is not None
-        return self._row.name.partition(".")[0]
-
     def _expect(self, node: Any, row: Row) -> None:
         """Sets the result types that torch recorded for the call. A complex result has the type of a part."""
         recorded = node.meta.get("val")
@@ -132,30 +126,6 @@ class NodeWriter(CallWriter):
         node, row = self._node, self._row
         target = row.target if row is not None else str(node.target)
         return origin_of(self._prefix + node.name, target, node.meta)
-
-    def _is_in_place(self) -> bool:
-        row = self._row
-        return row is not None and bool(row.mutates)
-
-    def first(self, result: Ref | None) -> list[Any] | None:
-        """Returns the results of a call of which only the first is used; the others are `NoValue`."""
-        return (
-            None if result is None else [result] + [NoValue(str(self._node.target))] * (len(self.types) - 1)
-        )
-
-    def used_results(self) -> set[int]:
-        """Returns the indices of results whose getitem has a user, or all if the tuple itself is used."""
-        used = set()
-        for user in self._node.users:
-            if user.target is not operator.getitem:
-                return set(range(len(self.types)))
-            if user.users:
-                used.add(user.args[1])
-        return used
-
-    def only_first(self) -> bool:
-        """True if no result of the call except result 0 is used."""
-        return self.used_results() <= {0}
 
     def complex_constant(self, tensor: torch.Tensor, name: str, kind: str) -> Complex:
         """Adds both parts of a complex tensor of the program as copied constants."""

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 
 from tosaic import _core
-from tosaic.dim_order import channels_last
-from tosaic.fx.memory_order import has_order
 from tosaic.options import shown, whole_number
 from tosaic.port_names import position_of
 from tosaic.signature import Tree
 
-__all__ = ["Sizes", "contiguous_strides", "dim_order_of"]
+__all__ = ["Sizes", "wanted_sizes"]
 
 _HINT = 'Pass bind={"<input>": {<axis>: <size>}} or bind=<example inputs>'
 _INT = frozenset({int})
@@ -275,34 +273,3 @@ def _add_example(
             wanted[position, axis] = _size(size, described, axis)
     elif isinstance(recorded, _SYMBOLIC):
         wanted[position, -1] = _size(example, described)
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns row-major strides as torch computes them: empty axes count as one."""
-    strides = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def dim_order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """Returns the order of axes in memory, outermost first, and whether axes of size 1 make it ambiguous.
-
-    Strides that are consistent with row-major order are row-major. Other strides that are consistent with
-    channels last are channels last. Gaps are allowed in both. The strides of axes of size 1, and of repeated
-    elements (stride 0), are ignored.
-    """
-    rank = len(shape)
-    identity = tuple(range(rank))
-    if has_order(shape, strides, identity):
-        plain = contiguous_strides(shape)
-        is_dense = all(shape[i] <= 1 or strides[i] == plain[i] for i in identity)
-        return identity, is_dense and tuple(strides) != plain and rank >= 3 and all(shape)
-    if rank >= 3 and has_order(shape, strides, channels_last(rank)):
-        return channels_last(rank), False
-    order = sorted((i for i in identity if shape[i] != 1), key=lambda i: (-strides[i], i))
-    for axis in (i for i in identity if shape[i] == 1):  # placed after its logical predecessor
-        order.insert(order.index(axis - 1) + 1 if axis else 0, axis)
-    return tuple(order), False

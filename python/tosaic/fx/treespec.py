@@ -6,6 +6,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
 from tosaic.signature import Tree
+from tosaic.torch_operators.call_trees import field_names
 
 __all__ = ["convert_treespec"]
 
@@ -35,7 +36,7 @@ def convert_treespec(spec: Any) -> Tree:
         return Tree("tuple", parts)
     if isinstance(kind, type) and issubclass(kind, list | deque):
         return Tree("list", parts)
-    keys = _field_names(context, len(parts))
+    keys = field_names(context, len(parts))
     if isinstance(kind, type) and issubclass(kind, dict) and not hasattr(kind, "to_tuple"):
         return Tree("dict", parts, keys)
     return Tree("object", parts, keys, _name(kind))
@@ -43,14 +44,3 @@ def convert_treespec(spec: Any) -> Tree:
 
 def _name(kind: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _field_names(context: Any, count: int) -> tuple[Any, ...]:
-    """Returns the children's names in a registered class's context: a list, or the first of several lists."""
-    if isinstance(context, list | tuple):
-        if len(context) == count and all(isinstance(name, str) for name in context):
-            return tuple(context)
-        for item in context:
-            if isinstance(item, list | tuple):
-                return _field_names(item, count)
-    return tuple(range(count))

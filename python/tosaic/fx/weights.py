@@ -22,13 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
-from tosaic.dtypes import NUMPY, TORCH
-from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.dtypes import TORCH
+from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.numbers import number_array
 
 __all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
 
@@ -251,13 +251,8 @@ class Weights:
 
 
 def _make_number(value: bool | int | float, code: int) -> _core.Constant:
-    numpy_type = NUMPY.get(_core.DTYPES[code])
-    if numpy_type is None:
+    array = number_array(value, code)
+    if array is None:
         tensor = torch.tensor(value, dtype=TORCH_OF[code])
         return _core.Constant("scalar", "lifted", code, (), tensor.data_ptr(), tensor.element_size(), tensor)
-    if isinstance(value, int) and CATEGORY[code] == 1:  # torch wraps around, numpy raises
-        array = np.array(value, np.int64).astype(numpy_type)
-    else:
-        with np.errstate(over="ignore"):
-            array = np.array(value, numpy_type)
     return _core.Constant("scalar", "lifted", code, (), array.ctypes.data, array.nbytes, array)

@@ -18,6 +18,7 @@ from tosaic.dtypes import NUMPY
 from tosaic.pte.rows import form_of, is_in_place
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.numbers import number_array
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 from tosaic.torch_operators.writer import CallWriter
 
@@ -189,15 +190,10 @@ class KernelWriter(CallWriter):
 
     def constant(self, value: bool | int | float, code: int) -> Ref:
         """Adds a rank-0 constant. A dtype that numpy does not have is cast from f32."""
-        dtype = NUMPY.get(_core.DTYPES[code])
-        if dtype is None:
+        array = number_array(value, code)
+        if array is None:
             wide = self.constant(float(value), CODE["f32"])
             return self.emit_inferred(OP["cast"], {"dtype": code}, (wide.id,))
-        if isinstance(value, int) and CATEGORY[code] == 1:
-            array = np.array(value, np.int64).astype(dtype)
-        else:
-            with np.errstate(over="ignore"):
-                array = np.array(value, dtype)
         return Ref(self.builder.add_constant(constant_of("scalar", "lifted", array, code)), code, ())
 
     def lifted(self, elements: NDArray[Any]) -> Ref:

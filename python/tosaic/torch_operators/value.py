@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Complex", "NoValue", "Ref"]
+__all__ = ["Complex", "NoValue", "Ref", "tensors_of"]
 
 
 class Ref:
@@ -41,3 +42,10 @@ class NoValue:
 
     target: str
     place: str = ""
+
+
+def tensors_of(value: Any) -> list[Ref | Complex]:
+    """Returns every tensor in nested arguments, in order."""
+    if isinstance(value, Ref | Complex):
+        return [value]
+    return [ref for item in value for ref in tensors_of(item)] if isinstance(value, list | tuple) else []

@@ -21,9 +21,9 @@ from tosaic import _core
 from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
 from tosaic.dtypes import TORCH
-from tosaic.fx.exported_program import input_paths
-from tosaic.fx.origins import error_at, file_name, module_path, source_of, type_name
 from tosaic.fx.treespec import convert_treespec
+from tosaic.torch_operators.call_trees import input_paths
+from tosaic.torch_operators.origins import error_at, file_name, module_path, source_of, type_name
 
 __all__ = ["bodies_of", "call_graph", "check_model"]
 

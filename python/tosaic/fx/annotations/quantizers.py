@@ -12,8 +12,8 @@ from tosaic import _core
 from tosaic.annotation import Output, Plan, Rule
 from tosaic.fx.annotations.read import Annotations, SpecReader, annotation_of
 from tosaic.fx.annotations.write import Refused
-from tosaic.fx.origins import error_at
 from tosaic.options import refusal
+from tosaic.torch_operators.origins import error_at
 
 __all__ = [
     "add_earlier",

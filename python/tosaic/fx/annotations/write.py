@@ -59,7 +59,7 @@ from tosaic.annotation import (
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.read import KEY, Annotations, annotation_of
-from tosaic.fx.origins import error_at
+from tosaic.torch_operators.origins import error_at
 
 __all__ = ["Refused", "SpecWriter", "makes_fake_quants", "note_for_arm", "rebuild", "write"]
 

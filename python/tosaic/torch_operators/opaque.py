@@ -13,17 +13,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
-from tosaic import _core
-from tosaic.fx.weights import CODE_OF
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["arguments_json"]
 
 
 def arguments_json(
-    args: Any, kwargs: Mapping[str, Any], unsupported: Callable[[str], Exception], mark: str = ""
+    args: Any,
+    kwargs: Mapping[str, Any],
+    describe: Callable[[Any], dict[str, str] | None],
+    unsupported: Callable[[str], Exception],
+    mark: str = "",
 ) -> tuple[str, list[int]]:
     """Returns the resolved arguments as JSON text, and the ids of the operands that the text refers to.
 
@@ -31,6 +31,9 @@ def arguments_json(
     ----------
     args, kwargs
         Arguments with `Ref` in place of tensors.
+    describe : callable
+        Returns ``{"dtype": ...}`` or ``{"repr": ...}`` for an object that the reader of programs has for a
+        dtype, a device or the like; None for anything else.
     unsupported : callable
         Makes the error for an argument that has no text form, such as a submodule.
     mark : str
@@ -50,13 +53,9 @@ def arguments_json(
             return [plain(item) for item in value]
         if isinstance(value, Mapping):
             return {"dict": [[plain(key), plain(item)] for key, item in value.items()]}
-        if isinstance(value, torch.dtype):
-            code = CODE_OF.get(value)
-            return {"repr": str(value)} if code is None else {"dtype": _core.DTYPES[code]}
-        if isinstance(value, complex | torch.device | torch.layout | torch.memory_format) or hasattr(
-            value, "_schema"
-        ):
-            return {"repr": str(value)}
+        described = describe(value)
+        if described is not None:
+            return described
         raise unsupported(type(value).__name__)
 
     document: dict[str, Any] = {

@@ -71,10 +71,13 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
 def module_types(nodes: Iterable[Any]) -> dict[str, str]:
     """Returns the types of the modules that contain the nodes, by path: ``torch.nn.modules.conv.Conv2d``."""
     found: dict[str, str] = {}
-    known = set()
+    known, stacks = set(), set()
     for node in nodes:
         stack = node.meta.get("nn_module_stack")
-        for recorded, kind in stack.values() if stack else ():
+        if not stack or id(stack) in stacks:  # nodes of a file share them
+            continue
+        stacks.add(id(stack))
+        for recorded, kind in stack.values():
             if (recorded, kind) not in known:
                 known.add((recorded, kind))
                 found.setdefault(module_path(recorded), type_name(kind))

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tosaic.fx.targets import Row
+from tosaic.torch_operators.operator_row import OperatorRow
 
 __all__ = ["Aliases"]
 
@@ -25,7 +25,7 @@ class Aliases:
     """Memory shared between the nodes of one FX graph."""
 
     def __init__(
-        self, nodes: Sequence[Any], row_of: Callable[[Any], Row | None], counts: Callable[[Any], bool]
+        self, nodes: Sequence[Any], row_of: Callable[[Any], OperatorRow | None], counts: Callable[[Any], bool]
     ) -> None:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
@@ -48,7 +48,7 @@ class Aliases:
         self._seen_again: dict[Any, list[Any]] = {}
         self._passed: dict[Any, int] = {}
 
-    def _add(self, node: Any, row: Row | None) -> None:
+    def _add(self, node: Any, row: OperatorRow | None) -> None:
         if row is None:  # a wrapper or another foreign call: it may return any of its operands
             for operand in node.all_input_nodes:
                 self._join(node, operand)

@@ -1,0 +1,332 @@
+"""Reads the calls of a ``.pt2`` graph, by the same rows as the calls of a program of torch."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosaic import _core
+from tosaic.arrays import dtype_name
+from tosaic.diagnostics import Diagnostics
+from tosaic.foreign import ForeignOp
+from tosaic.pt2.checked import HINT, MISUSE
+from tosaic.pt2.nodes import NestedGraph, Node
+from tosaic.pt2.schemas import is_of_torch, row_of
+from tosaic.pt2.sizes import Sizes
+from tosaic.pt2.tensors import Stored, Weights
+from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, TensorMeta
+from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
+from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.operator_row import OperatorRow, Schema
+from tosaic.torch_operators.origins import error_at, origin_of
+from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
+
+__all__ = ["ArchiveReader", "Shared", "code_of"]
+
+_GETITEM = OperatorRow("getitem", "getitem", Schema(), None)
+_GETITEM.getitem = True
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the readers of a program and of its nested graphs share."""
+
+    weights: Weights
+    sizes: Sizes
+    diagnostics: Diagnostics
+    rows: dict[Any, OperatorRow | None] = field(default_factory=dict)
+    foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
+    constants: dict[tuple[int, int], Any] = field(default_factory=dict)  # by (builder, value id)
+
+
+def code_of(meta: TensorMeta, what: str) -> int:
+    """Returns the position of a dtype in DTYPES. If it has none, raises UnsupportedOp, which names `what`."""
+    if meta.dtype.code < 0:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="import",
+            what=f"{what} has a dtype without a counterpart",
+            got=str(meta.dtype),
+        )
+    return meta.dtype.code
+
+
+class ArchiveReader(NodeReader):
+    """Reads the nodes of one graph of an archive into a builder.
+
+    Parameters
+    ----------
+    shared : Shared
+    builder : GraphBuilder
+    prefix : str
+        The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
+    """
+
+    tensor_type = TensorMeta
+    number_types = (Symbolic, int, float, bool)
+
+    def __init__(self, shared: Shared, builder: _core.GraphBuilder, prefix: str = "") -> None:
+        super().__init__(builder)
+        self.env: dict[Any, Any] = {}
+        self._shared = shared
+        self._prefix = prefix
+        self._node: Any = None
+        self._row: OperatorRow | None = None
+        self._aliases = None
+        self._is_complex = False
+
+    def release(self) -> None:
+        """Forgets the nodes, after the last one was read."""
+        self.env, self._aliases = {}, None
+
+    def _reader(self, module: NestedGraph, builder: _core.GraphBuilder, prefix: str) -> ArchiveReader:
+        del module
+        return ArchiveReader(self._shared, builder, prefix)
+
+    # ---- walking ----
+
+    def _resolve(self, target: Any) -> OperatorRow | None:
+        if target is operator.getitem:
+            return _GETITEM
+        return row_of(target) if target.count(".") >= 2 and not target.startswith("torch.") else None
+
+    def _read_node(self, node: Any) -> None:
+        try:
+            super()._read_node(node)
+        except _core.InvalidGraph as error:
+            parts = error.parts
+            if parts["node"] or parts["where"] == "pt2":
+                raise
+            said = {key: parts[key] for key in ("expected", "got", "hint")}
+            self._node = node
+            raise self.error(_core.InvalidGraph, parts["what"], **said) from error
+        except MISUSE as error:  # rows rely on the schema of the operator, which a damaged file breaks
+            if isinstance(error, _core.Error):
+                raise
+            self._node = node
+            got = f"{type(error).__name__}: {error}"[:300]
+            raise self.error(
+                _core.InvalidGraph, "the operator does not take these arguments", got=got
+            ) from error
+
+    def _call(self, node: Any, row: OperatorRow) -> Any:
+        if not row.names:
+            return self._without_row(node, row)
+        values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+        if row.evaluated:
+            return self._evaluate_size(row, values)
+        self._expect(node, row)
+        if row.training_at and row.is_training(values):
+            self.note(
+                "training",
+                f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
+                "unless that is what you mean",
+            )
+        result = None
+        if any(has_complex(value) for value in values):
+            if is_known(row.name, row.emit):
+                result = emit_complex(self, row.name, row.emit, values)
+        elif row.emit is not None and not self._has_no_value(values):
+            result = row.emit(self, *values)
+            if self._is_complex:
+                result = as_complex(self, row.name, result)
+        if result is None:
+            raise self._beyond(row)
+        if row.mutates:
+            self._written(node, row, result)
+        return result
+
+    def _without_row(self, node: Any, row: OperatorRow) -> Any:
+        """Reads a call of an operator without a row: an opaque node, unless torch may take the call apart."""
+        recorded = node.meta.get("val")
+        args = [self.resolved(arg) for arg in node.args]
+        kwargs = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
+        has_tensors = bool(tensors_of([*args, *kwargs.values()]))
+        if is_of_torch(row.target) and not (isinstance(recorded, self.number_types) and has_tensors):
+            raise self._beyond(row)
+        return self._opaque(row.target, args, kwargs)
+
+    def _beyond(self, row: OperatorRow) -> Exception:
+        return self.error(
+            _core.UnsupportedOp,
+            f"{row.target} has no row of its own with these arguments, and torch's decompositions are needed",
+            hint=HINT,
+            where="pt2",
+        )
+
+    def _described(self, node: Any, row: OperatorRow, operator: ForeignOp) -> Any:
+        if row.names:
+            return super()._described(node, row, operator)
+        args = [self.resolved(arg) for arg in node.args]
+        kwargs = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
+        result = self._opaque(row.target, args, kwargs, described=operator)
+        if operator.types is not None:
+            self._compare_types(operator, result, args, kwargs)
+        return result
+
+    def _evaluate_size(self, row: OperatorRow, values: Sequence[Any]) -> Any:
+        name = row.name.partition(".")[0]
+        operand = values[0]
+        if type(operand) is Ref and name == "sym_size":
+            return operand.shape[values[1]] if row.arity > 1 else list(operand.shape)
+        if type(operand) is Ref and name == "sym_numel":
+            return math.prod(operand.shape)
+        return self._shared.sizes.value(self._node.meta["val"])
+
+    def _attribute(self, node: Any) -> Any:
+        return node.meta["val"]
+
+    def _foreign(self, node: Any) -> Any:
+        """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""
+        values = [self.resolved(arg) for arg in node.args]
+        keywords = {key: self.resolved(arg) for key, arg in node.kwargs.items()}
+        name = node.target.rpartition(".")[2]
+        if node.target.startswith("higher_order."):
+            return self._higher_order(node, name, values, keywords)
+        if self._has_no_value(values):
+            return NoValue(name)
+        recorded = node.meta.get("val")
+        if isinstance(recorded, self.number_types) and not tensors_of(values):
+            return self._shared.sizes.value(recorded)
+        raise self.error(_core.UnsupportedOp, f"a call of {node.target} is not known", hint=HINT, where="pt2")
+
+    def resolved(self, value: Any) -> Any:
+        """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
+        kind = type(value)
+        if kind is Node:
+            return self.env[value]
+        if kind is list or kind is tuple:
+            return [self.resolved(item) for item in value]
+        if kind is dict:
+            return {key: self.resolved(item) for key, item in value.items()}
+        return self._shared.sizes.value(value) if kind is Symbolic else value
+
+    @staticmethod
+    def _describe(value: Any) -> dict[str, str] | None:
+        if isinstance(value, Dtype):
+            return {"repr": str(value)} if value.code < 0 else {"dtype": _core.DTYPES[value.code]}
+        return {"repr": str(value)} if isinstance(value, complex | Device | Named | MemoryFormat) else None
+
+    def _mark(self) -> str:
+        return ""
+
+    # ---- the call ----
+
+    def _expect(self, node: Any, row: OperatorRow) -> None:
+        """Sets the result types that the file records. A complex result has the type of a part."""
+        recorded = node.meta.get("val")
+        self._is_complex = False
+        if isinstance(recorded, TensorMeta):
+            self._is_complex = recorded.dtype.real >= 0
+            self.dtype, self.shape = self._type_of(recorded)
+            self.types = [(self.dtype, self.shape)]
+            return
+        if recorded is None and row.single:
+            raise self.error(_core.InvalidGraph, "the node records no result", expected="a tensor")
+        self.dtype = -1
+        items = recorded if isinstance(recorded, list | tuple) else ()
+        self.types = [self._type_of(item) if isinstance(item, TensorMeta) else (-1, ()) for item in items]
+        if self.types:
+            self.dtype, self.shape = self.types[0]
+
+    def _type_of(self, tensor: TensorMeta) -> tuple[int, Sequence[int]]:
+        dtype = tensor.dtype
+        code = dtype.real if dtype.real >= 0 else code_of(tensor, f"a result of '{self._node.name}'")
+        return code, self._shared.sizes.shape(tensor.shape)
+
+    def _name(self) -> str:
+        return str(self._node.name)
+
+    def _origin(self) -> tuple[str, str, str, str, int]:
+        node, row = self._node, self._row
+        target = row.target if row is not None else node.target.removeprefix("higher_order.")
+        return origin_of(self._prefix + node.name, target, node.meta)
+
+    def note(self, rule: str, message: str) -> None:
+        """Adds a diagnostic about this call."""
+        self._shared.diagnostics.note(rule, message, self._name())
+
+    def error(
+        self,
+        kind: type[Exception],
+        what: str,
+        *,
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+        node: Any = None,
+        where: str = "import",
+    ) -> Exception:
+        """Returns an error located at this call, or at `node`."""
+        node = self._node if node is None else node
+        return error_at(kind, node, what, where=where, expected=expected, got=got, hint=hint)
+
+    # ---- constants ----
+
+    def constant(self, value: bool | int | float, code: int) -> Ref:
+        """Adds a rank-0 constant."""
+        return Ref(self.builder.add_constant(self._shared.weights.number(value, code)), code, ())
+
+    def complex_constant(self, stored: Stored, kind: str) -> Complex:
+        """Adds both parts of a complex tensor of the program as copied constants."""
+        code = stored.meta.dtype.real
+        real, imag = (
+            Ref(self.builder.add_constant(part), code, stored.meta.shape)
+            for part in self._shared.weights.parts(stored, kind)
+        )
+        return Complex(real, imag)
+
+    def lifted(self, elements: NDArray[Any]) -> Ref:
+        """Adds a constant whose elements were computed while reading."""
+        array = np.ascontiguousarray(elements).reshape(np.shape(elements))
+        code = CODE[dtype_name(array.dtype)]
+        address = array.ctypes.data
+        constant = _core.Constant(self._name(), "lifted", code, array.shape, address, array.nbytes, array)
+        ref = Ref(self.builder.add_constant(constant), code, array.shape)
+        self.remember(ref, array)
+        return ref
+
+    def remember(self, ref: Ref, held: Stored | NDArray[Any]) -> None:
+        """Notes that a value is a constant: a tensor of the file, or an array."""
+        self._shared.constants[id(self.builder), ref.id] = held
+
+    def known_elements(self, ref: Ref) -> NDArray[Any] | None:
+        """Returns the elements of a constant as 64-bit numbers, or None for other values."""
+        held = self._shared.constants.get((id(self.builder), ref.id))
+        if held is None:
+            return None
+        found: NDArray[Any]
+        if isinstance(held, Stored):
+            found = self._shared.weights.elements(held)
+        else:
+            found = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
+        return found
+
+    def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
+        """Returns the dim order that a memory format asks for; None for other formats and other values."""
+        return memory_format.order(rank) if isinstance(memory_format, MemoryFormat) else None
+
+    def same(self, ref: Ref, result: Ref) -> Ref:
+        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
+        held = self._shared.constants.get((id(self.builder), ref.id))
+        if held is not None:
+            self.remember(result, held)
+        return result
+
+    def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
+        """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""
+        operand = self._node.args[position]
+        if self._aliases is not None and type(operand) is Node:
+            operand = self._aliases.shaped_by(operand, self._node)
+        recorded = operand.meta.get("val")
+        if recorded is None:
+            return None, 0
+        sizes = self._shared.sizes
+        return tuple(sizes.shape(recorded.stride())), int(sizes.value(recorded.storage_offset()))

@@ -1,0 +1,148 @@
+"""Reads values of JSON of which nothing is trusted, in few steps, since a program has thousands of them.
+
+A function returns the value, or raises `WrongJsonError`. Whoever reads a node, a tensor or another entry
+catches `MISUSE` and names the entry (`damaged`): a damaged entry may also break what Python expects.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tosaic import _core
+from tosaic.options import shown
+
+__all__ = [
+    "MISUSE",
+    "WrongJsonError",
+    "beyond",
+    "boolean",
+    "damaged",
+    "integer",
+    "listed",
+    "mapping",
+    "misused",
+    "number",
+    "parsed",
+    "text",
+    "union",
+]
+
+_LIMIT = 1 << 63
+_FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
+HINT = "Read it through torch: tosaic.from_exported(torch.export.load(path))"
+
+
+class WrongJsonError(ValueError):
+    """A value is not what the format says."""
+
+    def __init__(self, expected: str, got: Any) -> None:
+        super().__init__(f"expected {expected}, got {shown(got)}")
+        self.expected, self.got = expected, shown(got)
+
+
+MISUSE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)
+"""What a damaged value may raise where it is used."""
+
+
+def damaged(what: str, expected: str = "", got: str = "") -> Exception:
+    """Returns the error for an archive that contradicts its format."""
+    return _core.make_error(_core.InvalidGraph, where="pt2", what=what, expected=expected, got=got[:300])
+
+
+def misused(what: str, error: BaseException) -> Exception:
+    """Returns the error for an entry whose reading raised an exception of `MISUSE`."""
+    if isinstance(error, WrongJsonError):
+        return damaged(what, expected=error.expected, got=error.got)
+    return damaged(what, got=f"{type(error).__name__}: {error}")
+
+
+def beyond(what: str, expected: str = "", got: str = "") -> Exception:
+    """Returns the error for something that only torch can read."""
+    return _core.make_error(
+        _core.UnsupportedOp, where="pt2", what=what, expected=expected, got=got[:300], hint=HINT
+    )
+
+
+def parsed(data: bytes | str, what: str) -> Any:
+    """Parses JSON.
+
+    Raises
+    ------
+    InvalidGraph
+        It is none.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise misused(f"the JSON of {what} cannot be read", error) from None
+
+
+def integer(value: Any) -> int:
+    """Returns an integer of at most 64 bits."""
+    if type(value) is not int or not -_LIMIT <= value < _LIMIT:
+        raise WrongJsonError("an integer of at most 64 bits", value)
+    return value
+
+
+def boolean(value: Any) -> bool:
+    """Returns true or false."""
+    if type(value) is not bool:
+        raise WrongJsonError("true or false", value)
+    return value
+
+
+def number(value: Any) -> float:
+    """Returns a float. Numbers that JSON lacks are written as strings."""
+    if type(value) is str and value in _FLOATS:
+        return _FLOATS[value]
+    if type(value) is not float and type(value) is not int:
+        raise WrongJsonError("a number", value)
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """Returns a string that can be encoded, without NUL."""
+    if type(value) is not str or "\0" in value or not _is_encodable(value):
+        raise WrongJsonError("a string", value)
+    return value
+
+
+def _is_encodable(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def listed(value: Any) -> list[Any]:
+    """Returns a list."""
+    if type(value) is not list:
+        raise WrongJsonError("a list", value)
+    return value
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Returns an object."""
+    if type(value) is not dict:
+        raise WrongJsonError("an object", value)
+    return value
+
+
+def union(value: Any) -> tuple[str, Any]:
+    """Returns the tag and the value of an object with one entry."""
+    if type(value) is not dict or len(value) != 1:
+        raise WrongJsonError("an object with one entry", value)
+    return next(iter(value.items()))

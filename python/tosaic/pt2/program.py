@@ -1,0 +1,238 @@
+"""Reads a ``.pt2`` file: `read_pt2`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tosaic import _core
+from tosaic.diagnostics import Diagnostics
+from tosaic.foreign import ForeignOp
+from tosaic.options import file_name
+from tosaic.process import collection_paused
+from tosaic.pt2.archive import Archive
+from tosaic.pt2.calls import ArchiveReader, Shared, code_of
+from tosaic.pt2.checked import (
+    MISUSE,
+    WrongJsonError,
+    beyond,
+    damaged,
+    integer,
+    listed,
+    mapping,
+    misused,
+    parsed,
+    text,
+    union,
+)
+from tosaic.pt2.nodes import NodeMaker, released
+from tosaic.pt2.sizes import Sizes
+from tosaic.pt2.tensors import Weights
+from tosaic.pt2.treespecs import tree_of
+from tosaic.signature import Tree
+from tosaic.torch_operators.origins import module_types
+from tosaic.torch_operators.program_reader import ImportedProgram, InputSpec, OutputSpec, ProgramReader
+from tosaic.torch_operators.value import Ref
+
+__all__ = ["read_pt2"]
+
+_MAJOR = 8
+_MODELS = "models/"
+_MODEL = "model"
+
+
+def read_pt2(
+    path: Path, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
+) -> ImportedProgram:
+    """Reads a ``.pt2`` file into a graph at stage ``exported``, as the import of the program in it does.
+
+    The weights are views of the mapped file.
+
+    Raises
+    ------
+    MissingFileError
+        There is no such file.
+    ReadError
+        The system refuses to read the file.
+    InvalidGraph
+        The file is no archive of torch, is damaged, or is of another major version of the format.
+    UnsupportedOp
+        A call has no row of its own, so that torch's decompositions are needed, or the file has something
+        else that only torch reads. Such errors begin with ``[pt2]``. Other errors are those of
+        `tosaic.from_exported`.
+    """
+    try:
+        with collection_paused():
+            return _read(Archive(path), bind, method, operators or {})
+    except (_core.InvalidGraph, _core.UnsupportedOp) as error:
+        parts = error.parts
+        if parts["where"] != "pt2":
+            raise
+        parts = {key: parts[key] for key in ("expected", "got", "node", "module_path", "source", "hint")}
+        what = f"'{file_name(path)}': {error.parts['what']}"
+        raise _core.make_error(type(error), where="pt2", what=what, **parts) from error
+
+
+def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, ForeignOp]) -> ImportedProgram:
+    name = _model(archive)
+    document = parsed(archive.bytes_of(f"{_MODELS}{name}.json").tobytes(), f"{_MODELS}{name}.json")
+    _require_version(document)
+    diagnostics, sizes = Diagnostics(), Sizes()
+    weights = Weights(archive, name, diagnostics)
+    module = _entry("graph_module", lambda: mapping(mapping(document)["graph_module"]))
+    inputs, constant_names = _entry("the list of inputs", lambda: _input_specs(module))
+    outputs = _entry("the list of outputs", lambda: _output_specs(module))
+    trees, arg_names = _entry("the module call graph", lambda: _call_of(module))
+    maker = _entry("the graph", lambda: NodeMaker(module["graph"], sizes.resolve, constant_names))
+    nodes = _entry("the graph", maker.make)
+    shared = Shared(weights, sizes, diagnostics, foreign=operators)
+    reader = ArchiveReader(shared, _core.GraphBuilder(method))
+    program = _entry(
+        "the signature",
+        lambda: _Program(reader, nodes, inputs, outputs, trees, arg_names, diagnostics),
+    )
+    sizes.bind(bind, program.users)
+    signature = _entry("the program", program.read)
+    types = module_types(nodes)
+    released(nodes)
+    reader.release()
+    return ImportedProgram(
+        reader.builder.finish(), signature, tuple(diagnostics.items), lambda: _verify(archive), types
+    )
+
+
+class _Program(ProgramReader):
+    """The program of an archive."""
+
+    importer: ArchiveReader
+
+    @property
+    def sizes(self) -> Sizes:
+        shared: Shared = self.importer._shared
+        return shared.sizes
+
+    def _code(self, recorded: Any, what: str) -> int:
+        return code_of(recorded, what)
+
+    def _is_strided(self, recorded: Any) -> bool:
+        return bool(recorded.is_strided)
+
+    def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
+        reader, weights = self.importer, self.importer._shared.weights
+        stored = weights.stored(spec.target)
+        if stored.meta.is_complex() and not is_state:
+            reader.env[node] = reader.complex_constant(stored, spec.kind)
+        elif is_state:
+            constant = weights.snapshot(stored, spec.kind)
+            reader.env[node] = self._add_state(node, spec, stored.code, constant)
+        else:
+            value = reader.builder.add_constant(weights.constant(stored, spec.kind))
+            ref = reader.env[node] = Ref(value, stored.code, stored.meta.shape)
+            reader.remember(ref, stored)
+
+
+def _verify(archive: Archive) -> None:
+    changed = archive.changed()
+    if changed:
+        raise damaged(changed)
+
+
+def _entry(what: str, read: Callable[[], Any]) -> Any:
+    """Returns what `read` returns; exceptions that damaged values raise become errors of the entry."""
+    try:
+        return read()
+    except MISUSE as error:
+        if isinstance(error, _core.Error):
+            raise
+        raise misused(f"{what} is damaged", error) from error
+
+
+def _model(archive: Archive) -> str:
+    """Returns the name of the program. `torch.export.save` writes one, named ``model``."""
+    names = [
+        name.removeprefix(_MODELS).removesuffix(".json")
+        for name in archive.names(_MODELS)
+        if name.endswith(".json")
+    ]
+    if _MODEL in names:
+        return _MODEL
+    if "serialized_exported_program.json" in archive.names():
+        raise beyond("it was written by an older version of torch")
+    raise damaged("an archive without an exported program", expected=f"{_MODELS}{_MODEL}.json")
+
+
+def _require_version(document: Any) -> None:
+    def version() -> tuple[int, int]:
+        found = mapping(mapping(document)["schema_version"])
+        return integer(found["major"]), integer(found["minor"])
+
+    major, minor = _entry("the version", version)
+    if major != _MAJOR:
+        raise damaged(
+            "the program is of another major version of the format",
+            expected=f"{_MAJOR}.x",
+            got=f"{major}.{minor}",
+        )
+
+
+def _input_specs(module: dict[str, Any]) -> tuple[list[InputSpec], list[str]]:
+    """Returns what the inputs are, and the names of those that are constants."""
+    specs, names = [], []
+    for each in listed(module["signature"]["input_specs"]):
+        kind, held = union(each)
+        name = ""
+        if kind == "parameter":
+            specs.append(InputSpec("parameter", text(held["parameter_name"])))
+        elif kind == "buffer":
+            specs.append(InputSpec("buffer", text(held["buffer_name"])))
+        elif kind == "tensor_constant":
+            specs.append(InputSpec("lifted", text(held["tensor_constant_name"])))
+        elif kind == "user_input":
+            specs.append(InputSpec("user_input"))
+        elif kind == "constant_input":
+            name = text(held["name"])
+            specs.append(InputSpec("user_input", "", NodeMaker.constant(held["value"])))
+        elif kind in ("custom_obj", "token"):
+            specs.append(InputSpec(f"InputKind.{kind.upper()}"))
+        else:
+            raise WrongJsonError("a kind of input", kind)
+        names.append(name)
+    return specs, names
+
+
+_OUTPUT_TARGETS = {
+    "user_output": "",
+    "loss_output": "",
+    "buffer_mutation": "buffer_name",
+    "parameter_mutation": "parameter_name",
+    "user_input_mutation": "user_input_name",
+    "gradient_to_parameter": "parameter_name",
+    "gradient_to_user_input": "user_input_name",
+    "token": "",
+}
+
+
+def _output_specs(module: dict[str, Any]) -> list[OutputSpec]:
+    specs = []
+    for each in listed(module["signature"]["output_specs"]):
+        kind, held = union(each)
+        if kind not in _OUTPUT_TARGETS:
+            raise WrongJsonError("a kind of output", kind)
+        key = _OUTPUT_TARGETS[kind]
+        specs.append(OutputSpec(kind, text(held[key]) if key else ""))
+    return specs
+
+
+def _call_of(module: dict[str, Any]) -> tuple[tuple[Tree | None, Tree | None], tuple[str, ...]]:
+    """Returns the structures of (args, kwargs) and of the result, and the names of the parameters."""
+    tuples: dict[str, Sequence[str]] = {
+        name: listed(each["field_names"])
+        for name, each in mapping(module.get("treespec_namedtuple_fields", {})).items()
+    }
+    for entry in listed(module["module_call_graph"]):
+        if text(entry["fqn"]) == "" and entry.get("signature") is not None:
+            signature = mapping(entry["signature"])
+            trees = tree_of(signature["in_spec"], tuples), tree_of(signature["out_spec"], tuples)
+            return trees, tuple(map(text, signature.get("forward_arg_names") or ()))
+    return (None, None), ()

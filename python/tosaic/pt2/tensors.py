@@ -1,0 +1,274 @@
+"""The weights and constants of an archive, as constants over the mapped file.
+
+Nothing is copied, except tensors that are not dense, and states.
+
+    model_weights_config.json    "conv.weight" -> entry weight_0, dtype, sizes, strides, offset
+    weight_0                     the bytes of a storage; several tensors may lie in it
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tosaic import _core
+from tosaic.diagnostics import Diagnostics
+from tosaic.dtypes import NUMPY
+from tosaic.pt2.archive import Archive
+from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misused, parsed, text
+from tosaic.pt2.values import Symbolic, TensorMeta, tensor_meta
+from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.numbers import number_array
+
+__all__ = ["Stored", "Weights"]
+
+_BITS: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor of the archive.
+
+    Attributes
+    ----------
+    name : str
+    meta : TensorMeta
+        Its sizes, strides and offset are numbers.
+    entry : str
+        The path of its storage in the archive.
+    """
+
+    name: str
+    meta: TensorMeta
+    entry: str
+
+    @property
+    def code(self) -> int:
+        """The position of the dtype in DTYPES; -1 for complex and other dtypes."""
+        return self.meta.dtype.code
+
+
+class Weights:
+    """Makes one constant for each distinct tensor of an archive, and for each distinct number.
+
+    Parameters
+    ----------
+    archive : Archive
+    model : str
+        The name of the program in the archive.
+    diagnostics : Diagnostics
+    """
+
+    def __init__(self, archive: Archive, model: str, diagnostics: Diagnostics) -> None:
+        self._archive = archive
+        self._diagnostics = diagnostics
+        self._entries: dict[str, tuple[str, Any]] = {}  # by name: its folder, its entry of the config
+        for folder, kind in (("data/constants/", "constants"), ("data/weights/", "weights")):
+            name = f"{folder}{model}_{kind}_config.json"
+            if name not in archive:
+                raise beyond(f"there is no entry '{name}', as in files of older versions of torch")
+            found = parsed(archive.bytes_of(name).tobytes(), name)
+            try:
+                self._entries |= {key: (folder, each) for key, each in mapping(found["config"]).items()}
+            except MISUSE as error:
+                raise misused(f"the entry '{name}' is damaged", error) from None
+        self._tied: dict[tuple[Any, ...], _core.Constant] = {}
+        self._numbers: dict[tuple[int, str], _core.Constant] = {}
+
+    def stored(self, name: str) -> Stored:
+        """Returns the tensor of that name.
+
+        Raises
+        ------
+        InvalidGraph
+            There is none, or it is damaged, or is not inside its storage.
+        UnsupportedOp
+            It is pickled, or not strided on the CPU.
+        """
+        if name not in self._entries:
+            raise damaged(f"there is no tensor '{name}'")
+        folder, entry = self._entries[name]
+        try:
+            path = text(entry["path_name"])
+            if boolean(entry["use_pickle"]):
+                raise beyond(f"'{name}' is pickled")
+            meta = tensor_meta(entry["tensor_meta"])
+        except MISUSE as error:
+            raise misused(f"the entry of '{name}' is damaged", error) from None
+        if meta.device != "cpu" or not meta.is_strided:
+            raise beyond(f"'{name}' has no plain memory on the CPU")
+        if meta.is_symbolic or type(meta.offset) is Symbolic:
+            raise beyond(f"'{name}' has a symbolic size")
+        found = Stored(name, meta, folder + path)
+        self._require_memory(found)
+        return found
+
+    def _require_memory(self, stored: Stored) -> None:
+        meta = stored.meta
+        size = len(self._archive.bytes_of(stored.entry))
+        if meta.offset < 0:
+            raise damaged(f"'{stored.name}' begins before its storage", got=str(meta.offset))
+        if 0 in meta.shape:
+            return
+        if not size:
+            raise beyond(f"the storage of '{stored.name}' is empty")
+        last = meta.offset
+        for count, stride in zip(meta.shape, meta.stride(), strict=True):
+            last += (count - 1) * stride
+        needed = (last + 1) * meta.dtype.size
+        if needed > size:
+            raise damaged(
+                f"'{stored.name}' is not inside of its storage",
+                expected=f"at least {needed} bytes",
+                got=f"{size} bytes",
+            )
+
+    def constant(self, stored: Stored, kind: str) -> _core.Constant:
+        """Returns a constant over the memory of a tensor; tied tensors share one constant."""
+        meta = stored.meta
+        key = (stored.entry, meta.offset, stored.code, meta.shape, meta.stride())
+        known = self._tied.get(key)
+        if known is not None:
+            return known
+        if stored.code < 0:
+            raise self._no_dtype(stored)
+        data = self._archive.bytes_of(stored.entry)
+        count, is_dense = _count(meta.shape, meta.stride())
+        if not count:
+            # As in torch, empty tensors are not tied.
+            return self._made(stored, kind, np.empty(meta.shape, _carrier(stored)))
+        address = self._archive.address_of(stored.entry) + meta.offset * meta.dtype.size
+        if not is_dense or address % meta.dtype.size:
+            if not is_dense:
+                self._diagnostics.note(
+                    "copied-weight",
+                    f"'{stored.name}' is not dense (strides {meta.stride()}) and was copied",
+                    stored.name,
+                )
+            constant = self._made(stored, kind, self.copied(stored))
+        else:
+            size = count * meta.dtype.size
+            changed = self._changed_of(stored.name)
+            constant = _core.Constant(
+                stored.name, kind, stored.code, meta.shape, address, size, data, changed
+            )
+        self._tied[key] = constant
+        return constant
+
+    def _changed_of(self, name: str) -> Callable[[], str]:
+        archive = self._archive
+
+        def changed() -> str:
+            found = archive.changed()
+            return f"the memory of '{name}': {found}; open it again" if found else ""
+
+        return changed
+
+    @staticmethod
+    def _no_dtype(stored: Stored) -> Exception:
+        return beyond(f"'{stored.name}' has a dtype without a counterpart", got=str(stored.meta.dtype))
+
+    def snapshot(self, stored: Stored, kind: str) -> _core.Constant:
+        """Returns a copy of a weight that the program writes: its initial value."""
+        if stored.code < 0:
+            raise self._no_dtype(stored)
+        return self._made(stored, kind, self.copied(stored))
+
+    @staticmethod
+    def _made(
+        stored: Stored, kind: str, array: NDArray[Any], name: str = "", code: int = -1
+    ) -> _core.Constant:
+        """Returns a constant over an array that nobody else writes."""
+        code = stored.code if code < 0 else code
+        address = array.ctypes.data
+        return _core.Constant(
+            name or stored.name, kind, code, stored.meta.shape, address, array.nbytes, array
+        )
+
+    def parts(self, stored: Stored, kind: str) -> tuple[_core.Constant, _core.Constant]:
+        """Returns the real and the imaginary part of a complex tensor, as copies."""
+        code = stored.meta.dtype.real
+        if code < 0:
+            raise self._no_dtype(stored)
+        array = self.copied(stored)
+        real, imag = (np.ascontiguousarray(part).reshape(array.shape) for part in (array.real, array.imag))
+        return (
+            self._made(stored, kind, real, f"{stored.name}.real", code),
+            self._made(stored, kind, imag, f"{stored.name}.imag", code),
+        )
+
+    def copied(self, stored: Stored) -> NDArray[Any]:
+        """Returns the elements in row-major order. Numpy's bits stand for dtypes that numpy lacks."""
+        meta = stored.meta
+        size = meta.dtype.size
+        self._archive.reserve(math.prod(meta.shape) * size, f"'{stored.name}'")
+        data = self._archive.bytes_of(stored.entry)
+        if 0 in meta.shape:
+            return np.empty(meta.shape, _carrier(stored))
+        strides = tuple(stride * size for stride in meta.stride())
+        view: NDArray[Any] = np.ndarray(meta.shape, _carrier(stored), data.data, meta.offset * size, strides)
+        return np.array(view, order="C")
+
+    def elements(self, stored: Stored) -> NDArray[Any]:
+        """Returns the elements as rows read them: floats as float64, all others as int64.
+
+        Raises
+        ------
+        UnsupportedOp
+            Numpy has no such dtype.
+        """
+        name = _core.DTYPES[stored.code]
+        array = self.copied(stored)
+        if name == "bf16":
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        elif name not in NUMPY:
+            raise beyond(f"the elements of '{stored.name}' are needed", got=name)
+        return array.astype(np.float64 if CATEGORY[stored.code] == 2 else np.int64)
+
+    def number(self, value: bool | int | float, code: int) -> _core.Constant:
+        """Returns a rank-0 constant; equal numbers of one dtype share one constant."""
+        key = (code, value.hex() if isinstance(value, float) else repr(value))
+        constant = self._numbers.get(key)
+        if constant is None:
+            array = number_array(value, code)
+            if array is None and code == CODE["bf16"]:
+                array = _bfloat16(value)
+            if array is None:
+                raise beyond(f"a number in {_core.DTYPES[code]} is needed")
+            constant = _core.Constant("scalar", "lifted", code, (), array.ctypes.data, array.nbytes, array)
+            self._numbers[key] = constant
+        return constant
+
+
+def _count(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, bool]:
+    """Returns the number of elements, and whether they lie densely in row-major order."""
+    count, is_dense = 1, True
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        is_dense = is_dense and (size == 1 or stride == count)
+        count *= size
+    return count, is_dense
+
+
+def _carrier(stored: Stored) -> np.dtype[Any]:
+    dtype = stored.meta.dtype
+    if dtype.real >= 0:
+        complex_dtype: np.dtype[Any] = np.dtype(dtype.name)
+        return complex_dtype
+    name: str = _core.DTYPES[dtype.code]
+    if name in NUMPY:
+        return NUMPY[name]
+    return _BITS[dtype.size]
+
+
+def _bfloat16(value: bool | int | float) -> NDArray[Any]:
+    """Returns the bits of the nearest bfloat16; ties go to the even one."""
+    with np.errstate(over="ignore"):
+        bits = int(np.array(value, np.float32).view(np.uint32))
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return np.array(0x7FC0, np.uint16)
+    return np.array((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, np.uint16)

@@ -1,0 +1,260 @@
+"""What the archive records about values: types of tensors, and arguments that are no tensors.
+
+These objects have the attributes of torch's own that the readers of `tosaic.torch_operators` use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic.dim_order import channels_last, contiguous_strides
+from tosaic.dtypes import TORCH
+from tosaic.pt2.checked import WrongJsonError, integer, listed, mapping, text, union
+from tosaic.torch_operators.dtypes import CODE
+
+__all__ = [
+    "DTYPES",
+    "LAYOUTS",
+    "MEMORY_FORMATS",
+    "Device",
+    "Dtype",
+    "MemoryFormat",
+    "Named",
+    "Symbolic",
+    "TensorMeta",
+    "tensor_meta",
+]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A layout or another object of torch without structure; its text is torch's."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A dtype of torch.
+
+    Attributes
+    ----------
+    name : str
+        ``float32``.
+    code : int
+        Its position in ``DTYPES``; -1 if graphs have no such dtype.
+    real : int
+        For a complex dtype, the position of the dtype of a part.
+    size : int
+        Bytes of an element.
+    """
+
+    name: str
+    code: int
+    real: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+@dataclass(frozen=True)
+class MemoryFormat:
+    """A memory format of torch: ``channels_last``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+    def order(self, rank: int) -> tuple[int, ...] | None:
+        """Returns the dim order that the format asks for; None if it asks for none."""
+        if self.name == "contiguous_format":
+            return tuple(range(rank))
+        return channels_last(rank) if self.name.startswith("channels_last") else None
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of torch: ``cpu``, ``cuda:0``."""
+
+    kind: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A size, a float or a truth value that is an expression of symbols, as the archive writes it."""
+
+    expression: str
+    kind: str = "int"
+
+
+_GRAPH_NAME = {torch: name for name, torch in TORCH.items()}
+
+
+def _dtype(name: str, size: int, real: str = "") -> Dtype:
+    return Dtype(name, CODE.get(_GRAPH_NAME.get(name, ""), -1), CODE[_GRAPH_NAME[real]] if real else -1, size)
+
+
+DTYPES: dict[int, Dtype] = {
+    1: _dtype("uint8", 1),
+    2: _dtype("int8", 1),
+    3: _dtype("int16", 2),
+    4: _dtype("int32", 4),
+    5: _dtype("int64", 8),
+    6: _dtype("float16", 2),
+    7: _dtype("float32", 4),
+    8: _dtype("float64", 8),
+    9: _dtype("complex32", 4),
+    10: _dtype("complex64", 8, "float32"),
+    11: _dtype("complex128", 16, "float64"),
+    12: _dtype("bool", 1),
+    13: _dtype("bfloat16", 2),
+    28: _dtype("uint16", 2),
+    29: _dtype("float8_e4m3fn", 1),
+    30: _dtype("float8_e5m2", 1),
+    31: _dtype("float8_e4m3fnuz", 1),
+    32: _dtype("float8_e5m2fnuz", 1),
+    33: _dtype("float8_e8m0fnu", 1),
+    34: _dtype("uint32", 4),
+    35: _dtype("uint64", 8),
+}
+"""The dtypes by their numbers in the archive."""
+
+MEMORY_FORMATS: dict[int, MemoryFormat] = {
+    1: MemoryFormat("contiguous_format"),
+    2: MemoryFormat("channels_last"),
+    3: MemoryFormat("channels_last_3d"),
+    4: MemoryFormat("preserve_format"),
+}
+"""The memory formats by their numbers in the archive."""
+
+LAYOUTS: dict[int, Named] = {
+    1: Named("torch.sparse_coo"),
+    2: Named("torch.sparse_csr"),
+    3: Named("torch.sparse_csc"),
+    4: Named("torch.sparse_bsr"),
+    5: Named("torch.sparse_bsc"),
+    6: Named("torch._mkldnn"),
+    7: Named("torch.strided"),
+}
+"""The layouts by their numbers in the archive."""
+_STRIDED = 7
+_INT = frozenset({int})
+_LIMIT = 1 << 63
+_NO_OFFSET = {"as_int": 0}
+
+
+class TensorMeta:
+    """The type and the memory of a tensor, as torch recorded them."""
+
+    __slots__ = ("_strides", "device", "dtype", "layout", "offset", "shape")
+
+    def __init__(
+        self,
+        dtype: Dtype,
+        shape: Sequence[Any],
+        strides: Sequence[Any],
+        offset: Any,
+        device: str,
+        layout: int,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self._strides = strides
+        self.offset = offset
+        self.device = device
+        self.layout = layout
+
+    def stride(self) -> Sequence[Any]:
+        """Returns the strides in elements."""
+        return self._strides
+
+    def storage_offset(self) -> Any:
+        """Returns 0: a program of `torch.export.load` has no offsets of values either."""
+        return 0
+
+    def dim(self) -> int:
+        """Returns the rank."""
+        return len(self.shape)
+
+    def is_complex(self) -> bool:
+        """True for a complex dtype."""
+        return self.dtype.name.startswith("complex")
+
+    @property
+    def is_symbolic(self) -> bool:
+        """True if a size or a stride is an expression of symbols."""
+        return not (_INT.issuperset(map(type, self.shape)) and _INT.issuperset(map(type, self._strides)))
+
+    @property
+    def is_strided(self) -> bool:
+        """True for a dense layout."""
+        return self.layout == _STRIDED
+
+    def is_contiguous(self, memory_format: MemoryFormat = MEMORY_FORMATS[1]) -> bool:
+        """True if the elements lie densely in the order of the format."""
+        order = memory_format.order(len(self.shape))
+        if order is None or len(order) != len(self.shape):
+            order = tuple(range(len(self.shape)))
+        shape = [self.shape[axis] for axis in order]
+        plain = contiguous_strides(shape)
+        strides = [self._strides[axis] for axis in order]
+        return 0 in shape or all(
+            size == 1 or a == b for size, a, b in zip(shape, strides, plain, strict=True)
+        )
+
+
+def _size(value: Any) -> Any:
+    tag, held = union(value)
+    if tag == "as_int":
+        return integer(held)
+    if tag == "as_expr":
+        return Symbolic(text(mapping(held)["expr_str"]))
+    raise WrongJsonError("as_int or as_expr", tag)
+
+
+def _sizes(values: Any) -> tuple[Any, ...]:
+    """Reads sizes or strides, almost all of which are ``{"as_int": 3}``."""
+    sizes = [
+        each["as_int"] if len(each) == 1 and "as_int" in each else _size(each) for each in listed(values)
+    ]
+    for size in sizes:
+        if type(size) is int:
+            if not 0 <= size < _LIMIT:
+                raise WrongJsonError("sizes and strides of 0 to 63 bits", size)
+        elif type(size) is not Symbolic:
+            raise WrongJsonError("an integer", size)
+    return tuple(sizes)
+
+
+def tensor_meta(value: Any) -> TensorMeta:
+    """Reads the type of a tensor.
+
+    Raises
+    ------
+    WrongJsonError and other exceptions of `tosaic.pt2.checked.MISUSE`
+        It is damaged.
+    """
+    found = mapping(value)
+    shape, strides = _sizes(found["sizes"]), _sizes(found["strides"])
+    if len(shape) != len(strides):
+        raise WrongJsonError(f"{len(shape)} strides", len(strides))
+    dtype, layout = DTYPES.get(found["dtype"]), found["layout"]
+    if dtype is None:
+        raise WrongJsonError("a dtype", found["dtype"])
+    if layout not in LAYOUTS:
+        raise WrongJsonError("a layout", layout)
+    device = text(mapping(found["device"])["type"])
+    offset = found["storage_offset"]
+    offset = 0 if offset == _NO_OFFSET else _size(offset)
+    return TensorMeta(dtype, shape, strides, offset, device, layout)

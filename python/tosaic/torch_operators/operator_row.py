@@ -1,0 +1,209 @@
+"""What is known of one call target besides its row: parameters, defaults, and the operands it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tosaic.torch_operators.call import Emit
+from tosaic.torch_operators.casts import contiguous, dropout, is_identity_in_place, to
+from tosaic.torch_operators.table import DROPPED, EVALUATED, WHOLE
+
+__all__ = ["OperatorRow", "Parameter", "Result", "Schema"]
+
+# Schema parameters whose value differs between training and inference.
+_TRAINING = ("train", "training", "dropout", "dropout_p")
+_CHANGES_SHAPE = frozenset(
+    {
+        "as_strided_",
+        "resize_",
+        "resize_as_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    }
+)
+_MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an operator.
+
+    Attributes
+    ----------
+    name : str
+    default : object
+        None if there is none.
+    has_default, keyword_only : bool
+    aliases : frozenset of str
+        The alias sets of the parameter, as in ``Tensor(a!) self``. Empty if it is not annotated.
+    writes : bool
+        True if the call writes to the operand.
+    """
+
+    name: str
+    default: Any = None
+    has_default: bool = False
+    keyword_only: bool = False
+    aliases: frozenset[str] = frozenset()
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of an operator: whether it is exactly one tensor, and its alias sets."""
+
+    is_tensor: bool
+    aliases: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The signature of an operator."""
+
+    parameters: tuple[Parameter, ...] = ()
+    results: tuple[Result, ...] = ()
+
+
+class OperatorRow:
+    """What is known of one call target, so that reading a call does not need its schema.
+
+    Attributes
+    ----------
+    target : str
+        ``aten.conv2d.default``.
+    name : str
+        Schema name in the form of the table's keys: ``conv2d``, ``add_.Tensor``.
+    emit : callable or None
+        The row of the table; None if there is none.
+    names, defaults : tuple
+        The parameters in order, and their defaults.
+    required : int
+        The number of parameters without a default that are passed by position.
+    needed_by_name : frozenset of str
+        Keyword-only parameters without a default.
+    mutates : tuple of int
+        Positions of the operands that the call writes to.
+    returned : list of int or None
+        For each parameter, the index of the result that is the new value of the written operand; None if
+        there is none.
+    single : bool
+        True if the call returns exactly one tensor.
+    changes_shape : bool
+        True if the operand has another shape after the call, with the same elements.
+    dropped, evaluated, getitem : bool
+        `dropped` is True for assertions, `evaluated` for calls that return sizes, `getitem` for
+        ``operator.getitem``.
+    training_at : tuple of int
+        Positions of the parameters that distinguish training from inference.
+    """
+
+    __slots__ = (
+        "_aliased",
+        "arity",
+        "changes_shape",
+        "defaults",
+        "dropped",
+        "emit",
+        "evaluated",
+        "getitem",
+        "mutates",
+        "name",
+        "names",
+        "needed_by_name",
+        "required",
+        "returned",
+        "single",
+        "target",
+        "training_at",
+    )
+
+    def __init__(self, target: str, name: str, schema: Schema, emit: Emit | None) -> None:
+        self.target = target
+        self.name = name
+        self.emit = emit
+        self.getitem = False
+        parameters = schema.parameters
+        self.names = tuple(each.name for each in parameters)
+        self.defaults = tuple(each.default for each in parameters)
+        self.required = sum(not (each.has_default or each.keyword_only) for each in parameters)
+        self.needed_by_name = frozenset(
+            each.name for each in parameters if each.keyword_only and not each.has_default
+        )
+        self.arity = len(parameters)
+        self.mutates = tuple(i for i, each in enumerate(parameters) if each.writes)
+        self.training_at = tuple(i for i, each in enumerate(parameters) if each.name in _TRAINING)
+        base, _, _ = name.partition(".")
+        self.changes_shape = base in _CHANGES_SHAPE
+        self.dropped = name in DROPPED
+        self.evaluated = name in EVALUATED
+        # The table does not read results of dynamic types.
+        self.single = len(schema.results) == 1 and schema.results[0].is_tensor
+        self.returned = [_returned(each, schema.results) for each in parameters]
+        aliased = [i for i, each in enumerate(parameters) if each.aliases]
+        self._aliased = aliased[0] if aliased else 0 if base in _MAY_RETURN_OPERAND else None
+
+    def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """Returns all arguments in the order of the schema, with defaults filled in."""
+        if not kwargs:
+            return (*args, *self.defaults[len(args) :])
+        rest = [
+            kwargs.get(name, default)
+            for name, default in zip(self.names[len(args) :], self.defaults[len(args) :], strict=False)
+        ]
+        return (*args, *rest)
+
+    def is_training(self, values: Sequence[Any]) -> bool:
+        """True if a module in training mode makes the call with these arguments, in the order of the schema.
+
+        Only differences with an effect count: training mode changes a recurrent layer only through its
+        dropout, and does not change a norm without running statistics.
+        """
+        if "momentum" in self.names:
+            at = self.names.index("running_mean") if "running_mean" in self.names else -1
+            if at < 0 or values[at] is None:
+                return False
+        told = {self.names[i]: values[i] for i in self.training_at}
+        if "dropout" in told and not told["dropout"]:
+            return False
+        return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
+
+    def shared_operand(self, node: Any) -> Any:
+        """Returns the operand whose memory the result shares, by schema and recorded types, or None."""
+        if self._aliased is None:
+            return None
+        args = self.complete(node.args, node.kwargs)
+        operand = args[self._aliased] if self._aliased < len(args) else None
+        if operand is None or not hasattr(operand, "meta"):
+            return None
+        if self.mutates:
+            return operand
+        before, after = operand.meta.get("val"), node.meta.get("val")
+        if self.emit is to and (getattr(before, "dtype", None) != getattr(after, "dtype", None)):
+            return None
+        if self.emit is contiguous and before is not None and not before.is_contiguous(memory_format=args[1]):
+            return None
+        if self.emit is dropout and args[2] and args[1]:
+            return None
+        return operand
+
+    def is_whole(self, node: Any, operand: Any) -> bool:
+        """True if the result is all of the operand, with the same shape."""
+        before, after = operand.meta.get("val"), node.meta.get("val")
+        return self.emit in WHOLE and getattr(before, "shape", 0) == getattr(after, "shape", 1)
+
+    def writes_nothing(self, node: Any) -> bool:
+        """True if the call is in-place by name only."""
+        return is_identity_in_place(self.name.partition(".")[0], self.complete(node.args, node.kwargs))
+
+
+def _returned(parameter: Parameter, results: Sequence[Result]) -> int | None:
+    """Returns the index of the result that is this written operand's new value; None if there is none."""
+    if not parameter.writes:
+        return None
+    return next((i for i, result in enumerate(results) if result.aliases & parameter.aliases), None)

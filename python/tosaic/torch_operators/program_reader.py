@@ -1,0 +1,249 @@
+"""Reads an exported program: inputs and weights, then calls, then outputs.
+
+`tosaic.fx.exported_program` reads torch's own programs, and `tosaic.pt2` those of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tosaic import _core
+from tosaic.diagnostics import Diagnostic, Diagnostics
+from tosaic.dim_order import dim_order_of
+from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
+from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
+from tosaic.torch_operators.complex_values import HINT
+from tosaic.torch_operators.value import Complex, NoValue, Ref
+
+__all__ = ["ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
+
+_WEIGHTS = ("parameter", "buffer", "lifted")
+_STATES = ("buffer_mutation", "parameter_mutation")
+_USER_OUTPUTS = ("user_output", "loss_output")
+
+
+@dataclass(frozen=True)
+class ImportedProgram:
+    """An imported method.
+
+    Attributes
+    ----------
+    graph : Graph
+        At stage ``exported``.
+    signature : Signature
+        How nested arguments and results map to the graph's inputs and outputs.
+    diagnostics : tuple of Diagnostic
+        Remarks of the import: copied weights, opaque calls, ambiguous dim orders.
+    verify : callable
+        Raises InvalidGraph if something that the import read from torch's memory (scales, and weights that
+        are not dense) has changed since.
+    module_types : dict of str to str
+        The types of the modules that contain calls, by path.
+    """
+
+    graph: _core.Graph
+    signature: Signature
+    diagnostics: tuple[Diagnostic, ...]
+    verify: Callable[[], None]
+    module_types: dict[str, str]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What an input of the graph is.
+
+    Attributes
+    ----------
+    kind : str
+        ``user_input``, ``parameter``, ``buffer``, ``lifted`` for a constant, or another kind, which has no
+        value.
+    target : str
+        The name of a weight.
+    value : object
+        The value of a user input that is a constant.
+    """
+
+    kind: str
+    target: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """What an output of the graph is: its kind, as torch names it, and the name of what is written."""
+
+    kind: str
+    target: str = ""
+
+
+class ProgramReader:
+    """Reads one exported program: placeholders first, then calls, then outputs.
+
+    Parameters
+    ----------
+    reader : NodeReader
+        Reads the nodes of the graph.
+    nodes : sequence
+        All nodes of the graph.
+    inputs, outputs : sequence of InputSpec, sequence of OutputSpec
+        In the order of the placeholders and of the results.
+    trees : tuple of Tree or None
+        The recorded structures of (args, kwargs) and of the result.
+    arg_names : tuple of str
+        The parameter names of the exported module.
+    diagnostics : Diagnostics
+    """
+
+    def __init__(
+        self,
+        reader: Any,
+        nodes: Sequence[Any],
+        inputs: Sequence[InputSpec],
+        outputs: Sequence[OutputSpec],
+        trees: tuple[Tree | None, Tree | None],
+        arg_names: tuple[str, ...],
+        diagnostics: Diagnostics,
+    ) -> None:
+        self.importer = reader
+        self.nodes = nodes
+        self.placeholders = [node for node in nodes if node.op == "placeholder"]
+        self.specs, self.output_specs = inputs, outputs
+        self.diagnostics = diagnostics
+        self.input_count = 0
+        self.order_at: dict[str, tuple[int, ...] | None] = {}  # user input's placeholder -> dim order
+        self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
+        self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> position, path
+        self.output_at: list[int | None] = []  # by position in the FX output: position in the graph's outputs
+        self.leaves: list[InputLeaf] = []
+        users = [n for n, spec in zip(self.placeholders, inputs, strict=True) if spec.kind == "user_input"]
+        self.in_tree = arguments_tree(trees[0], len(users))
+        self.out_tree = trees[1]
+        self.arg_names = arg_names
+        self.paths = input_paths(self.in_tree, arg_names, [node.name for node in users])
+        self.users = [(n.name, path, n.meta.get("val")) for n, path in zip(users, self.paths, strict=True)]
+
+    if TYPE_CHECKING:
+        sizes: Any
+
+        def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
+            """Reads a parameter, a buffer or a lifted constant."""
+
+        def _code(self, recorded: Any, what: str) -> int:
+            """Returns the position of a recorded dtype in DTYPES; for others raises UnsupportedOp."""
+
+        def _is_strided(self, recorded: Any) -> bool:
+            """True for a tensor that is not sparse."""
+
+    def read(self) -> Signature:
+        """Reads the whole program."""
+        self.importer.prepare(self.nodes)
+        self._read_inputs()
+        self.importer.read(self.nodes)
+        return self._read_outputs()
+
+    def _read_inputs(self) -> None:
+        mutated = {spec.target for spec in self.output_specs if spec.kind in _STATES}
+        paths = iter(self.paths)
+        for node, spec in zip(self.placeholders, self.specs, strict=True):
+            if spec.kind == "user_input":
+                self._read_user_input(node, spec, next(paths))
+            elif spec.kind in _WEIGHTS:
+                is_state = spec.target in mutated or self.importer.is_mutated(node)
+                if node.users or is_state:
+                    self._read_weight(node, spec, is_state)
+            else:
+                self.importer.env[node] = NoValue(spec.kind)
+
+    def _read_user_input(self, node: Any, spec: InputSpec, path: str) -> None:
+        recorded = node.meta.get("val")
+        if not isinstance(recorded, self.importer.tensor_type):
+            value = self.sizes.value(recorded) if spec.value is None else spec.value
+            self.importer.env[node] = value
+            self.leaves.append(InputLeaf(path, None, value))
+            return
+        shape = self.sizes.shape(recorded.shape)
+        code = self._code(recorded, f"input '{node.name}'")
+        order, ambiguous = self._order(recorded)
+        if ambiguous:
+            self.diagnostics.note(
+                "ambiguous-order",
+                f"the memory of input '{node.name}' reads as several dim orders; it is taken as row-major",
+                node.name,
+            )
+        self.order_at[node.name] = order
+        value = self.importer.builder.add_input(node.name, code, shape, path, order)
+        self.importer.env[node] = Ref(value, code, shape)
+        self.leaves.append(InputLeaf(path, self.input_count))
+        self._count_input(node, path)
+
+    def _count_input(self, node: Any, path: str) -> tuple[int, str]:
+        at = self.input_at[node.name] = (self.input_count, path)
+        self.input_count += 1
+        return at
+
+    def _order(self, recorded: Any) -> tuple[tuple[int, ...] | None, bool]:
+        if recorded.dim() < 2 or not self._is_strided(recorded):
+            return None, False
+        return dim_order_of(self.sizes.shape(recorded.shape), self.sizes.shape(recorded.stride()))
+
+    def _add_state(self, node: Any, spec: InputSpec, code: int, constant: _core.Constant) -> Ref:
+        """Adds an input for a weight that the program writes; the constant is its initial value."""
+        value = self.importer.builder.add_input(node.name, code, constant.shape, spec.target, None, constant)
+        self.state_at[spec.target] = self._count_input(node, spec.target)
+        return Ref(value, code, tuple(constant.shape))
+
+    def _read_outputs(self) -> Signature:
+        results = self.nodes[-1].args[0]
+        count = self._add_written_inputs()
+        users = sum(spec.kind in _USER_OUTPUTS for spec in self.output_specs)
+        out_tree = results_tree(self.out_tree, users)
+        paths = iter(out_tree.paths("out"))
+        leaves = []
+        for result, spec in zip(results, self.output_specs, strict=True):
+            value = self.importer.resolved(result)
+            before = count
+            if spec.kind in _USER_OUTPUTS:
+                path = next(paths)
+                if type(value) is Ref:
+                    order, _ = self._order(result.meta["val"]) if "val" in result.meta else (None, False)
+                    self.importer.builder.add_output(value.id, path, None, order)
+                    leaves.append(OutputLeaf(path, count))
+                    count += 1
+                else:
+                    _refuse_missing(value, path)
+                    leaves.append(OutputLeaf(path, None, value))
+            elif spec.kind == "user_input_mutation" or spec.kind in _STATES:
+                is_user = spec.kind == "user_input_mutation"
+                index, path = (self.input_at if is_user else self.state_at)[spec.target]
+                order = self.order_at[spec.target] if is_user else None
+                self.importer.builder.add_output(value.id, path, index, order)
+                count += 1
+            self.output_at.append(before if count > before else None)
+        return Signature(self.in_tree, out_tree, tuple(self.leaves), tuple(leaves), self.arg_names)
+
+    def _add_written_inputs(self) -> int:
+        """Adds outputs for inputs that in-place calls change: the program's signature does not list these."""
+        count = 0
+        for node in self.placeholders:
+            if node.name in self.input_at and self.importer.is_mutated(node):
+                index, path = self.input_at[node.name]
+                order = self.order_at.get(node.name)  # states have none
+                self.importer.builder.add_output(self.importer.env[node].id, path, index, order)
+                count += 1
+        return count
+
+
+def _refuse_missing(value: Any, path: str) -> None:
+    if type(value) is Complex:
+        raise _core.make_error(
+            _core.UnsupportedOp, where="import", what=f"the output '{path}' is complex", hint=HINT
+        )
+    if type(value) is NoValue:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where="import",
+            what=f"the output '{path}' is a result of {value.target} that has no value here",
+            hint="Numbers that depend on data and results that are not kept cannot be imported",
+        )
