@@ -313,14 +313,23 @@ def test_a_damaged_file_is_a_usage_error(files, capsys) -> None:
     Path("model.pt2").write_bytes(b"PK nonsense")
     code, _, err = run(capsys, "inspect", "model.pt2")
     assert code == 2
-    assert "torch cannot read 'model.pt2'" in err
+    assert err.startswith("tosaic: [pt2] 'model.pt2': it is no zip archive")
 
 
-def test_a_missing_torch_is_named(files, capsys, monkeypatch) -> None:
+def test_a_call_that_needs_torch_says_so_where_torch_is_missing(files, capsys, monkeypatch) -> None:
+    class NeedsTorch(torch.nn.Module):
+        def forward(self, x):
+            return torch.logaddexp2(x, x * 2)
+
+    torch.export.save(torch.export.export(NeedsTorch(), (torch.ones(3),)), "needs_torch.pt2")
+    assert run(capsys, "inspect", "needs_torch.pt2")[0] == 0
     monkeypatch.delitem(sys.modules, "tosaic.fx.eager", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    code, _, err = run(capsys, "inspect", "model.pt2")
-    assert (code, err) == (2, "tosaic: 'model.pt2' needs torch: pip install 'tosaic[torch]'\n")
+    assert run(capsys, "inspect", "model.pt2")[0] == 0
+    code, _, err = run(capsys, "inspect", "needs_torch.pt2")
+    assert code == 3
+    assert err.startswith("tosaic: [pt2] 'needs_torch.pt2': aten.logaddexp2.default has no row of its own")
+    assert "torch.export.load" in err
 
 
 def test_no_command_is_a_usage_error(capsys) -> None:
