@@ -383,8 +383,8 @@ bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& 
 template <class T>
 using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
 
-// A kernel that computes the followers in the same pass as the sums. Returns a kernel without `run` if they cannot
-// be computed so.
+// A kernel that computes the contraction and its followers in one pass. Its `run` is empty if the followers do not
+// allow that.
 template <class T>
 Kernel requantizing_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   Requantizer<Value<T>> requantizer = prepare_requantizer<Value<T>>(

@@ -93,8 +93,9 @@ template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // The same as tables of the channels, if the result is i8 and defined for all sums. With them, the sums are
-  // converted when a tile is finished. `run` owns the memory.
+  // The parameters of `run` as tables with one entry per channel. They are set if the result is i8 and every sum
+  // has a result. Then the loops rescale the sums of a tile themselves and do not call `run`, which owns the
+  // memory of the tables.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
   explicit operator bool() const { return run != nullptr; }
 };

@@ -101,8 +101,9 @@ class BlockedProduct {
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
 
-  // What is added to the sums of each column: the bias, and with quads `terms`. Biases of integers are copied,
-  // and followed by memory that may be read. `terms` may be the memory of the copy.
+  // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if T is Quads. For
+  // integers, the numbers are in scratch, because vector loads read beyond the last one. `terms` may be there
+  // already.
   const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
     if (!kRescales<T> || (!kCompensates<T> && bias == nullptr)) return bias;
     auto* to = piece<Sum<T>>(scratch, bias_at_);

@@ -6,7 +6,6 @@ that torch recorded.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -232,15 +231,6 @@ class Importer(NodeReader, NodeWriter):
         if not isinstance(results, list | tuple):
             return read
         return [NoValue(row.target) if item is None else item for item in read]
-
-    def _evaluate_size(self, row: Row, values: Sequence[Any]) -> Any:
-        name = row.name.partition(".")[0]
-        operand = values[0]
-        if type(operand) is Ref and name == "sym_size":
-            return operand.shape[values[1]] if row.arity > 1 else list(operand.shape)
-        if type(operand) is Ref and name == "sym_numel":
-            return math.prod(operand.shape)
-        return self._shared.sizes.value(self._node.meta["val"])
 
     def _attribute(self, node: Any) -> Any:
         self._node, self._row = node, None

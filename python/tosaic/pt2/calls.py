@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,15 +169,6 @@ class ArchiveReader(NodeReader):
         if operator.types is not None:
             self._compare_types(operator, result, args, kwargs)
         return result
-
-    def _evaluate_size(self, row: OperatorRow, values: Sequence[Any]) -> Any:
-        name = row.name.partition(".")[0]
-        operand = values[0]
-        if type(operand) is Ref and name == "sym_size":
-            return operand.shape[values[1]] if row.arity > 1 else list(operand.shape)
-        if type(operand) is Ref and name == "sym_numel":
-            return math.prod(operand.shape)
-        return self._shared.sizes.value(self._node.meta["val"])
 
     def _attribute(self, node: Any) -> Any:
         return node.meta["val"]

@@ -6,6 +6,7 @@ as in ``torch.fx``. `tosaic.fx.importer` reads torch's own nodes, and `tosaic.pt
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -146,3 +147,12 @@ class NodeReader(InPlaceCalls, NestedGraphs):
     def only_first(self) -> bool:
         """True if no result of the call except result 0 is used."""
         return self.used_results() <= {0}
+
+    def _evaluate_size(self, row: Any, values: Sequence[Any]) -> Any:
+        name = row.name.partition(".")[0]
+        operand = values[0]
+        if type(operand) is Ref and name == "sym_size":
+            return operand.shape[values[1]] if row.arity > 1 else list(operand.shape)
+        if type(operand) is Ref and name == "sym_numel":
+            return math.prod(operand.shape)
+        return self._shared.sizes.value(self._node.meta["val"])

@@ -26,8 +26,8 @@ inline constexpr std::int64_t kQuadBlock = 64;  // elements
 // One line of the result. Element e of a pixel x of the result is the sum over taps of
 // taps[t][x * source_step + e] * weight. The last vector may read up to 63 bytes beyond.
 //
-// With a step of 1 along w, pixels of the result are adjacent, and so are the elements that they read. Then the
-// line is computed as one pixel of out_w * channels elements, whose weights repeat after `blocks` blocks.
+// If the step along w is 1, the caller may describe the whole line as one pixel of out_w * channels elements: the
+// elements that adjacent pixels read are adjacent, too. The weights then repeat after `blocks` blocks.
 struct DepthwiseQuads {
   const std::int8_t* const* taps = nullptr;  // 4 * quads pointers; bytes of the image plus 128
   std::int64_t num_taps = 0, quads = 0;
@@ -36,7 +36,8 @@ struct DepthwiseQuads {
   const std::uint32_t* terms = nullptr;           // [blocks][64]: where sums begin
   std::int64_t pixels = 0, elements = 0;          // of the line; elements of a pixel
   std::int64_t source_step = 0, result_step = 0;  // elements from pixel to pixel
-  // One of them is null. If it is `bytes`, sums are not rescaled. The tables have [blocks][64] entries.
+  // Where the results go: sums, or bytes that `rescale` makes of them. The other pointer is null. The tables of
+  // `rescale` have [blocks][64] entries.
   std::uint32_t* sums = nullptr;
   std::int8_t* bytes = nullptr;
   RescaleTables<std::int32_t> rescale = {};

@@ -10,7 +10,8 @@ namespace {
 
 using Index = std::int64_t;
 
-// Writes `count` elements of A as factors. The types say which form it is.
+// as_factors() converts `count` elements of A to the factors that the product multiplies. The argument types select the
+// overload of each form: a plain copy here, Pairs and Quads below.
 template <class T>
 [[gnu::always_inline]] inline void as_factors(T* to, const T* from, T, Index count) {
   copy(to, from, count);
