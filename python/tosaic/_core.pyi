@@ -438,6 +438,8 @@ class Session:
         override_nodes: Mapping[str, Callable[..., Any]] = ...,
         override_ops: Mapping[str, Callable[..., Any]] = ...,
         models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
+        threads: int = ...,
+        share_all: bool = ...,
     ) -> None: ...
     def run(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]]: ...
     def trace(

@@ -312,13 +312,16 @@ def _alignment(value: Any) -> int:
 
 def _threads(value: Any) -> int:
     count = whole_number(value)
-    if count < 1:
-        raise ValueError("no thread")
+    if not 1 <= count <= MOST_THREADS:
+        raise ValueError("not a number of threads")
     return count
 
 
 IO_DTYPES = {"float32": "f32", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
+
+MOST_THREADS = 256
+"""The greatest number of threads of one run."""
 
 MOST_ALIGNMENT = 1 << 20
 """The greatest alignment of planned memory in bytes."""
@@ -380,7 +383,7 @@ OPTIONS: dict[str, Option] = {
     "stage": Option("the name of a stage", _text),
     "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
     "threshold_db": _NUMBER,
-    "threads": Option("a whole number, 1 or more", _threads),
+    "threads": Option(f"a whole number from 1 to {MOST_THREADS}", _threads),
     "unsupported": _one_of("error", "split"),
     "verbose": Option("a whole number, 0 or more", _count),
     "verify": _FLAG,

@@ -104,7 +104,11 @@ class Prepared:
         functions = {} if self._models.whole_graph else self._source._overrides.functions_for(modelled.graph)
         nodes, operators = split_functions(functions, modelled.graph)
         session = _core.Session(
-            modelled.graph, override_nodes=nodes, override_ops=operators, models=modelled.functions
+            modelled.graph,
+            override_nodes=nodes,
+            override_ops=operators,
+            models=modelled.functions,
+            threads=self._threads,
         )
         for path, value in self._state_to_resume.items():
             session.set_state(path, value)
@@ -304,8 +308,10 @@ class Preparable(Runnable):
             Vulkan, with Arm's converter and emulation layers. Both are for programs at stage ``tosa`` and
             take no models.
         threads : int
-            The greatest number of threads of one run, at least 1. Today's kernels use one thread for each
-            run, whatever `threads` is. The results do not depend on it.
+            The greatest number of threads of one run, with the thread that runs, from 1 to 256. All runs of
+            the process share one set of threads: a run takes those that are idle, and does not wait for more.
+            Threads sleep when nothing runs. The results do not depend on the number, bit for bit. Scratch
+            memory grows with it.
         write_back : bool
             Write new values of inputs into the caller's arrays, as `run` does. If False, only
             `Prepared.mutations` has them.

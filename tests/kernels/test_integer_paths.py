@@ -70,7 +70,7 @@ class Drawn:
         self.add("b", values.astype(np.int64 if self.wide else np.int32), self.sums)
 
     def run(self, call: str, shape: Sequence[int]) -> None:
-        """Runs the program on every instruction set, and on the reference."""
+        """Runs the program on every instruction set, alone and in threads, and on the reference."""
         dims = ",".join(map(str, shape))
         lines = [*self.inputs, f"%sums: {self.sums}[{dims}] = {call}"]
         last, dtype = "sums", self.sums
@@ -90,6 +90,9 @@ class Drawn:
             found = _core.Session(graph, isa=isa).run(self.arrays)[0]
             wrong = np.argwhere(found != expected)
             assert len(wrong) == 0, f"{isa}: {len(wrong)} of {expected.size} differ, first at {wrong[0]}"
+            threads = int(self.random.choice([2, 3, 8]))
+            shared = _core.Session(graph, isa=isa, threads=threads, share_all=True).run(self.arrays)[0]
+            np.testing.assert_array_equal(shared, expected, f"{isa}, {threads} threads")
 
     def _rescale(self, dims: str, channels: int) -> list[str]:
         per_channel = self.random.random() < 0.6

@@ -175,8 +175,12 @@ def check(program: RandomProgram, *, reference_model: bool = True) -> Result:
                 result.failures.append(Failure(f"text of {stage}", difference))
             arrays = imported.arrays(*arguments)
             for kernels in ("reference", "fast"):
-                session = _core.Session(graph, reference=kernels == "reference")
-                compare(f"{stage}, {kernels} kernels", session.run(arrays))
+                reference = kernels == "reference"
+                found = _core.Session(graph, reference=reference).run(arrays)
+                compare(f"{stage}, {kernels} kernels", found)
+                shared = _core.Session(graph, reference=reference, threads=3, share_all=True).run(arrays)
+                if [array.tobytes() for array in shared] != [array.tobytes() for array in found]:
+                    failures.append(f"{stage}, {kernels} kernels: other results by three threads")
         if low is not None:
             _check_read_back(low, arguments, compare)
         if low is not None and reference_model:

@@ -80,6 +80,21 @@ def require_equal_paths(
             raise AssertionError(f"other integers on path {path}")
 
 
+def require_equal_threads(
+    program: tosaic.Program, arrays: list[np.ndarray[Any, Any]], results: list[np.ndarray[Any, Any]]
+) -> None:
+    """Runs a program by three threads, which share every loop.
+
+    Raises
+    ------
+    AssertionError
+        Results differ in a bit.
+    """
+    shared = _core.Session(program.graph, threads=3, share_all=True).run(arrays)
+    if [array.tobytes() for array in shared] != [array.tobytes() for array in results]:
+        raise AssertionError("other results by three threads")
+
+
 def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str, Path]) -> None:
     """Runs a `.tosa` file; `inputs` and `outputs` have the files of arrays, by the names of the tensors.
 
@@ -101,6 +116,7 @@ def run_file(file: Path, target: str, inputs: dict[str, Path], outputs: dict[str
         raise Rejected(f"{type(error).__name__}: {error}") from error
     if all(port.dtype == "bool" or port.dtype[0] == "i" for port in (*program.inputs, *program.outputs)):
         require_equal_paths(program, arrays, results)
+    require_equal_threads(program, arrays, results)
     for port, array in zip(program.outputs, results, strict=True):
         save_npy(outputs[port.path], array, _DTYPES[port.dtype])
 

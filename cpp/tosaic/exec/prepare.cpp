@@ -162,6 +162,7 @@ class Preparer {
 
   Prepared prepare() && {
     const Graph& graph = *data_->graph;
+    data_->threads = options_.kernels.threads;
     for (const Value& value : graph.values())
       if (value.constant) data_->constants.push_back(value.constant);
     data_->steps.resize(graph.nodes().size());

@@ -59,8 +59,10 @@ std::span<std::byte* const> Frame::results(const Step& step) const {
 }
 
 void Frame::run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-                std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result) {
+                std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result,
+                Team* team) {
   inputs_ = inputs;
+  team_ = team;
   outputs_ = outputs;
   variables_ = variables;
   fuses_ = (!options.observer || options.watched != nullptr) &&
@@ -125,7 +127,7 @@ void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& o
   const std::span<const Step> steps = prepared_.steps();
   const Step& last = steps[step.fusion.followers.back()];
   try {
-    step.fusion.run({operands(step), results(last), arena_ + step.scratch_offset});
+    step.fusion.run({operands(step), results(last), arena_ + step.scratch_offset, team_});
   } catch (const Error&) {
     run_alone(step, index, options);
     for (const std::uint32_t follower : step.fusion.followers) run_alone(steps[follower], follower, options);
@@ -144,7 +146,7 @@ void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& o
   const auto work = [&] {
     switch (step.kind) {
       case StepKind::kKernel:
-        return step.run({operands(step), results(step), arena_ + step.scratch_offset});
+        return step.run({operands(step), results(step), arena_ + step.scratch_offset, team_});
       case StepKind::kView:
         return;
       case StepKind::kOverride:
@@ -180,7 +182,7 @@ void Frame::run_cond(const Step& step, std::uint32_t index, const RunOptions& op
   const ValueId predicate = prepared_.graph().operands(prepared_.graph().node(step.node))[0];
   const bool taken = load_element(prepared_.graph().type(predicate).dtype, operands(step)[0]) != 0;
   regions_[index][taken ? 0 : 1].run(operands(step).subspan(1), results(step), variables_,
-                                     region_options(options), nullptr);
+                                     region_options(options), nullptr, team_);
 }
 
 // The first round reads the operands. Later rounds read the values that the round before has carried: two
@@ -193,11 +195,11 @@ void Frame::run_loop(const Step& step, std::uint32_t index, const RunOptions& op
   std::vector<std::byte*> fresh(carried);
   const RunOptions inner = region_options(options);
   for (std::size_t round = 0;; ++round) {
-    regions_[index][0].run(region_inputs_, std::span(&flag, 1), variables_, inner, nullptr);
+    regions_[index][0].run(region_inputs_, std::span(&flag, 1), variables_, inner, nullptr, team_);
     if (*flag == std::byte{0}) break;
     for (std::size_t i = 0; i < carried; ++i)
       fresh[i] = scratch + step.carried_offsets[round % 2 * carried + i];
-    regions_[index][1].run(region_inputs_, fresh, variables_, inner, nullptr);
+    regions_[index][1].run(region_inputs_, fresh, variables_, inner, nullptr, team_);
     std::copy(fresh.begin(), fresh.end(), region_inputs_.begin());
     if (options.between_steps) options.between_steps();
   }

@@ -35,9 +35,9 @@ class Frame {
 
   // `inputs` are dense, one per graph input (state included); `outputs` are dense and 64-byte aligned, one
   // per graph output. `variables` are those of the program, also in the frames of regions. `result`, if not
-  // null, gets the trace and the profile.
+  // null, gets the trace and the profile. `team` has the threads of the run; null: the calling thread alone.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result);
+           std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result, Team* team);
 
  private:
   void find_alone(const std::vector<bool>& watched);
@@ -66,6 +66,7 @@ class Frame {
   std::span<const std::byte* const> inputs_;
   std::span<std::byte* const> outputs_;
   std::span<const VariablePlace> variables_;
+  Team* team_ = nullptr;
   bool fuses_ = true;        // true if this run uses fused kernels
   std::vector<bool> alone_;  // by step: run by itself although it is in a chain; empty: no step is
 };

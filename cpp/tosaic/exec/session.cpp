@@ -116,7 +116,8 @@ class Session::Impl {
     const auto context = take_context();
     bind_inputs(*context, inputs);
     bind_outputs(*context, inputs, outputs);
-    context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result);
+    Team team(prepared_.data().threads.count, prepared_.data().threads.share_all);
+    context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result, &team);
     export_outputs(*context, outputs);
     for (State& state : states_)
       if (state.mutated) std::swap(state.current, state.next);

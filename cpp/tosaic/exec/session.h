@@ -1,6 +1,7 @@
 // session: runs a prepared graph and stores the values of its state between runs.
 //
-// A run allocates only its outputs: arenas and staging memory are reused from run to run. If the graph has no
+// A run allocates only its outputs: arenas and staging memory are reused from run to run. It uses up to
+// PrepareOptions::kernels.threads threads; the results do not depend on their number. If the graph has no
 // state, several threads may run it at once, each with its own arena. If it has state, runs take turns.
 #pragma once
 

@@ -73,6 +73,7 @@ struct Prepared::Data {
   std::vector<Patch> operand_patches, result_patches;
   std::vector<std::uint32_t> copied_outputs;  // outputs that no step writes: copied at the end of the run
   std::vector<Variable> variables;            // in order of declaration; empty in regions
+  kernels::Threads threads = {};
 };
 
 // Runs `body`. An error of this library that `body` throws is thrown again with the node's name, module path

@@ -4,7 +4,7 @@
 //   key, value of a head --convert, pack--> panels;  query rows --multiply--> scores --mask, softmax-->
 //   --multiply--> rows
 //
-// Leading axes broadcast. With enable_gqa, consecutive query heads share one key head and one value head. If
+// Threads share the blocks of query rows of all heads. Leading axes broadcast. With enable_gqa, consecutive query heads share one key head and one value head. If
 // all keys of a row are masked, the row of the result is zero, as in torch.
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/normalize_block.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/reduce_block.h"
 #include "tosaic/kernels/scratch.h"
 
@@ -49,6 +50,8 @@ struct Plan {
   double scale = 1;
   ConvertBlock store = nullptr;
   int64_t result_bytes = 0;
+  PerWorker workers;
+  // Of a worker.
   std::size_t raw = 0, key_panels = 0, value_panels = 0, query_rows = 0, scores = 0, mask_values = 0, out = 0;
 };
 
@@ -143,23 +146,39 @@ void run_rows(const Plan& plan, const Arrays& arrays, const Dims& at, int64_t fi
   plan.store(out, result, rows * plan.width);
 }
 
-void run_attention(const Plan& plan, const Arrays& arrays) {
-  std::byte* result = arrays.results[0];
-  const int64_t heads = num_elements(plan.leading);
-  if (plan.rows == 0 || plan.width == 0) return;
+// The indices of head number `head` along the leading axes.
+Dims indices_of(const Plan& plan, int64_t head) {
   Dims at = Dims::filled(plan.leading.size(), 0);
-  for (int64_t head = 0; head < heads; ++head) {
-    pack_head(plan, arrays, at);
-    for (int64_t row = 0; row < plan.rows; row += kQueryRows) {
-      const int64_t rows = std::min(kQueryRows, plan.rows - row);
-      run_rows(plan, arrays, at, row, rows, result);
-      result += rows * plan.width * plan.result_bytes;
+  for (std::size_t axis = at.size(); axis-- > 0; head /= plan.leading[axis]) at[axis] = head % plan.leading[axis];
+  return at;
+}
+
+// Computes blocks [begin, end) of query rows, which are numbered through all heads. The scratch memory is that
+// of a worker.
+void run_blocks(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t end) {
+  const int64_t blocks = (plan.rows + kQueryRows - 1) / kQueryRows;
+  Dims at;
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t head = block / blocks, row = block % blocks * kQueryRows;
+    if (block == begin || row == 0) {
+      at = indices_of(plan, head);
+      pack_head(plan, arrays, at);
     }
-    for (std::size_t axis = at.size(); axis-- > 0;) {
-      if (++at[axis] < plan.leading[axis]) break;
-      at[axis] = 0;
-    }
+    const int64_t rows = std::min(kQueryRows, plan.rows - row);
+    run_rows(plan, arrays, at, row, rows,
+             arrays.results[0] + (head * plan.rows + row) * plan.width * plan.result_bytes);
   }
+}
+
+void run_attention(const Plan& plan, const Arrays& arrays) {
+  if (plan.rows == 0 || plan.width == 0) return;
+  const int64_t blocks = (plan.rows + kQueryRows - 1) / kQueryRows;
+  const double products = static_cast<double>(std::min(kQueryRows, plan.rows) * plan.keys);
+  const Loop loop{.count = num_elements(plan.leading) * blocks,
+                  .unit_cost = products * (static_cast<double>(plan.depth + plan.width) * cost::kMultiplyAdd + cost::kFunction)};
+  parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+    run_blocks(plan, {arrays.operands, arrays.results, plan.workers.of(arrays.scratch, worker)}, begin, end);
+  });
 }
 
 Heads heads_of(const Request& request, const Operand& operand, const Shape& leading,
@@ -236,8 +255,9 @@ Kernel prepare_attention(const Request& request) {
   set_mask(*plan, request, convert);
   plan->store = convert.store(Domain::kF64, result.dtype, Rounding::kTruncate);
   plan->result_bytes = static_cast<int64_t>(byte_size(result.dtype));
-  ScratchPlan scratch;
-  plan_scratch(*plan, scratch);
+  ScratchPlan own, scratch;
+  plan_scratch(*plan, own);
+  plan->workers = scratch.take_each(own, request.options.threads.count);
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
   kernel.name = kernel_name(request);

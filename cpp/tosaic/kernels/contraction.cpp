@@ -244,7 +244,7 @@ class Side {
     const std::byte* from = arrays.operands[index_];
     if (!widened_) return reinterpret_cast<const T*>(from);
     T* wide = piece<T>(arrays.scratch, at_);
-    if constexpr (sizeof(T) > 1) widen(dtype_, from, count_, zero_point_, wide);
+    if constexpr (sizeof(T) > 1) widen_in_parallel(arrays.team, dtype_, from, count_, zero_point_, wide);
     return wide;
   }
 
@@ -277,8 +277,10 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
   if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
   kernel.run = [=, run = std::move(core.run)](const Arrays& arrays) {
     std::byte* to = narrowed ? arrays.scratch + result_at : arrays.results[0];
-    run({left.array(arrays), right.array(arrays), third.array(arrays)}, to, arrays.scratch + core_at);
-    if (narrowed) narrow(reinterpret_cast<const Sum<T>*>(to), count, dtype, arrays.results[0]);
+    run({left.array(arrays), right.array(arrays), third.array(arrays)}, to,
+        {arrays.scratch + core_at, arrays.team});
+    if (narrowed)
+      narrow_in_parallel(arrays.team, reinterpret_cast<const Sum<T>*>(to), count, dtype, arrays.results[0]);
   };
   return kernel;
 }
@@ -308,6 +310,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                        .depthwise = depthwise_kernels(isa, T{}),
                        .depthwise_quads = depthwise_quad_kernels(isa),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
+                       .threads = request.options.threads,
                        .epilogue = std::move(epilogue)};
   if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0]);
   if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1]);

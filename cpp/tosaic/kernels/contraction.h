@@ -14,6 +14,7 @@
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/scratch.h"
 #include "tosaic/kernels/transpose_block.h"
 
@@ -80,7 +81,7 @@ struct CoreOperands {
 // writes.
 template <class T>
 struct Core {
-  std::function<void(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch)> run;
+  std::function<void(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace)> run;
   std::size_t scratch_bytes = 0;
   bool owns_right = false;  // the right operand was packed: run() does not read it
   std::string name;
@@ -110,6 +111,7 @@ struct FastInputs {
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
   Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
+  Threads threads = {};
   Packs* packs = nullptr;            // shares the packed weights under `key`; null: not shared
   std::string key = {};
   bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input

@@ -96,7 +96,7 @@ template <class T, class Problem>
 Core<T> reference(const char* name, const Problem& problem,
                   void (*compute)(const Problem&, const CoreOperands<T>&, T*)) {
   Core<T> core;
-  core.run = [problem, compute](const CoreOperands<T>& operands, std::byte* result, std::byte*) {
+  core.run = [problem, compute](const CoreOperands<T>& operands, std::byte* result, const Workspace&) {
     compute(problem, operands, reinterpret_cast<T*>(result));
   };
   core.name = name;

@@ -56,6 +56,7 @@ PhaseAxis phase_axis(const Convolution& conv, std::size_t axis, Index phase) {
 struct Phase {
   std::array<PhaseAxis, 3> axis;
   std::size_t packed = 0;  // offset of its packed weights, in elements
+  GemmGrid grid = {};
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
   [[nodiscard]] Index num_taps() const {
     return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
@@ -87,6 +88,8 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       gather_size_ = std::max(gather_size_, blocking.gather_elements());
+      phase.grid =
+          gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
       if (puts_rows() || (rescales() && blocking.depth < depth))
         staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
@@ -105,16 +108,19 @@ class ChannelsLast {
       packed_at_ = plan_.take<Factor<T>>(static_cast<Index>(packed_size_));
       if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
-    gathered_at_ = plan_.take<Factor<T>>(gather_size_);
-    staged_at_ = plan_.take<Sum<T>>(staged_size_);
     bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
-    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    ScratchPlan own;
+    gathered_at_ = own.take<Factor<T>>(gather_size_);
+    staged_at_ = own.take<Sum<T>>(staged_size_);
+    epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
 
-  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
+  void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
+    std::byte* const scratch = workspace.scratch;
     const Factor<T>* packed = packed_ != nullptr ? packed_->data() : nullptr;
     if (packed == nullptr) {
       pack(operands.right, piece<Factor<T>>(scratch, unpacked_at_), piece<Factor<T>>(scratch, packed_at_));
@@ -132,7 +138,7 @@ class ChannelsLast {
       for (Index group = 0; group < conv_.groups; ++group) {
         const Factor<T>* weights =
             packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
-        run_group(phase, group, operands.left, weights, bias, result, scratch);
+        run_group(phase, group, operands.left, weights, bias, result, workspace);
       }
     }
   }
@@ -227,71 +233,84 @@ class ChannelsLast {
   }
 
   void run_group(const Phase& phase, Index group, const Source<T>* input, const Factor<T>* weights,
-                 const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
-    const Source<T>* first = input + group * conv_.group_in();
-    const Patches<T> patches = patches_of(phase, first);
+                 const Sum<T>* bias, std::byte* result, const Workspace& workspace) const {
+    const Patches<T> patches = patches_of(phase, input + group * conv_.group_in());
+    const Index channel = group * conv_.group_out();
+    for_each_part(workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
+                  [&](const GemmPart& part, Worker worker) {
+                    run_part(phase, {part.first_row, part.end_row, channel + part.first_col,
+                                     channel + part.end_col},
+                             patches, weights + part.first_col * whole_steps<T>(depth_of(phase)), bias, result,
+                             workers_.of(workspace.scratch, worker));
+                  });
+  }
+
+  // Computes the part, whose columns are output channels. `weights` are those of its columns.
+  void run_part(const Phase& phase, const GemmPart& part, const Patches<T>& patches, const Factor<T>* weights,
+                const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
+    const Index cols = part.end_col - part.first_col;
     GemmProblem<T> problem;
-    problem.rows = conv_.batch * phase.pixels();
-    problem.cols = conv_.group_out();
+    problem.first_row = part.first_row;
+    problem.rows = part.end_row;
+    problem.cols = cols;
     problem.depth = depth_of(phase);
     problem.b = weights;
     problem.clamp = inputs_.clamp;
     problem.low = inputs_.low;
     problem.high = inputs_.high;
-    problem.column_bias = bias == nullptr ? nullptr : bias + group * conv_.group_out();
+    problem.column_bias = bias == nullptr ? nullptr : bias + part.first_col;
     problem.gathered = piece<Factor<T>>(scratch, gathered_at_);
     problem.zero_point = inputs_.left_zero_point;
     problem.right_zero_point = inputs_.right_zero_point;
     if (is_pointwise(conv_)) {
-      problem.a = first;
+      problem.a = patches.input;
       problem.a_stride = conv_.in_channels;
       problem.copies_rows = problem.copies_rows || rows_collide<T>(conv_.in_channels);
     } else {
       problem.patches = &patches;
     }
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
-      put_rows(phase, group, {row, count, sums}, result, scratch);
+      put_rows(phase, {row, count, part.first_col, cols, sums}, result, scratch);
     };
     RescaleTables<std::int32_t> tables;
     if (rescales()) {
-      tables = inputs_.epilogue.tables->at(group * conv_.group_out());
+      tables = inputs_.epilogue.tables->at(part.first_col);
       problem.rescale = &tables;
-      problem.bytes = reinterpret_cast<std::int8_t*>(result) + group * conv_.group_out();
+      problem.bytes = reinterpret_cast<std::int8_t*>(result) + part.first_col;
       problem.bytes_stride = conv_.out_channels;
       if (staged_size_ > 0) problem.c = piece<Sum<T>>(scratch, staged_at_);
-      problem.c_stride = conv_.group_out();
+      problem.c_stride = cols;
     } else if (puts_rows()) {
       problem.c = piece<Sum<T>>(scratch, staged_at_);
-      problem.c_stride = conv_.group_out();
+      problem.c_stride = cols;
       problem.take = &take;
     } else {
-      problem.c = reinterpret_cast<Sum<T>*>(result) + group * conv_.group_out();
+      problem.c = reinterpret_cast<Sum<T>*>(result) + part.first_col;
       problem.c_stride = conv_.out_channels;
     }
     multiply(kernels_, blocking_of(phase), problem);
   }
 
   struct Rows {
-    Index first, count;
+    Index first, count, channel, channels;
     const Sum<T>* sums;
   };
 
   // Writes rows of a product to their pixels of the result.
-  void put_rows(const Phase& phase, Index group, const Rows& rows, std::byte* result,
-                std::byte* scratch) const {
-    if (!conv_.transposed && conv_.groups == 1)
+  void put_rows(const Phase& phase, const Rows& rows, std::byte* result, std::byte* scratch) const {
+    if (!conv_.transposed && rows.channels == conv_.out_channels)
       return put(rows.sums, rows.count * conv_.out_channels, rows.first * conv_.out_channels, result,
                  scratch);
     const auto& [d, h, w] = phase.axis;
     const Sum<T>* from = rows.sums;
-    for (Index row = rows.first; row < rows.first + rows.count; ++row, from += conv_.group_out()) {
+    for (Index row = rows.first; row < rows.first + rows.count; ++row, from += rows.channels) {
       const Index line = row / w.count, plane = line / h.count;
       const Index n = plane / d.count;
       const Index pixel = ((n * conv_.out[0] + d.first + plane % d.count * d.step) * conv_.out[1] + h.first +
                            line % h.count * h.step) *
                               conv_.out[2] +
                           w.first + row % w.count * w.step;
-      put(from, conv_.group_out(), pixel * conv_.out_channels + group * conv_.group_out(), result, scratch);
+      put(from, rows.channels, pixel * conv_.out_channels + rows.channel, result, scratch);
     }
   }
 
@@ -314,8 +333,9 @@ class ChannelsLast {
   std::shared_ptr<const std::vector<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
   ScratchPlan plan_;
-  std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, gathered_at_ = 0, staged_at_ = 0, bias_at_ = 0,
-              epilogue_at_ = 0;
+  std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0;
+  PerWorker workers_;
+  std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
 // A 1x1 convolution with channels first. The rows of the product are output channels, the columns are pixels.
@@ -331,6 +351,7 @@ class PointwiseFirst {
     block_cols_ = std::min(panels * kernels_.panel,
                            ceil_div(std::max<Index>(pixels, 1), kernels_.panel) * kernels_.panel);
     blocking_ = gemm_blocking(kernels_, conv_.group_out(), pixels, depth);
+    grid_ = gemm_grid(kernels_, conv_.group_out(), pixels, depth, inputs.threads);
     if (inputs.right != nullptr) {
       auto spread = std::make_shared<std::vector<T>>(conv_.out_channels * weight_stride_);
       spread_weights(inputs.right, spread->data());
@@ -338,14 +359,17 @@ class PointwiseFirst {
     } else {
       spread_at_ = plan_.take<T>(conv_.out_channels * weight_stride_);
     }
-    packed_at_ = plan_.take<T>(packed_elements(kernels_, depth, block_cols_));
     bias_at_ = plan_.take<T>(conv_.out_channels);
+    ScratchPlan own;
+    own.take<T>(packed_elements(kernels_, depth, block_cols_));
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return spread_ != nullptr; }
 
-  void run(const CoreOperands<T>& operands, std::byte* results, std::byte* scratch) const {
+  void run(const CoreOperands<T>& operands, std::byte* results, const Workspace& workspace) const {
+    std::byte* const scratch = workspace.scratch;
     auto* result = reinterpret_cast<T*>(results);
     const T* weights = spread_ != nullptr ? spread_->data() : nullptr;
     if (weights == nullptr) {
@@ -358,10 +382,13 @@ class PointwiseFirst {
     for (Index n = 0; n < conv_.batch; ++n)
       for (Index group = 0; group < conv_.groups; ++group) {
         const Index first_out = group * conv_.group_out();
-        run_group(weights + first_out * weight_stride_,
-                  operands.left + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels(),
-                  bias + first_out, result + (n * conv_.out_channels + first_out) * conv_.in_pixels(),
-                  piece<T>(scratch, packed_at_));
+        const T* input = operands.left + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels();
+        T* to = result + (n * conv_.out_channels + first_out) * conv_.in_pixels();
+        for_each_part(workspace.team, kernels_, grid_, conv_.group_out(), conv_.in_pixels(),
+                      [&](const GemmPart& part, Worker worker) {
+                        run_part(part, weights + first_out * weight_stride_, input, bias + first_out, to,
+                                 piece<T>(workers_.of(scratch, worker), 0));
+                      });
       }
   }
 
@@ -374,14 +401,16 @@ class PointwiseFirst {
     }
   }
 
-  void run_group(const T* weights, const T* input, const T* bias, T* result, T* packed) const {
+  void run_part(const GemmPart& part, const T* weights, const T* input, const T* bias, T* result,
+                T* packed) const {
     const Index pixels = conv_.in_pixels();
-    for (Index col = 0; col < pixels; col += block_cols_) {
-      const Index cols = std::min(block_cols_, pixels - col);
+    for (Index col = part.first_col; col < part.end_col; col += block_cols_) {
+      const Index cols = std::min(block_cols_, part.end_col - col);
       kernels_.pack(input + col, pixels, conv_.group_in(), cols, packed);
-      GemmProblem<T> problem{.rows = conv_.group_out(),
+      GemmProblem<T> problem{.rows = part.end_row,
                              .cols = cols,
                              .depth = conv_.group_in(),
+                             .first_row = part.first_row,
                              .a = weights,
                              .a_stride = weight_stride_,
                              .b = packed,
@@ -401,8 +430,10 @@ class PointwiseFirst {
   GemmBlocking blocking_;
   Index weight_stride_ = 0, block_cols_ = 0;
   std::shared_ptr<const std::vector<T>> spread_;
+  GemmGrid grid_;
   ScratchPlan plan_;
-  std::size_t spread_at_ = 0, packed_at_ = 0, bias_at_ = 0;
+  std::size_t spread_at_ = 0, bias_at_ = 0;
+  PerWorker workers_;  // packed columns
 };
 
 // A convolution with channels first. `inner` computes it with channels last; transpositions before and after
@@ -422,17 +453,16 @@ Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInpu
   core.run = [=, transpose_in = inputs.transpose->find(sizeof(Source<T>)),
               transpose_out = inputs.transpose->find(static_cast<std::size_t>(out_bytes)),
               run = std::move(inner.run)](const CoreOperands<T>& operands, std::byte* result,
-                                          std::byte* scratch) {
+                                          const Workspace& workspace) {
+    const auto [scratch, team] = workspace;
     auto* in = piece<Source<T>>(scratch, in_at);
     std::byte* out = scratch + out_at;
-    const Index in_size = conv.in_pixels() * conv.in_channels;
-    for (Index n = 0; n < conv.batch; ++n)
-      transpose_in(operands.left + n * in_size, conv.in_pixels(), conv.in_channels, conv.in_pixels(),
-                   in + n * in_size, conv.in_channels);
-    run({in, operands.right, operands.third}, out, scratch + inner_at);
-    for (Index n = 0; n < conv.batch; ++n)
-      transpose_out(out + n * out_size * out_bytes, conv.out_channels, conv.out_pixels(), conv.out_channels,
-                    result + n * out_size * out_bytes, conv.out_pixels());
+    transpose_all({transpose_in, sizeof(Source<T>), conv.batch, conv.in_channels, conv.in_pixels()},
+                     reinterpret_cast<const std::byte*>(operands.left), reinterpret_cast<std::byte*>(in), team);
+    run({in, operands.right, operands.third}, out, {scratch + inner_at, team});
+    transpose_all({transpose_out, static_cast<std::size_t>(out_bytes), conv.batch, conv.out_pixels(),
+                      conv.out_channels},
+                     out, result, team);
   };
   return core;
 }
@@ -444,8 +474,8 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char
   core.scratch_bytes = algorithm->scratch_bytes();
   core.owns_right = algorithm->owns_right();
   core.name = name;
-  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
-    algorithm->run(operands, result, scratch);
+  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
+    algorithm->run(operands, result, workspace);
   };
   return core;
 }

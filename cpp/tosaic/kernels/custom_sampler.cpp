@@ -39,14 +39,23 @@ Kernel sample_snorm(const Request& request, const FloatSampler& sampler) {
     auto* made = piece<float>(arrays.scratch, result_at);
     const float scale = *reinterpret_cast<const float*>(arrays.operands[2]);
     const std::int32_t zero_point = *reinterpret_cast<const std::int32_t*>(arrays.operands[3]);
-    widen(DType::kI8, arrays.operands[0], pixels, 0, image);
-    for (std::int64_t i = 0; i < pixels; ++i) image[i] = std::max(image[i], -kSnorm);
-    widen(DType::kI8, arrays.operands[1], places, zero_point, grid);
-    for (std::int64_t i = 0; i < places; ++i) grid[i] *= scale;
-    run(image, grid, made, arrays.scratch + scratch_at);
+    const auto in_parallel = [&](std::int64_t count, const auto& work) {
+      parallel_for(arrays.team, {.count = count, .step = 64, .unit_cost = 2 * cost::kCopy}, work);
+    };
+    in_parallel(pixels, [&](std::int64_t begin, std::int64_t end, Worker) {
+      widen(DType::kI8, arrays.operands[0] + begin, end - begin, 0, image + begin);
+      for (std::int64_t i = begin; i < end; ++i) image[i] = std::max(image[i], -kSnorm);
+    });
+    in_parallel(places, [&](std::int64_t begin, std::int64_t end, Worker) {
+      widen(DType::kI8, arrays.operands[1] + begin, end - begin, zero_point, grid + begin);
+      for (std::int64_t i = begin; i < end; ++i) grid[i] *= scale;
+    });
+    run(image, grid, made, {arrays.scratch + scratch_at, arrays.team});
     auto* to = reinterpret_cast<std::int8_t*>(arrays.results[0]);
-    for (std::int64_t i = 0; i < results; ++i)
-      to[i] = static_cast<std::int8_t>(std::clamp(std::nearbyint(made[i]), -kSnorm, kSnorm));
+    in_parallel(results, [&](std::int64_t begin, std::int64_t end, Worker) {
+      for (std::int64_t i = begin; i < end; ++i)
+        to[i] = static_cast<std::int8_t>(std::clamp(std::nearbyint(made[i]), -kSnorm, kSnorm));
+    });
   };
   return kernel;
 }
@@ -65,7 +74,7 @@ Kernel prepare_custom_sampler(const GridSampleAttrs& attrs, const Request& reque
     kernel.run = [run = sampler.run](const Arrays& arrays) {
       run(reinterpret_cast<const float*>(arrays.operands[0]),
           reinterpret_cast<const float*>(arrays.operands[1]), reinterpret_cast<float*>(arrays.results[0]),
-          arrays.scratch);
+          {arrays.scratch, arrays.team});
     };
   } else {
     kernel = sample_snorm(request, sampler);

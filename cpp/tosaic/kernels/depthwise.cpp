@@ -1,7 +1,8 @@
 // Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
 // vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
-// times. Where the instruction set multiplies quads of bytes, they are four taps of a channel. With channels first, and at most two spatial axes, it computes one channel at a time, over phase
-// planes (isa/depthwise.h).
+// times. Where the instruction set multiplies quads of bytes, they are four taps of a channel. With channels
+// first, and at most two spatial axes, it computes one channel at a time, over phase planes (isa/depthwise.h).
+// Threads share the lines or the channels.
 #include <algorithm>
 #include <numeric>
 
@@ -74,31 +75,38 @@ class DepthwiseLines {
  public:
   DepthwiseLines(const Convolution& conv, const FastInputs<T>& inputs)
       : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise), parameters_(conv, inputs, plan_) {
-    if (multiplier() > 1) repeated_at_ = plan_.take<Source<T>>(conv_.in_pixels() * conv_.out_channels);
+    if (multiplier() > 1)
+      repeated_at_ = plan_.take<Source<T>>(conv_.batch * conv_.in_pixels() * conv_.out_channels);
     if (!inputs_.epilogue) return;
-    sums_at_ = plan_.take<Sum<T>>(line_size());
-    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    ScratchPlan own;
+    sums_at_ = own.take<Sum<T>>(line_size());
+    epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return parameters_.owns_weights(); }
 
-  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
-    DepthwiseLine<T> line = this->line();
-    line.weight = parameters_.weights(operands, scratch);
-    line.bias = parameters_.bias(operands, scratch);
-    Index at = 0;  // offset of the line of outputs in the result
-    for (Index n = 0; n < conv_.batch; ++n) {
-      const Source<T>* image = operands.left + n * conv_.in_pixels() * conv_.in_channels;
-      line.input =
-          multiplier() == 1 ? image : repeat_channels(image, piece<Source<T>>(scratch, repeated_at_));
-      for (Index d = 0; d < conv_.out[0]; ++d)
-        for (Index h = 0; h < conv_.out[1]; ++h, at += line_size()) {
-          line.first[0] = d * conv_.step[0] - conv_.pad[0];
-          line.first[1] = h * conv_.step[1] - conv_.pad[1];
-          run_line(line, at, result, scratch);
-        }
-    }
+  void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
+    std::byte* const scratch = workspace.scratch;
+    DepthwiseLine<T> prototype = this->line();
+    prototype.weight = parameters_.weights(operands, scratch);
+    prototype.bias = parameters_.bias(operands, scratch);
+    const Source<T>* images =
+        multiplier() == 1 ? operands.left
+                          : repeat_channels(operands.left, piece<Source<T>>(scratch, repeated_at_), workspace.team);
+    const Loop lines{.count = conv_.batch * conv_.out[0] * conv_.out[1],
+                     .unit_cost = static_cast<double>(line_size() * conv_.num_taps()) * cost::kMultiplyAdd};
+    parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
+      DepthwiseLine<T> line = prototype;
+      for (Index i = begin; i < end; ++i) {
+        const Index h = i % conv_.out[1], d = i / conv_.out[1] % conv_.out[0];
+        line.input = images + i / (conv_.out[1] * conv_.out[0]) * conv_.in_pixels() * conv_.out_channels;
+        line.first[0] = d * conv_.step[0] - conv_.pad[0];
+        line.first[1] = h * conv_.step[1] - conv_.pad[1];
+        run_line(line, i * line_size(), result, workers_.of(scratch, worker));
+      }
+    });
   }
 
  private:
@@ -135,10 +143,13 @@ class DepthwiseLines {
                    piece<std::byte>(scratch, epilogue_at_));
   }
 
-  const Source<T>* repeat_channels(const Source<T>* image, Source<T>* to) const {
-    Source<T>* at = to;
-    for (Index i = 0; i < conv_.in_pixels() * conv_.in_channels; ++i, at += multiplier())
-      std::fill_n(at, multiplier(), image[i]);
+  const Source<T>* repeat_channels(const Source<T>* images, Source<T>* to, Team* team) const {
+    const Loop elements{.count = conv_.batch * conv_.in_pixels() * conv_.in_channels,
+                        .step = 64,
+                        .unit_cost = static_cast<double>(multiplier()) * cost::kCopy};
+    parallel_for(team, elements, [&](Index begin, Index end, Worker) {
+      for (Index i = begin; i < end; ++i) std::fill_n(to + i * multiplier(), multiplier(), images[i]);
+    });
     return to;
   }
 
@@ -147,7 +158,9 @@ class DepthwiseLines {
   const DepthwiseKernels<T>& kernels_;
   ScratchPlan plan_;
   Parameters<T> parameters_;
-  std::size_t repeated_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
+  std::size_t repeated_at_ = 0;
+  PerWorker workers_;
+  std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
 // The core for bytes with channels last, where the instruction set multiplies quads. Lines of the image are
@@ -176,35 +189,49 @@ class DepthwiseQuadLines {
     else
       weights_at_ = plan_.take<Byte>(weight_bytes());
     if (rescales()) arrange_tables();
-    lines_at_ = plan_.take<Byte>((slots_ + 1) * line_bytes_);
     terms_at_ = plan_.take<Word>(blocks_ * kQuadBlock);
-    taps_at_ = plan_.take<const Byte*>(4 * quads());
-    if (!inputs_.epilogue || rescales()) return;
-    sums_at_ = plan_.take<Word>(line_elements);
-    epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    ScratchPlan own;
+    lines_at_ = own.take<Byte>((slots_ + 1) * line_bytes_);
+    taps_at_ = own.take<const Byte*>(4 * quads());
+    if (inputs_.epilogue && !rescales()) {
+      sums_at_ = own.take<Word>(line_elements);
+      epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+    }
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return weights_ != nullptr; }
 
-  void run(const CoreOperands<Quads>& operands, std::byte* result, std::byte* scratch) const {
-    DepthwiseQuads line = this->line(operands, scratch);
-    kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
-    const Index image_bytes = conv_.in_pixels() * conv_.in_channels;
+  void run(const CoreOperands<Quads>& operands, std::byte* result, const Workspace& workspace) const {
+    const DepthwiseQuads prototype = this->line(operands, workspace.scratch);
     const Index line_elements = conv_.out[2] * conv_.out_channels;
-    Index at = 0;  // offset of the line of outputs in the result
-    for (Index n = 0; n < conv_.batch; ++n) {
-      Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
-      for (Index h = 0; h < conv_.out[1]; ++h, at += line_elements) {
-        copied = copy_lines(operands.left + n * image_bytes, h, copied, scratch);
-        find_taps(h, scratch);
-        run_line(line, at, result, scratch);
-      }
-    }
+    // Each part copies the lines that its first one reads, so there are few parts.
+    const Loop lines{.count = conv_.batch * conv_.out[1],
+                     .step = ceil_div(conv_.batch * conv_.out[1], 2 * Index{inputs_.threads.count}),
+                     .unit_cost = static_cast<double>(line_elements * quads()) * 2 * cost::kMultiplyAdd};
+    parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
+      run_lines(begin, end, operands.left, prototype, result, workers_.of(workspace.scratch, worker));
+    });
   }
 
  private:
   static constexpr Index kLongestPeriod = 1024;
+
+  // Computes lines [begin, end) of the results of all images. `scratch` is that of the worker.
+  void run_lines(Index begin, Index end, const Byte* images, DepthwiseQuads line, std::byte* result,
+                 std::byte* scratch) const {
+    line.taps = piece<const Byte*>(scratch, taps_at_);
+    kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
+    Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
+    for (Index i = begin; i < end; ++i) {
+      const Index h = i % conv_.out[1];
+      if (h == 0) copied = 0;
+      copied = copy_lines(images + i / conv_.out[1] * conv_.in_pixels() * conv_.in_channels, h, copied, scratch);
+      find_taps(h, scratch);
+      run_line(line, i * conv_.out[2] * conv_.out_channels, result, scratch);
+    }
+  }
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] Index quads() const { return ceil_div(conv_.num_taps(), 4); }
@@ -261,7 +288,6 @@ class DepthwiseQuadLines {
 
   [[nodiscard]] DepthwiseQuads line(const CoreOperands<Quads>& operands, std::byte* scratch) const {
     DepthwiseQuads line;
-    line.taps = piece<const Byte*>(scratch, taps_at_);
     line.num_taps = conv_.num_taps();
     line.quads = quads();
     line.blocks = blocks_;
@@ -331,7 +357,9 @@ class DepthwiseQuadLines {
   std::shared_ptr<const std::vector<Byte>> weights_;
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
   ScratchPlan plan_;
-  std::size_t weights_at_ = 0, lines_at_ = 0, terms_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;
+  std::size_t weights_at_ = 0, terms_at_ = 0;
+  PerWorker workers_;
+  std::size_t lines_at_ = 0, taps_at_ = 0, sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
 // The core for channels first.
@@ -363,29 +391,37 @@ class DepthwisePlanes {
     constexpr Index overrun = 64;  // the last vectors of a plane read and write beyond its end
     plane_.plane_size = ceil_div(extent(1) * plane_.pitch + overrun, 16) * 16;
     planes_size_ = plane_.step_h * plane_.step_w * plane_.plane_size + overrun;
-    planes_at_ = plan_.take<float>(planes_size_);
-    sums_at_ = plan_.take<float>(conv_.out[1] * plane_.pitch + overrun);
+    ScratchPlan own;
+    planes_at_ = own.take<float>(planes_size_);
+    sums_at_ = own.take<float>(conv_.out[1] * plane_.pitch + overrun);
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return parameters_.owns_weights(); }
 
-  void run(const CoreOperands<float>& operands, std::byte* results, std::byte* scratch) const {
-    const float* weights = parameters_.weights(operands, scratch);
-    const float* bias = parameters_.bias(operands, scratch);
+  void run(const CoreOperands<float>& operands, std::byte* results, const Workspace& workspace) const {
+    const float* weights = parameters_.weights(operands, workspace.scratch);
+    const float* bias = parameters_.bias(operands, workspace.scratch);
     auto* result = reinterpret_cast<float*>(results);
-    DepthwisePlane plane = plane_;
-    plane.planes = piece<float>(scratch, planes_at_);
-    plane.sums = piece<float>(scratch, sums_at_);
-    std::fill_n(plane.planes, planes_size_, 0.0F);
-    for (Index n = 0; n < conv_.batch; ++n)
-      for (Index o = 0; o < conv_.out_channels; ++o) {
+    const Loop planes{.count = conv_.batch * conv_.out_channels,
+                      .unit_cost = static_cast<double>(conv_.out_pixels() * conv_.num_taps() + planes_size_) *
+                                   cost::kMultiplyAdd};
+    parallel_for(workspace.team, planes, [&](Index begin, Index end, Worker worker) {
+      std::byte* const scratch = workers_.of(workspace.scratch, worker);
+      DepthwisePlane plane = plane_;
+      plane.planes = piece<float>(scratch, planes_at_);
+      plane.sums = piece<float>(scratch, sums_at_);
+      std::fill_n(plane.planes, planes_size_, 0.0F);
+      for (Index i = begin; i < end; ++i) {
+        const Index n = i / conv_.out_channels, o = i % conv_.out_channels;
         plane.input = operands.left + (n * conv_.in_channels + o / conv_.group_out()) * conv_.in_pixels();
         plane.weight = weights + o * conv_.num_taps();
         plane.bias = bias[o];
-        plane.output = result + (n * conv_.out_channels + o) * conv_.out_pixels();
+        plane.output = result + i * conv_.out_pixels();
         kernels_.plane(plane);
       }
+    });
   }
 
  private:
@@ -395,7 +431,8 @@ class DepthwisePlanes {
   Parameters<float> parameters_;
   DepthwisePlane plane_;
   Index planes_size_ = 0;
-  std::size_t planes_at_ = 0, sums_at_ = 0;
+  PerWorker workers_;
+  std::size_t planes_at_ = 0, sums_at_ = 0;  // of a worker
 };
 
 template <class T, class Algorithm>
@@ -405,8 +442,8 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs) {
   core.scratch_bytes = algorithm->scratch_bytes();
   core.owns_right = algorithm->owns_right();
   core.name = "conv.depthwise";
-  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
-    algorithm->run(operands, result, scratch);
+  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
+    algorithm->run(operands, result, workspace);
   };
   return core;
 }

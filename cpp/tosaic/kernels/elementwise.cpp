@@ -10,7 +10,7 @@
 //   rows       every other broadcast, after merging axes
 //
 // An array that already has the domain's element type is used without conversion. If no array needs a buffer,
-// a block is a whole array or a whole row.
+// a block is a whole array or a whole row. Threads share the blocks.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,6 +20,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/elementwise_block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -555,6 +556,8 @@ struct Plan {
   int64_t result_element = 0;
   int64_t count = 0;
   int64_t block_limit = 0;
+  int64_t step = 1;  // blocks begin at its multiples, whatever the array is cut into
+  double element_cost = 0;
   bool divides_integers = false;
 };
 
@@ -574,15 +577,15 @@ void check_divisors(const Plan& plan, const void* divisors, int64_t count) {
                         .got = "0"});
 }
 
-void run_plan(const Plan& plan, const Arrays& arrays) {
+// Computes elements [begin, end).
+void run_elements(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t end) {
   std::array<Reader, 3> readers;
   std::array<const void*, 3> blocks{};
   alignas(64) std::array<std::byte, kBlockElements * 8> output;
-  if (plan.count == 0) return;
   for (std::size_t i = 0; i < plan.arity; ++i)
     readers.at(i).start(plan.sources.at(i), plan.domain, arrays.operands[i]);
-  for (int64_t begin = 0; begin < plan.count;) {
-    int64_t count = std::min(plan.block_limit, plan.count - begin);
+  while (begin < end) {
+    int64_t count = std::min(plan.block_limit, end - begin);
     for (std::size_t i = 0; i < plan.arity; ++i) count = readers.at(i).limit(begin, count);
     for (std::size_t i = 0; i < plan.arity; ++i) blocks.at(i) = readers.at(i).fetch(begin, count);
     if (plan.divides_integers) check_divisors(plan, blocks[1], count);
@@ -591,6 +594,25 @@ void run_plan(const Plan& plan, const Arrays& arrays) {
     if (plan.store != nullptr) plan.store(output.data(), result, count);
     begin += count;
   }
+}
+
+void run_plan(const Plan& plan, const Arrays& arrays) {
+  const Loop elements{.count = plan.count, .step = plan.step, .unit_cost = plan.element_cost};
+  parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
+    run_elements(plan, arrays, begin, end);
+  });
+}
+
+// The multiples at which a part may begin, so that it has the blocks of the whole array.
+int64_t step_of(const Plan& plan, bool buffered) {
+  int64_t row = 0;  // the shortest row at whose end a block ends
+  for (std::size_t i = 0; i < plan.arity; ++i) {
+    const Source& source = plan.sources.at(i);
+    if (source.pattern != Pattern::kRows || source.extents.back() < kShortRow) continue;
+    row = row == 0 ? source.extents.back() : std::min(row, source.extents.back());
+  }
+  constexpr int64_t whole_vectors = 64;
+  return row != 0 ? row : buffered ? kBlockElements : whole_vectors;
 }
 
 // A mask of the operands that the result may overwrite: a block of the operand is read before the same block
@@ -628,6 +650,26 @@ Shape along_channels(const Shape& slopes, const Shape& result) {
   Shape shape = Shape::filled(result.size(), 1);
   if (count != 1) shape[1] = count;
   return shape;
+}
+
+// True if the function takes a few instructions.
+bool is_light(Function function) {
+  switch (function) {
+    case Function::kIdentity:
+    case Function::kAbs:
+    case Function::kNeg:
+    case Function::kRelu:
+    case Function::kClamp:
+    case Function::kClampNumbers:
+    case Function::kLow:
+    case Function::kBitwiseNot:
+    case Function::kLogicalNot:
+      return true;
+    default:
+      return (function >= Function::kAdd && function <= Function::kMulShift) ||
+             (function >= Function::kMaximum && function <= Function::kBitwiseXor) ||
+             (function >= Function::kEq && function <= Function::kWhere);
+  }
 }
 
 bool needs_buffer(const Source& source) {
@@ -670,6 +712,8 @@ Kernel prepare_elementwise(const Request& request) {
     buffered = buffered || needs_buffer(plan->sources.at(i));
   }
   plan->block_limit = buffered ? kBlockElements : plan->count;
+  plan->step = step_of(*plan, buffered);
+  plan->element_cost = is_light(meaning.function) ? cost::kCopy : cost::kFunction;
   plan->divides_integers = !is_float(plan->domain) && divides(meaning.function);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) { run_plan(*plan, arrays); };

@@ -6,11 +6,12 @@
 
 #include "tosaic/ir/attributes.h"
 #include "tosaic/kernels/kernel.h"
+#include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
 
 struct FloatSampler {
-  std::function<void(const float* image, const float* grid, float* to, std::byte* scratch)> run;
+  std::function<void(const float* image, const float* grid, float* to, const Workspace& workspace)> run;
   std::size_t scratch_bytes = 0;
 };
 

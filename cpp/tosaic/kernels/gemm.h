@@ -6,6 +6,8 @@
 //       for each block of columns: multiply
 //     call `take` with the finished rows (if it is set)
 //
+// Threads share a product by bands of rows, of columns, or both (GemmGrid).
+//
 // A block of A and the block of B that it is multiplied with stay in the second-level cache.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <functional>
 
 #include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
 
@@ -24,6 +27,7 @@ using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const 
 template <class T>
 struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
+  std::int64_t first_row = 0;  // the rows before it are not computed
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
   bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
@@ -106,6 +110,67 @@ template <class T>
   return blocking;
 }
 
+// The parts into which threads cut a product: bands of rows times bands of columns.
+struct GemmGrid {
+  std::int64_t row_parts = 1, col_parts = 1;
+};
+
+// The time of a multiply-add of the fast loops, in nanoseconds.
+template <class T>
+inline constexpr double kMultiplyAddCost = std::is_same_v<T, Quads>    ? 0.007
+                                           : std::is_same_v<T, double> ? 0.05
+                                                                       : 0.02;
+
+// The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading its
+// rows of A (and writing them, if they are gathered) and its columns of B.
+template <class T>
+[[nodiscard]] GemmGrid gemm_grid(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
+                                 std::int64_t depth, const Threads& threads) {
+  constexpr double kRead = 0.03 * kFactorBytes<T>;  // an element of A or B from the shared cache
+  constexpr double kPart = 800;                     // calling a thread, once for each part
+  constexpr double kTileRows = 3;                   // loading B for a tile takes as long as so many rows of A
+  if (threads.count == 1 || rows == 0 || cols == 0) return {};
+  const std::int64_t tiles = ceil_div(rows, kernels.max_rows), panels = ceil_div(cols, kernels.panel);
+  const std::int64_t most = std::int64_t{threads.count} * kPartsPerThread;
+  GemmGrid best;
+  double least = 0;
+  for (std::int64_t i = 1; i <= std::min(tiles, most); ++i)
+    for (std::int64_t j = 1; j <= std::min(panels, most / i); ++j) {
+      const std::int64_t band = ceil_div(rows, i);
+      const double part_rows = static_cast<double>(band) + kTileRows * static_cast<double>(ceil_div(band, kernels.max_rows));
+      const auto part_cols = static_cast<double>(ceil_div(panels, j) * kernels.panel);
+      const double part = static_cast<double>(depth) * (part_rows * part_cols * kMultiplyAddCost<T> +
+                                                        (part_rows + part_cols) * kRead);
+      const double time =
+          i * j == 1 ? part : static_cast<double>(ceil_div(i * j, std::int64_t{threads.count})) * (part + kPart);
+      const bool is_first = i * j == 1 || (threads.share_all && best.row_parts * best.col_parts == 1);
+      if (is_first || time < least) {
+        least = time;
+        best = {i, j};
+      }
+    }
+  return best;
+}
+
+struct GemmPart {
+  std::int64_t first_row, end_row, first_col, end_col;
+};
+
+// Calls work(GemmPart, worker) for each part of C[rows x cols]. Parts begin at whole panels.
+template <class T, class F>
+void for_each_part(Team* team, const GemmKernels<T>& kernels, const GemmGrid& grid, std::int64_t rows,
+                   std::int64_t cols, F&& work) {
+  if (team == nullptr || grid.row_parts * grid.col_parts == 1) return work(GemmPart{0, rows, 0, cols}, Worker{0});
+  const std::int64_t panels = ceil_div(cols, kernels.panel);
+  team->run(static_cast<std::uint32_t>(grid.row_parts * grid.col_parts), [&](std::uint32_t part, Worker worker) {
+    const std::int64_t i = part / grid.col_parts, j = part % grid.col_parts;
+    work(GemmPart{rows * i / grid.row_parts, rows * (i + 1) / grid.row_parts,
+                  panels * j / grid.col_parts * kernels.panel,
+                  std::min(panels * (j + 1) / grid.col_parts * kernels.panel, cols)},
+         worker);
+  });
+}
+
 // The number of elements of B[depth x cols] when it is packed.
 template <class T>
 [[nodiscard]] std::int64_t packed_elements(const GemmKernels<T>& kernels, std::int64_t depth,
@@ -174,7 +239,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
   const bool gathers = problem.a == nullptr || problem.copies_rows;
   [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
   RescaleTables<std::int32_t> rescale;
-  for (std::int64_t row = 0; row < problem.rows; row += blocking.rows) {
+  for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
     block.panel_depth = whole_steps<T>(problem.depth);

@@ -158,8 +158,11 @@ constexpr Index kMostPlanes = 2;
 
 class FastSampler {
  public:
-  FastSampler(const Sampler& s, Isa isa)
-      : s_(s), positions_(TOSAIC_SELECT_ISA(isa, kGridKernels)), sums_(TOSAIC_SELECT_ISA(isa, kGridSums)) {
+  FastSampler(const Sampler& s, const Options& options)
+      : s_(s),
+        positions_(TOSAIC_SELECT_ISA(options.isa, kGridKernels)),
+        sums_(TOSAIC_SELECT_ISA(options.isa, kGridSums)) {
+    ScratchPlan own;
     layout_.mode = s.attrs.mode;
     layout_.padding = s.attrs.padding;
     layout_.x = axis(s.width);
@@ -175,12 +178,13 @@ class FastSampler {
       layout_.y.stride = static_cast<std::int32_t>(line);
       layout_.origin = static_cast<std::int32_t>(before_ * (line + packed_channels_));
       image_at_ = plan_.take<float>(packed_size() * (planar_ ? s.channels : 1));
-      if (packed_channels_ > 1) block_at_ = plan_.take<float>(kGridBlock * packed_channels_);
+      if (packed_channels_ > 1) block_at_ = own.take<float>(kGridBlock * packed_channels_);
     } else {
       layout_.x.stride = static_cast<std::int32_t>(s.pixel_stride());
       layout_.y.stride = static_cast<std::int32_t>(s.pixel_stride() * s.width);
     }
-    taps_at_ = plan_.take<GridTaps>(1);
+    taps_at_ = own.take<GridTaps>(1);
+    workers_ = plan_.take_each(own, options.threads.count);
   }
 
   // Whether 32 bits hold the offset of each pixel, and floats the middles of pixels. The copy of the image has
@@ -193,20 +197,17 @@ class FastSampler {
 
   [[nodiscard]] ScratchPlan& plan() { return plan_; }
 
-  void run(const float* image, const float* grid, float* to, std::byte* scratch) const {
-    auto& taps = *piece<GridTaps>(scratch, taps_at_);
-    float* packed = layout_.packed ? piece<float>(scratch, image_at_) : nullptr;
+  void run(const float* image, const float* grid, float* to, const Workspace& workspace) const {
+    float* packed = layout_.packed ? piece<float>(workspace.scratch, image_at_) : nullptr;
+    const double taps = s_.attrs.mode == ResizeMode::kNearest ? 1 : s_.attrs.mode == ResizeMode::kBilinear ? 4 : 16;
+    const Loop outputs{.count = s_.outputs,
+                       .step = kGridBlock,
+                       .unit_cost = static_cast<double>(s_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
     for (Index n = 0; n < s_.batch; ++n) {
-      if (packed != nullptr) pack(image, packed);
-      for (Index i = 0; i < s_.outputs; i += kGridBlock) {
-        const Index count = std::min(kGridBlock, s_.outputs - i);
-        positions_.positions(layout_, grid + 2 * i, count, taps);
-        float* out = to + i * s_.output_stride();
-        if (packed != nullptr)
-          sample_packed(taps, count, packed, out, piece<float>(scratch, block_at_));
-        else
-          sample_in_place(taps, count, image, out);
-      }
+      if (packed != nullptr) pack(image, packed, workspace.team);
+      parallel_for(workspace.team, outputs, [&](Index begin, Index end, Worker worker) {
+        sample(image, packed, grid, begin, end, to, workers_.of(workspace.scratch, worker));
+      });
       image += s_.pixels() * s_.channels;
       grid += 2 * s_.outputs;
       to += s_.outputs * s_.channels;
@@ -214,6 +215,21 @@ class FastSampler {
   }
 
  private:
+  // Computes outputs [begin, end) of an image. `scratch` is that of a worker.
+  void sample(const float* image, const float* packed, const float* grid, Index begin, Index end, float* to,
+              std::byte* scratch) const {
+    auto& taps = *piece<GridTaps>(scratch, taps_at_);
+    for (Index i = begin; i < end; i += kGridBlock) {
+      const Index count = std::min(kGridBlock, end - i);
+      positions_.positions(layout_, grid + 2 * i, count, taps);
+      float* out = to + i * s_.output_stride();
+      if (packed != nullptr)
+        sample_packed(taps, count, packed, out, piece<float>(scratch, block_at_));
+      else
+        sample_in_place(taps, count, image, out);
+    }
+  }
+
   // Packing moves each pixel once. A grid with few positions reads fewer pixels than that. Nearest samples
   // read a pixel once, as packing would. The loops over planes need adjacent pixels.
   [[nodiscard]] bool is_worth_packing() const {
@@ -266,7 +282,7 @@ class FastSampler {
       copy_or_clear(rows, edge(y, s_.height), line(), rows + y * line());
   }
 
-  void pack(const float* image, float* packed) const {
+  void pack(const float* image, float* packed, Team* team) const {
     if (planar_) {
       for (Index c = 0; c < s_.channels; ++c) {
         float* plane = packed + c * packed_size();
@@ -276,8 +292,16 @@ class FastSampler {
       }
       return;
     }
-    float* to = packed + layout_.origin;
-    for (Index y = 0; y < s_.height; ++y, to += line()) {
+    const Loop lines{.count = s_.height,
+                     .unit_cost = static_cast<double>(s_.width * packed_channels_) * cost::kCopy};
+    parallel_for(team, lines,
+                 [&](Index begin, Index end, Worker) { pack_lines(image, begin, end, packed + layout_.origin); });
+    fill_margin(packed);
+  }
+
+  void pack_lines(const float* image, Index begin, Index end, float* to) const {
+    to += begin * line();
+    for (Index y = begin; y < end; ++y, to += line()) {
       if (!s_.channels_last) {
         sums_.pack(image + y * s_.width, s_.pixels(), s_.channels, s_.width, to, packed_channels_);
         continue;
@@ -292,7 +316,6 @@ class FastSampler {
         std::fill_n(pixel, packed_channels_ - s_.channels, 0.0F);
       }
     }
-    fill_margin(packed);
   }
 
   void sample_packed(const GridTaps& taps, Index count, const float* packed, float* out, float* block) const {
@@ -327,7 +350,9 @@ class FastSampler {
   bool planar_ = false;                                 // each channel is packed by itself
   Index packed_channels_ = 1, before_ = 0, after_ = 0;  // margins in pixels
   ScratchPlan plan_;
-  std::size_t image_at_ = 0, block_at_ = 0, taps_at_ = 0;
+  std::size_t image_at_ = 0;
+  PerWorker workers_;
+  std::size_t block_at_ = 0, taps_at_ = 0;  // of a worker
 };
 
 Sampler sampler_of(const GridSampleAttrs& attrs, const Shape& image, const Shape& grid, bool channels_last) {
@@ -343,14 +368,14 @@ FloatSampler float_sampler(const GridSampleAttrs& attrs, const Shape& image, con
                            bool channels_last, const Options& options) {
   const Sampler s = sampler_of(attrs, image, grid, channels_last);
   if (options.reference || !FastSampler::fits(s))
-    return {[s](const float* from, const float* at, float* to, std::byte*) {
+    return {[s](const float* from, const float* at, float* to, const Workspace&) {
               sample_all<float>(s, from, at, to);
             },
             0};
-  FastSampler fast(s, options.isa);
+  FastSampler fast(s, options);
   const std::size_t bytes = fast.plan().bytes();
-  return {[fast](const float* from, const float* at, float* to, std::byte* scratch) {
-            fast.run(from, at, to, scratch);
+  return {[fast](const float* from, const float* at, float* to, const Workspace& workspace) {
+            fast.run(from, at, to, workspace);
           },
           bytes};
 }
@@ -363,12 +388,12 @@ Kernel prepare_grid_sample(const Request& request) {
   const Sampler s = sampler_of(attrs, image, grid, false);
   if (request.operands[0].dtype == DType::kF64)
     return kernel_in<double>(request, kernel_name(request, "f64"), {},
-                             [s](const double* from, const double* at, double* to, std::byte*) {
+                             [s](const double* from, const double* at, double* to, const Workspace&) {
                                sample_all<double>(s, from, at, to);
                              });
   if (request.options.reference)
     return kernel_in<double>(request, kernel_name(request), {},
-                             [s](const double* from, const double* at, double* to, std::byte*) {
+                             [s](const double* from, const double* at, double* to, const Workspace&) {
                                sample_all<float>(s, from, at, to);
                              });
   const FloatSampler fast = float_sampler(attrs, image, grid, false, request.options);
@@ -376,7 +401,7 @@ Kernel prepare_grid_sample(const Request& request) {
   plan.take<std::byte>(static_cast<std::int64_t>(fast.scratch_bytes));
   return kernel_in<float>(request, kernel_name(request), plan,
                           [run = fast.run](const float* from, const float* at, float* to,
-                                           std::byte* scratch) { run(from, at, to, scratch); });
+                                           const Workspace& workspace) { run(from, at, to, workspace); });
 }
 
 }  // namespace tosaic::kernels

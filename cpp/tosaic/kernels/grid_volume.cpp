@@ -127,20 +127,28 @@ VolumeLayout layout_of(const Sampler& s) {
   return layout;
 }
 
-void sample_fast(const Sampler& s, const VolumeLayout& layout, const VolumeKernels& kernels,
-                 const float* volume, const float* grid, float* to, VolumeTaps& taps) {
-  for (Index n = 0; n < s.volume.batch; ++n) {
-    for (Index i = 0; i < s.outputs; i += kVolumeBlock) {
-      const Index count = std::min(kVolumeBlock, s.outputs - i);
-      kernels.taps(layout, grid + 3 * i, count, taps);
-      for (Index c = 0; c < s.volume.channels; ++c)
-        kernels.sums(layout, taps, count, volume + c * s.volume.pixels(), to + c * s.outputs + i);
-    }
-    volume += s.volume.channels * s.volume.pixels();
-    grid += 3 * s.outputs;
-    to += s.volume.channels * s.outputs;
+struct FastVolume {
+  Sampler s;
+  VolumeLayout layout;
+  const VolumeKernels& kernels;
+  PerWorker taps_of;
+
+  void run(const float* volume, const float* grid, float* to, const Workspace& workspace) const {
+    const Index blocks = (s.outputs + kVolumeBlock - 1) / kVolumeBlock, channels = s.volume.channels;
+    const Loop loop{.count = s.volume.batch * blocks,
+                    .unit_cost = static_cast<double>(kVolumeBlock * (channels + 4)) * 4 * cost::kScattered};
+    parallel_for(workspace.team, loop, [&](Index begin, Index end, Worker worker) {
+      auto& taps = *piece<VolumeTaps>(taps_of.of(workspace.scratch, worker), 0);
+      for (Index unit = begin; unit < end; ++unit) {
+        const Index n = unit / blocks, i = unit % blocks * kVolumeBlock;
+        const Index count = std::min(kVolumeBlock, s.outputs - i);
+        kernels.taps(layout, grid + 3 * (n * s.outputs + i), count, taps);
+        for (Index c = n * channels; c < (n + 1) * channels; ++c)
+          kernels.sums(layout, taps, count, volume + c * s.volume.pixels(), to + c * s.outputs + i);
+      }
+    });
   }
-}
+};
 
 }  // namespace
 
@@ -150,22 +158,21 @@ Kernel prepare_grid_volume(const Request& request) {
   const Sampler s{attrs, image_of(request.operands[0].shape, 3, false), grid[1] * grid[2] * grid[3]};
   if (request.operands[0].dtype == DType::kF64)
     return kernel_in<double>(request, kernel_name(request, "f64"), {},
-                             [s](const double* volume, const double* at, double* to, std::byte*) {
+                             [s](const double* volume, const double* at, double* to, const Workspace&) {
                                sample_all<double>(s, volume, at, to);
                              });
   if (request.options.reference || s.volume.pixels() > std::numeric_limits<std::int32_t>::max())
     return kernel_in<double>(request, kernel_name(request), {},
-                             [s](const double* volume, const double* at, double* to, std::byte*) {
+                             [s](const double* volume, const double* at, double* to, const Workspace&) {
                                sample_all<float>(s, volume, at, to);
                              });
-  ScratchPlan plan;
-  const std::size_t taps_at = plan.take<VolumeTaps>(1);
-  const VolumeKernels& kernels = TOSAIC_SELECT_ISA(request.options.isa, kVolumeKernels);
+  ScratchPlan plan, own;
+  own.take<VolumeTaps>(1);
+  const FastVolume fast{s, layout_of(s), TOSAIC_SELECT_ISA(request.options.isa, kVolumeKernels),
+                        plan.take_each(own, request.options.threads.count)};
   return kernel_in<float>(request, kernel_name(request), plan,
-                          [s, layout = layout_of(s), &kernels, taps_at](const float* volume, const float* at,
-                                                                        float* to, std::byte* scratch) {
-                            sample_fast(s, layout, kernels, volume, at, to,
-                                        *piece<VolumeTaps>(scratch, taps_at));
+                          [fast](const float* volume, const float* at, float* to, const Workspace& workspace) {
+                            fast.run(volume, at, to, workspace);
                           });
 }
 

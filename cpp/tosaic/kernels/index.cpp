@@ -8,6 +8,7 @@
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/walk.h"
 
 namespace tosaic::kernels {
@@ -62,12 +63,16 @@ struct RowLookup {
   IndexReader indices;
 };
 
-void run_lookup(const RowLookup& plan, const std::byte* source, const std::byte* indices, std::byte* result) {
-  for (int64_t outer = 0; outer < plan.outer; ++outer) {
-    const int64_t first = plan.index_per_outer ? outer * plan.count : 0;
-    for (int64_t i = 0; i < plan.count; ++i, result += plan.row) {
-      const int64_t at = checked(plan.op, plan.indices.at(indices, first + i), plan.limit);
-      copy_element(result, source + (outer * plan.limit + at) * plan.row, plan.row);
+// Looks up rows [begin, end) of the result.
+void run_lookup(const RowLookup& plan, int64_t begin, int64_t end, const Arrays& arrays) {
+  std::byte* result = arrays.results[0] + begin * plan.row;
+  for (int64_t row = begin; row < end;) {
+    const int64_t outer = row / plan.count;
+    const int64_t stop = std::min(end, (outer + 1) * plan.count);
+    const int64_t skipped = plan.index_per_outer ? 0 : outer * plan.count;
+    for (; row < stop; ++row, result += plan.row) {
+      const int64_t at = checked(plan.op, plan.indices.at(arrays.operands[1], row - skipped), plan.limit);
+      copy_element(result, arrays.operands[0] + (outer * plan.limit + at) * plan.row, plan.row);
     }
   }
 }
@@ -75,7 +80,10 @@ void run_lookup(const RowLookup& plan, const std::byte* source, const std::byte*
 Kernel lookup(const RowLookup& plan) {
   Kernel kernel;
   kernel.run = [plan](const Arrays& arrays) {
-    run_lookup(plan, arrays.operands[0], arrays.operands[1], arrays.results[0]);
+    const Loop rows{.count = plan.outer * plan.count,
+                    .unit_cost = cost::kScattered + static_cast<double>(plan.row) * cost::kCopy / 4};
+    parallel_for(arrays.team, rows,
+                 [&](int64_t begin, int64_t end, Worker) { run_lookup(plan, begin, end, arrays); });
   };
   return kernel;
 }
@@ -155,15 +163,16 @@ Kernel gather(const Request& request) {
   const int64_t count = num_elements(shape);
   Kernel kernel;
   kernel.run = [=](const Arrays& arrays) {
-    if (count == 0) return;
-    Walk walk(shape, strides);
-    int64_t i = 0;
-    do {
-      const int64_t at = checked(Op::kGather, indices.at(arrays.operands[1], i), limit);
-      copy_element(arrays.results[0] + i * bytes, arrays.operands[0] + (walk.offset() + at * stride) * bytes,
-                   bytes);
-      ++i;
-    } while (walk.next());
+    const Loop elements{.count = count, .step = 64, .unit_cost = cost::kScattered};
+    parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
+      Walk walk(shape, strides);
+      walk.seek(begin);
+      for (int64_t i = begin; i < end; ++i, walk.next()) {
+        const int64_t at = checked(Op::kGather, indices.at(arrays.operands[1], i), limit);
+        copy_element(arrays.results[0] + i * bytes, arrays.operands[0] + (walk.offset() + at * stride) * bytes,
+                     bytes);
+      }
+    });
   };
   return kernel;
 }

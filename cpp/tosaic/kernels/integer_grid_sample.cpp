@@ -10,6 +10,7 @@
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/integer_grid.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/scratch.h"
 #include "tosaic/kernels/transpose_block.h"
 #include "tosaic/kernels/wide.h"
@@ -221,37 +222,33 @@ class FastSampler {
     grid_bytes_ = static_cast<Index>(byte_size(grid));
     load_ = is_domain(grid, Domain::kI32) ? copy_block
                                           : convert_kernels(request.options.isa).load(grid, Domain::kI32);
-    taps_at_ = plan_.take<IntegerTaps>(1);
-    grid_at_ = plan_.take<std::int32_t>(2 * kIntegerGridBlock);
-    if (is_nearest()) return;
     // Channels of a pixel are then one vector. Few channels are as fast plane by plane.
-    if (e_.channels > 2) packed_channels_ = (e_.channels + 3) / 4 * 4;
-    if (packed_channels_ > 0) {
-      image_at_ = plan_.take<Pixel>(pixels() * packed_channels_);
-      rows_at_ = plan_.take<T>(kChunk * packed_channels_);
-      block_at_ = plan_.take<std::int32_t>(kIntegerGridBlock * packed_channels_);
-    } else {
-      image_at_ = plan_.take<Pixel>(pixels() * e_.channels);
-    }
+    if (!is_nearest() && e_.channels > 2) packed_channels_ = (e_.channels + 3) / 4 * 4;
+    if (!is_nearest())
+      image_at_ = plan_.take<Pixel>(pixels() * (packed_channels_ > 0 ? packed_channels_ : e_.channels));
+    ScratchPlan own;
+    taps_at_ = own.take<IntegerTaps>(1);
+    grid_at_ = own.take<std::int32_t>(2 * kIntegerGridBlock);
+    rows_at_ = own.take<T>(kChunk * packed_channels_);
+    block_at_ = own.take<std::int32_t>(kIntegerGridBlock * packed_channels_);
+    workers_ = plan_.take_each(own, request.options.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
 
   void run(const Arrays& arrays) const {
-    auto& taps = *piece<IntegerTaps>(arrays.scratch, taps_at_);
-    auto* grid = piece<std::int32_t>(arrays.scratch, grid_at_);
-    const auto* image = reinterpret_cast<const T*>(arrays.operands[0]);
-    Index to = 0;  // offset of the image's results
+    const double taps = is_nearest() ? 1 : layout_.mode == ResizeMode::kBilinear ? 4 : 16;
+    const Loop outputs{.count = e_.outputs,
+                       .step = kIntegerGridBlock,
+                       .unit_cost = static_cast<double>(e_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
     for (Index n = 0; n < e_.batch; ++n) {
-      if (!is_nearest()) prepare(image, arrays.scratch);
-      for (Index i = 0; i < e_.outputs; i += kIntegerGridBlock) {
-        const Index count = std::min(kIntegerGridBlock, e_.outputs - i);
-        load_(arrays.operands[1] + 2 * (n * e_.outputs + i) * grid_bytes_, grid, 2 * count);
-        kernels_.taps(layout_, grid, count, taps);
-        sample(taps, count, image, to + i, arrays);
-      }
-      image += e_.channels * pixels();
-      to += e_.channels * e_.outputs;
+      const T* image = reinterpret_cast<const T*>(arrays.operands[0]) + n * e_.channels * pixels();
+      if (!is_nearest()) prepare(image, arrays);
+      parallel_for(arrays.team, outputs, [&](Index begin, Index end, Worker worker) {
+        for (Index i = begin; i < end; i += kIntegerGridBlock)
+          sample(n, image, i, std::min(kIntegerGridBlock, end - i), arrays,
+                 workers_.of(arrays.scratch, worker));
+      });
     }
   }
 
@@ -261,20 +258,36 @@ class FastSampler {
   [[nodiscard]] bool is_nearest() const { return layout_.mode == ResizeMode::kNearest; }
   [[nodiscard]] Index pixels() const { return e_.height * e_.width; }
 
-  void prepare(const T* image, std::byte* scratch) const {
-    auto* to = piece<Pixel>(scratch, image_at_);
-    if (packed_channels_ == 0) return sums_.prepare(layout_, image, e_.channels * pixels(), to);
-    auto* rows = piece<T>(scratch, rows_at_);
-    std::fill_n(rows, kChunk * packed_channels_, T{});
-    for (Index first = 0; first < pixels(); first += kChunk) {
-      const Index count = std::min(kChunk, pixels() - first);
-      transpose_.find(sizeof(T))(image + first, pixels(), e_.channels, count, rows, packed_channels_);
-      sums_.prepare(layout_, rows, count * packed_channels_, to + first * packed_channels_);
+  void prepare(const T* image, const Arrays& arrays) const {
+    auto* to = piece<Pixel>(arrays.scratch, image_at_);
+    if (packed_channels_ == 0) {
+      const Loop all{.count = e_.channels * pixels(), .step = 64, .unit_cost = 2 * cost::kCopy};
+      return parallel_for(arrays.team, all, [&](Index begin, Index end, Worker) {
+        sums_.prepare(layout_, image + begin, end - begin, to + begin);
+      });
     }
+    const Loop loop{.count = pixels(),
+                    .step = kChunk,
+                    .unit_cost = static_cast<double>(packed_channels_) * 2 * cost::kCopy};
+    parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) {
+      auto* rows = piece<T>(workers_.of(arrays.scratch, worker), rows_at_);
+      std::fill_n(rows, kChunk * packed_channels_, T{});
+      for (Index first = begin; first < end; first += kChunk) {
+        const Index count = std::min(kChunk, end - first);
+        transpose_.find(sizeof(T))(image + first, pixels(), e_.channels, count, rows, packed_channels_);
+        sums_.prepare(layout_, rows, count * packed_channels_, to + first * packed_channels_);
+      }
+    });
   }
 
-  // Samples outputs whose first result of channel 0 is element `at`.
-  void sample(const IntegerTaps& taps, Index count, const T* image, Index at, const Arrays& arrays) const {
+  // Samples `count` outputs of image n from output `first` on. `scratch` is that of a worker.
+  void sample(Index n, const T* image, Index first, Index count, const Arrays& arrays,
+              std::byte* scratch) const {
+    auto& taps = *piece<IntegerTaps>(scratch, taps_at_);
+    auto* grid = piece<std::int32_t>(scratch, grid_at_);
+    load_(arrays.operands[1] + 2 * (n * e_.outputs + first) * grid_bytes_, grid, 2 * count);
+    kernels_.taps(layout_, grid, count, taps);
+    const Index at = n * e_.channels * e_.outputs + first;
     if (is_nearest())
       return sums_.nearest(layout_, taps, count, image, pixels(), e_.channels,
                            reinterpret_cast<T*>(arrays.results[0]) + at, e_.outputs);
@@ -285,7 +298,7 @@ class FastSampler {
         sums_.plane(layout_, taps, count, prepared + c * pixels(), to + c * e_.outputs);
       return;
     }
-    auto* block = piece<std::int32_t>(arrays.scratch, block_at_);
+    auto* block = piece<std::int32_t>(scratch, block_at_);
     sums_.pixels(layout_, taps, count, prepared, packed_channels_, block);
     transpose_.find(sizeof(std::int32_t))(block, packed_channels_, count, e_.channels, to, e_.outputs);
   }
@@ -298,7 +311,9 @@ class FastSampler {
   Index grid_bytes_ = 1, packed_channels_ = 0;  // 0: plane by plane
   ConvertBlock load_ = nullptr;
   ScratchPlan plan_;
-  std::size_t taps_at_ = 0, grid_at_ = 0, image_at_ = 0, rows_at_ = 0, block_at_ = 0;
+  std::size_t image_at_ = 0;
+  PerWorker workers_;
+  std::size_t taps_at_ = 0, grid_at_ = 0, rows_at_ = 0, block_at_ = 0;  // of a worker
 };
 
 template <class T>

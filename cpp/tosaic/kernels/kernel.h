@@ -6,7 +6,8 @@
 //
 // Every kernel has a scalar reference: plain loops that follow the definition of the operator, with sums in
 // double. The results of the fast path are within tolerance(op, dtype) of the reference for floats and equal
-// to it for integers. Float sums have a fixed blocked order, so a kernel repeats its own results bit for bit.
+// to it for integers. Float sums have a fixed blocked order, so a kernel repeats its own results bit for bit,
+// for any number of threads (parallel.h).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 
+#include "tosaic/base/team.h"
 #include "tosaic/ir/op.h"
 #include "tosaic/ir/storage.h"
 #include "tosaic/ir/type.h"
@@ -53,6 +55,7 @@ struct Arrays {
   std::span<const std::byte* const> operands;
   std::span<std::byte* const> results;
   std::byte* scratch = nullptr;  // 64-byte aligned, kernel.scratch_bytes
+  Team* team = nullptr;          // of at most Options::threads threads; null: the calling thread alone
 };
 
 struct Kernel {

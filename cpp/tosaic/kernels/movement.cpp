@@ -27,7 +27,8 @@ struct Move {
 Kernel run_moves(std::vector<Move> moves) {
   Kernel kernel;
   kernel.run = [moves = std::make_shared<const std::vector<Move>>(std::move(moves))](const Arrays& arrays) {
-    for (const Move& move : *moves) move.copy.run(arrays.operands[move.operand], arrays.results[move.result]);
+    for (const Move& move : *moves)
+      move.copy.run(arrays.operands[move.operand], arrays.results[move.result], arrays.team);
   };
   return kernel;
 }
@@ -226,7 +227,7 @@ Kernel pad_constant(const Request& request, const Dims& before, const Dims& afte
   kernel.run = [copy = std::make_shared<const StridedCopy>(std::move(copy)), element,
                 count](const Arrays& arrays) {
     fill_elements(arrays.results[0], element, count);
-    copy->run(arrays.operands[0], arrays.results[0]);
+    copy->run(arrays.operands[0], arrays.results[0], arrays.team);
   };
   return kernel;
 }

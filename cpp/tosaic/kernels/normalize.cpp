@@ -5,6 +5,8 @@
 //   layer_norm, rms_norm     statistics of a row, weights along the row
 //   group_norm               statistics of a row of channels, one scale and one shift per channel
 //   softmax, log_softmax     row by row or, if the axis is not the last, 64 columns side by side
+//
+// Threads share the rows, or the blocks of columns.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +14,7 @@
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/normalize_block.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/reduce_block.h"
 #include "tosaic/kernels/scratch.h"
 
@@ -22,6 +25,7 @@ using std::int64_t;
 
 constexpr int64_t kColumns = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kElementCost = 4 * cost::kCopy;  // two or three passes in double
 
 // The parts that all plans share: the loops for elements T, and how rows are loaded and stored.
 template <class T>
@@ -30,8 +34,16 @@ struct Base {
   FoldLoops sum, squares, max;
   ConvertBlock load = nullptr, store = nullptr;  // null if the array holds T
   int64_t element = 0, result_element = 0;
-  std::size_t row_scratch = 0;
+  std::size_t row_scratch = 0;  // of a worker
+  PerWorker workers;
 
+  // What the worker reads and writes: its scratch memory replaces that of the kernel.
+  [[nodiscard]] Arrays arrays_of(const Arrays& arrays, Worker worker) const {
+    return {arrays.operands, arrays.results, workers.of(arrays.scratch, worker)};
+  }
+
+  // The arrays of these functions are those of a worker.
+  //
   // `count` elements of the operand as T, in scratch or in place.
   [[nodiscard]] const T* row(const Arrays& arrays, int64_t offset, int64_t count) const {
     const std::byte* from = arrays.operands[0] + offset * element;
@@ -57,7 +69,7 @@ template <>
 inline constexpr Domain kDomain<double> = Domain::kF64;
 
 template <class T>
-Base<T> base_of(const Request& request, ScratchPlan& scratch, int64_t row) {
+Base<T> base_of(const Request& request, ScratchPlan& own, int64_t row) {
   const Isa isa = request.options.reference ? Isa::kBaseline : request.options.isa;
   const ConvertKernels& convert = convert_kernels(isa);
   const ReduceKernels& reduce = TOSAIC_SELECT_ISA(isa, kReduceKernels);
@@ -74,7 +86,7 @@ Base<T> base_of(const Request& request, ScratchPlan& scratch, int64_t row) {
     base.store = convert.store(kDomain<T>, result.dtype, Rounding::kTruncate);
   base.element = static_cast<int64_t>(byte_size(input.dtype));
   base.result_element = static_cast<int64_t>(byte_size(result.dtype));
-  if (base.load != nullptr || base.store != nullptr) base.row_scratch = scratch.take<T>(row);
+  if (base.load != nullptr || base.store != nullptr) base.row_scratch = own.take<T>(row);
   return base;
 }
 
@@ -145,15 +157,18 @@ template <class T>
 void run_row_norm(const RowNorm<T>& plan, const Arrays& arrays) {
   const double* weight = plan.weight.values(arrays);
   const double* bias = plan.bias.values(arrays);
-  for (int64_t r = 0; r < plan.rows; ++r) {
-    const int64_t at = r * plan.count;
-    const T* row = plan.base.row(arrays, at, plan.count);
-    const Statistics s = statistics(plan.base, row, plan.count, plan.eps, plan.about_zero);
-    T* out = plan.base.out(arrays, at);
-    plan.base.loops->affine_weighted(row, plan.count, s.inverse_deviation, -s.mean * s.inverse_deviation,
-                                     weight, bias, out);
-    plan.base.finish(arrays, at, out, plan.count);
-  }
+  const Loop rows{.count = plan.rows, .unit_cost = static_cast<double>(plan.count) * kElementCost};
+  parallel_for(arrays.team, rows, [&](int64_t begin, int64_t end, Worker worker) {
+    const Arrays mine = plan.base.arrays_of(arrays, worker);
+    for (int64_t at = begin * plan.count; at < end * plan.count; at += plan.count) {
+      const T* row = plan.base.row(mine, at, plan.count);
+      const Statistics s = statistics(plan.base, row, plan.count, plan.eps, plan.about_zero);
+      T* out = plan.base.out(mine, at);
+      plan.base.loops->affine_weighted(row, plan.count, s.inverse_deviation, -s.mean * s.inverse_deviation,
+                                       weight, bias, out);
+      plan.base.finish(mine, at, out, plan.count);
+    }
+  });
 }
 
 // torch's default: the epsilon of the dtype that rms_norm computes in, which is f32 for the narrow floats.
@@ -172,7 +187,9 @@ Kernel row_norm(const Request& request) {
   for (std::size_t i = 0; i < shape.size(); ++i) (i < split ? plan.rows : plan.count) *= shape[i];
   plan.about_zero = request.op == Op::kRmsNorm;
   plan.eps = attrs.eps.value_or(plan.about_zero ? default_eps(request.operands[0].dtype) : 1e-5);
-  plan.base = base_of<T>(request, scratch, plan.count);
+  ScratchPlan own;
+  plan.base = base_of<T>(request, own, plan.count);
+  plan.base.workers = scratch.take_each(own, request.options.threads.count);
   plan.weight = weights_of(request, 1, plan.count, 1.0, scratch);
   plan.bias = weights_of(request, plan.about_zero ? request.operands.size() : 2, plan.count, 0.0, scratch);
   Kernel kernel;
@@ -206,15 +223,19 @@ void run_batch_norm(const BatchNorm<T>& plan, const Arrays& arrays) {
   }
   const int64_t length = plan.inner == 1 ? plan.channels : plan.inner;
   const int64_t rows = plan.inner == 1 ? plan.batches : plan.batches * plan.channels;
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* row = plan.base.row(arrays, r * length, length);
-    T* out = plan.base.out(arrays, r * length);
-    if (plan.inner == 1)
-      plan.base.loops->affine_columns(row, length, scale, shift, out);
-    else
-      plan.base.loops->affine(row, length, scale[r % plan.channels], shift[r % plan.channels], out);
-    plan.base.finish(arrays, r * length, out, length);
-  }
+  const Loop loop{.count = rows, .unit_cost = static_cast<double>(length) * cost::kCopy};
+  parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+    const Arrays mine = plan.base.arrays_of(arrays, worker);
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = plan.base.row(mine, r * length, length);
+      T* out = plan.base.out(mine, r * length);
+      if (plan.inner == 1)
+        plan.base.loops->affine_columns(row, length, scale, shift, out);
+      else
+        plan.base.loops->affine(row, length, scale[r % plan.channels], shift[r % plan.channels], out);
+      plan.base.finish(mine, r * length, out, length);
+    }
+  });
 }
 
 // The extents as (batch, channels, product of the others).
@@ -228,7 +249,9 @@ Kernel batch_norm(const Request& request) {
   BatchNorm<T> plan;
   plan.eps = attrs_of<BatchNormAttrs>(request).eps;
   set_channels(request.operands[0].shape, plan.batches, plan.channels, plan.inner);
-  plan.base = base_of<T>(request, scratch, plan.inner == 1 ? plan.channels : plan.inner);
+  ScratchPlan own;
+  plan.base = base_of<T>(request, own, plan.inner == 1 ? plan.channels : plan.inner);
+  plan.base.workers = scratch.take_each(own, request.options.threads.count);
   plan.weight = weights_of(request, 1, plan.channels, 1.0, scratch);
   plan.bias = weights_of(request, 2, plan.channels, 0.0, scratch);
   plan.mean = weights_of(request, 3, plan.channels, 0.0, scratch);
@@ -269,14 +292,19 @@ void run_group_norm(const GroupNorm<T>& plan, const Arrays& arrays) {
   const double* bias = plan.bias.values(arrays);
   const int64_t channels = plan.channels / plan.groups;
   const int64_t length = channels * plan.inner;
-  for (int64_t r = 0; r < plan.batches * plan.groups; ++r) {
-    const T* row = plan.base.row(arrays, r * length, length);
-    T* out = plan.base.out(arrays, r * length);
-    const int64_t channel = r % plan.groups * channels;
-    normalize_group(plan, statistics(plan.base, row, length, plan.eps, false), row, weight + channel,
-                    bias + channel, out);
-    plan.base.finish(arrays, r * length, out, length);
-  }
+  const Loop groups{.count = plan.batches * plan.groups,
+                    .unit_cost = static_cast<double>(length) * kElementCost};
+  parallel_for(arrays.team, groups, [&](int64_t begin, int64_t end, Worker worker) {
+    const Arrays mine = plan.base.arrays_of(arrays, worker);
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = plan.base.row(mine, r * length, length);
+      T* out = plan.base.out(mine, r * length);
+      const int64_t channel = r % plan.groups * channels;
+      normalize_group(plan, statistics(plan.base, row, length, plan.eps, false), row, weight + channel,
+                      bias + channel, out);
+      plan.base.finish(mine, r * length, out, length);
+    }
+  });
 }
 
 template <class T>
@@ -287,7 +315,9 @@ Kernel group_norm(const Request& request) {
   plan.eps = attrs.eps;
   plan.groups = attrs.groups;
   set_channels(request.operands[0].shape, plan.batches, plan.channels, plan.inner);
-  plan.base = base_of<T>(request, scratch, plan.channels / plan.groups * plan.inner);
+  ScratchPlan own;
+  plan.base = base_of<T>(request, own, plan.channels / plan.groups * plan.inner);
+  plan.base.workers = scratch.take_each(own, request.options.threads.count);
   plan.weight = weights_of(request, 1, plan.channels, 1.0, scratch);
   plan.bias = weights_of(request, 2, plan.channels, 0.0, scratch);
   Kernel kernel;
@@ -366,12 +396,20 @@ void softmax_columns(const Softmax<T>& plan, const Arrays& arrays, int64_t at, i
 template <class T>
 void run_softmax(const Softmax<T>& plan, const Arrays& arrays) {
   if (plan.extent == 0) return;
-  for (int64_t outer = 0; outer < plan.outer; ++outer) {
-    const int64_t at = outer * plan.extent * plan.inner;
-    if (plan.inner == 1) softmax_row(plan, arrays, at);
-    for (int64_t column = 0; plan.inner != 1 && column < plan.inner; column += kColumns)
-      softmax_columns(plan, arrays, at + column, std::min(kColumns, plan.inner - column));
-  }
+  const int64_t blocks = (plan.inner + kColumns - 1) / kColumns;
+  const Loop loop{.count = plan.outer * blocks,
+                  .unit_cost = static_cast<double>(plan.extent * std::min(kColumns, plan.inner)) * cost::kFunction};
+  parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+    const Arrays mine = plan.base.arrays_of(arrays, worker);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t at = unit / blocks * plan.extent * plan.inner;
+      const int64_t column = unit % blocks * kColumns;
+      if (plan.inner == 1)
+        softmax_row(plan, mine, at);
+      else
+        softmax_columns(plan, mine, at + column, std::min(kColumns, plan.inner - column));
+    }
+  });
 }
 
 template <class T, SoftmaxKind kind>
@@ -384,8 +422,10 @@ Kernel softmax(const Request& request) {
   for (std::size_t i = 0; i < shape.size(); ++i)
     (i < axis ? plan.outer : i == axis ? plan.extent : plan.inner) *= shape[i];
   const int64_t columns = std::clamp<int64_t>(plan.inner, 1, kColumns);
-  plan.base = base_of<T>(request, scratch, plan.inner == 1 ? plan.extent : columns);
-  if (kind != SoftmaxKind::kLog || plan.inner != 1) plan.exps = scratch.take<double>(plan.extent * columns);
+  ScratchPlan own;
+  plan.base = base_of<T>(request, own, plan.inner == 1 ? plan.extent : columns);
+  if (kind != SoftmaxKind::kLog || plan.inner != 1) plan.exps = own.take<double>(plan.extent * columns);
+  plan.base.workers = scratch.take_each(own, request.options.threads.count);
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
   kernel.run = [plan](const Arrays& arrays) { run_softmax(plan, arrays); };

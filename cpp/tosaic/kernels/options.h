@@ -18,9 +18,17 @@ enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Vnni };
 
 class Packs;  // packs.h
 
+// The threads of a run. `count` is the greatest number; kernels reserve scratch memory for so many. With
+// `share_all`, threads share each loop, even if it costs less than calling a thread; for tests.
+struct Threads {
+  std::uint32_t count = 1;
+  bool share_all = false;
+};
+
 struct Options {
   bool reference = false;  // the scalar reference instead of the fast path
   Isa isa = best_isa();
+  Threads threads = {};
   Packs* packs = nullptr;  // used at prepare time only; if null, each kernel packs its own weights
 };
 

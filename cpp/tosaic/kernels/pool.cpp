@@ -19,6 +19,7 @@
 #include "tosaic/kernels/isa/pool.h"
 #include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa_tables.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/spatial.h"
 #include "tosaic/kernels/transpose_block.h"
 
@@ -252,18 +253,45 @@ class FastPool {
  public:
   static constexpr bool kIsFloat = std::is_same_v<T, float>;
 
-  FastPool(const Pool& pool, DType dtype, Isa isa, ScratchPlan& plan)
-      : pool_(pool), kernels_(pool_kernels(isa, T{})), means_(pool, dtype, isa) {
+  FastPool(const Pool& pool, DType dtype, const Options& options, ScratchPlan& plan)
+      : pool_(pool), kernels_(pool_kernels(options.isa, T{})), means_(pool, dtype, options.isa) {
+    taps_ = 1;
+    for (const Axis& axis : pool.axes)
+      if (!axis.windows.empty()) taps_ *= (axis.windows[0].end - axis.windows[0].begin + axis.step - 1) / axis.step;
     if (pool.pooling != Pooling::kSum) return;
     counts_ = counts_of(pool);
     divisors_.assign(counts_.begin(), counts_.end());
-    if (!kIsFloat) sums_at_ = plan.take<std::int32_t>(pool.out.extent[2] * pool.in.channels);
+    if (kIsFloat) return;
+    ScratchPlan own;
+    own.take<std::int32_t>(pool.out.extent[2] * pool.in.channels);
+    sums_ = plan.take_each(own, options.threads.count);
   }
 
   [[nodiscard]] const Pool& pool() const { return pool_; }
 
-  void run(const T* from, T* to, std::byte* scratch) const {
-    PoolLine<T> line;
+  void run(const T* from, T* to, const Workspace& workspace) const {
+    PoolLine<T> prototype;
+    fill(prototype);
+    const auto lines_h = pool_.out.extent[1], lines = pool_.out.extent[0] * lines_h;
+    const Index line_size = pool_.out.extent[2] * pool_.in.channels;
+    const Loop loop{.count = pool_.in.batch * lines,
+                    .unit_cost = static_cast<double>(line_size * taps_) * cost::kCopy};
+    parallel_for(workspace.team, loop, [&](Index begin, Index end, Worker worker) {
+      PoolLine<T> line = prototype;
+      if (sums_.bytes != 0) line.sums = piece<std::int32_t>(sums_.of(workspace.scratch, worker), 0);
+      for (Index i = begin; i < end; ++i) {
+        line.input = from + i / lines * pool_.in.pixels() * pool_.in.channels;
+        line.output = to + i * line_size;
+        line.d = pool_.axes[0].windows[static_cast<std::size_t>(i % lines / lines_h)];
+        line.h = pool_.axes[1].windows[static_cast<std::size_t>(i % lines_h)];
+        run_line(line, static_cast<std::size_t>(i % lines * line.out_w));
+      }
+    });
+  }
+
+ private:
+  // Sets what all lines share.
+  void fill(PoolLine<T>& line) const {
     line.channels = pool_.in.channels;
     line.out_w = pool_.out.extent[2];
     line.pooling = pool_.pooling;
@@ -272,23 +300,8 @@ class FastPool {
     line.stride[2] = pool_.in.channels;
     line.stride[1] = line.stride[2] * pool_.in.extent[2];
     line.stride[0] = line.stride[1] * pool_.in.extent[1];
-    line.output = to;
-    line.sums = piece<std::int32_t>(scratch, sums_at_);
-    for (Index n = 0; n < pool_.in.batch; ++n) {
-      line.input = from + n * pool_.in.pixels() * pool_.in.channels;
-      std::size_t pixel = 0;
-      for (const PoolWindow& d : pool_.axes[0].windows)
-        for (const PoolWindow& h : pool_.axes[1].windows) {
-          line.d = d;
-          line.h = h;
-          run_line(line, pixel);
-          line.output += line.out_w * line.channels;
-          pixel += static_cast<std::size_t>(line.out_w);
-        }
-    }
   }
 
- private:
   void run_line(PoolLine<T>& line, std::size_t pixel) const {
     if (pool_.pooling != Pooling::kSum) return kernels_.line(line);
     line.divisor = divisors_.data() + pixel;
@@ -303,14 +316,15 @@ class FastPool {
   IntegerMeans means_;
   std::vector<Index> counts_;  // for means only: one per output pixel
   std::vector<float> divisors_;
-  std::size_t sums_at_ = 0;
+  Index taps_ = 1;  // of the first window
+  PerWorker sums_;
 };
 
 template <class T>
 Kernel fast_pool(const Request& request, const Pool& pool) {
   const Isa isa = request.options.isa;
   ScratchPlan plan;
-  auto fast = std::make_shared<const FastPool<T>>(pool, request.results[0].dtype, isa, plan);
+  auto fast = std::make_shared<const FastPool<T>>(pool, request.results[0].dtype, request.options, plan);
   const std::size_t in_at = plan.take<T>(pool.in.channels_last ? 0 : pool.in.size());
   const std::size_t out_at = plan.take<T>(pool.in.channels_last ? 0 : pool.out.size());
   Kernel kernel;
@@ -319,7 +333,7 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
   if (pool.in.channels_last) {
     kernel.run = [fast](const Arrays& arrays) {
       fast->run(reinterpret_cast<const T*>(arrays.operands[0]), reinterpret_cast<T*>(arrays.results[0]),
-                arrays.scratch);
+                {arrays.scratch, arrays.team});
     };
     return kernel;
   }
@@ -327,19 +341,13 @@ Kernel fast_pool(const Request& request, const Pool& pool) {
                 transpose = TOSAIC_SELECT_ISA(isa, kTransposeKernels).find(sizeof(T))](const Arrays& arrays) {
     const Image& in = fast->pool().in;
     const Image& out = fast->pool().out;
-    const auto* from = reinterpret_cast<const T*>(arrays.operands[0]);
-    auto* to = reinterpret_cast<T*>(arrays.results[0]);
     auto* last = piece<T>(arrays.scratch, in_at);
     auto* pooled = piece<T>(arrays.scratch, out_at);
-    for (Index n = 0; n < in.batch; ++n) {
-      const Index at = n * in.channels * in.pixels();
-      transpose(from + at, in.pixels(), in.channels, in.pixels(), last + at, in.channels);
-    }
-    fast->run(last, pooled, arrays.scratch);
-    for (Index n = 0; n < out.batch; ++n) {
-      const Index at = n * out.channels * out.pixels();
-      transpose(pooled + at, out.channels, out.pixels(), out.channels, to + at, out.pixels());
-    }
+    transpose_all({transpose, sizeof(T), in.batch, in.channels, in.pixels()}, arrays.operands[0],
+                  reinterpret_cast<std::byte*>(last), arrays.team);
+    fast->run(last, pooled, {arrays.scratch, arrays.team});
+    transpose_all({transpose, sizeof(T), out.batch, out.pixels(), out.channels},
+                  reinterpret_cast<const std::byte*>(pooled), arrays.results[0], arrays.team);
   };
   return kernel;
 }

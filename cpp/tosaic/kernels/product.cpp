@@ -2,7 +2,8 @@
 //
 // If all batches share the right operand, they are computed as one product of all rows. A constant right
 // operand is packed at prepare time. Any other right operand is packed one block of columns at a time, just
-// before the block is used.
+// before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by blocks
+// of columns.
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
 
@@ -32,49 +33,91 @@ class BlockedProduct {
     packed_cols_ = std::min(
         ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
         std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
+    const auto batches = static_cast<Index>(p_.batches.size());
+    const Index parts = 2 * Index{inputs.threads.count};
+    if (inputs.threads.count > 1 && batches * ceil_div(p_.cols, packed_cols_) < parts)
+      packed_cols_ = std::min(packed_cols_, std::max<Index>(1, ceil_div(p_.cols * batches, parts * kernels_.panel)) *
+                                                kernels_.panel);
     if (inputs.right != nullptr) pack_constant(inputs.right);
+    grid_ = gemm_grid(kernels_, p_.rows, p_.cols, p_.depth, inputs.threads);
+    ScratchPlan own;
     if (packed_ == nullptr)
-      packed_at_ = plan_.take<Factor<T>>(packed_elements(kernels_, p_.depth, packed_cols_));
-    if constexpr (kRescales<T>) bias_at_ = plan_.take<Sum<T>>(p_.cols + kernels_.panel);
-    if (copies_rows_) gathered_at_ = plan_.take<Factor<T>>(blocking_.gather_elements());
-    if (rescales() && blocking_.depth < p_.depth) staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
+      packed_at_ = own.take<Factor<T>>(packed_elements(kernels_, p_.depth, packed_cols_));
+    if constexpr (kRescales<T>) bias_at_ = own.take<Sum<T>>(p_.cols + kernels_.panel);
+    if (copies_rows_) gathered_at_ = own.take<Factor<T>>(blocking_.gather_elements());
+    if (rescales() && blocking_.depth < p_.depth) staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
     if (inputs_.epilogue && !rescales()) {
-      staged_at_ = plan_.take<Sum<T>>(blocking_.rows * p_.cols);
-      epilogue_at_ = plan_.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
+      staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
+      epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
     }
+    workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return packed_ != nullptr; }
 
-  void run(const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) const {
-    for (std::size_t i = 0; i < p_.batches.size(); ++i) {
-      const Index c = static_cast<Index>(i) * p_.rows * p_.cols;
-      const Source<T>* a = operands.left + p_.batches[i].a;
-      const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
-      if (packed_ != nullptr) {
-        const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
-        const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
-        multiply_columns(a, packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols),
-                         bias_of(bias, terms, p_.cols, scratch), {c, 0, p_.cols}, result, scratch);
-      } else {
-        for (Index col = 0; col < p_.cols; col += packed_cols_) {
-          const Index cols = std::min(packed_cols_, p_.cols - col);
-          Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
-          pack(operands.right + p_.batches[i].b + col * p_.b_col, cols, packed);
-          auto* terms = piece<Sum<T>>(scratch, bias_at_);
-          if constexpr (kCompensates<T>)
-            column_terms(kernels_, packed, p_.depth, cols, inputs_.left_zero_point, terms);
-          multiply_columns(a, packed, bias_of(bias == nullptr ? nullptr : bias + col, terms, cols, scratch),
-                           {c, col, cols}, result, scratch);
-        }
-      }
-      if (p_.has_input)
-        add_input(operands.third + p_.batches[i].input, reinterpret_cast<Sum<T>*>(result) + c);
-    }
+  void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
+    if (packed_ != nullptr)
+      multiply_by_constant(operands, result, workspace);
+    else
+      multiply_by_operand(operands, result, workspace);
+    if (!p_.has_input) return;
+    const Loop rows{.count = static_cast<Index>(p_.batches.size()) * p_.rows,
+                    .unit_cost = static_cast<double>(p_.cols) * cost::kCopy};
+    parallel_for(workspace.team, rows, [&](Index begin, Index end, Worker) {
+      for (Index row = begin; row < end; ++row)
+        add_input(operands.third + p_.batches[static_cast<std::size_t>(row / p_.rows)].input, row % p_.rows,
+                  reinterpret_cast<Sum<T>*>(result) + row * p_.cols);
+    });
   }
 
  private:
+  void multiply_by_constant(const CoreOperands<T>& operands, std::byte* result,
+                            const Workspace& workspace) const {
+    for (std::size_t i = 0; i < p_.batches.size(); ++i) {
+      const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
+      const Factor<T>* packed = packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols);
+      const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
+      const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
+      for_each_part(workspace.team, kernels_, grid_, p_.rows, p_.cols, [&](const GemmPart& part, Worker worker) {
+        std::byte* const scratch = workers_.of(workspace.scratch, worker);
+        const Index col = part.first_col, cols = part.end_col - col;
+        const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
+                                      kCompensates<T> ? terms + col : nullptr, cols, scratch);
+        multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
+                         packed + col * whole_steps<T>(p_.depth), added,
+                         {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
+      });
+    }
+  }
+
+  void multiply_by_operand(const CoreOperands<T>& operands, std::byte* result,
+                           const Workspace& workspace) const {
+    const Index blocks = ceil_div(p_.cols, packed_cols_);
+    const Loop all{.count = static_cast<Index>(p_.batches.size()) * blocks,
+                   .unit_cost = static_cast<double>(p_.rows * p_.depth * packed_cols_) * kMultiplyAddCost<T>};
+    parallel_for(workspace.team, all, [&](Index begin, Index end, Worker worker) {
+      for (Index unit = begin; unit < end; ++unit)
+        multiply_block(operands, unit / blocks, unit % blocks * packed_cols_, result,
+                       workers_.of(workspace.scratch, worker));
+    });
+  }
+
+  // Packs a block of columns of the right operand, and multiplies by it.
+  void multiply_block(const CoreOperands<T>& operands, Index matrix, Index col, std::byte* result,
+                      std::byte* scratch) const {
+    const Product::Batch& batch = p_.batches[static_cast<std::size_t>(matrix)];
+    const Index cols = std::min(packed_cols_, p_.cols - col);
+    Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
+    pack(operands.right + batch.b + col * p_.b_col, cols, packed);
+    auto* terms = piece<Sum<T>>(scratch, bias_at_);
+    if constexpr (kCompensates<T>)
+      column_terms(kernels_, packed, p_.depth, cols, inputs_.left_zero_point, terms);
+    const Sum<T>* bias = p_.has_bias ? operands.third + col : nullptr;
+    multiply_columns({operands.left + batch.a, 0, p_.rows}, packed, bias_of(bias, terms, cols, scratch),
+                     {matrix * p_.rows * p_.cols, col, cols}, result, scratch);
+  }
+
   void pack(const Factor<T>* b, Index cols, Factor<T>* panels) const {
     if (p_.b_col == 1)
       kernels_.pack(b, p_.b_depth, p_.depth, cols, panels);
@@ -117,12 +160,19 @@ class BlockedProduct {
     Index matrix, first, count;
   };
 
-  void multiply_columns(const Source<T>* a, const Factor<T>* packed, const Sum<T>* bias,
+  // Rows [first, end) of the left operand, whose row 0 is at `a`.
+  struct Rows {
+    const Source<T>* a;
+    Index first, end;
+  };
+
+  void multiply_columns(const Rows& rows, const Factor<T>* packed, const Sum<T>* bias,
                         const Columns& columns, std::byte* result, std::byte* scratch) const {
-    GemmProblem<T> problem{.rows = p_.rows,
+    GemmProblem<T> problem{.rows = rows.end,
                            .cols = columns.count,
                            .depth = p_.depth,
-                           .a = a,
+                           .first_row = rows.first,
+                           .a = rows.a,
                            .a_stride = p_.a_row,
                            .copies_rows = copies_rows_,
                            .zero_point = inputs_.left_zero_point,
@@ -167,12 +217,12 @@ class BlockedProduct {
       put(sums + i * columns.count, columns.count, columns.matrix + (row + i) * p_.cols + columns.first);
   }
 
-  void add_input(const Sum<T>* input, Sum<T>* c) const {
+  // Adds row `i` of the addend to a row of the result.
+  void add_input(const Sum<T>* input, Index i, Sum<T>* c) const {
     const auto alpha = static_cast<Sum<T>>(as_double(p_.alpha));
     const auto beta = static_cast<Sum<T>>(as_double(p_.beta));
-    for (Index i = 0; i < p_.rows; ++i)
-      for (Index j = 0; j < p_.cols; ++j, ++c)
-        *c = beta == 0 ? alpha * *c : alpha * *c + beta * input[i * p_.input_row + j * p_.input_col];
+    for (Index j = 0; j < p_.cols; ++j, ++c)
+      *c = beta == 0 ? alpha * *c : alpha * *c + beta * input[i * p_.input_row + j * p_.input_col];
   }
 
   Product p_;
@@ -182,9 +232,11 @@ class BlockedProduct {
   bool copies_rows_ = false;
   Index packed_cols_ = 0;
   std::shared_ptr<const std::vector<Factor<T>>> packed_;
+  GemmGrid grid_;
   ScratchPlan plan_;
   std::vector<Sum<T>> terms_;
-  std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;
+  PerWorker workers_;
+  std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
 }  // namespace
@@ -195,8 +247,8 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
   Core<T> core;
   core.scratch_bytes = blocked->scratch_bytes();
   core.owns_right = blocked->owns_right();
-  core.run = [blocked](const CoreOperands<T>& operands, std::byte* result, std::byte* scratch) {
-    blocked->run(operands, result, scratch);
+  core.run = [blocked](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
+    blocked->run(operands, result, workspace);
   };
   core.name = "matmul.gemm";
   return core;

@@ -5,7 +5,7 @@
 //   ... reduce x keep x reduce x keep     rows are folded element by element, 512 results at a time
 //
 // Floats accumulate in double and are rounded once; integers accumulate modulo 2^64. var and std make a
-// second pass, which sums the squared distances from the mean.
+// second pass, which sums the squared distances from the mean. Threads share the results.
 #include "tosaic/kernels/reduce_block.h"
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/walk.h"
 
 namespace tosaic::kernels {
@@ -52,6 +53,11 @@ struct Plan {
   int64_t innermost = 1;
   int64_t terms = 1;  // elements that are reduced to one result
   int64_t results = 1;
+
+  // The blocks of results for one position of the outer axes.
+  [[nodiscard]] int64_t blocks() const {
+    return innermost_kept ? (innermost + kBlockElements - 1) / kBlockElements : 1;
+  }
 };
 
 // ---- scalar folds: the reference ----
@@ -231,15 +237,23 @@ class Run {
   Run(const Plan& plan, const std::byte* input, std::byte* result)
       : plan_(plan), input_(input), result_(result) {}
 
-  void all() {
-    if (plan_.results == 0) return;
+  // Computes the units [begin, end): results or, if the innermost axis is kept, blocks of up to 512 of them.
+  void units(int64_t begin, int64_t end) {
+    const int64_t blocks = plan_.blocks();
+    const int64_t first = plan_.innermost_kept
+                              ? begin / blocks * plan_.innermost + begin % blocks * kBlockElements
+                              : begin;
+    result_ += first * plan_.result_element;
     Walk kept(plan_.kept_extents, plan_.kept_strides);
-    do {
+    kept.seek(begin / blocks);
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t block = unit % blocks;
       if (plan_.innermost_kept)
-        reduce_across(kept.offset());
+        reduce_across(kept.offset(), block * kBlockElements);
       else
         reduce_along(kept.offset());
-    } while (kept.next());
+      if (block + 1 == blocks) kept.next();
+    }
     flush();
   }
 
@@ -280,21 +294,20 @@ class Run {
     if (++pending_ == kBlockElements) flush();
   }
 
-  void reduce_across(int64_t offset) {
-    for (int64_t i = 0; i < plan_.innermost; i += kBlockElements) {
-      pending_ = std::min(kBlockElements, plan_.innermost - i);
-      std::fill_n(accumulators_.data(), pending_, start(plan_.meaning.fold, plan_.domain));
-      fold_columns(plan_.fold.across, offset + i);
-      if (is_centred(plan_.meaning)) {
-        for (int64_t k = 0; k < pending_; ++k) {
-          const auto at = static_cast<std::size_t>(k);
-          centres_.at(at) = accumulators_.at(at).real / static_cast<double>(plan_.terms);
-          accumulators_.at(at).real = 0.0;
-        }
-        fold_columns(plan_.squares.across, offset + i);
+  // Reduces the columns from `first` on.
+  void reduce_across(int64_t offset, int64_t first) {
+    pending_ = std::min(kBlockElements, plan_.innermost - first);
+    std::fill_n(accumulators_.data(), pending_, start(plan_.meaning.fold, plan_.domain));
+    fold_columns(plan_.fold.across, offset + first);
+    if (is_centred(plan_.meaning)) {
+      for (int64_t k = 0; k < pending_; ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        centres_.at(at) = accumulators_.at(at).real / static_cast<double>(plan_.terms);
+        accumulators_.at(at).real = 0.0;
       }
-      flush();
+      fold_columns(plan_.squares.across, offset + first);
     }
+    flush();
   }
 
   void fold_columns(FoldAcross fold, int64_t offset) {
@@ -399,7 +412,14 @@ Kernel prepare_reduce(const Request& request) {
   if (is_centred(meaning) && !is_float(plan->domain)) fail_unsupported(request);
   Kernel kernel;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
-    Run(*plan, arrays.operands[0], arrays.results[0]).all();
+    if (plan->results == 0) return;
+    const int64_t width = plan->innermost_kept ? std::min(plan->innermost, kBlockElements) : 1;
+    const int64_t outer = plan->innermost_kept ? plan->results / plan->innermost : plan->results;
+    const Loop loop{.count = outer * plan->blocks(),
+                    .unit_cost = static_cast<double>(plan->terms * width) * 2 * cost::kCopy};
+    parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker) {
+      Run(*plan, arrays.operands[0], arrays.results[0]).units(begin, end);
+    });
   };
   return kernel;
 }

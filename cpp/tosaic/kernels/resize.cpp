@@ -18,6 +18,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/spatial.h"
 
 namespace tosaic::kernels {
@@ -225,20 +226,26 @@ Kernel fast_resize(const Request& request) {
   const Index width = last ? resize.in.channels : 1;
   const Index images = last ? resize.in.batch : resize.in.batch * resize.in.channels;
   ScratchPlan plan;
-  const std::size_t line_at = plan.take<Wide>(resize.in.extent[2] * width);
+  ScratchPlan own;
+  own.take<Wide>(resize.in.extent[2] * width);
+  const PerWorker line_of = plan.take_each(own, request.options.threads.count);
   Kernel kernel;
   kernel.name = "resize.lines";
   kernel.scratch_bytes = plan.bytes();
-  kernel.run = [resize, width, images, line_at](const Arrays& arrays) {
-    const auto* image = reinterpret_cast<const T*>(arrays.operands[0]);
+  kernel.run = [resize, width, images, line_of](const Arrays& arrays) {
+    const auto* from = reinterpret_cast<const T*>(arrays.operands[0]);
     auto* to = reinterpret_cast<Wide*>(arrays.results[0]);
-    auto* line = piece<Wide>(arrays.scratch, line_at);
-    for (Index i = 0; i < images; ++i, image += resize.in.pixels() * width)
-      for (const Blend<Weight>& h : resize.axes[1]) {
-        blend_two(h, resize.blends[1], image, resize.in.extent[2] * width, line);
-        blend_pixels(resize.axes[2], resize.blends[2], line, width, to);
-        to += resize.out.extent[2] * width;
+    const Index lines = resize.out.extent[1], line_size = resize.out.extent[2] * width;
+    const Loop loop{.count = images * lines, .unit_cost = static_cast<double>(line_size) * 4 * cost::kCopy};
+    parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) {
+      auto* line = piece<Wide>(line_of.of(arrays.scratch, worker), 0);
+      for (Index i = begin; i < end; ++i) {
+        const T* image = from + i / lines * resize.in.pixels() * width;
+        blend_two(resize.axes[1][static_cast<std::size_t>(i % lines)], resize.blends[1], image,
+                  resize.in.extent[2] * width, line);
+        blend_pixels(resize.axes[2], resize.blends[2], line, width, to + i * line_size);
       }
+    });
   };
   return kernel;
 }

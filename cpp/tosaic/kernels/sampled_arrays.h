@@ -12,7 +12,7 @@
 
 namespace tosaic::kernels {
 
-// Runs `loops` on arrays of T. Arrays of other floats are converted in scratch.
+// Runs loops(image, grid, result, workspace) on arrays of T. Arrays of other floats are converted in scratch.
 template <class T, class Loops>
 [[nodiscard]] Kernel kernel_in(const Request& request, std::string name, ScratchPlan plan,
                                const Loops& loops) {
@@ -30,14 +30,15 @@ template <class T, class Loops>
   kernel.run = [=](const Arrays& arrays) {
     if (!converts) {
       loops(reinterpret_cast<const T*>(arrays.operands[0]), reinterpret_cast<const T*>(arrays.operands[1]),
-            reinterpret_cast<T*>(arrays.results[0]), arrays.scratch);
+            reinterpret_cast<T*>(arrays.results[0]), Workspace{arrays.scratch, arrays.team});
       return;
     }
     std::array<T*, 3> wide{};
     for (std::size_t i = 0; i < 3; ++i) wide[i] = piece<T>(arrays.scratch, at[i]);
-    for (std::size_t i = 0; i < 2; ++i) widen(dtype, arrays.operands[i], counts[i], 0, wide[i]);
-    loops(wide[0], wide[1], wide[2], arrays.scratch);
-    narrow(wide[2], counts[2], dtype, arrays.results[0]);
+    for (std::size_t i = 0; i < 2; ++i)
+      widen_in_parallel(arrays.team, dtype, arrays.operands[i], counts[i], 0, wide[i]);
+    loops(wide[0], wide[1], wide[2], Workspace{arrays.scratch, arrays.team});
+    narrow_in_parallel(arrays.team, wide[2], counts[2], dtype, arrays.results[0]);
   };
   return kernel;
 }

@@ -1,5 +1,5 @@
 // argmax, argmin, cumsum and diff along the middle axis of [outer, extent, inner], in double or 64-bit
-// integers. Up to 64 adjacent columns of the inner axis are computed side by side.
+// integers. Up to 64 adjacent columns of the inner axis are computed side by side; threads share these blocks.
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,8 @@
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
+#include "tosaic/kernels/scratch.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -50,11 +52,18 @@ Plan make_plan(const Request& request, DType computes_like, DType stored_as_doma
   return plan;
 }
 
+// Calls body(outer, column, columns, worker) for each block of columns.
 template <class Body>
-void for_each_columns(const Split& split, Body body) {
-  for (int64_t outer = 0; outer < split.outer; ++outer)
-    for (int64_t column = 0; column < split.inner; column += kColumns)
-      body(outer, column, std::min(kColumns, split.inner - column));
+void for_each_columns(const Split& split, Team* team, Body body) {
+  const int64_t blocks = (split.inner + kColumns - 1) / kColumns;
+  const Loop loop{.count = split.outer * blocks,
+                  .unit_cost = static_cast<double>(split.extent * std::min(kColumns, split.inner)) * 4 * cost::kCopy};
+  parallel_for(team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t column = unit % blocks * kColumns;
+      body(unit / blocks, column, std::min(kColumns, split.inner - column), worker);
+    }
+  });
 }
 
 template <class Body>
@@ -125,7 +134,7 @@ void run_arg(const Plan& plan, const ArgMeaning& meaning, const Arrays& arrays) 
   const Split& split = plan.split;
   with_number(plan.domain, [&](auto number) {
     using T = decltype(number);
-    for_each_columns(split, [&](int64_t outer, int64_t column, int64_t columns) {
+    for_each_columns(split, arrays.team, [&](int64_t outer, int64_t column, int64_t columns, Worker) {
       const std::byte* first =
           arrays.operands[0] + (outer * split.extent * split.inner + column) * plan.element;
       std::byte* result = arrays.results[0] + (outer * split.inner + column) * plan.result_element;
@@ -190,7 +199,7 @@ void run_cumsum(const Plan& plan, const Arrays& arrays) {
   const Split& split = plan.split;
   with_number(plan.domain, [&](auto number) {
     using T = decltype(number);
-    for_each_columns(split, [&](int64_t outer, int64_t column, int64_t columns) {
+    for_each_columns(split, arrays.team, [&](int64_t outer, int64_t column, int64_t columns, Worker) {
       const int64_t at = outer * split.extent * split.inner + column;
       const std::byte* first = arrays.operands[0] + at * plan.element;
       std::byte* result = arrays.results[0] + at * plan.result_element;
@@ -231,9 +240,8 @@ struct DiffPlan {
 
 template <class T>
 void diff_columns(const DiffPlan& diff, const Arrays& arrays, int64_t outer, int64_t column,
-                  int64_t columns) {
+                  int64_t columns, T* lines) {
   const Plan& plan = diff.plan;
-  T* lines = reinterpret_cast<T*>(arrays.scratch);
   T* line = lines;
   for (std::size_t p = 0; p < diff.part_count; ++p) {
     const Joined& part = diff.parts.at(p);
@@ -271,14 +279,18 @@ Kernel prepare_diff(const Request& request) {
     diff.extent += extent;
   }
   Kernel kernel;
-  kernel.scratch_bytes =
-      static_cast<std::size_t>(diff.extent * std::min(kColumns, diff.plan.split.inner)) * sizeof(double);
-  kernel.run = [diff](const Arrays& arrays) {
+  ScratchPlan scratch, own;
+  own.take<double>(diff.extent * std::min(kColumns, diff.plan.split.inner));
+  const PerWorker lines_of = scratch.take_each(own, request.options.threads.count);
+  kernel.scratch_bytes = scratch.bytes();
+  kernel.run = [diff, lines_of](const Arrays& arrays) {
     with_number(diff.plan.domain, [&](auto number) {
       using T = decltype(number);
-      for_each_columns(diff.plan.split, [&](int64_t outer, int64_t column, int64_t columns) {
-        diff_columns<T>(diff, arrays, outer, column, columns);
-      });
+      for_each_columns(diff.plan.split, arrays.team,
+                       [&](int64_t outer, int64_t column, int64_t columns, Worker worker) {
+                         T* lines = piece<T>(lines_of.of(arrays.scratch, worker), 0);
+                         diff_columns<T>(diff, arrays, outer, column, columns, lines);
+                       });
     });
   };
   return kernel;

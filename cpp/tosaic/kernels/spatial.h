@@ -67,12 +67,13 @@ template <class T>
   kernel.run = [=, x_dtype = x.dtype, y_dtype = y.dtype, loops = std::move(loops)](const Arrays& arrays) {
     const T* from = reinterpret_cast<const T*>(arrays.operands[0]);
     if (widened) {
-      widen(x_dtype, arrays.operands[0], x_count, zero_point, piece<T>(arrays.scratch, x_at));
+      widen_in_parallel(arrays.team, x_dtype, arrays.operands[0], x_count, zero_point,
+                        piece<T>(arrays.scratch, x_at));
       from = piece<T>(arrays.scratch, x_at);
     }
     T* to = narrowed ? piece<T>(arrays.scratch, y_at) : reinterpret_cast<T*>(arrays.results[0]);
     loops(from, to);
-    if (narrowed) narrow(to, y_count, y_dtype, arrays.results[0]);
+    if (narrowed) narrow_in_parallel(arrays.team, to, y_count, y_dtype, arrays.results[0]);
   };
   return kernel;
 }

@@ -57,6 +57,7 @@ StridedCopy::StridedCopy(std::size_t element_bytes, std::vector<int64_t> extents
   if (empty_) return;
   merge_axes();
   choose_inner(options);
+  for (const Axis& axis : axes_) outer_count_ *= axis.extent;
 }
 
 void StridedCopy::merge_axes() {
@@ -92,45 +93,76 @@ void StridedCopy::choose_inner(const Options& options) {
   transpose_ = TOSAIC_SELECT_ISA(options.isa, kTransposeKernels).find(static_cast<std::size_t>(bytes_));
 }
 
-void StridedCopy::run_inner(const std::byte* source, std::byte* target) const {
+const StridedCopy::Axis& StridedCopy::shared_axis() const {
+  return column_.extent > row_.extent ? column_ : row_;
+}
+
+void StridedCopy::run_inner(const std::byte* source, std::byte* target, int64_t begin, int64_t end) const {
+  const Axis& shared = shared_axis();
+  source += begin * shared.source * bytes_;
+  target += begin * shared.target * bytes_;
+  const int64_t count = end - begin;
   switch (inner_) {
     case Inner::kCopy:
-      std::memcpy(target, source, static_cast<std::size_t>(row_.extent * bytes_));
+      std::memcpy(target, source, static_cast<std::size_t>(count * bytes_));
       return;
     case Inner::kFill:
-      with_element(bytes_, [&](auto element) { fill_loop<decltype(element)>(source, target, row_.extent); });
+      with_element(bytes_, [&](auto element) { fill_loop<decltype(element)>(source, target, count); });
       return;
     case Inner::kTranspose:
-      transpose_(source, row_.source, row_.extent, column_.extent, target, column_.target);
+      if (&shared == &row_)
+        transpose_(source, row_.source, count, column_.extent, target, column_.target);
+      else
+        transpose_(source, row_.source, row_.extent, count, target, column_.target);
       return;
     case Inner::kLoop:
       with_element(bytes_, [&](auto element) {
-        copy_loop<decltype(element)>(source, row_.source, target, row_.target, row_.extent);
+        copy_loop<decltype(element)>(source, row_.source, target, row_.target, count);
       });
       return;
   }
 }
 
-void StridedCopy::run(const std::byte* source, std::byte* target) const {
+// Runs the steps [begin, end) of the outer loops.
+void StridedCopy::run_outer(const std::byte* source, std::byte* target, int64_t begin, int64_t end) const {
+  std::array<int64_t, kMaxAxes> at{};
+  int64_t rest = begin;
+  for (std::size_t i = axes_.size(); i-- > 0;) {
+    at.at(i) = rest % axes_[i].extent;
+    rest /= axes_[i].extent;
+    source += at.at(i) * axes_[i].source * bytes_;
+    target += at.at(i) * axes_[i].target * bytes_;
+  }
+  for (int64_t step = begin; step < end; ++step) {
+    run_inner(source, target, 0, shared_axis().extent);
+    for (std::size_t i = axes_.size(); i-- > 0;) {
+      const Axis& axis = axes_[i];
+      source += axis.source * bytes_;
+      target += axis.target * bytes_;
+      if (++at.at(i) < axis.extent) break;
+      source -= axis.extent * axis.source * bytes_;
+      target -= axis.extent * axis.target * bytes_;
+      at.at(i) = 0;
+    }
+  }
+}
+
+void StridedCopy::run(const std::byte* source, std::byte* target, Team* team) const {
   if (empty_) return;
   const std::byte* from = source + source_offset * bytes_;
   std::byte* to = target + target_offset * bytes_;
-  std::array<int64_t, kMaxAxes> at{};
-  for (;;) {
-    run_inner(from, to);
-    std::size_t i = axes_.size();
-    while (i > 0) {
-      const Axis& axis = axes_[--i];
-      from += axis.source * bytes_;
-      to += axis.target * bytes_;
-      if (++at.at(i) < axis.extent) break;
-      from -= axis.extent * axis.source * bytes_;
-      to -= axis.extent * axis.target * bytes_;
-      at.at(i) = 0;
-      if (i == 0) return;
-    }
-    if (axes_.empty()) return;
-  }
+  const double elements = static_cast<double>(row_.extent * column_.extent);
+  const double row_cost =
+      inner_ == Inner::kTranspose ? elements * cost::kTransposed : elements * static_cast<double>(bytes_) * cost::kCopy / 4;
+  if (outer_count_ > 1)
+    parallel_for(team, {.count = outer_count_, .unit_cost = row_cost},
+                 [&](int64_t begin, int64_t end, Worker) { run_outer(from, to, begin, end); });
+  else
+    parallel_for(team,
+                 {.count = shared_axis().extent,
+                  .step = 64,
+                  .unit_cost = row_cost / static_cast<double>(shared_axis().extent)},
+                 [&](int64_t begin, int64_t end, Worker) { run_inner(from, to, begin, end); });
 }
 
 }  // namespace tosaic::kernels

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/transpose_block.h"
 
 namespace tosaic::kernels {
@@ -22,8 +23,9 @@ class StridedCopy {
   StridedCopy(std::size_t element_bytes, std::vector<std::int64_t> extents,
               std::vector<std::int64_t> source_strides, std::vector<std::int64_t> target_strides,
               const Options& options);
-  // `source_offset` and `target_offset` (in elements) are added to the pointers.
-  void run(const std::byte* source, std::byte* target) const;
+  // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer loops
+  // or, if there are none, the inner one.
+  void run(const std::byte* source, std::byte* target, Team* team = nullptr) const;
 
   std::int64_t source_offset = 0;
   std::int64_t target_offset = 0;
@@ -36,12 +38,17 @@ class StridedCopy {
 
   void merge_axes();
   void choose_inner(const Options& options);
-  void run_inner(const std::byte* source, std::byte* target) const;
+  void run_outer(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
+  // The axis of the inner loop that threads share: the row or the column, whichever is longer.
+  [[nodiscard]] const Axis& shared_axis() const;
+  // Runs the part [begin, end) of that axis.
+  void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
 
   std::int64_t bytes_;
-  std::vector<Axis> axes_;  // the outer loops; row_ is the inner one, with column_ for kTranspose
-  Axis row_, column_;       // kTranspose: the target has stride 1 on row_, the source on column_
+  std::vector<Axis> axes_;       // the outer loops; row_ is the inner one, with column_ for kTranspose
+  Axis row_, column_;            // kTranspose: the target has stride 1 on row_, the source on column_
   Inner inner_ = Inner::kCopy;
+  std::int64_t outer_count_ = 1;
   bool empty_ = false;
   TransposeBlock transpose_ = nullptr;
 };

@@ -5,7 +5,7 @@
 // loops of the instruction set, and converts them to the result's dtype. The multipliers of the channels are
 // repeated in a table about as long as a block, so that few channels are as fast as one. If a block has a
 // value for which RESCALE has no result, the reference runs on the block and throws an error that names the
-// value.
+// value. Threads share the elements.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,7 +20,9 @@
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa/rescale.h"
 #include "tosaic/kernels/isa/table.h"
+#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/requantize.h"
+#include "tosaic/kernels/scratch.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -48,7 +50,10 @@ Kernel table_i8(int64_t count) {
     const std::byte* values = arrays.operands[0];
     const std::byte* table = arrays.operands[1] + 128;
     std::byte* results = arrays.results[0];
-    for (int64_t i = 0; i < count; ++i) results[i] = table[element<std::int8_t>(values, i)];
+    const Loop elements{.count = count, .step = 64, .unit_cost = 4 * cost::kCopy};
+    parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
+      for (int64_t i = begin; i < end; ++i) results[i] = table[element<std::int8_t>(values, i)];
+    });
   };
   return kernel;
 }
@@ -85,8 +90,12 @@ void interpolate(int64_t count, const TableKernels& kernels, const Arrays& array
     slope[at] = element<std::int16_t>(arrays.operands[1], i + 1) - base[at];
     if (slope[at] != static_cast<std::int16_t>(slope[at])) return interpolate_one_by_one(count, arrays);
   }
-  kernels.interpolate({base.data(), slope.data()}, reinterpret_cast<const std::int16_t*>(arrays.operands[0]),
-                      reinterpret_cast<std::int32_t*>(arrays.results[0]), count);
+  const Loop elements{.count = count, .step = 64, .unit_cost = 4 * cost::kCopy};
+  parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
+    kernels.interpolate({base.data(), slope.data()},
+                        reinterpret_cast<const std::int16_t*>(arrays.operands[0]) + begin,
+                        reinterpret_cast<std::int32_t*>(arrays.results[0]) + begin, end - begin);
+  });
 }
 
 Kernel table_i16(int64_t count, const Options& options) {
@@ -299,12 +308,21 @@ const RescaleKernels<int64_t>& rescale_kernels(Isa isa, int64_t) {
 }
 
 template <class T>
-Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, Isa isa) {
+Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, const Options& options) {
+  const auto from_size = static_cast<int64_t>(byte_size(plan.from));
+  const auto to_size = static_cast<int64_t>(byte_size(plan.attrs.dtype));
+  ScratchPlan scratch, own;
+  own.take<std::byte>(Fast<T>::kScratchBytes);
+  const PerWorker workers = scratch.take_each(own, options.threads.count);
   Kernel kernel;
-  kernel.scratch_bytes = Fast<T>::kScratchBytes;
-  kernel.run = [elements, fast = std::make_shared<const Fast<T>>(
-                              std::move(plan), kernels, convert_kernels(isa))](const Arrays& arrays) {
-    fast->run(arrays.operands[0], elements, 0, arrays.results[0], arrays.scratch);
+  kernel.scratch_bytes = scratch.bytes();
+  kernel.run = [=, fast = std::make_shared<const Fast<T>>(std::move(plan), kernels,
+                                                          convert_kernels(options.isa))](const Arrays& arrays) {
+    const Loop loop{.count = elements, .step = kBlockElements, .unit_cost = 4 * cost::kCopy};
+    parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+      fast->run(arrays.operands[0] + begin * from_size, end - begin, begin, arrays.results[0] + begin * to_size,
+                workers.of(arrays.scratch, worker));
+    });
   };
   return kernel;
 }
@@ -325,9 +343,9 @@ Kernel rescale(const Request& request) {
   if (request.options.reference)
     kernel = reference(std::move(plan), elements);
   else if (plan.from == DType::kI48)
-    kernel = fast(std::move(plan), elements, rescale_kernels(isa, int64_t{}), isa);
+    kernel = fast(std::move(plan), elements, rescale_kernels(isa, int64_t{}), request.options);
   else
-    kernel = fast(std::move(plan), elements, rescale_kernels(isa, std::int32_t{}), isa);
+    kernel = fast(std::move(plan), elements, rescale_kernels(isa, std::int32_t{}), request.options);
   kernel.in_place = 1;
   kernel.name = kernel_name(request);
   return kernel;
@@ -358,35 +376,45 @@ Kernel rescale_on_axis(const Request& request) {
   const auto& attrs = attrs_of<RescaleAttrs>(request);
   const Shape& shape = request.results[0].shape;
   const std::size_t axis = attrs.axis ? static_cast<std::size_t>(*attrs.axis) : shape.size();
-  const auto as_tosa = [&](const TosaRescaleAttrs& rescale_attrs, const Shape& part) {
+  const auto as_tosa = [&](const TosaRescaleAttrs& rescale_attrs, const Shape& part, const Options& options) {
     const Attrs tosa = rescale_attrs;
     Operand from = request.operands[0], to = request.results[0];
     from.shape = to.shape = part;
     from.dtype = without_sign(from.dtype);
     to.dtype = without_sign(to.dtype);
-    return rescale({Op::kTosaRescale, &tosa, {&from, 1}, {&to, 1}, request.options});
+    return rescale({Op::kTosaRescale, &tosa, {&from, 1}, {&to, 1}, options});
   };
-  if (axis + 1 >= shape.size()) return as_tosa(attrs.rescale, shape);
+  if (axis + 1 >= shape.size()) return as_tosa(attrs.rescale, shape, request.options);
   const Shape behind(shape.span().subspan(axis + 1));
+  Options alone = request.options;  // each channel is run by one thread
+  alone.threads = {};
   std::vector<Kernel> channels;
   for (std::size_t c = 0; c < attrs.rescale.multiplier.size(); ++c) {
     TosaRescaleAttrs one = attrs.rescale;
     one.per_channel = false;
     one.multiplier = {attrs.rescale.multiplier[c]};
     one.shift = {attrs.rescale.shift[c]};
-    channels.push_back(as_tosa(one, behind));
+    channels.push_back(as_tosa(one, behind, alone));
   }
   Kernel kernel;
-  if (!channels.empty()) kernel = channels.front();  // name, scratch, in_place
+  if (!channels.empty()) kernel = channels.front();  // name, in_place
+  ScratchPlan scratch, own;
+  own.take<std::byte>(static_cast<int64_t>(kernel.scratch_bytes));
+  const PerWorker workers = scratch.take_each(own, request.options.threads.count);
+  kernel.scratch_bytes = scratch.bytes();
   const int64_t count = num_elements(behind), parts = num_elements(shape) / std::max<int64_t>(count, 1);
   const auto from_bytes = count * static_cast<int64_t>(byte_size(request.operands[0].dtype));
   const auto to_bytes = count * static_cast<int64_t>(byte_size(request.results[0].dtype));
   kernel.run = [=, channels = std::move(channels)](const Arrays& arrays) {
-    for (int64_t part = 0; part < parts; ++part) {
-      const std::byte* from = arrays.operands[0] + part * from_bytes;
-      std::byte* to = arrays.results[0] + part * to_bytes;
-      channels[static_cast<std::size_t>(part) % channels.size()].run({{&from, 1}, {&to, 1}, arrays.scratch});
-    }
+    const Loop loop{.count = parts, .unit_cost = static_cast<double>(count) * 4 * cost::kCopy};
+    parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
+      for (int64_t part = begin; part < end; ++part) {
+        const std::byte* from = arrays.operands[0] + part * from_bytes;
+        std::byte* to = arrays.results[0] + part * to_bytes;
+        channels[static_cast<std::size_t>(part) % channels.size()].run(
+            {{&from, 1}, {&to, 1}, workers.of(arrays.scratch, worker)});
+      }
+    });
   };
   return kernel;
 }

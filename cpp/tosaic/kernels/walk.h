@@ -13,6 +13,14 @@ class Walk {
   Walk(const Dims& extents, const Dims& strides)
       : extents_(extents), strides_(strides), at_(Dims::filled(extents.size(), 0)) {}
   [[nodiscard]] std::int64_t offset() const { return offset_; }
+  // Moves to index number `index`.
+  void seek(std::int64_t index) {
+    offset_ = 0;
+    for (std::size_t i = extents_.size(); i-- > 0; index /= extents_[i]) {
+      at_[i] = index % extents_[i];
+      offset_ += at_[i] * strides_[i];
+    }
+  }
   // Moves to the next index. Returns false after the last one; the walk is then at its start again.
   bool next() {
     for (std::size_t i = extents_.size(); i-- > 0;) {

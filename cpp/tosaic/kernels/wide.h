@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "tosaic/ir/dtype.h"
+#include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
 
@@ -26,5 +27,24 @@ void narrow(const double* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const float* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::int64_t* from, std::int64_t count, DType dtype, std::byte* to);
 void narrow(const std::uint32_t* from, std::int64_t count, DType dtype, std::byte* to);
+
+// The same, by several threads.
+template <class T>
+void widen_in_parallel(Team* team, DType dtype, const std::byte* from, std::int64_t count,
+                       std::int64_t zero_point, T* to) {
+  const auto bytes = static_cast<std::int64_t>(byte_size(dtype));
+  parallel_for(team, {.count = count, .step = 64, .unit_cost = cost::kCopy},
+               [&](std::int64_t begin, std::int64_t end, Worker) {
+                 widen(dtype, from + begin * bytes, end - begin, zero_point, to + begin);
+               });
+}
+template <class T>
+void narrow_in_parallel(Team* team, const T* from, std::int64_t count, DType dtype, std::byte* to) {
+  const auto bytes = static_cast<std::int64_t>(byte_size(dtype));
+  parallel_for(team, {.count = count, .step = 64, .unit_cost = cost::kCopy},
+               [&](std::int64_t begin, std::int64_t end, Worker) {
+                 narrow(from + begin, end - begin, dtype, to + begin * bytes);
+               });
+}
 
 }  // namespace tosaic::kernels

@@ -1,5 +1,5 @@
 // run_kernel: runs one operator on plain arrays with the kernels that prepare() returns. These are the
-// reference, and the fast kernel of every usable instruction set.
+// reference, and the fast kernel of every usable instruction set. Each runs with several numbers of threads, too.
 #pragma once
 
 #include <catch2/catch.hpp>
@@ -100,6 +100,23 @@ struct Outcome {
   std::string name;
 };
 
+// Requires that runs of several threads have the bytes of `expected`.
+inline void check_threads(const Request& request, std::span<const std::byte* const> operands,
+                          const Bytes& expected, std::size_t size) {
+  for (const std::uint32_t threads : {2U, 3U, 8U}) {
+    Request shared = request;
+    shared.options.threads = {threads, true};
+    const Kernel kernel = prepare(shared);
+    Bytes result(size), scratch(kernel.scratch_bytes);
+    scratch.fill(0xff);
+    std::byte* results[] = {result.data()};
+    Team team(threads, true);
+    kernel.run({operands, results, scratch.data(), &team});
+    INFO(kernel.name << " by " << threads << " threads");
+    REQUIRE(std::memcmp(result.data(), expected.data(), size) == 0);
+  }
+}
+
 inline Outcome run(const Call& call, const Options& options) {
   std::vector<Bytes> bytes;
   for (const Array& array : call.operands) bytes.push_back(stored(array));
@@ -111,7 +128,8 @@ inline Outcome run(const Call& call, const Options& options) {
     operands.push_back({array.dtype, array.shape, array.constant ? bytes[i].data() : nullptr, array.present});
   }
   const std::vector<Operand> results{{call.dtype, call.shape, nullptr, true}};
-  const Kernel kernel = prepare({call.op, &call.attrs, operands, results, options});
+  const Request request{call.op, &call.attrs, operands, results, options};
+  const Kernel kernel = prepare(request);
 
   const std::size_t size = byte_size(call.dtype);
   const auto count = static_cast<std::size_t>(num_elements(call.shape));
@@ -124,6 +142,7 @@ inline Outcome run(const Call& call, const Options& options) {
     kernel.run({pointers, results_at, scratch.data()});
   }
   REQUIRE(std::memcmp(result.data(), again.data(), count * size) == 0);
+  check_threads(request, pointers, result, count * size);
   Outcome outcome{{}, kernel.name};
   for (std::size_t i = 0; i < count; ++i)
     outcome.values.push_back(load_element(call.dtype, result.data() + i * size));

@@ -1,0 +1,252 @@
+#include "tosaic/base/team.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#include <signal.h>
+#define TOSAIC_POSIX 1
+#endif
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace tosaic {
+namespace {
+
+// How long a thread looks for work before it sleeps. Longer than most steps of a run that do not use threads,
+// and as long as it takes to wake a thread up.
+constexpr std::chrono::microseconds kSpin{50};
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns when `word` is no longer `old`.
+void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
+  const auto start = std::chrono::steady_clock::now();
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (word.load(std::memory_order_acquire) != old) return;
+      for (int k = 0; k < 4; ++k) pause();  // leaves the core to its other thread, if it has one
+    }
+  } while (std::chrono::steady_clock::now() - start < kSpin);
+  word.wait(old, std::memory_order_acquire);
+}
+
+// The parts of a range that no thread has taken. It is one word, so that a thread can take a part of the job
+// that it has read, and of no later one: the number of the job, the next part and the end of the range.
+struct alignas(64) Range {
+  std::atomic<std::uint64_t> word{0};
+
+  static std::uint64_t packed(std::uint32_t job, std::uint32_t next, std::uint32_t end) {
+    return std::uint64_t{job} << 32 | std::uint64_t{next} << 16 | end;
+  }
+  static std::uint32_t next(std::uint64_t word) { return static_cast<std::uint32_t>(word >> 16) & 0xffff; }
+  static std::uint32_t end(std::uint64_t word) { return static_cast<std::uint32_t>(word) & 0xffff; }
+};
+
+}  // namespace
+
+// What the threads of a team share. The fields of a job are written before its ranges, and not again until all
+// of its parts are done. So a thread that takes a part has read the fields of the same job.
+struct Team::Shared {
+  static constexpr std::uint32_t kClosed = 0xffffffff;
+
+  explicit Shared(std::uint32_t threads) : ranges(threads) { std::fegetenv(&environment); }
+
+  std::fenv_t environment;
+  std::atomic<std::uint32_t> job{0};  // counts the calls of run_parts(); kClosed: there are no more
+  std::atomic<Call> call{nullptr};
+  std::atomic<void*> context{nullptr};
+  std::atomic<std::uint32_t> done{0};  // parts of the job
+  std::vector<Range> ranges;           // one per thread
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+  std::uint32_t failed_part = 0;
+
+  void work(std::uint32_t worker) {
+    const auto threads = static_cast<std::uint32_t>(ranges.size());
+    for (std::uint32_t i = 0; i < threads; ++i) work_on(ranges[(worker + i) % threads], worker);
+  }
+
+  // Serves the team until it is closed.
+  void serve(std::uint32_t worker) {
+    std::fesetenv(&environment);
+    for (std::uint32_t seen = 0;;) {
+      wait_for_change(job, seen);
+      seen = job.load(std::memory_order_acquire);
+      if (seen == kClosed) return;
+      work(worker);
+    }
+  }
+
+ private:
+  void work_on(Range& range, std::uint32_t worker) {
+    std::uint64_t word = range.word.load(std::memory_order_acquire);
+    while (Range::next(word) < Range::end(word)) {
+      const Call function = call.load(std::memory_order_relaxed);
+      void* const argument = context.load(std::memory_order_relaxed);
+      const std::uint32_t part = Range::next(word);
+      if (!range.word.compare_exchange_weak(word, word + (1U << 16), std::memory_order_acq_rel,
+                                            std::memory_order_acquire))
+        continue;
+      try {
+        function(argument, part, worker);
+      } catch (...) {
+        const std::lock_guard lock(failure_mutex);
+        if (!failure || part < failed_part) {
+          failure = std::current_exception();
+          failed_part = part;
+        }
+      }
+      done.fetch_add(1, std::memory_order_acq_rel);
+      word = range.word.load(std::memory_order_acquire);
+    }
+  }
+};
+
+namespace {
+
+// A thread of the process that teams borrow.
+struct Helper {
+  std::atomic<std::uint32_t> loans{0};
+  std::shared_ptr<Team::Shared> team;  // set before `loans` changes
+  std::uint32_t worker = 0;
+};
+
+class Pool {
+ public:
+  // Lends up to `count` threads to the team, as workers 1, 2, ...
+  void lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
+    const std::lock_guard lock(mutex_);
+    for (std::uint32_t worker = 1; worker <= count; ++worker) {
+      if (idle_.empty() && !start()) return;
+      Helper* helper = idle_.back();
+      idle_.pop_back();
+      helper->team = team;
+      helper->worker = worker;
+      helper->loans.fetch_add(1, std::memory_order_release);
+      helper->loans.notify_one();
+    }
+  }
+
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  // Starts a thread. Returns false if the system has none. Signals stay with the threads of the program.
+  bool start() {
+    idle_.reserve(++started_);
+    auto helper = std::make_unique<Helper>();
+#if defined(TOSAIC_POSIX)
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+#endif
+    bool made = true;
+    try {
+      std::thread([this, own = helper.get()] { live(*own); }).detach();
+    } catch (const std::system_error&) {
+      made = false;
+    }
+#if defined(TOSAIC_POSIX)
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+#endif
+    if (made) idle_.push_back(helper.release());
+    return made;
+  }
+
+  [[noreturn]] void live(Helper& helper) {
+    for (std::uint32_t seen = 0;; ++seen) {
+      wait_for_change(helper.loans, seen);
+      helper.team->serve(helper.worker);
+      helper.team.reset();
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(&helper);
+    }
+  }
+
+  std::mutex mutex_;
+  std::vector<Helper*> idle_;  // the one that served last at the end; helpers live as long as the process
+  std::size_t started_ = 0;
+};
+
+Pool* the_pool = nullptr;  // never destroyed, because its threads never end
+
+#if defined(TOSAIC_POSIX)
+void before_fork() { the_pool->lock(); }
+void after_fork_in_parent() { the_pool->unlock(); }
+// The threads of the pool exist in the parent only.
+void after_fork_in_child() { the_pool = new Pool; }
+#endif
+
+Pool& pool() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    the_pool = new Pool;
+#if defined(TOSAIC_POSIX)
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+#endif
+  });
+  return *the_pool;
+}
+
+}  // namespace
+
+Team::Team(std::uint32_t threads, bool share_all)
+    : size_(std::max<std::uint32_t>(1, threads)), share_all_(share_all) {
+  if (size_ == 1) return;
+  shared_ = std::make_shared<Shared>(size_);
+  pool().lend(shared_, size_ - 1);
+}
+
+Team::~Team() {
+  if (shared_ == nullptr) return;
+  shared_->job.store(Shared::kClosed, std::memory_order_release);
+  shared_->job.notify_all();
+}
+
+void Team::run_parts(std::uint32_t parts, Call call, void* context) {
+  if (shared_ == nullptr || parts <= 1) {
+    for (std::uint32_t part = 0; part < parts; ++part) call(context, part, 0);
+    return;
+  }
+  Shared& shared = *shared_;
+  std::uint32_t job = shared.job.load(std::memory_order_relaxed) + 1;
+  if (job == Shared::kClosed) job = 1;
+  shared.call.store(call, std::memory_order_relaxed);
+  shared.context.store(context, std::memory_order_relaxed);
+  shared.done.store(0, std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < size_; ++i) {
+    const auto bound = [&](std::uint32_t range) {
+      return static_cast<std::uint32_t>(std::uint64_t{parts} * range / size_);
+    };
+    shared.ranges[i].word.store(Range::packed(job, bound(i), bound(i + 1)), std::memory_order_release);
+  }
+  shared.job.store(job, std::memory_order_release);
+  shared.job.notify_all();
+  shared.work(0);
+  for (int tries = 0; shared.done.load(std::memory_order_acquire) != parts; ++tries) {
+    if (tries < 4096)
+      pause();
+    else
+      std::this_thread::yield();
+  }
+  if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+}
+
+}  // namespace tosaic

@@ -1,0 +1,58 @@
+// team: the threads that share the work of one run.
+//
+//   Team team(4);                                  this thread, and up to three more
+//   team.run(parts, [&](part, worker) { ... });    calls the function for each part; returns when all are done
+//
+// The additional threads belong to the process. They are started when they are first needed, are lent to one
+// team at a time, and sleep when no team has them. If others use them, a team has fewer threads; it never waits
+// for threads. Each thread begins with parts of its own range, so that it finds its data in its cache from one
+// run() to the next, and then takes parts from the ranges of others.
+//
+// Which thread computes a part is left open, so a part must not depend on it. Threads compute in the
+// floating-point environment (rounding, treatment of subnormal numbers) of the thread that made the team.
+// A child process after fork() starts threads of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace tosaic {
+
+class Team {
+ public:
+  static constexpr std::uint32_t kMostParts = 0xffff;
+
+  // `threads` is the number of threads with this one, at least 1. With `share_all`, they shall share all work,
+  // even if that takes longer than to do it in one thread.
+  explicit Team(std::uint32_t threads, bool share_all = false);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] bool shares_all() const { return share_all_; }
+
+  // Calls work(part, worker) for each part < parts, where parts <= kMostParts. Calls with one worker < size()
+  // do not overlap in time. If calls throw, the exception of the first part among them is thrown again when all
+  // parts are done. Only the thread that made the team may call this, and `work` must not.
+  template <class F>
+  void run(std::uint32_t parts, F&& work) {
+    const auto call = [](void* context, std::uint32_t part, std::uint32_t worker) {
+      (*static_cast<std::remove_reference_t<F>*>(context))(part, worker);
+    };
+    run_parts(parts, call, const_cast<void*>(static_cast<const void*>(&work)));
+  }
+
+  struct Shared;  // team.cpp
+
+ private:
+  using Call = void (*)(void* context, std::uint32_t part, std::uint32_t worker);
+  void run_parts(std::uint32_t parts, Call call, void* context);
+
+  std::uint32_t size_ = 1;
+  bool share_all_ = false;
+  std::shared_ptr<Shared> shared_;  // null if this thread is alone
+};
+
+}  // namespace tosaic

@@ -1,0 +1,75 @@
+// parallel: loops of kernels that several threads share.
+//
+//   const Loop loop{.count = rows, .step = 1, .unit_cost = 0.1 * row_elements};
+//   parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) { ... });
+//
+// The loop is cut into parts of about the same cost. A loop that costs less than it takes to call other threads
+// is one part. The result of a unit must not depend on the part that it is in, so that all numbers of threads
+// give the same results: units that a vector loop computes together have to be in one `step`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "tosaic/base/team.h"
+
+namespace tosaic::kernels {
+
+using Worker = std::uint32_t;
+
+// Estimates of the time of one thread, in nanoseconds, of one element or multiply-add. They only decide into
+// how many parts a loop is cut.
+namespace cost {
+inline constexpr double kCopy = 0.1;      // an element that is copied, converted, added, ...
+inline constexpr double kFunction = 1.0;  // an element of exp, tanh, ...
+inline constexpr double kTransposed = 0.4;
+inline constexpr double kScattered = 2.0;  // an element that is read from a place of its own
+inline constexpr double kMultiplyAdd = 0.05;  // outside of matrix products, see gemm.h
+}  // namespace cost
+
+// What a kernel uses besides its operands and results.
+struct Workspace {
+  std::byte* scratch = nullptr;
+  Team* team = nullptr;  // null: the calling thread alone
+};
+
+struct Loop {
+  std::int64_t count = 0;
+  std::int64_t step = 1;  // parts begin at multiples of it
+  double unit_cost = 0;   // nanoseconds
+};
+
+// The parts of a loop: all but the last have `units` units.
+struct Parts {
+  std::int64_t count = 1, units = 0;
+};
+
+inline constexpr double kLeastPart = 2000;  // nanoseconds; a part of another thread costs 800
+inline constexpr std::uint32_t kPartsPerThread = 4;
+
+[[nodiscard]] inline Parts parts_of(const Team* team, const Loop& loop) {
+  if (team == nullptr || team->size() == 1) return {1, loop.count};
+  const std::int64_t steps = (loop.count + loop.step - 1) / loop.step;
+  std::int64_t wanted = std::min(steps, std::int64_t{team->size() * kPartsPerThread});
+  const double worthwhile = static_cast<double>(loop.count) * loop.unit_cost / kLeastPart;
+  if (!team->shares_all() && worthwhile < static_cast<double>(wanted))
+    wanted = static_cast<std::int64_t>(worthwhile);
+  if (wanted <= 1) return {1, loop.count};
+  const std::int64_t units = (steps + wanted - 1) / wanted * loop.step;
+  return {(loop.count + units - 1) / units, units};
+}
+
+// Calls work(begin, end, worker) for parts that make up [0, count). Nothing is called if the count is 0.
+template <class F>
+void parallel_for(Team* team, const Loop& loop, F&& work) {
+  if (loop.count == 0) return;
+  const Parts parts = parts_of(team, loop);
+  if (parts.count == 1) return work(std::int64_t{0}, loop.count, Worker{0});
+  team->run(static_cast<std::uint32_t>(parts.count), [&](std::uint32_t part, Worker worker) {
+    const std::int64_t begin = part * parts.units;
+    work(begin, std::min(begin + parts.units, loop.count), worker);
+  });
+}
+
+}  // namespace tosaic::kernels
