@@ -90,8 +90,10 @@ struct CalibrationProgram {
 
 std::unique_ptr<CalibrationProgram> make_program(
     const SharedGraph& graph, const std::vector<std::pair<std::string, std::uint32_t>>& watches,
-    const py::dict& override_nodes, const py::dict& override_ops, const std::set<std::string>& infinite) {
+    const py::dict& override_nodes, const py::dict& override_ops, const std::set<std::string>& infinite,
+    std::uint32_t threads) {
   exec::PrepareOptions options;
+  options.kernels.threads.count = threads;
   options.overrides.nodes = overrides_of(override_nodes);
   options.overrides.ops = overrides_of(override_ops);
   const py::gil_scoped_release release;
@@ -191,10 +193,9 @@ void bind_calibrate(py::module_& m) {
   py::class_<CalibrationProgram>(m, "CalibrationProgram", "A graph and the tensors to observe, ready to run.")
       .def(py::init(&make_program), py::arg("graph"), py::arg("watches"), py::kw_only(),
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-           py::arg("infinite") = std::set<std::string>(),
+           py::arg("infinite") = std::set<std::string>(), py::arg("threads") = 1,
            "`watches`: (name of a value, index of a statistic). `infinite`: values whose infinities and NaN "
-           "are "
-           "left out, not refused. Any thread may start calibrations.");
+           "are left out, not refused. `threads`: of a run. Any thread may start calibrations.");
   py::class_<Calibration>(m, "Calibration", "Runs samples and observes them.")
       .def(py::init(&start), py::arg("program"), py::arg("like"))
       .def("run", &run_sample, py::arg("arrays"),

@@ -67,8 +67,8 @@ std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool refer
                                             const py::dict& override_nodes, const py::dict& override_ops,
                                             const py::sequence& models, std::uint32_t threads,
                                             bool share_all) {
-  const exec::PrepareOptions options =
-      prepare_options(reference, isa, share_memory, override_nodes, override_ops, models, {threads, share_all});
+  const exec::PrepareOptions options = prepare_options(reference, isa, share_memory, override_nodes,
+                                                       override_ops, models, {threads, share_all});
   const py::gil_scoped_release release;
   return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
 }
@@ -116,11 +116,11 @@ void bind_exec(py::module_& m) {
       .def(py::init(&make_session), py::arg("graph").none(false), py::kw_only(), py::arg("reference") = false,
            py::arg("isa") = py::none(), py::arg("share_memory") = true,
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
-           py::arg("models") = py::list(), py::arg("threads") = 1,
-           py::arg("share_all") = false,
+           py::arg("models") = py::list(), py::arg("threads") = 1, py::arg("share_all") = false,
            "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
            "name, foreign "
-           "ones by target. `models`: [(node, callable)], called with the integers of quantized values. `threads`: "
+           "ones by target. `models`: [(node, callable)], called with the integers of quantized values. "
+           "`threads`: "
            "the most of one run; with `share_all` they share loops of any cost.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),

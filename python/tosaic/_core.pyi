@@ -982,6 +982,7 @@ class CalibrationProgram:
         override_nodes: dict[str, Callable[..., Any]] = ...,
         override_ops: dict[str, Callable[..., Any]] = ...,
         infinite: set[str] = ...,
+        threads: int = ...,
     ) -> None: ...
 
 class Calibration:

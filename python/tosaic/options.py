@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tosaic import _core
+from tosaic.threads import MOST_THREADS
 
 __all__ = [
     "OPTIONS",
@@ -319,9 +320,6 @@ def _threads(value: Any) -> int:
 
 IO_DTYPES = {"float32": "f32", "int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
 """Dtypes of inputs and outputs that the option `io` accepts -> their names in the graph."""
-
-MOST_THREADS = 256
-"""The greatest number of threads of one run."""
 
 MOST_ALIGNMENT = 1 << 20
 """The greatest alignment of planned memory in bytes."""

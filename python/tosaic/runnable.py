@@ -22,6 +22,7 @@ from tosaic.ports import (
     variable_ports,
 )
 from tosaic.reportable import Reportable
+from tosaic.threads import run_threads
 
 if TYPE_CHECKING:
     from tosaic.signature import Signature
@@ -116,7 +117,7 @@ class Runnable(Reportable):
 
     def _prepared(self, graph: _core.Graph) -> _core.Session:
         nodes, operators = split_functions(self._overrides.functions_for(graph), graph)
-        return _core.Session(graph, override_nodes=nodes, override_ops=operators)
+        return _core.Session(graph, override_nodes=nodes, override_ops=operators, threads=run_threads())
 
     def _own_graph(self) -> _core.Graph:
         """Makes the graph own all its constants, and returns it."""

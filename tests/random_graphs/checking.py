@@ -180,7 +180,9 @@ def check(program: RandomProgram, *, reference_model: bool = True) -> Result:
                 compare(f"{stage}, {kernels} kernels", found)
                 shared = _core.Session(graph, reference=reference, threads=3, share_all=True).run(arrays)
                 if [array.tobytes() for array in shared] != [array.tobytes() for array in found]:
-                    failures.append(f"{stage}, {kernels} kernels: other results by three threads")
+                    result.failures.append(
+                        Failure(f"{stage}, {kernels} kernels", "other results by 3 threads")
+                    )
         if low is not None:
             _check_read_back(low, arguments, compare)
         if low is not None and reference_model:

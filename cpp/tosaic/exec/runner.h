@@ -37,7 +37,8 @@ class Frame {
   // per graph output. `variables` are those of the program, also in the frames of regions. `result`, if not
   // null, gets the trace and the profile. `team` has the threads of the run; null: the calling thread alone.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-           std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result, Team* team);
+           std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result,
+           Team* team);
 
  private:
   void find_alone(const std::vector<bool>& watched);

@@ -149,7 +149,8 @@ void run_rows(const Plan& plan, const Arrays& arrays, const Dims& at, int64_t fi
 // The indices of head number `head` along the leading axes.
 Dims indices_of(const Plan& plan, int64_t head) {
   Dims at = Dims::filled(plan.leading.size(), 0);
-  for (std::size_t axis = at.size(); axis-- > 0; head /= plan.leading[axis]) at[axis] = head % plan.leading[axis];
+  for (std::size_t axis = at.size(); axis-- > 0; head /= plan.leading[axis])
+    at[axis] = head % plan.leading[axis];
   return at;
 }
 
@@ -175,7 +176,8 @@ void run_attention(const Plan& plan, const Arrays& arrays) {
   const int64_t blocks = (plan.rows + kQueryRows - 1) / kQueryRows;
   const double products = static_cast<double>(std::min(kQueryRows, plan.rows) * plan.keys);
   const Loop loop{.count = num_elements(plan.leading) * blocks,
-                  .unit_cost = products * (static_cast<double>(plan.depth + plan.width) * cost::kMultiplyAdd + cost::kFunction)};
+                  .unit_cost = products * (static_cast<double>(plan.depth + plan.width) * cost::kMultiplyAdd +
+                                           cost::kFunction)};
   parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
     run_blocks(plan, {arrays.operands, arrays.results, plan.workers.of(arrays.scratch, worker)}, begin, end);
   });

@@ -112,7 +112,7 @@ struct FastInputs {
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
   Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
   Threads threads = {};
-  Packs* packs = nullptr;            // shares the packed weights under `key`; null: not shared
+  Packs* packs = nullptr;  // shares the packed weights under `key`; null: not shared
   std::string key = {};
   bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input
   Sum<T> low = 0, high = 0;

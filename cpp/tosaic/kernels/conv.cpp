@@ -238,10 +238,10 @@ class ChannelsLast {
     const Index channel = group * conv_.group_out();
     for_each_part(workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
                   [&](const GemmPart& part, Worker worker) {
-                    run_part(phase, {part.first_row, part.end_row, channel + part.first_col,
-                                     channel + part.end_col},
-                             patches, weights + part.first_col * whole_steps<T>(depth_of(phase)), bias, result,
-                             workers_.of(workspace.scratch, worker));
+                    run_part(phase,
+                             {part.first_row, part.end_row, channel + part.first_col, channel + part.end_col},
+                             patches, weights + part.first_col * whole_steps<T>(depth_of(phase)), bias,
+                             result, workers_.of(workspace.scratch, worker));
                   });
   }
 
@@ -382,7 +382,8 @@ class PointwiseFirst {
     for (Index n = 0; n < conv_.batch; ++n)
       for (Index group = 0; group < conv_.groups; ++group) {
         const Index first_out = group * conv_.group_out();
-        const T* input = operands.left + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels();
+        const T* input =
+            operands.left + (n * conv_.in_channels + group * conv_.group_in()) * conv_.in_pixels();
         T* to = result + (n * conv_.out_channels + first_out) * conv_.in_pixels();
         for_each_part(workspace.team, kernels_, grid_, conv_.group_out(), conv_.in_pixels(),
                       [&](const GemmPart& part, Worker worker) {
@@ -458,11 +459,11 @@ Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInpu
     auto* in = piece<Source<T>>(scratch, in_at);
     std::byte* out = scratch + out_at;
     transpose_all({transpose_in, sizeof(Source<T>), conv.batch, conv.in_channels, conv.in_pixels()},
-                     reinterpret_cast<const std::byte*>(operands.left), reinterpret_cast<std::byte*>(in), team);
+                  reinterpret_cast<const std::byte*>(operands.left), reinterpret_cast<std::byte*>(in), team);
     run({in, operands.right, operands.third}, out, {scratch + inner_at, team});
     transpose_all({transpose_out, static_cast<std::size_t>(out_bytes), conv.batch, conv.out_pixels(),
-                      conv.out_channels},
-                     out, result, team);
+                   conv.out_channels},
+                  out, result, team);
   };
   return core;
 }

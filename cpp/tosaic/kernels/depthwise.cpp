@@ -93,8 +93,9 @@ class DepthwiseLines {
     prototype.weight = parameters_.weights(operands, scratch);
     prototype.bias = parameters_.bias(operands, scratch);
     const Source<T>* images =
-        multiplier() == 1 ? operands.left
-                          : repeat_channels(operands.left, piece<Source<T>>(scratch, repeated_at_), workspace.team);
+        multiplier() == 1
+            ? operands.left
+            : repeat_channels(operands.left, piece<Source<T>>(scratch, repeated_at_), workspace.team);
     const Loop lines{.count = conv_.batch * conv_.out[0] * conv_.out[1],
                      .unit_cost = static_cast<double>(line_size() * conv_.num_taps()) * cost::kMultiplyAdd};
     parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
@@ -227,7 +228,8 @@ class DepthwiseQuadLines {
     for (Index i = begin; i < end; ++i) {
       const Index h = i % conv_.out[1];
       if (h == 0) copied = 0;
-      copied = copy_lines(images + i / conv_.out[1] * conv_.in_pixels() * conv_.in_channels, h, copied, scratch);
+      copied =
+          copy_lines(images + i / conv_.out[1] * conv_.in_pixels() * conv_.in_channels, h, copied, scratch);
       find_taps(h, scratch);
       run_line(line, i * conv_.out[2] * conv_.out_channels, result, scratch);
     }

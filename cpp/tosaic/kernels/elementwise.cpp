@@ -598,9 +598,8 @@ void run_elements(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t
 
 void run_plan(const Plan& plan, const Arrays& arrays) {
   const Loop elements{.count = plan.count, .step = plan.step, .unit_cost = plan.element_cost};
-  parallel_for(arrays.team, elements, [&](int64_t begin, int64_t end, Worker) {
-    run_elements(plan, arrays, begin, end);
-  });
+  parallel_for(arrays.team, elements,
+               [&](int64_t begin, int64_t end, Worker) { run_elements(plan, arrays, begin, end); });
 }
 
 // The multiples at which a part may begin, so that it has the blocks of the whole array.

@@ -27,7 +27,7 @@ using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const 
 template <class T>
 struct GemmProblem {
   std::int64_t rows = 0, cols = 0, depth = 0;
-  std::int64_t first_row = 0;  // the rows before it are not computed
+  std::int64_t first_row = 0;    // the rows before it are not computed
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
   bool copies_rows = !kReadsInPlace<T>;  // rows are first gathered in `gathered`
@@ -137,12 +137,14 @@ template <class T>
   for (std::int64_t i = 1; i <= std::min(tiles, most); ++i)
     for (std::int64_t j = 1; j <= std::min(panels, most / i); ++j) {
       const std::int64_t band = ceil_div(rows, i);
-      const double part_rows = static_cast<double>(band) + kTileRows * static_cast<double>(ceil_div(band, kernels.max_rows));
+      const double part_rows =
+          static_cast<double>(band) + kTileRows * static_cast<double>(ceil_div(band, kernels.max_rows));
       const auto part_cols = static_cast<double>(ceil_div(panels, j) * kernels.panel);
-      const double part = static_cast<double>(depth) * (part_rows * part_cols * kMultiplyAddCost<T> +
-                                                        (part_rows + part_cols) * kRead);
+      const double part = static_cast<double>(depth) *
+                          (part_rows * part_cols * kMultiplyAddCost<T> + (part_rows + part_cols) * kRead);
       const double time =
-          i * j == 1 ? part : static_cast<double>(ceil_div(i * j, std::int64_t{threads.count})) * (part + kPart);
+          i * j == 1 ? part
+                     : static_cast<double>(ceil_div(i * j, std::int64_t{threads.count})) * (part + kPart);
       const bool is_first = i * j == 1 || (threads.share_all && best.row_parts * best.col_parts == 1);
       if (is_first || time < least) {
         least = time;
@@ -160,15 +162,17 @@ struct GemmPart {
 template <class T, class F>
 void for_each_part(Team* team, const GemmKernels<T>& kernels, const GemmGrid& grid, std::int64_t rows,
                    std::int64_t cols, F&& work) {
-  if (team == nullptr || grid.row_parts * grid.col_parts == 1) return work(GemmPart{0, rows, 0, cols}, Worker{0});
+  if (team == nullptr || grid.row_parts * grid.col_parts == 1)
+    return work(GemmPart{0, rows, 0, cols}, Worker{0});
   const std::int64_t panels = ceil_div(cols, kernels.panel);
-  team->run(static_cast<std::uint32_t>(grid.row_parts * grid.col_parts), [&](std::uint32_t part, Worker worker) {
-    const std::int64_t i = part / grid.col_parts, j = part % grid.col_parts;
-    work(GemmPart{rows * i / grid.row_parts, rows * (i + 1) / grid.row_parts,
-                  panels * j / grid.col_parts * kernels.panel,
-                  std::min(panels * (j + 1) / grid.col_parts * kernels.panel, cols)},
-         worker);
-  });
+  team->run(static_cast<std::uint32_t>(grid.row_parts * grid.col_parts),
+            [&](std::uint32_t part, Worker worker) {
+              const std::int64_t i = part / grid.col_parts, j = part % grid.col_parts;
+              work(GemmPart{rows * i / grid.row_parts, rows * (i + 1) / grid.row_parts,
+                            panels * j / grid.col_parts * kernels.panel,
+                            std::min(panels * (j + 1) / grid.col_parts * kernels.panel, cols)},
+                   worker);
+            });
 }
 
 // The number of elements of B[depth x cols] when it is packed.

@@ -199,10 +199,13 @@ class FastSampler {
 
   void run(const float* image, const float* grid, float* to, const Workspace& workspace) const {
     float* packed = layout_.packed ? piece<float>(workspace.scratch, image_at_) : nullptr;
-    const double taps = s_.attrs.mode == ResizeMode::kNearest ? 1 : s_.attrs.mode == ResizeMode::kBilinear ? 4 : 16;
-    const Loop outputs{.count = s_.outputs,
-                       .step = kGridBlock,
-                       .unit_cost = static_cast<double>(s_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
+    const double taps = s_.attrs.mode == ResizeMode::kNearest    ? 1
+                        : s_.attrs.mode == ResizeMode::kBilinear ? 4
+                                                                 : 16;
+    const Loop outputs{
+        .count = s_.outputs,
+        .step = kGridBlock,
+        .unit_cost = static_cast<double>(s_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
     for (Index n = 0; n < s_.batch; ++n) {
       if (packed != nullptr) pack(image, packed, workspace.team);
       parallel_for(workspace.team, outputs, [&](Index begin, Index end, Worker worker) {
@@ -294,8 +297,9 @@ class FastSampler {
     }
     const Loop lines{.count = s_.height,
                      .unit_cost = static_cast<double>(s_.width * packed_channels_) * cost::kCopy};
-    parallel_for(team, lines,
-                 [&](Index begin, Index end, Worker) { pack_lines(image, begin, end, packed + layout_.origin); });
+    parallel_for(team, lines, [&](Index begin, Index end, Worker) {
+      pack_lines(image, begin, end, packed + layout_.origin);
+    });
     fill_margin(packed);
   }
 

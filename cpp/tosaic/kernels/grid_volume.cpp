@@ -171,9 +171,8 @@ Kernel prepare_grid_volume(const Request& request) {
   const FastVolume fast{s, layout_of(s), TOSAIC_SELECT_ISA(request.options.isa, kVolumeKernels),
                         plan.take_each(own, request.options.threads.count)};
   return kernel_in<float>(request, kernel_name(request), plan,
-                          [fast](const float* volume, const float* at, float* to, const Workspace& workspace) {
-                            fast.run(volume, at, to, workspace);
-                          });
+                          [fast](const float* volume, const float* at, float* to,
+                                 const Workspace& workspace) { fast.run(volume, at, to, workspace); });
 }
 
 }  // namespace tosaic::kernels

@@ -169,8 +169,8 @@ Kernel gather(const Request& request) {
       walk.seek(begin);
       for (int64_t i = begin; i < end; ++i, walk.next()) {
         const int64_t at = checked(Op::kGather, indices.at(arrays.operands[1], i), limit);
-        copy_element(arrays.results[0] + i * bytes, arrays.operands[0] + (walk.offset() + at * stride) * bytes,
-                     bytes);
+        copy_element(arrays.results[0] + i * bytes,
+                     arrays.operands[0] + (walk.offset() + at * stride) * bytes, bytes);
       }
     });
   };

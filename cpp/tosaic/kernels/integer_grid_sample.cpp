@@ -238,9 +238,10 @@ class FastSampler {
 
   void run(const Arrays& arrays) const {
     const double taps = is_nearest() ? 1 : layout_.mode == ResizeMode::kBilinear ? 4 : 16;
-    const Loop outputs{.count = e_.outputs,
-                       .step = kIntegerGridBlock,
-                       .unit_cost = static_cast<double>(e_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
+    const Loop outputs{
+        .count = e_.outputs,
+        .step = kIntegerGridBlock,
+        .unit_cost = static_cast<double>(e_.channels) * taps * 5 * cost::kCopy + cost::kScattered};
     for (Index n = 0; n < e_.batch; ++n) {
       const T* image = reinterpret_cast<const T*>(arrays.operands[0]) + n * e_.channels * pixels();
       if (!is_nearest()) prepare(image, arrays);

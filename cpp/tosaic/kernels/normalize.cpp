@@ -397,8 +397,9 @@ template <class T>
 void run_softmax(const Softmax<T>& plan, const Arrays& arrays) {
   if (plan.extent == 0) return;
   const int64_t blocks = (plan.inner + kColumns - 1) / kColumns;
-  const Loop loop{.count = plan.outer * blocks,
-                  .unit_cost = static_cast<double>(plan.extent * std::min(kColumns, plan.inner)) * cost::kFunction};
+  const Loop loop{
+      .count = plan.outer * blocks,
+      .unit_cost = static_cast<double>(plan.extent * std::min(kColumns, plan.inner)) * cost::kFunction};
   parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
     const Arrays mine = plan.base.arrays_of(arrays, worker);
     for (int64_t unit = begin; unit < end; ++unit) {

@@ -24,7 +24,7 @@ namespace cost {
 inline constexpr double kCopy = 0.1;      // an element that is copied, converted, added, ...
 inline constexpr double kFunction = 1.0;  // an element of exp, tanh, ...
 inline constexpr double kTransposed = 0.4;
-inline constexpr double kScattered = 2.0;  // an element that is read from a place of its own
+inline constexpr double kScattered = 2.0;     // an element that is read from a place of its own
 inline constexpr double kMultiplyAdd = 0.05;  // outside of matrix products, see gemm.h
 }  // namespace cost
 

@@ -257,7 +257,8 @@ class FastPool {
       : pool_(pool), kernels_(pool_kernels(options.isa, T{})), means_(pool, dtype, options.isa) {
     taps_ = 1;
     for (const Axis& axis : pool.axes)
-      if (!axis.windows.empty()) taps_ *= (axis.windows[0].end - axis.windows[0].begin + axis.step - 1) / axis.step;
+      if (!axis.windows.empty())
+        taps_ *= (axis.windows[0].end - axis.windows[0].begin + axis.step - 1) / axis.step;
     if (pool.pooling != Pooling::kSum) return;
     counts_ = counts_of(pool);
     divisors_.assign(counts_.begin(), counts_.end());

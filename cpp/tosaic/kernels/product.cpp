@@ -36,8 +36,9 @@ class BlockedProduct {
     const auto batches = static_cast<Index>(p_.batches.size());
     const Index parts = 2 * Index{inputs.threads.count};
     if (inputs.threads.count > 1 && batches * ceil_div(p_.cols, packed_cols_) < parts)
-      packed_cols_ = std::min(packed_cols_, std::max<Index>(1, ceil_div(p_.cols * batches, parts * kernels_.panel)) *
-                                                kernels_.panel);
+      packed_cols_ =
+          std::min(packed_cols_,
+                   std::max<Index>(1, ceil_div(p_.cols * batches, parts * kernels_.panel)) * kernels_.panel);
     if (inputs.right != nullptr) pack_constant(inputs.right);
     grid_ = gemm_grid(kernels_, p_.rows, p_.cols, p_.depth, inputs.threads);
     ScratchPlan own;
@@ -79,15 +80,16 @@ class BlockedProduct {
       const Factor<T>* packed = packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols);
       const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
-      for_each_part(workspace.team, kernels_, grid_, p_.rows, p_.cols, [&](const GemmPart& part, Worker worker) {
-        std::byte* const scratch = workers_.of(workspace.scratch, worker);
-        const Index col = part.first_col, cols = part.end_col - col;
-        const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
-                                      kCompensates<T> ? terms + col : nullptr, cols, scratch);
-        multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
-                         packed + col * whole_steps<T>(p_.depth), added,
-                         {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
-      });
+      for_each_part(
+          workspace.team, kernels_, grid_, p_.rows, p_.cols, [&](const GemmPart& part, Worker worker) {
+            std::byte* const scratch = workers_.of(workspace.scratch, worker);
+            const Index col = part.first_col, cols = part.end_col - col;
+            const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
+                                          kCompensates<T> ? terms + col : nullptr, cols, scratch);
+            multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
+                             packed + col * whole_steps<T>(p_.depth), added,
+                             {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
+          });
     }
   }
 
@@ -166,8 +168,8 @@ class BlockedProduct {
     Index first, end;
   };
 
-  void multiply_columns(const Rows& rows, const Factor<T>* packed, const Sum<T>* bias,
-                        const Columns& columns, std::byte* result, std::byte* scratch) const {
+  void multiply_columns(const Rows& rows, const Factor<T>* packed, const Sum<T>* bias, const Columns& columns,
+                        std::byte* result, std::byte* scratch) const {
     GemmProblem<T> problem{.rows = rows.end,
                            .cols = columns.count,
                            .depth = p_.depth,
@@ -236,7 +238,8 @@ class BlockedProduct {
   ScratchPlan plan_;
   std::vector<Sum<T>> terms_;
   PerWorker workers_;
-  std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
+  std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0,
+              epilogue_at_ = 0;  // of a worker
 };
 
 }  // namespace

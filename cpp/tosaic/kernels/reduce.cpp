@@ -240,9 +240,8 @@ class Run {
   // Computes the units [begin, end): results or, if the innermost axis is kept, blocks of up to 512 of them.
   void units(int64_t begin, int64_t end) {
     const int64_t blocks = plan_.blocks();
-    const int64_t first = plan_.innermost_kept
-                              ? begin / blocks * plan_.innermost + begin % blocks * kBlockElements
-                              : begin;
+    const int64_t first =
+        plan_.innermost_kept ? begin / blocks * plan_.innermost + begin % blocks * kBlockElements : begin;
     result_ += first * plan_.result_element;
     Walk kept(plan_.kept_extents, plan_.kept_strides);
     kept.seek(begin / blocks);

@@ -56,8 +56,9 @@ Plan make_plan(const Request& request, DType computes_like, DType stored_as_doma
 template <class Body>
 void for_each_columns(const Split& split, Team* team, Body body) {
   const int64_t blocks = (split.inner + kColumns - 1) / kColumns;
-  const Loop loop{.count = split.outer * blocks,
-                  .unit_cost = static_cast<double>(split.extent * std::min(kColumns, split.inner)) * 4 * cost::kCopy};
+  const Loop loop{
+      .count = split.outer * blocks,
+      .unit_cost = static_cast<double>(split.extent * std::min(kColumns, split.inner)) * 4 * cost::kCopy};
   parallel_for(team, loop, [&](int64_t begin, int64_t end, Worker worker) {
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t column = unit % blocks * kColumns;
@@ -239,8 +240,8 @@ struct DiffPlan {
 };
 
 template <class T>
-void diff_columns(const DiffPlan& diff, const Arrays& arrays, int64_t outer, int64_t column,
-                  int64_t columns, T* lines) {
+void diff_columns(const DiffPlan& diff, const Arrays& arrays, int64_t outer, int64_t column, int64_t columns,
+                  T* lines) {
   const Plan& plan = diff.plan;
   T* line = lines;
   for (std::size_t p = 0; p < diff.part_count; ++p) {

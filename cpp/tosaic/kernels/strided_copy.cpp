@@ -152,8 +152,9 @@ void StridedCopy::run(const std::byte* source, std::byte* target, Team* team) co
   const std::byte* from = source + source_offset * bytes_;
   std::byte* to = target + target_offset * bytes_;
   const double elements = static_cast<double>(row_.extent * column_.extent);
-  const double row_cost =
-      inner_ == Inner::kTranspose ? elements * cost::kTransposed : elements * static_cast<double>(bytes_) * cost::kCopy / 4;
+  const double row_cost = inner_ == Inner::kTranspose
+                              ? elements * cost::kTransposed
+                              : elements * static_cast<double>(bytes_) * cost::kCopy / 4;
   if (outer_count_ > 1)
     parallel_for(team, {.count = outer_count_, .unit_cost = row_cost},
                  [&](int64_t begin, int64_t end, Worker) { run_outer(from, to, begin, end); });

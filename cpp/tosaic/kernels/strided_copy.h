@@ -45,8 +45,8 @@ class StridedCopy {
   void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
 
   std::int64_t bytes_;
-  std::vector<Axis> axes_;       // the outer loops; row_ is the inner one, with column_ for kTranspose
-  Axis row_, column_;            // kTranspose: the target has stride 1 on row_, the source on column_
+  std::vector<Axis> axes_;  // the outer loops; row_ is the inner one, with column_ for kTranspose
+  Axis row_, column_;       // kTranspose: the target has stride 1 on row_, the source on column_
   Inner inner_ = Inner::kCopy;
   std::int64_t outer_count_ = 1;
   bool empty_ = false;

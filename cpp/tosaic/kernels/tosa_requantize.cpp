@@ -316,12 +316,12 @@ Kernel fast(Rescale plan, int64_t elements, const RescaleKernels<T>& kernels, co
   const PerWorker workers = scratch.take_each(own, options.threads.count);
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
-  kernel.run = [=, fast = std::make_shared<const Fast<T>>(std::move(plan), kernels,
-                                                          convert_kernels(options.isa))](const Arrays& arrays) {
+  kernel.run = [=, fast = std::make_shared<const Fast<T>>(
+                       std::move(plan), kernels, convert_kernels(options.isa))](const Arrays& arrays) {
     const Loop loop{.count = elements, .step = kBlockElements, .unit_cost = 4 * cost::kCopy};
     parallel_for(arrays.team, loop, [&](int64_t begin, int64_t end, Worker worker) {
-      fast->run(arrays.operands[0] + begin * from_size, end - begin, begin, arrays.results[0] + begin * to_size,
-                workers.of(arrays.scratch, worker));
+      fast->run(arrays.operands[0] + begin * from_size, end - begin, begin,
+                arrays.results[0] + begin * to_size, workers.of(arrays.scratch, worker));
     });
   };
   return kernel;

@@ -47,14 +47,15 @@ class Job:
     override_ops: Mapping[str, Any]
     infinite: frozenset[str] = frozenset()
 
-    def ready(self) -> tuple[_core.CalibrationProgram, _core.Statistics]:
-        """Prepares the graph to run on this machine, and makes empty statistics."""
+    def ready(self, threads: int = 1) -> tuple[_core.CalibrationProgram, _core.Statistics]:
+        """Prepares the graph to run on this machine by so many threads, and makes empty statistics."""
         program = _core.CalibrationProgram(
             self.graph,
             list(self.watches),
             override_nodes=dict(self.override_nodes),
             override_ops=dict(self.override_ops),
             infinite=set(self.infinite),
+            threads=threads,
         )
         return program, _core.Statistics(self.graph, list(self.statistics))
 

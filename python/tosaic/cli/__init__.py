@@ -27,6 +27,7 @@ from tosaic.cli.errors import (
     problems_of,
 )
 from tosaic.cli.output import OutputError, complain
+from tosaic.threads import all_cores
 
 __all__ = ["FAILED", "INTERNAL", "OK", "UNSUPPORTED", "USAGE", "main"]
 
@@ -45,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OutputError as error:
         return complain(str(error), USAGE)
     try:
-        return int(args.run(args))
+        with all_cores(getattr(args, "threads", None)):
+            return int(args.run(args))
     except OutputError as error:
         return complain(str(error), USAGE)
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry
+from tosaic.cli.entries import binding, io_entry, order_entry, positive, source_entry, threads
 from tosaic.cli.output import say
 from tosaic.defaults import INTEGER_TARGET, TARGET, THRESHOLD_DB
 
@@ -83,6 +83,15 @@ def _add_source(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_threads(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--threads",
+        type=threads,
+        metavar="N",
+        help="threads of a run (default: all cores); results do not depend on it",
+    )
+
+
 def _add_csv(command: argparse.ArgumentParser) -> None:
     command.add_argument("--csv", metavar="FILE", help="write each buffer of the memory plan and its place")
 
@@ -113,6 +122,7 @@ def _add_calibration(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workers", type=positive, metavar="N", help="run samples in N processes (default: in this one)"
     )
+    _add_threads(command)
 
 
 def _add_file_and_samples(command: argparse.ArgumentParser) -> None:
@@ -355,6 +365,7 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"
     )
+    _add_threads(command)
     _add_source(command)
     _add_bind(command)
 
@@ -373,6 +384,7 @@ def _add_compare(command: argparse.ArgumentParser) -> None:
         help="an output of floats with a lower SQNR fails (default: %(default)s)",
     )
     command.add_argument("--report", metavar="FILE", help="write the report too: .html, .json or text")
+    _add_threads(command)
     _add_source(command)
     _add_bind(command)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["default_target", "quantized_file", "refuse_calibration_options"]
 
-_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "tool")
+_OPTIONS = ("config", "weight_bits", "group_size", "observer", "workers", "threads", "tool")
 
 
 def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[QuantizedProgram, float]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tosaic.threads import MOST_THREADS
+
 __all__ = [
     "binding",
     "bindings",
@@ -17,6 +19,7 @@ __all__ = [
     "positive",
     "refused_option",
     "source_entry",
+    "threads",
     "with_sources",
 ]
 
@@ -171,6 +174,13 @@ def binding(text: str) -> tuple[str, int, int]:
     if not name or not size.isdecimal() or not axis.removeprefix("-").isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not INPUT:AXIS=SIZE, such as x:0=1")
     return name, int(axis), int(size)
+
+
+def threads(text: str) -> int:
+    """Reads a number of threads."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number from 1 to {MOST_THREADS}")
+    return int(text)
 
 
 def positive(text: str) -> int:

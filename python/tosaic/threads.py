@@ -1,0 +1,55 @@
+"""How many threads a run uses if its caller does not say.
+
+It is one, because programs often run inside of other people's pools of threads and processes. The command line
+and calibration, which have the machine for themselves, use all cores.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["MOST_THREADS", "all_cores", "calibration_threads", "own_cores", "run_threads"]
+
+MOST_THREADS = 256
+"""The greatest number of threads of one run."""
+
+_threads: ContextVar[int | None] = ContextVar("tosaic_threads", default=None)
+
+
+def run_threads() -> int:
+    """Returns the number of threads of a run for which no number was chosen."""
+    return _threads.get() or 1
+
+
+def calibration_threads() -> int:
+    """Returns the number of threads of a run of a calibration in this process."""
+    return _threads.get() or own_cores()
+
+
+def own_cores() -> int:
+    """Returns the number of cores for work that has the machine for itself.
+
+    It is the number of cores that the process may use. Inside of a pool, it is one: in a process that
+    `multiprocessing` started, and in any thread but the main one.
+    """
+    import multiprocessing
+
+    inside = multiprocessing.parent_process() is not None
+    if inside or threading.current_thread() is not threading.main_thread():
+        return 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, MOST_THREADS)
+
+
+@contextmanager
+def all_cores(count: int | None = None) -> Iterator[None]:
+    """Makes runs in the block use `count` threads; without a number, all cores."""
+    token = _threads.set(own_cores() if count is None else count)
+    try:
+        yield
+    finally:
+        _threads.reset(token)

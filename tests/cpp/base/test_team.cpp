@@ -1,0 +1,129 @@
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cfenv>
+#include <chrono>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tosaic/base/team.h"
+
+namespace tosaic {
+namespace {
+
+// Spends some time, so that other threads get parts, too.
+void spend(int rounds) {
+  std::atomic<int> sum{0};
+  for (int i = 0; i < rounds; ++i) sum.fetch_add(i, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+TEST_CASE("a team calls each part once, by one worker at a time", "[team]") {
+  for (const std::uint32_t threads : {1U, 2U, 3U, 8U}) {
+    Team team(threads);
+    REQUIRE(team.size() == threads);
+    for (const std::uint32_t parts : {0U, 1U, 2U, 7U, 100U, Team::kMostParts}) {
+      std::vector<std::atomic<int>> calls(parts);
+      std::array<std::atomic<int>, 8> inside{};
+      std::atomic<bool> overlaps{false}, is_worker{true};
+      team.run(parts, [&](std::uint32_t part, std::uint32_t worker) {
+        if (worker >= threads) {
+          is_worker = false;
+          return;
+        }
+        if (inside.at(worker).fetch_add(1) != 0) overlaps = true;
+        calls[part].fetch_add(1);
+        inside.at(worker).fetch_sub(1);
+      });
+      CHECK(is_worker);
+      CHECK_FALSE(overlaps);
+      for (const std::atomic<int>& count : calls)
+        if (count != 1) FAIL_CHECK("a part was called " << count << " times");
+    }
+  }
+}
+
+TEST_CASE("what parts write is visible after run()", "[team]") {
+  Team team(4);
+  std::vector<long> sums(64);
+  for (int round = 0; round < 2000; ++round)
+    team.run(64, [&](std::uint32_t part, std::uint32_t) { sums[part] += part; });
+  for (std::size_t part = 0; part < sums.size(); ++part) CHECK(sums[part] == static_cast<long>(2000 * part));
+}
+
+TEST_CASE("several threads take part", "[team]") {
+  Team team(2);
+  std::atomic<bool> other{false};
+  const auto start = std::chrono::steady_clock::now();
+  while (!other && std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
+    team.run(8, [&](std::uint32_t, std::uint32_t worker) {
+      spend(1000);
+      if (worker == 1) other = true;
+    });
+  CHECK(other);
+}
+
+TEST_CASE("the exception of the first part that fails is thrown, after all parts", "[team]") {
+  for (const std::uint32_t threads : {2U, 5U}) {
+    Team team(threads);
+    for (int round = 0; round < 50; ++round) {
+      std::atomic<int> calls{0};
+      std::string message;
+      try {
+        team.run(40, [&](std::uint32_t part, std::uint32_t) {
+          calls.fetch_add(1);
+          if (part % 10 == 3) throw std::runtime_error(std::to_string(part));
+        });
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      CHECK(message == "3");
+      CHECK(calls == 40);
+    }
+    int sum = 0;
+    team.run(1, [&](std::uint32_t, std::uint32_t) { ++sum; });
+    CHECK(sum == 1);
+  }
+}
+
+TEST_CASE("teams of several threads work at the same time, and come and go", "[team]") {
+  std::vector<std::thread> users;
+  std::atomic<long> total{0};
+  users.reserve(4);
+  for (int user = 0; user < 4; ++user)
+    users.emplace_back([&] {
+      for (int i = 0; i < 300; ++i) {
+        Team team(3);
+        for (int run = 0; run < 3; ++run)
+          team.run(9, [&](std::uint32_t part, std::uint32_t) { total.fetch_add(part); });
+      }
+    });
+  for (std::thread& user : users) user.join();
+  CHECK(total == 4L * 300 * 3 * 36);
+}
+
+TEST_CASE("all threads compute with the rounding of the thread that made the team", "[team]") {
+  const int before = std::fegetround();
+  std::fesetround(FE_UPWARD);
+  std::atomic<bool> same{true};
+  {
+    Team team(4);
+    for (int round = 0; round < 200; ++round)
+      team.run(16, [&](std::uint32_t, std::uint32_t) {
+        spend(100);
+        if (std::fegetround() != FE_UPWARD) same = false;
+      });
+  }
+  std::fesetround(before);
+  Team team(4);
+  team.run(16, [&](std::uint32_t, std::uint32_t) {
+    if (std::fegetround() != before) same = false;
+  });
+  CHECK(same);
+}
+
+}  // namespace tosaic
