@@ -1,7 +1,7 @@
 """How many threads a run uses if its caller does not say.
 
-It is one, because programs often run inside of other people's pools of threads and processes. The command line
-and calibration, which have the machine for themselves, use all cores.
+It is one, because programs often run inside of other people's pools of threads and processes. The command
+line and calibration, which have the machine for themselves, use all cores.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import pytest
 import torch
 import tosaic
 from models.zoo import build
+from torch import nn
 from tosaic import threads
 from tosaic.cli import main
-from torch import nn
 
 THREADS = (2, 3, 8)
 
