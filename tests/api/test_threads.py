@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -72,9 +71,8 @@ def program(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def three_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "own_cores", lambda: 3)
-    yield
 
 
 def _bytes(result: Any) -> bytes:

@@ -30,6 +30,7 @@ ORDER = (
     "executor",
     "integer_executor",
     "integer_layers",
+    "threads",
     "grid_sampler",
     "observers",
     "quantizing",
