@@ -309,9 +309,9 @@ class Preparable(Runnable):
             take no models.
         threads : int
             The greatest number of threads of one run, with the thread that runs, from 1 to 256. All runs of
-            the process share one set of threads: a run takes those that are idle, and does not wait for more.
-            Threads sleep when nothing runs. The results do not depend on the number, bit for bit. Scratch
-            memory grows with it.
+            the process share one set of threads: a run takes those that are idle, at most one for each core
+            that the process may use, and does not wait for more. Threads sleep when nothing runs. The results
+            do not depend on the number, bit for bit. Scratch memory grows with it.
         write_back : bool
             Write new values of inputs into the caller's arrays, as `run` does. If False, only
             `Prepared.mutations` has them.

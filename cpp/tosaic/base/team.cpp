@@ -19,6 +19,9 @@
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace tosaic {
 namespace {
@@ -206,6 +209,16 @@ Pool& pool() {
 }
 
 }  // namespace
+
+std::uint32_t usable_cores() {
+#if defined(__linux__)
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof(usable), &usable) == 0)
+    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&usable)));
+#endif
+  return std::max(1U, std::thread::hardware_concurrency());
+}
 
 Team::Team(std::uint32_t threads, bool share_all)
     : size_(std::max<std::uint32_t>(1, threads)), share_all_(share_all) {

@@ -19,6 +19,9 @@
 
 namespace tosaic {
 
+// The number of cores that this process may use, at least 1.
+[[nodiscard]] std::uint32_t usable_cores();
+
 class Team {
  public:
   static constexpr std::uint32_t kMostParts = 0xffff;

@@ -116,7 +116,10 @@ class Session::Impl {
     const auto context = take_context();
     bind_inputs(*context, inputs);
     bind_outputs(*context, inputs, outputs);
-    Team team(prepared_.data().threads.count, prepared_.data().threads.share_all);
+    const kernels::Threads& threads = prepared_.data().threads;
+    Team team(
+        threads.share_all || threads.count == 1 ? threads.count : std::min(threads.count, usable_cores()),
+        threads.share_all);
     context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result, &team);
     export_outputs(*context, outputs);
     for (State& state : states_)

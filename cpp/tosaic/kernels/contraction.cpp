@@ -12,6 +12,9 @@
 //   i32, i64             int64                   int64 (the reference)
 #include "tosaic/kernels/contraction.h"
 
+#include <cmath>
+#include <limits>
+
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
@@ -301,9 +304,14 @@ std::string pack_key(const Request& request, const Operand& left, const Operand&
          std::string(to_string(packed));
 }
 
+// The bounds of a clamp that is fused with the contraction.
+struct Bounds {
+  float low = 0, high = 0;
+};
+
 template <class T>
 Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
-                   Epilogue<T> epilogue = {}) {
+                   Epilogue<T> epilogue = {}, const std::optional<Bounds>& clamp = std::nullopt) {
   const Isa isa = request.options.isa;
   const bool has_epilogue(epilogue);
   FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
@@ -312,6 +320,11 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .threads = request.options.threads,
                        .epilogue = std::move(epilogue)};
+  if (clamp) {
+    inputs.clamp = true;
+    inputs.low = static_cast<Sum<T>>(clamp->low);
+    inputs.high = static_cast<Sum<T>>(clamp->high);
+  }
   if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0]);
   if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1]);
   const Operand& right = request.operands[roles.right];
@@ -404,8 +417,42 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
   return fast_kernel<T>(request, roles, reduced, std::move(epilogue));
 }
 
+// The bounds of a relu or clamp that keeps NaN. Returns nothing for other operators, and for bounds that are NaN.
+std::optional<Bounds> clamp_of(const Follower& follower) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  double low = -kInf, high = kInf;
+  if (follower.op == Op::kRelu) {
+    low = 0;
+  } else if (follower.op == Op::kClamp) {
+    const auto& attrs = get<ClampAttrs>(*follower.attrs);
+    if (attrs.min) low = as_double(*attrs.min);
+    if (attrs.max) high = as_double(*attrs.max);
+  } else if (follower.op == Op::kTosaClamp) {
+    const auto& attrs = get<TosaClampAttrs>(*follower.attrs);
+    if (attrs.nan_mode != NanMode::kPropagate) return std::nullopt;
+    low = as_double(attrs.min_val);
+    high = as_double(attrs.max_val);
+  } else {
+    return std::nullopt;
+  }
+  if (std::isnan(low) || std::isnan(high)) return std::nullopt;
+  return Bounds{static_cast<float>(low), static_cast<float>(high)};
+}
+
+// A kernel that computes the contraction of f32 and a clamp in one pass. Its `run` is empty if the follower does not
+// allow that.
+Kernel clamping_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const auto* product = std::get_if<Product>(&reduced.shape);
+  if (request.followers.size() != 1 || (product != nullptr && product->has_input)) return {};
+  for (const std::size_t operand : {roles.left, roles.right})
+    if (request.operands[operand].dtype != DType::kF32) return {};
+  const std::optional<Bounds> bounds = clamp_of(request.followers[0]);
+  return bounds ? fast_kernel<float>(request, roles, reduced, {}, bounds) : Kernel{};
+}
+
 Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& reduced) {
   const DType sums = request.results[0].dtype;
+  if (sums == DType::kF32) return clamping_kernel(request, roles, reduced);
   if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
     return requantizing_kernel<WidePairs>(request, roles, reduced);
   if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
