@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -31,6 +28,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
+from bench.onednn import CONVOLUTIONS, Array, Layer, Shape, in_turns, padding_of, shape_of, weights_of
 from bench.page import Measured, Section, milliseconds, options_of
 from markdown_table import markdown_table
 from models.quantize import converted
@@ -43,38 +41,6 @@ _PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
 MOST = 1.3
 """How many times as long as oneDNN a network, and each layer of it, may take."""
 _CALIBRATION_SAMPLES = 4
-_CONVOLUTIONS = ("tosa.conv2d", "tosa.depthwise_conv2d")
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A convolution of the program and the rescale behind it."""
-
-    name: str
-    result: str
-    """The name of the rescaled value."""
-    call: Callable[[], torch.Tensor]
-    """oneDNN's call of the same layer; its result has no sign: 128 more than ours."""
-    shape: str
-    macs: int
-
-
-@dataclass(frozen=True)
-class Shape:
-    """All layers of one shape: sums over the layers of the medians, in seconds."""
-
-    text: str
-    layers: int
-    macs: int
-    ours: float
-    theirs: float
-
-    @property
-    def ratio(self) -> float:
-        """Our time over oneDNN's."""
-        return self.ours / self.theirs
 
 
 @dataclass(frozen=True)
@@ -142,62 +108,16 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         theirs = layer.call().numpy().astype(np.int32).transpose(0, 2, 3, 1) - 128
         steps = max(steps, int(np.abs(theirs - found).max()))
         distinct = min(distinct, len(np.unique(found)))
-    order = {step["name"]: i for i, step in enumerate(session.steps)}
-    places = [order[layer.name] for layer in layers]
-    ours, theirs, wholes = [], [], []
-    with torch.inference_mode():
-        for _ in range(rounds + 2):
-            nanoseconds = session.trace([image], nodes=[], profile=True)["nanoseconds"]
-            ours.append([nanoseconds[i] / 1e9 for i in places])
-            wholes.append(sum(nanoseconds) / 1e9)
-            theirs.append(_onednn_seconds([layer.call for layer in layers]))
-    our_times = [median(times) for times in zip(*ours[2:], strict=True)]
-    their_times = [median(times) for times in zip(*theirs[2:], strict=True)]
+    shapes, whole = in_turns(session, image, layers, rounds)
     return Row(
         name,
         isa,
-        sum(our_times),
-        sum(their_times),
-        median(wholes[2:]),
+        sum(shape.ours for shape in shapes),
+        sum(shape.theirs for shape in shapes),
+        whole,
         steps,
         distinct,
-        _by_shape(layers, our_times, their_times),
-    )
-
-
-def _onednn_seconds(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """What oneDNN reports for each call. It prints a line for each primitive to the standard output."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    with tempfile.TemporaryFile("w+") as file:
-        os.dup2(file.fileno(), 1)
-        try:
-            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
-                for call in calls:
-                    call()
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
-        file.seek(0)
-        lines = [line for line in file if ",exec,cpu,convolution," in line]
-    if len(lines) != len(calls):
-        raise RuntimeError(f"{len(calls)} convolutions ran, and oneDNN reported {len(lines)}")
-    return [float(line.rsplit(",", 1)[1]) / 1e3 for line in lines]
-
-
-def _by_shape(layers: Sequence[Layer], ours: Sequence[float], theirs: Sequence[float]) -> tuple[Shape, ...]:
-    found: dict[str, list[int]] = {}
-    for i, layer in enumerate(layers):
-        found.setdefault(layer.shape, []).append(i)
-    return tuple(
-        Shape(
-            text,
-            len(places),
-            sum(layers[i].macs for i in places),
-            sum(ours[i] for i in places),
-            sum(theirs[i] for i in places),
-        )
-        for text, places in found.items()
+        shapes,
     )
 
 
@@ -206,22 +126,20 @@ def _rescale_of(node: _core.Node) -> _core.Node:
 
 
 def _is_layer(node: _core.Node) -> bool:
-    return node.op in _CONVOLUTIONS and _rescale_of(node).op == "tosa.rescale"
+    return node.op in CONVOLUTIONS and _rescale_of(node).op == "tosa.rescale"
 
 
 def _layer(node: _core.Node, values: dict[str, Array]) -> Layer:
-    """oneDNN's call for a convolution of the program. Its scales are those of the rescale."""
+    """oneDNN's call for a convolution of the program; its result has no sign: 128 more than ours.
+
+    Its scales are those of the rescale.
+    """
     source, weight, bias = node.operands
     rescale = _rescale_of(node)
     attrs, after = node.attrs, rescale.attrs
-    depthwise = node.op == "tosa.depthwise_conv2d"
-    weights = weight.constant.array
-    # TOSA: [C_out, KH, KW, C_in] and [KH, KW, C, M]; torch: [C_out, C_in, KH, KW]
-    weights = weights.transpose(2, 3, 0, 1) if depthwise else weights.transpose(0, 3, 1, 2)
-    groups = weights.shape[0] if depthwise else 1
+    weights, groups = weights_of(node, weight.constant.array)
     given = values[source.name] if source.constant is None else source.constant.array
-    pads = attrs["pad"]  # (top, bottom, left, right); oneDNN's operator has one number for each axis
-    more = [max(pads[2 * i + 1] - pads[2 * i], 0) if pads[2 * i] == 0 else 0 for i in range(2)]
+    padding, more = padding_of(attrs["pad"])
     given = np.pad(given, ((0, 0), (0, more[0]), (0, more[1]), (0, 0)), constant_values=attrs["input_zp"])
     image = torch.from_numpy((given.astype(np.int16) + 128).astype(np.uint8).transpose(0, 3, 1, 2))
     scales = np.asarray(after["multiplier"], np.float64) * 2.0 ** -np.asarray(after["shift"], np.float64)
@@ -232,16 +150,10 @@ def _layer(node: _core.Node, values: dict[str, Array]) -> Layer:
         scales=np.broadcast_to(scales, weights.shape[0]),
         zero_points=(attrs["input_zp"] + 128, after["output_zp"] + 128),
         stride=attrs["stride"],
-        padding=(pads[0], pads[2]),
+        padding=padding,
         groups=groups,
     )
-    out = node.results[0].shape
-    macs = int(np.prod(out)) * int(np.prod(weights.shape[1:]))
-    kind = "depthwise " if depthwise else ""
-    shape = (
-        "x".join(map(str, source.shape[1:])) + f" to {out[3]}, {kind}{weights.shape[2]}x{weights.shape[3]}"
-    )
-    shape += f", stride {attrs['stride'][0]}" if attrs["stride"][0] > 1 else ""
+    shape, macs = shape_of(node, weights)
     return Layer(node.name, rescale.results[0].name, call, shape, macs)
 
 

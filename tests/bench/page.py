@@ -29,6 +29,7 @@ ORDER = (
     "exporting",
     "executor",
     "integer_executor",
+    "float_layers",
     "integer_layers",
     "threads",
     "grid_sampler",

@@ -9,6 +9,7 @@ from bench import (
     executor,
     executorch_backend,
     exporting,
+    float_layers,
     grid_sampler,
     import_time,
     integer_executor,
@@ -21,6 +22,7 @@ from bench import (
     pt2_loading,
     pte_writing,
     quantizing,
+    threads,
 )
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
@@ -39,6 +41,16 @@ def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:
 def test_integer_convolutions_take_at_most_one_and_three_tenths_of_onednns_time() -> None:
     result = integer_layers.run()
     assert integer_layers.section(result).publish() == 0, result
+
+
+def test_convolutions_of_floats_take_at_most_nine_tenths_of_onednns_time() -> None:
+    result = float_layers.run()
+    assert float_layers.section(result).publish() == 0, result
+
+
+def test_two_threads_gain_nine_tenths_of_what_two_cores_can_gain() -> None:
+    result = threads.run()
+    assert threads.section(result).publish() == 0, result
 
 
 def test_integer_lowering_is_three_hundred_times_as_fast_as_executorch() -> None:

@@ -2,11 +2,11 @@
 
     python tests/bench/threads.py [--rounds N] [NETWORK ...]
 
-In each round, three things take turns: runs of one thread; the same runs, half of them in one Python thread
-and half in another, each of one thread and with a session of its own; and runs of two threads. The second is
-the ideal: work that is cut in halves, with nothing to wait for. What it gains depends on the machine: two cores
-may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths of it, and to give the
-same bytes.
+In each round, three things take turns: runs of one thread; the same runs, half of them in one Python
+thread and half in another, each of one thread and with a session of its own; and runs of two threads. The
+second is the ideal: work that is cut in halves, with nothing to wait for. What it gains depends on the
+machine: two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths
+of it, and to give the same bytes.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ def section(result: Measured[Row]) -> Section:
         for row in result.rows
     ]
     text = (
-        "A run by two threads, against a run by one. *Ideal* is two runs at once, by one thread each, divided\n"
-        f"by two; medians of {result.rounds} rounds. *Share* is the median of ideal divided by two threads.\n\n"
+        "A run by two threads, against a run by one. *Ideal* is two runs at once, by one thread each,\n"
+        f"divided by two; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
+        "two threads.\n\n"
         f"{table(header, rows)}\n\n"
         f"The share has to be at least {LEAST_SHARE:g}, and the results have to have the same bytes."
     )

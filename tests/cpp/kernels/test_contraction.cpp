@@ -551,7 +551,7 @@ void check_clamp(Prepare prepare_core, std::int64_t left, std::int64_t right, st
       const CoreOperands<float> operands{a.data(), b.data(), nullptr};
       std::vector<float> values(static_cast<std::size_t>(result));
       const Bytes scratch(core.scratch_bytes);
-      core.run(operands, reinterpret_cast<std::byte*>(values.data()), scratch.data());
+      core.run(operands, reinterpret_cast<std::byte*>(values.data()), {scratch.data(), nullptr});
       return values;
     };
     std::vector<float> expected = run_core(false);

@@ -1,0 +1,188 @@
+"""Our convolutions of f32 against those of oneDNN, layer by layer: one thread.
+
+    python tests/bench/float_layers.py [--rounds N] [NETWORK ...]
+
+In each round, the lowered network runs once in our executor, which measures each step, and then oneDNN runs
+once on each convolution, in the order of the network, with the same input, weights and bias, which it has
+packed before (`torch.ops.mkldnn._convolution_pointwise`, channels last). A clamp that follows a convolution
+is part of it on both sides. The sums have another order, so results may differ in their last bits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # pytest has tests/ on its path already
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+import tosaic
+from bench.onednn import CONVOLUTIONS, Array, Layer, Shape, in_turns, padding_of, shape_of, weights_of
+from bench.page import Measured, Section, milliseconds, options_of
+from markdown_table import markdown_table
+from models.zoo import build, quiet
+from tosaic import _core
+
+NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
+_PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
+"""Our instruction sets, and the value of `ONEDNN_MAX_CPU_ISA` for each."""
+MOST = 0.9
+"""How many times as long as oneDNN a network may take."""
+_MOST_ERROR = 1e-4  # of the results, relative to the greatest of them
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network: median seconds of the sum of its convolutions, and of our whole run."""
+
+    network: str
+    isa: str
+    ours: float
+    theirs: float
+    whole: float
+    error: float
+    """The greatest difference of the results, relative to the greatest result of the layer."""
+    shapes: tuple[Shape, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Our time over oneDNN's."""
+        return self.ours / self.theirs
+
+    @property
+    def ok(self) -> bool:
+        """True if the network is fast enough and right."""
+        return self.ratio <= MOST and self.error <= _MOST_ERROR
+
+
+def run(rounds: int = 15, networks: Sequence[str] = NETWORKS) -> Measured[Row]:
+    """Measures the networks, each path in a process of its own: oneDNN reads its limit once."""
+    rows: list[Row] = []
+    for isa in _PATHS:
+        if isa not in _core.usable_isas():
+            continue
+        os.environ["ONEDNN_MAX_CPU_ISA"] = _PATHS[isa]
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            rows += pool.map(partial(_row, isa=isa, rounds=rounds), networks)
+    return Measured(tuple(rows), rounds)
+
+
+def _row(name: str, *, isa: str, rounds: int) -> Row:
+    torch.set_num_threads(1)
+    network = build(name)
+    with quiet():
+        lowered = tosaic.lower(network.export())
+    session = _core.Session(lowered.graph, isa=isa)
+    (image,) = lowered.arrays(*network.sample())
+    values = session.trace([image])["values"]
+    values[lowered.graph.inputs[0].value.name] = np.asarray(image)
+    fused = {step["name"] for step in session.steps if step["kernel"] == "fused"}
+    layers = [_layer(node, values, fused) for node in lowered.graph.nodes if node.op in CONVOLUTIONS]
+    error = 0.0
+    for layer in layers:
+        found = values[layer.result]
+        theirs = layer.call().numpy().transpose(0, 2, 3, 1)
+        error = max(error, float(np.abs(theirs - found).max() / max(np.abs(found).max(), 1e-30)))
+    shapes, whole = in_turns(session, image, layers, rounds)
+    ours, theirs = sum(shape.ours for shape in shapes), sum(shape.theirs for shape in shapes)
+    return Row(name, isa, ours, theirs, whole, error, shapes)
+
+
+def _layer(node: _core.Node, values: dict[str, Array], fused: set[str]) -> Layer:
+    """oneDNN's call for a convolution of the program, and for the clamp that is fused with it."""
+    source, weight, bias = node.operands
+    weights, groups = weights_of(node, weight.constant.array)
+    padding, more = padding_of(node.attrs["pad"])
+    given = np.pad(values[source.name], ((0, 0), (0, more[0]), (0, more[1]), (0, 0)))
+    image = torch.from_numpy(given.transpose(0, 3, 1, 2)).contiguous(memory_format=torch.channels_last)
+    users = node.results[0].users
+    clamp = users[0] if len(users) == 1 and users[0].name in fused else None
+    limits = (clamp.attrs["min_val"], clamp.attrs["max_val"]) if clamp is not None else None
+    channels = np.broadcast_to(bias.constant.array, len(weights)).copy()
+    call = _conv_call(image, weights.copy(), channels, limits, node.attrs["stride"], padding, groups)
+    shape, macs = shape_of(node, weights)
+    return Layer(node.name, (clamp or node).results[0].name, call, shape, macs)
+
+
+def _conv_call(
+    image: torch.Tensor,
+    weights: Array,
+    bias: Array,
+    limits: tuple[float, float] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    groups: int,
+) -> Callable[[], torch.Tensor]:
+    place: Any = (list(padding), list(stride), [1, 1], groups)
+    packed = torch.ops.mkldnn._reorder_convolution_weight(
+        torch.from_numpy(weights), *place, list(image.shape)
+    )
+    biases = torch.from_numpy(bias)
+    after: Any = ("none", [], "") if limits is None else ("hardtanh", list(limits), "")
+    convolve = torch.ops.mkldnn._convolution_pointwise
+    return lambda: convolve(image, packed, biases, *place, *after)
+
+
+def section(result: Measured[Row]) -> Section:
+    """Returns the section of docs/benchmarks.md."""
+    sums = [
+        (
+            row.network,
+            row.isa,
+            milliseconds(row.ours),
+            milliseconds(row.theirs),
+            f"{row.ratio:.2f}×",
+            milliseconds(row.whole),
+            f"{row.error:.0e}",
+        )
+        for row in result.rows
+    ]
+    layers = [
+        (
+            row.network,
+            row.isa,
+            shape.text,
+            str(shape.layers),
+            f"{shape.ours * 1e6:,.0f}",
+            f"{shape.theirs * 1e6:,.0f}",
+            f"{shape.ratio:.2f}×",
+            f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
+        )
+        for row in result.rows
+        for shape in row.shapes
+    ]
+    text = (
+        "Convolutions of f32, each with the clamp that is fused with it, against oneDNN's\n"
+        "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
+        f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
+        "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n\n"
+        + markdown_table(
+            ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "whole, ms", "error"), sums, texts=2
+        )
+        + "\n\n"
+        + markdown_table(
+            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "GFLOP/s"),
+            layers,
+            texts=3,
+        )
+        + f"\n\nEach network may take at most {MOST} times oneDNN's time."
+    )
+    return Section("float_layers", "Convolutions of floats", text, ok=all(row.ok for row in result.rows))
+
+
+def main() -> int:
+    options = options_of(__doc__, rounds=15, names=NETWORKS)
+    return section(run(options.rounds, options.networks)).publish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
