@@ -142,14 +142,15 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         theirs = layer.call().numpy().astype(np.int32).transpose(0, 2, 3, 1) - 128
         steps = max(steps, int(np.abs(theirs - found).max()))
         distinct = min(distinct, len(np.unique(found)))
-    order = {step["name"]: i for i, step in enumerate(session.steps)}
+    order = {step["nodes"][0].name: step["key"] for step in session.profiled_steps}
     places = [order[layer.name] for layer in layers]
     ours, theirs, wholes = [], [], []
     with torch.inference_mode():
         for _ in range(rounds + 2):
-            nanoseconds = session.trace([image], nodes=[], profile=True)["nanoseconds"]
-            ours.append([nanoseconds[i] / 1e9 for i in places])
-            wholes.append(sum(nanoseconds) / 1e9)
+            events = session.profile([image])["events"]
+            seconds = dict(zip(events[:, 0].tolist(), (events[:, 2] - events[:, 1]) / 1e9, strict=True))
+            ours.append([seconds[i] for i in places])
+            wholes.append(sum(seconds.values()))
             theirs.append(_onednn_seconds([layer.call for layer in layers]))
     our_times = [median(times) for times in zip(*ours[2:], strict=True)]
     their_times = [median(times) for times in zip(*theirs[2:], strict=True)]
@@ -236,7 +237,7 @@ def _layer(node: _core.Node, values: dict[str, Array]) -> Layer:
         groups=groups,
     )
     out = node.results[0].shape
-    macs = int(np.prod(out)) * int(np.prod(weights.shape[1:]))
+    macs = _core.multiply_adds(node)
     kind = "depthwise " if depthwise else ""
     shape = (
         "x".join(map(str, source.shape[1:])) + f" to {out[3]}, {kind}{weights.shape[2]}x{weights.shape[3]}"

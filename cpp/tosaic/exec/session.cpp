@@ -116,6 +116,7 @@ class Session::Impl {
     const auto context = take_context();
     bind_inputs(*context, inputs);
     bind_outputs(*context, inputs, outputs);
+    if (options.times != nullptr) options.times->read();
     context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result);
     export_outputs(*context, outputs);
     for (State& state : states_)
@@ -125,6 +126,7 @@ class Session::Impl {
         std::swap(variables_[i].current, variables_[i].next);
         variables_[i].known = variables_[i].next_known;
       }
+    if (options.times != nullptr) options.times->read();
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {
