@@ -134,17 +134,12 @@ py::dict profile(exec::Session& session, const py::sequence& inputs) {
 py::list places_to_list(const exec::Session& session) {
   py::list out;
   for (const exec::StepPlace& place : exec::profiled_steps(session.prepared())) {
-    const exec::Step& step = *place.step;
     py::list nodes;
-    nodes.append(NodeView{place.graph, step.node});
-    for (const std::uint32_t follower : place.followers)
-      nodes.append(NodeView{place.graph, NodeId(follower)});
-    const bool is_fused = !place.followers.empty();
-    const std::optional<DType> factors = is_fused ? step.fusion.factors : step.factors;
+    for (const NodeId node : place.nodes) nodes.append(NodeView{place.graph, node});
     out.append(py::dict(
-        py::arg("key") = key_of(step), py::arg("nodes") = nodes,
-        py::arg("kernel") = is_fused ? step.fusion.kernel : step.kernel,
-        py::arg("factors") = factors ? py::object(py::str(std::string(to_string(*factors)))) : py::none(),
+        py::arg("key") = key_of(*place.step), py::arg("nodes") = nodes, py::arg("kernel") = place.kernel,
+        py::arg("factors") =
+            place.factors ? py::object(py::str(std::string(to_string(*place.factors)))) : py::none(),
         py::arg("parent") = place.parent ? py::object(py::int_(*place.parent)) : py::none(),
         py::arg("region") = place.region, py::arg("multiply_adds") = place.work.multiply_adds,
         py::arg("bytes_read") = place.work.bytes_read, py::arg("bytes_written") = place.work.bytes_written));

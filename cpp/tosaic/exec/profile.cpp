@@ -33,11 +33,17 @@ void add_steps(const Prepared& prepared, std::optional<std::uint32_t> parent, st
   for (const Step& step : steps) {
     if (!has_work(step, true)) continue;
     const auto at = static_cast<std::uint32_t>(places.size());
-    StepPlace place{
-        .step = &step, .graph = graph, .followers = {}, .parent = parent, .region = region, .work = {}};
-    if (step.fusion.run) place.followers = step.fusion.followers;
-    const Step& last = place.followers.empty() ? step : steps[place.followers.back()];
-    place.work = work_of(*graph, step, graph->node(last.node));
+    const bool is_fused(step.fusion.run);
+    StepPlace place{.step = &step,
+                    .graph = graph,
+                    .nodes = {step.node},
+                    .kernel = is_fused ? step.fusion.kernel : step.kernel,
+                    .factors = is_fused ? step.fusion.factors : step.factors,
+                    .parent = parent,
+                    .region = region};
+    if (is_fused)
+      for (const std::uint32_t follower : step.fusion.followers) place.nodes.push_back(steps[follower].node);
+    place.work = work_of(*graph, step, graph->node(place.nodes.back()));
     places.push_back(std::move(place));
     for (std::uint32_t i = 0; i < step.regions.size(); ++i) add_steps(step.regions[i], at, i, places);
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tosaic/exec/prepare.h"
@@ -59,12 +60,15 @@ struct StepWork {
 
 // A step with its place in the program.
 struct StepPlace {
-  const Step* step = nullptr;
-  std::shared_ptr<const Graph> graph;        // the graph or region that has the step
-  std::vector<std::uint32_t> followers;      // indices of the nodes of `graph` that are fused into it
+  const Step* step = nullptr;          // of the Prepared, which owns it
+  std::shared_ptr<const Graph> graph;  // the graph or region that has the step
+  // The node that the step computes, and those of the same graph that are fused with it.
+  std::vector<NodeId> nodes;
+  std::string kernel;                        // "conv.gemm.avx512", "override", "cond", "while_loop"
+  std::optional<DType> factors = {};         // kernels::Kernel::factors
   std::optional<std::uint32_t> parent = {};  // index in the list: the step whose region has this one
   std::uint32_t region = 0;                  // of the parent
-  StepWork work;
+  StepWork work = {};
 };
 
 // kernels::multiply_adds() of a node.

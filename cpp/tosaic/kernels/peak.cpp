@@ -74,15 +74,17 @@ std::optional<double> peak_multiply_adds(Isa isa, DType factors, std::size_t thr
 }
 
 double peak_bandwidth(Isa isa, std::size_t threads) {
-  constexpr std::int64_t kCount = std::int64_t{8} << 20;
+  constexpr std::int64_t kTotal = std::int64_t{8} << 20, kLeast = std::int64_t{1} << 20;
+  const auto parts = static_cast<std::int64_t>(std::max<std::size_t>(threads, 1));
+  const std::int64_t count = std::max(kTotal / parts / 64 * 64, kLeast);
   const PeakKernels& kernels = peak_kernels(isa);
   return sum_of_threads(threads, [&](std::size_t) {
-    const std::vector<float> a(kCount, 1), b(kCount, 2);
-    std::vector<float> to(kCount);
+    const std::vector<float> a(count, 1), b(count, 2);
+    std::vector<float> to(count);
     double least = 1e9;
     for (int trial = 0; trial < kTrials; ++trial)
-      least = std::min(least, seconds_of([&] { kernels.add(a.data(), b.data(), to.data(), kCount); }));
-    return 3.0 * kCount * sizeof(float) / least;
+      least = std::min(least, seconds_of([&] { kernels.add(a.data(), b.data(), to.data(), count); }));
+    return 3.0 * static_cast<double>(count) * sizeof(float) / least;
   });
 }
 

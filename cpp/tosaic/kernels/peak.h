@@ -1,8 +1,8 @@
 // peak: a short benchmark of what this machine computes and moves at best, for profiles.
 //
 // It uses the vectors and instructions of our kernels. Multiply-adds run in registers, so the peak needs no
-// memory. The bandwidth is that of the sum of two arrays in a third one; the arrays of a thread have 96 MiB
-// together, more than most caches.
+// memory. The bandwidth is that of the sum of two arrays in a third one. The arrays have 96 MiB together, more
+// than most caches; several threads have parts of them, of at least 12 MiB each.
 #pragma once
 
 #include <cstddef>

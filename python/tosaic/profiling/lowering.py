@@ -106,6 +106,9 @@ class LoweringProfile(Reportable):
 
     __str__ = Reportable.__str__
 
+    def __repr__(self) -> str:
+        return f"<tosaic.LoweringProfile of {self.name} for {self.target}: {self.seconds * 1e3:.1f} ms>"
+
 
 def profile_of_lowered(lowered: Lowered) -> LoweringProfile:
     """Makes the profile of a program that was lowered as a whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -19,16 +20,16 @@ class MachinePeak:
 
     Multiply-adds are measured in a loop that works in registers only, with the vectors and instructions of
     tosaic's kernels and with as many independent sums as the processor can work on. The bandwidth is that of
-    adding two arrays into a third one in memory; the arrays of a thread have 96 MiB together. Both are the
-    best of five trials. The measurement takes about 0.2 s, and is made once per process and number of
-    threads.
+    adding two arrays into a third one in memory; all arrays have 96 MiB together, or 12 MiB for each thread.
+    Both are the best of five trials. The measurement takes about 0.2 s, and is made once per process and
+    number of threads.
 
     Attributes
     ----------
     isa : str
         The instruction set: the best one that tosaic was compiled for and this processor has.
     threads : int
-        So many threads compute at the same time.
+        So many threads compute at the same time: those of the runs, and at most one for each processor.
     multiply_adds : mapping of str to float
         Multiply-adds per second, by the dtype of the factors: ``f32``, ``f64``, ``i16`` and, where an
         instruction multiplies bytes, ``i8``.
@@ -42,14 +43,18 @@ class MachinePeak:
     bandwidth: float
 
 
-@cache
 def machine_peak(threads: int = 1) -> MachinePeak:
-    """Measures the peak of this machine, the first time that it is called."""
+    """Returns the peak of this machine for runs of so many threads; the first call measures it."""
+    return _measured(min(threads, os.cpu_count() or 1))
+
+
+@cache
+def _measured(threads: int) -> MachinePeak:
     isa = _core.usable_isas()[-1]
-    measured = {factors: _core.peak_multiply_adds(isa, factors, threads) for factors in _FACTORS}
+    rates = {factors: _core.peak_multiply_adds(isa, factors, threads) for factors in _FACTORS}
     return MachinePeak(
         isa=isa,
         threads=threads,
-        multiply_adds={factors: rate for factors, rate in measured.items() if rate is not None},
+        multiply_adds={factors: rate for factors, rate in rates.items() if rate is not None},
         bandwidth=_core.peak_bandwidth(isa, threads),
     )

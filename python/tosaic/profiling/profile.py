@@ -258,6 +258,9 @@ class Profile(Reportable):
         """
         save_profile(self, path)
 
+    def __repr__(self) -> str:
+        return f"<tosaic.Profile of {self.name}: {self.seconds * 1e3:.3f} ms, {len(self.steps)} steps>"
+
 
 def save_profile(profile: Any, path: str | os.PathLike[str]) -> None:
     """Writes a profile of runs or of a lowering in the form that the name of the file says."""

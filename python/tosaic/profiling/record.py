@@ -115,7 +115,7 @@ def profile_prepared(
         warmup=warmup,
         steps=_steps_of(tree, times),
         runs=times,
-        peak=machine_peak(threads=1),  # a run uses one thread, whatever the limit of `prepared` is
+        peak=machine_peak(prepared.threads),
         result=result,
     )
 
@@ -242,7 +242,7 @@ def _steps_of(tree: _Tree, runs: Sequence[ProfileRun]) -> tuple[ProfiledStep, ..
     steps = []
     for i, row in enumerate(tree.rows):
         form, _, isa = row["kernel"].rpartition(".")
-        if isa not in (*_core.usable_isas(), "reference"):
+        if not form or isa not in (*_core.usable_isas(), "reference"):
             form, isa = row["kernel"], ""
         steps.append(
             ProfiledStep(
