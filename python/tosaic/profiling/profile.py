@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from tosaic.profiling.steps import NodeOrigin, ProfiledStep, rate
 from tosaic.reportable import Reportable
 from tosaic.writing import write_text
 
-__all__ = ["Profile", "ProfileRun", "ProfileShare", "median_position", "save_profile"]
+__all__ = ["Profile", "ProfileRun", "ProfileShare", "save_profile"]
 
 _TRACE_SUFFIX = "trace.json"
 
@@ -63,7 +64,7 @@ class ProfileRun:
 
 @dataclass(frozen=True)
 class ProfileShare:
-    """What steps with something in common need in the median run.
+    """What steps with something in common need in a run.
 
     Attributes
     ----------
@@ -73,7 +74,7 @@ class ProfileShare:
     seconds : float
         Their own time, without that of steps that they run.
     share : float
-        Part of the time of the run, from 0 to 1.
+        Part of `Profile.seconds`, from 0 to 1.
     operations : int
         A multiply-add counts as two.
     bytes : int
@@ -104,8 +105,9 @@ class ProfileShare:
 class Profile(Reportable):
     """Where the time of runs goes. `Prepared.profile` makes it.
 
-    Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML. The times shown are those
-    of the median run: its steps and what is outside of steps add up to its time.
+    Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML. The times shown are medians
+    over all runs, step by step, so a step that something else interrupted in some runs does not count. They
+    add up to `seconds`. The times of each run add up, too.
 
     Attributes
     ----------
@@ -145,15 +147,23 @@ class Profile(Reportable):
         self.name, self.stage, self.on, self.threads = name, stage, on, threads
         self.warmup, self.steps, self.runs, self.peak, self.result = warmup, steps, runs, peak, result
 
-    @cached_property
-    def median_run(self) -> ProfileRun:
-        """The run whose time is the median; of an even number of runs, the shorter one of the middle."""
-        return self.runs[median_position([run.seconds for run in self.runs])]
-
     @property
     def seconds(self) -> float:
-        """The time of the median run."""
-        return self.median_run.seconds
+        """The time of a run as the sum of its parts: own times of steps, and `outside`. All are medians."""
+        return sum(step.own_seconds for step in self.steps) + sum(self.outside.values())
+
+    @cached_property
+    def outside(self) -> Mapping[str, float]:
+        """Time outside of steps: medians of ``arguments``, ``inputs`` and ``outputs`` (see `ProfileRun`)."""
+        return {
+            name: median(getattr(run, name) for run in self.runs)
+            for name in ("arguments", "inputs", "outputs")
+        }
+
+    @property
+    def median_seconds(self) -> float:
+        """The median of the times of whole runs, greater than `seconds` if single steps took longer."""
+        return median(run.seconds for run in self.runs)
 
     @property
     def least_seconds(self) -> float:
@@ -187,8 +197,9 @@ class Profile(Reportable):
 
         Parameters
         ----------
-        what : {"operator", "module", "source", "torch_operator", "kernel"}
-            A fused step counts for the operator and origin of its first node.
+        what : {"operator", "operators", "module", "source", "torch_operator", "kernel"}
+            A fused step counts for the operator and origin of its first node. ``"operators"`` are those of
+            all its nodes, such as ``tosa.conv2d + tosa.rescale``.
 
         Returns
         -------
@@ -270,12 +281,6 @@ def save_profile(profile: Any, path: str | os.PathLike[str]) -> None:
         profile.report().save(path)
 
 
-def median_position(seconds: list[float]) -> int:
-    """Returns the position of the median; of an even number of times, that of the lower one in the middle."""
-    order = sorted(range(len(seconds)), key=seconds.__getitem__)
-    return order[(len(order) - 1) // 2]
-
-
 def _share_of_peak(steps: list[ProfiledStep], peak: MachinePeak) -> float | None:
     """Returns the time at peak as a part of the time.
 
@@ -302,6 +307,7 @@ def _origin(step: ProfiledStep) -> NodeOrigin:
 
 _KEYS: Mapping[str, Callable[[ProfiledStep], str]] = {
     "operator": lambda step: step.op,
+    "operators": lambda step: " + ".join(node.op for node in step.nodes),
     "module": lambda step: _origin(step).module_path,
     "source": lambda step: _origin(step).source,
     "torch_operator": lambda step: _origin(step).torch_operator,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.profiling.peak import machine_peak
-from tosaic.profiling.profile import Profile, ProfileRun, median_position
+from tosaic.profiling.profile import Profile, ProfileRun
 from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ class Call:
         Readings of ``perf_counter_ns``, around the call of the session.
     nanoseconds : int
         The time of the run by the clock of its events.
+    recording : tuple of int
+        Nanoseconds that recording took before and behind the call of the session.
     events : numpy.ndarray
         As `ProfileRun.events`, with the keys of ``Session.profiled_steps``.
     inner : list of Call
@@ -50,6 +51,7 @@ class Call:
     begin: int = 0
     end: int = 0
     nanoseconds: int = 0
+    recording: tuple[int, int] = (0, 0)
     events: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     inner: list[Call] = field(default_factory=list)
 
@@ -66,6 +68,7 @@ def profiled_calls() -> list[Call] | None:
 
 def profile_session(prepared: Prepared, arrays: Sequence[Any], name: str) -> tuple[list[Any], Call]:
     """Runs the session of a program; returns its outputs, and the record of the run."""
+    entered = perf_counter_ns()
     call = Call(prepared, name)
     session = prepared.session
     with _collecting(call.inner):
@@ -73,7 +76,9 @@ def profile_session(prepared: Prepared, arrays: Sequence[Any], name: str) -> tup
         found = session.profile(arrays)
         call.end = perf_counter_ns()
     call.events, call.nanoseconds = found["events"], found["nanoseconds"]
-    return list(found["outputs"]), call
+    outputs = list(found["outputs"])
+    call.recording = (call.begin - entered, perf_counter_ns() - call.end)
+    return outputs, call
 
 
 @contextmanager
@@ -202,14 +207,14 @@ def _groups(call: Call, steps: Sequence[dict[str, Any]]) -> Iterator[tuple[int, 
 
 
 def _run_of(tree: _Tree, first: int, begin: int, end: int, call: Call) -> ProfileRun:
-    total = end - begin
+    total = end - begin - sum(call.recording)  # as long as a run that nobody records
     own = call.events[_top(call)] if len(call.events) else call.events
     inputs = int(own[:, 1].min()) if len(own) else call.nanoseconds
     last = int(own[:, 2].max()) if len(own) else call.nanoseconds
     outputs = call.nanoseconds - last
     # Everything around the session is Python: before it the arguments, behind it the result.
     python = max(total - call.nanoseconds, 0)
-    before = min(max(call.begin - begin, 0), python)
+    before = min(max(call.begin - begin - call.recording[0], 0), python)
     return ProfileRun(
         seconds=(call.nanoseconds + python) / 1e9,
         steps=(last - inputs) / 1e9,
@@ -230,38 +235,48 @@ def _top(call: Call) -> np.ndarray[Any, Any]:
 
 def _steps_of(tree: _Tree, runs: Sequence[ProfileRun]) -> tuple[ProfiledStep, ...]:
     count = len(tree.rows)
-    totals = np.zeros((len(runs), count), np.int64)
-    for row, run in zip(totals, runs, strict=True):
-        np.add.at(row, run.events[:, 0], run.events[:, 2] - run.events[:, 1])
-    at = median_position([run.seconds for run in runs])
-    calls = Counter(runs[at].events[:, 0].tolist())
-    own = totals[at].copy()
-    for i, row in enumerate(tree.rows):
-        if row["parent"] is not None:
-            own[row["parent"]] -= totals[at, i]
-    steps = []
-    for i, row in enumerate(tree.rows):
-        form, _, isa = row["kernel"].rpartition(".")
-        if not form or isa not in (*_core.usable_isas(), "reference"):
-            form, isa = row["kernel"], ""
-        steps.append(
-            ProfiledStep(
-                nodes=tuple(map(_node_of, row["nodes"])),
-                kernel=form,
-                isa=isa,
-                factors=row["factors"] if row["multiply_adds"] else None,
-                parent=row["parent"],
-                calls=calls[i],
-                seconds=int(totals[at, i]) / 1e9,
-                own_seconds=max(int(own[i]), 0) / 1e9,
-                median_seconds=median(totals[:, i].tolist()) / 1e9,
-                least_seconds=int(totals[:, i].min()) / 1e9,
-                multiply_adds=calls[i] * row["multiply_adds"],
-                bytes_read=calls[i] * row["bytes_read"],
-                bytes_written=calls[i] * row["bytes_written"],
-            )
+    parents = [row["parent"] for row in tree.rows]
+    totals, calls = np.zeros((2, len(runs), count), np.int64)
+    for total, call, run in zip(totals, calls, runs, strict=True):
+        np.add.at(total, run.events[:, 0], run.events[:, 2] - run.events[:, 1])
+        np.add.at(call, run.events[:, 0], 1)
+    own = totals.copy()
+    for i, parent in enumerate(parents):
+        if parent is not None:
+            own[:, parent] -= totals[:, i]
+    typical = np.median(np.maximum(own, 0), axis=0)
+    whole = typical.copy()
+    for i in reversed(range(count)):  # the steps that a step runs are behind it
+        if parents[i] is not None:
+            whole[parents[i]] += whole[i]
+    return tuple(
+        _step(
+            row,
+            calls=median_low(calls[:, i].tolist()),
+            own_seconds=float(typical[i]) / 1e9,
+            seconds=float(whole[i]) / 1e9,
+            least_seconds=int(totals[:, i].min()) / 1e9,
         )
-    return tuple(steps)
+        for i, row in enumerate(tree.rows)
+    )
+
+
+def _step(row: dict[str, Any], *, calls: int, **seconds: float) -> ProfiledStep:
+    form, _, isa = row["kernel"].rpartition(".")
+    if not form or isa not in (*_core.usable_isas(), "reference"):
+        form, isa = row["kernel"], ""
+    return ProfiledStep(
+        nodes=tuple(map(_node_of, row["nodes"])),
+        kernel=form,
+        isa=isa,
+        factors=row["factors"] if row["multiply_adds"] else None,
+        parent=row["parent"],
+        calls=calls,
+        **seconds,
+        multiply_adds=calls * row["multiply_adds"],
+        bytes_read=calls * row["bytes_read"],
+        bytes_written=calls * row["bytes_written"],
+    )
 
 
 def _node_of(node: _core.Node) -> ProfiledNode:

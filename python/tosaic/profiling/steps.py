@@ -69,18 +69,18 @@ class ProfiledStep:
     parent : int or None
         The position in `Profile.steps` of the step that runs this one: a cond, a while_loop, or a group.
     calls : int
-        So often the step ran in the median run.
-    seconds : float
-        Its time in the median run, over all calls, with the steps that it runs.
+        So often the step runs in a run.
     own_seconds : float
-        The same without the steps that it runs.
-    median_seconds, least_seconds : float
-        The median and the least time over all runs.
+        Its time in a run, over all calls, without the steps that it runs: the median over the runs.
+    seconds : float
+        The same with the steps that it runs: the sum of their own times.
+    least_seconds : float
+        The least such time of all runs.
     multiply_adds : int
-        Products that are added up in the median run. 0 for operators that are no contractions or attentions.
+        Products that are added up in a run. 0 for operators that are no contractions or attentions.
     bytes_read, bytes_written : int
-        Bytes of operands and results in the median run. Values between fused nodes are in registers and do
-        not count. Operators that select elements read at most as many bytes as they write.
+        Bytes of operands and results in a run. Values between fused nodes are in registers and do not count.
+        Operators that select elements read at most as many bytes as they write.
     """
 
     nodes: tuple[ProfiledNode, ...]
@@ -89,9 +89,8 @@ class ProfiledStep:
     factors: str | None
     parent: int | None
     calls: int
-    seconds: float
     own_seconds: float
-    median_seconds: float
+    seconds: float
     least_seconds: float
     multiply_adds: int
     bytes_read: int
@@ -114,7 +113,7 @@ class ProfiledStep:
 
     @property
     def operations(self) -> int:
-        """Operations in the median run: a multiply-add counts as two."""
+        """Operations in a run: a multiply-add counts as two."""
         return 2 * self.multiply_adds
 
     @property

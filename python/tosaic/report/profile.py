@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tosaic.report.bars import Bar, bars_svg
 from tosaic.report.document import Picture, Report, Section, Table, table
 from tosaic.report.numbers import count, memory, time
+from tosaic.report.text import GAP, WIDTH
 
 if TYPE_CHECKING:
     from tosaic.profiling.lowering import LoweringProfile, LoweringStep
-    from tosaic.profiling.profile import Profile, ProfileRun, ProfileShare
+    from tosaic.profiling.profile import Profile, ProfileShare
     from tosaic.profiling.steps import NodeOrigin, ProfiledStep
 
 __all__ = ["describe_lowering_profile", "describe_profile"]
@@ -27,18 +28,18 @@ _NAMES = {"torch_operator": "torch operator"}
 
 def describe_profile(profile: Profile) -> Report:
     """Makes a report of the profile of runs."""
-    run = profile.median_run
-    least = _milliseconds(profile.least_seconds)
-    steps = count(len(_that_ran(profile)), "step")
+    median, least = _milliseconds(profile.median_seconds), _milliseconds(profile.least_seconds)
+    within = _milliseconds(sum(step.own_seconds for step in profile.steps))
     facts = [
-        ("time", f"{_milliseconds(run.seconds)} ms in the median run of {len(profile.runs)}, least {least}"),
-        ("steps", f"{_milliseconds(run.steps)} ms in {steps}"),
-        ("outside steps", _outside(run)),
+        ("time", f"{_milliseconds(profile.seconds)} ms, the sum of the medians of {_runs(profile)}"),
+        ("whole runs", f"median {median} ms, least {least} ms"),
+        ("steps", f"{within} ms in {count(len(_that_ran(profile)), 'step')}"),
+        ("outside steps", _outside(profile)),
     ]
     if profile.on != "tosaic":
         facts.insert(0, ("computed by", profile.on))
     if profile.operations:
-        rate = _number(profile.operations / max(run.seconds, 1e-9) / 1e9)
+        rate = _number(profile.operations / max(profile.seconds, 1e-9) / 1e9)
         facts.append(("multiply-adds", f"{profile.operations // 2:,}: {rate} Gop/s, each counts as two"))
     facts.append(("measured peak", _peak(profile)))
     return Report(
@@ -49,10 +50,13 @@ def describe_profile(profile: Profile) -> Report:
     )
 
 
-def _outside(run: ProfileRun) -> str:
-    parts = (("arguments", run.arguments), ("inputs", run.inputs), ("outputs", run.outputs))
-    each = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in parts)
-    return f"{_milliseconds(run.outside)} ms: {each}"
+def _runs(profile: Profile) -> str:
+    return count(len(profile.runs), "run")
+
+
+def _outside(profile: Profile) -> str:
+    each = ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in profile.outside.items())
+    return f"{_milliseconds(sum(profile.outside.values()))} ms: {each}"
 
 
 def _peak(profile: Profile) -> str:
@@ -81,10 +85,10 @@ def _sections(profile: Profile) -> Iterator[Section]:
     yield _shares(profile, "operator", folded=False)
     more = f" ({_SHOWN} of {len(slowest)})" if len(slowest) > _SHOWN else ""
     yield Section(f"slowest steps{more}", _step_table(slowest[:_SHOWN], profile))
-    if any(len(step.nodes) > 1 for step in run):
-        yield _fused_section([step for step in slowest if len(step.nodes) > 1])
     for what in ("module", "kernel"):
         yield _shares(profile, what, folded=False)
+    if any(len(step.nodes) > 1 for step in run):
+        yield _shares(profile, "operators", folded=False)
     for what in ("source", "torch_operator"):
         yield _shares(profile, what, folded=True)
     yield Section("all steps", _all_steps(run, profile), folded=True)
@@ -98,15 +102,18 @@ def _sections(profile: Profile) -> Iterator[Section]:
 def _shares(profile: Profile, what: str, *, folded: bool) -> Section:
     """Returns the table of steps with something in common: a short one, or the whole one if folded."""
     found = profile.by(what)
+    if what == "operators":
+        found = tuple(each for each in found if " + " in each.name)
     most = _SHOWN if what == "operator" else _FEW
     shown = found if folded else found[:most]
     rows = [
-        (each.name or "-" if folded else _cut(each.name, _WIDE), f"{each.steps:,}", *_figures(each))
+        (each.name or "-" if folded else _words(each.name, _WIDE), f"{each.steps:,}", *_figures(each))
         for each in shown
     ]
     name = _NAMES.get(what, what)
+    title = "fused kernels" if what == "operators" else f"by {name}"
     more = f" ({len(shown)} of {len(found)})" if len(shown) < len(found) else ""
-    return Section(f"by {name}{more}", table((name, "steps", *_FIGURES), rows), folded=folded)
+    return Section(f"{title}{more}", table((name, "steps", *_FIGURES), rows), folded=folded)
 
 
 def _figures(each: ProfileShare) -> tuple[str, ...]:
@@ -130,27 +137,18 @@ def _step_figures(step: ProfiledStep, profile: Profile) -> tuple[str, ...]:
 
 
 def _step_table(steps: Sequence[ProfiledStep], profile: Profile) -> Table:
-    rows = []
+    """Returns the table of steps. Where they come from fills the lines as far as a terminal has room."""
+    named = []
     for step in steps:
         others = len(step.nodes) - 1
         name = f"{_cut(step.name, _NARROW - 3)} +{others}" if others else _cut(step.name, _NARROW)
-        origin = next(iter(step.origins), None)
-        rows.append((name, *_step_figures(step, profile), _place(origin, _NARROW) if origin else "-"))
-    return table(("step", *_FIGURES, "from"), rows)
-
-
-def _fused_section(steps: Sequence[ProfiledStep]) -> Section:
-    """Says which nodes one kernel computes, and where they come from."""
-    rows = [
-        (
-            _cut(step.name, _NARROW),
-            " + ".join(node.op for node in step.nodes),
-            "; ".join(dict.fromkeys(_place(origin, _NARROW) for origin in step.origins)) or "-",
-        )
-        for step in steps[:_FEW]
-    ]
-    more = f" ({_FEW} of {len(steps)})" if len(steps) > _FEW else ""
-    return Section(f"fused into one kernel{more}", table(("step", "operators", "from"), rows))
+        named.append((name, *_step_figures(step, profile)))
+    head = ("step", *_FIGURES)
+    used = sum(max(map(len, column)) + len(GAP) for column in zip(head, *named, strict=True))
+    room = max(WIDTH - used, _NARROW)
+    origins = [next(iter(step.origins), None) for step in steps]
+    places = [_place(origin, room) if origin else "-" for origin in origins]
+    return table((*head, "from"), [(*row, place) for row, place in zip(named, places, strict=True)])
 
 
 def _all_steps(steps: Sequence[ProfiledStep], profile: Profile) -> Table:
@@ -163,7 +161,6 @@ def _all_steps(steps: Sequence[ProfiledStep], profile: Profile) -> Table:
             "" if step.parent is None else names[step.parent],
             f"{step.calls:,}",
             *_step_figures(step, profile),
-            _milliseconds(step.median_seconds),
             _milliseconds(step.least_seconds),
             f"{step.operations:,}",
             f"{step.bytes_read:,}",
@@ -172,13 +169,17 @@ def _all_steps(steps: Sequence[ProfiledStep], profile: Profile) -> Table:
         )
         for step in steps
     ]
-    columns = ("step", "operators", "kernel", "inside", "calls", *_FIGURES, "median", "least")
+    columns = ("step", "operators", "kernel", "inside", "calls", *_FIGURES, "least")
     return table((*columns, "operations", "bytes read", "written", "from"), rows)
 
 
 def _place(origin: NodeOrigin, longest: int | None = None) -> str:
-    words = filter(None, (origin.module_path, origin.source))
-    return " ".join(word if longest is None else _cut(word, longest) for word in words) or "-"
+    text = " ".join(filter(None, (origin.module_path, origin.source))) or "-"
+    return text if longest is None else _words(text, longest)
+
+
+def _words(text: str, longest: int) -> str:
+    return " ".join(_cut(word, longest) for word in text.split(" "))
 
 
 def _cut(text: str, longest: int) -> str:
@@ -203,23 +204,22 @@ def _number(value: float) -> str:
 
 
 def _data(profile: Profile) -> dict[str, Any]:
-    run = profile.median_run
     return {
         "name": profile.name,
         "stage": profile.stage,
         "on": profile.on,
         "threads": profile.threads,
         "warmup": profile.warmup,
-        "seconds": run.seconds,
+        "seconds": profile.seconds,
+        "median_seconds": profile.median_seconds,
         "least_seconds": profile.least_seconds,
-        "steps_seconds": run.steps,
-        "outside_seconds": {"arguments": run.arguments, "inputs": run.inputs, "outputs": run.outputs},
+        "outside": dict(profile.outside),
         "operations": profile.operations,
         "peak": profile.peak,
         "steps": [_step_data(step, profile) for step in profile.steps],
         "by": {
             what: [_share_data(share) for share in profile.by(what)]
-            for what in ("operator", "module", "source", "torch_operator", "kernel")
+            for what in ("operator", "operators", "module", "source", "torch_operator", "kernel")
         },
         "runs": [_without(each, "events") for each in profile.runs],
     }
