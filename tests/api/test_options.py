@@ -85,6 +85,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     linear = torch.export.export(nn.Linear(2, 2), (torch.ones(2),))
     sensitivity = tosaic.sensitivity(linear, **x, progress=False)
     quantized = tosaic.quantize(linear, **x, progress=False)
+    profile = lowered.prepare().profile(np.ones(2, np.float32), runs=1)
     every = [
         Public(tosaic.from_exported, {"ep": exported}),
         Public(tosaic.from_graph, {"graph": program.graph}),
@@ -105,6 +106,10 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(sources.load_exported, {"path": folder / "program.pt2"}),
         Public(sources.program_of, {"source": exported}),
         Public(tosaic.Program, {"graph": program.graph}),
+        Public(profile.by, {"what": "operator"}),
+        Public(profile.peak_share, {"step": profile.steps[0]}),
+        Public(profile.save, {"path": folder / "profile.json"}),
+        Public(lowered.profile.save, {"path": folder / "lowering.json"}),
         Public(program.save, {"path": folder / "again"}),
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),
         Public(program.with_operators, {"operators": ()}),

@@ -189,7 +189,14 @@ class Profile(Reportable):
             multiplies them. For other steps with operands or results, the part of the memory bandwidth; it
             may be greater than 1, since bytes that are still in a cache come faster. None for a step that no
             kernel of tosaic computes, and if the time is 0.
+
+        Raises
+        ------
+        InvalidGraph
+            `step` is no step.
         """
+        if not isinstance(step, ProfiledStep):
+            raise refusal("peak_share", "step", "a step of the profile", step)
         return _share_of_peak([step], self.peak)
 
     def by(self, what: str) -> tuple[ProfileShare, ...]:
