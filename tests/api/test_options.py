@@ -231,6 +231,8 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "signature": lambda value: value is None,
     "sqnr_db": lambda value: value is None or is_number(value),
     "stage": lambda value: isinstance(value, str),
+    "step": lambda value: False,
+    "what": lambda value: False,
     "target": lambda value: value is None or isinstance(value, str),
     "threshold_db": is_number,
     "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
@@ -341,6 +343,8 @@ def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
         "pipeline",
         "pipelines",
         "samples",
+        "step",
+        "what",
         *PROGRAMS,
     }
     for public in publics.values():
