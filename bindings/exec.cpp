@@ -1,15 +1,18 @@
 // Bindings of runs: sessions, traces and memory plans.
 //
 // Input arrays are read in place, and outputs are new arrays. The GIL is released while a graph runs.
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "arrays.h"
 #include "bind.h"
 #include "callables.h"
 #include "signals.h"
+#include "tosaic/exec/profile.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
+#include "tosaic/kernels/peak.h"
 #include "tosaic/pipeline/executable.h"
 #include "views.h"
 
@@ -92,20 +95,57 @@ py::list run(exec::Session& session, const py::sequence& inputs) {
 }
 
 py::dict trace(exec::Session& session, const py::sequence& inputs,
-               const std::optional<std::vector<std::string>>& nodes, const py::object& observer,
-               bool profile) {
+               const std::optional<std::vector<std::string>>& nodes, const py::object& observer) {
   exec::RunOptions options;
   options.trace.all = !nodes;
   if (nodes) options.trace.nodes = *nodes;
   if (!observer.is_none()) options.observer = observer_of(observer);
-  options.profile = profile;
   const exec::RunResult result = run_released(session, inputs, std::move(options));
   py::dict values, out;
   for (const exec::TracedValue& traced : result.trace)
     values[py::str(session.prepared().graph().value(traced.value).name)] = to_numpy(traced.array);
   out["outputs"] = to_list(result.outputs);
   out["values"] = values;
-  out["nanoseconds"] = result.nanoseconds;
+  return out;
+}
+
+// Identifies a step of a session.
+std::int64_t key_of(const exec::Step& step) { return reinterpret_cast<std::intptr_t>(&step); }
+
+// The events of a run as an array of shape [events, 3]: key of the step, begin, end.
+py::array events_of(const exec::RunTimes& times) {
+  py::array_t<std::int64_t> events({times.events().size(), std::size_t{3}});
+  std::int64_t* to = events.mutable_data();
+  for (const exec::StepEvent& event : times.events()) {
+    *to++ = key_of(*event.step);
+    *to++ = event.begin;
+    *to++ = event.end;
+  }
+  return events;
+}
+
+py::dict profile(exec::Session& session, const py::sequence& inputs) {
+  exec::RunTimes times;
+  exec::RunOptions options;
+  options.times = &times;
+  const exec::RunResult result = run_released(session, inputs, std::move(options));
+  return py::dict(py::arg("outputs") = to_list(result.outputs), py::arg("events") = events_of(times),
+                  py::arg("nanoseconds") = times.last());
+}
+
+py::list places_to_list(const exec::Session& session) {
+  py::list out;
+  for (const exec::StepPlace& place : exec::profiled_steps(session.prepared())) {
+    py::list nodes;
+    for (const NodeId node : place.nodes) nodes.append(NodeView{place.graph, node});
+    out.append(py::dict(
+        py::arg("key") = key_of(*place.step), py::arg("nodes") = nodes, py::arg("kernel") = place.kernel,
+        py::arg("factors") =
+            place.factors ? py::object(py::str(std::string(to_string(*place.factors)))) : py::none(),
+        py::arg("parent") = place.parent ? py::object(py::int_(*place.parent)) : py::none(),
+        py::arg("region") = place.region, py::arg("multiply_adds") = place.work.multiply_adds,
+        py::arg("bytes_read") = place.work.bytes_read, py::arg("bytes_written") = place.work.bytes_written));
+  }
   return out;
 }
 
@@ -124,9 +164,12 @@ void bind_exec(py::module_& m) {
            "the most of one run; with `share_all` they share loops of any cost.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),
-           py::arg("observer") = py::none(), py::arg("profile") = false,
-           "{outputs, values: {name: array}, nanoseconds: per step}. `nodes`: names to keep, all by default. "
-           "`observer(name, results)` is called after each node.")
+           py::arg("observer") = py::none(),
+           "{outputs, values: {name: array}}. `nodes`: names to keep, all by default. `observer(name, "
+           "results)` is called after each node.")
+      .def("profile", &profile, py::arg("inputs"),
+           "{outputs, events, nanoseconds}: an event is (key of a step, begin, end), in nanoseconds "
+           "since the start of the run, which takes `nanoseconds`.")
       .def(
           "state",
           [](const exec::Session& s, const std::string& path) { return to_numpy(state_released(s, path)); },
@@ -146,6 +189,10 @@ void bind_exec(py::module_& m) {
       .def_property_readonly(
           "steps", [](const exec::Session& s) { return steps_to_list(s.prepared()); },
           "Per node: name, op, kernel, result_bytes, scratch_bytes.")
+      .def_property_readonly(
+          "profiled_steps", &places_to_list,
+          "Per step that runs something, also in regions: key, nodes, kernel, factors (a dtype or "
+          "None), parent (an index or None), region, multiply_adds, bytes_read, bytes_written.")
       .def_property_readonly(
           "memory",
           [](const exec::Session& s) { return plan_to_dict(s.prepared().graph(), s.prepared().memory()); },
@@ -169,6 +216,26 @@ void bind_exec(py::module_& m) {
       [](const SharedGraph& graph) { return std::make_shared<Graph>(exec::with_plain_boundary(*graph)); },
       py::arg("graph").none(false),
       "The same nodes; inputs and outputs are the values themselves, states among them.");
+  m.def(
+      "multiply_adds", [](const NodeView& node) { return exec::multiply_adds(*node.graph, node.node()); },
+      py::arg("node"), "The products that a contraction or an attention adds up; 0 for all other operators.");
+  m.def(
+      "peak_multiply_adds",
+      [](const std::string& isa, const std::string& factors, std::size_t threads) {
+        const kernels::Isa set = kernels::parse_isa(isa);
+        const DType dtype = to_dtype(py::str(factors));
+        const py::gil_scoped_release release;
+        return kernels::peak_multiply_adds(set, dtype, threads);
+      },
+      py::arg("isa"), py::arg("factors"), py::arg("threads") = 1,
+      "Multiply-adds per second of factors of this dtype, measured; None if no fast path multiplies them.");
+  m.def(
+      "peak_bandwidth",
+      [](const std::string& isa, std::size_t threads) {
+        return kernels::peak_bandwidth(kernels::parse_isa(isa), threads);
+      },
+      py::arg("isa"), py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>(),
+      "Bytes per second that are read and written in memory, measured.");
   m.def("usable_isas", [] {
     std::vector<std::string> out;
     for (const kernels::Isa isa : kernels::usable_isas()) out.emplace_back(kernels::to_string(isa));

@@ -257,6 +257,8 @@ void bind_pipeline(py::module_& m) {
                                for (const auto& timing : l.timings) out.append(to_dict(timing));
                                return out;
                              })
+      .def_readonly("copy_seconds", &pipeline::Lowered::copy_seconds)
+      .def_readonly("check_seconds", &pipeline::Lowered::check_seconds)
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
         py::dict out;
         for (const Value& value : l.tosa->values())

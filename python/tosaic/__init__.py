@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from tosaic.ports import Port, PortTensor
     from tosaic.prepared import Prepared
     from tosaic.problems import CheckResult, Problem
+    from tosaic.profiling.lowering import LoweringProfile, LoweringStep
+    from tosaic.profiling.peak import MachinePeak
+    from tosaic.profiling.profile import Profile, ProfileRun, ProfileShare
+    from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
     from tosaic.program import Program
     from tosaic.pte.file import PteFile, PteMethod, load_pte
     from tosaic.pte.method_writer import PtePayload
@@ -160,6 +164,15 @@ _HOME = {
     "Nodes": "model_keys",
     "NodeCall": "models",
     "GraphCall": "models",
+    "Profile": "profiling.profile",
+    "ProfileRun": "profiling.profile",
+    "ProfileShare": "profiling.profile",
+    "ProfiledStep": "profiling.steps",
+    "ProfiledNode": "profiling.steps",
+    "NodeOrigin": "profiling.steps",
+    "MachinePeak": "profiling.peak",
+    "LoweringProfile": "profiling.lowering",
+    "LoweringStep": "profiling.lowering",
     "Port": "ports",
     "PortTensor": "ports",
     "QParams": "quantization",
@@ -252,6 +265,15 @@ __all__ = [
     "QuantizationPlace",
     "Refusal",
     "Prepared",
+    "Profile",
+    "ProfileRun",
+    "ProfileShare",
+    "ProfiledStep",
+    "ProfiledNode",
+    "NodeOrigin",
+    "MachinePeak",
+    "LoweringProfile",
+    "LoweringStep",
     "PteFile",
     "PteMethod",
     "PteDelegate",

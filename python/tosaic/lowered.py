@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import os
 
     from tosaic.layout import Layout, Objective, OwnCost
+    from tosaic.profiling.lowering import LoweringProfile
     from tosaic.signature import Signature
 
 
@@ -96,6 +98,8 @@ class Lowered(Preparable):
         self._source = source
         self._target = target
         self._seconds = seconds
+        self._copy_seconds, self._check_seconds = lowered.copy_seconds, lowered.check_seconds
+        self._bytes_seconds: tuple[float, int] | None = None
         self._stages = {
             "exported": lowered.exported,
             "canonical": lowered.canonical,
@@ -131,6 +135,17 @@ class Lowered(Preparable):
     def timings(self) -> tuple[PassTiming, ...]:
         """The time of each pass, in the order in which the passes ran."""
         return self._timings
+
+    @property
+    def profile(self) -> LoweringProfile:
+        """Where the time of the lowering went: import, each pass, and the bytes of the file, if made.
+
+        The import is that of `source`, whenever it was imported. `save` and `to_bytes` make bytes; the
+        profile has the last time.
+        """
+        from tosaic.profiling.lowering import profile_of_lowered
+
+        return profile_of_lowered(self)
 
     @property
     def orders(self) -> dict[str, tuple[int, ...]]:
@@ -201,7 +216,10 @@ class Lowered(Preparable):
         locations : bool
             Write the origin of each operator as its location text.
         """
-        return _core.serialize(self._graph, locations=locations, target=self._target)
+        start = time.perf_counter()
+        data = _core.serialize(self._graph, locations=locations, target=self._target)
+        self._bytes_seconds = time.perf_counter() - start, len(data)
+        return data
 
     @checked
     def file_size(self, *, locations: bool = True) -> int:

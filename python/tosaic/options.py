@@ -373,6 +373,7 @@ OPTIONS: dict[str, Option] = {
     "points": Option("a whole number, 0 or more", _count),
     "progress": _FLAG,
     "quantize": _FLAG,
+    "runs": Option("a whole number, 1 or more", _positive),
     "scratch": _FLAG,
     "sidecar": _FLAG,
     "signature": Option("a tosaic.fx.Signature, or None", _signature),
@@ -387,6 +388,7 @@ OPTIONS: dict[str, Option] = {
     "verify": _FLAG,
     "connected": _FLAG,
     "wanted_db": _or_none(_NUMBER),
+    "warmup": Option("a whole number, 0 or more", _count),
     "weights": _FLAG,
     "write_back": _FLAG,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tosaic import _core
 from tosaic.models import ModelledGraph, Models
@@ -16,10 +16,13 @@ from tosaic.runnable import Runnable
 if TYPE_CHECKING:
     from tosaic.memory.plan import MemoryPlan
     from tosaic.ports import Port
+    from tosaic.profiling.profile import Profile
+    from tosaic.profiling.record import Call
 
 __all__ = ["Preparable", "Prepared"]
 
 _MOST_SHOWN = 3
+_R = TypeVar("_R")
 
 
 class Prepared:
@@ -137,18 +140,83 @@ class Prepared:
             The arguments have another nesting, or a model raised an exception: `__cause__` is the exception,
             and the message has the node, its module and its source line.
         """
+        return self._run(args, kwargs, self.run_arrays, write_back=self._write_back)
+
+    __call__ = run
+
+    def _run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        compute: Callable[[list[Any]], list[Any]],
+        *,
+        write_back: bool,
+    ) -> Any:
         source = self._source
         leaves = source._leaves(args, kwargs)
         arrays = source._arrays_of(leaves)
-        writers = source._writers(leaves, arrays) if self._write_back and source._written else []
-        results = self.run_arrays(arrays)
+        writers = source._writers(leaves, arrays) if write_back and source._written else []
+        results = compute(arrays)
         for index, write in writers:
             write(results[index])
         ports = self.inputs
         self._of_thread.mutations = {ports[i].path or ports[i].name: results[at] for at, i in source._written}
         return source.nested(results)
 
-    __call__ = run
+    @checked
+    def profile(self, *args: Any, runs: int = 10, warmup: int = 1, **kwargs: Any) -> Profile:
+        """Runs the program several times, and measures where the time goes.
+
+        The clock is read once after each step, so a profiled run takes as long as any other. The runs compute
+        the same: each starts from the present values of the states, and afterwards the states are as after
+        one run.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The arguments of the network, as in `run`. An argument that is named `runs` or `warmup` is passed
+            by position.
+        runs : int
+            The number of runs whose times are recorded, at least 1.
+        warmup : int
+            The number of runs before them, 0 or more. The first run of a program is slower: its memory and
+            weights are not in the caches yet.
+
+        Returns
+        -------
+        Profile
+            The time of each step, by node, operator, module and source line, beside the peak of this machine.
+            `Profile.result` is the result of `run`.
+
+            A function of the user, such as a model, is one step. A group of a split program has its own steps
+            inside of it, if tosaic computes it. With ``on="reference"`` or ``on="vgf"``, the whole graph is
+            one step, since nothing is known of the time inside.
+
+        Raises
+        ------
+        InvalidGraph
+            `runs` or `warmup` is no such number, or as `run`.
+        LayoutMismatch
+            As `run`.
+
+        Examples
+        --------
+        >>> profile = lowered.prepare().profile(x, runs=20)  # doctest: +SKIP
+        >>> print(profile)  # doctest: +SKIP
+        >>> profile.save("run.trace.json")  # doctest: +SKIP
+        """
+        from tosaic.profiling.record import profile_prepared
+
+        return profile_prepared(self, args, kwargs, runs=runs, warmup=warmup)
+
+    def _profiled(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Call]:
+        """Runs on flat arrays, as `run_arrays`; returns also what was recorded of the run.
+
+        `name` is that of the group that the program is.
+        """
+        from tosaic.profiling.record import profile_session
+
+        return self._alone(lambda given: profile_session(self, given, name), arrays)
 
     def run_arrays(self, arrays: Sequence[Any]) -> list[Any]:
         """Runs on flat arrays, one for each of `inputs`, and does not change them.
@@ -163,6 +231,10 @@ class Prepared:
         LayoutMismatch, InvalidGraph
             As `run`.
         """
+        return self._alone(lambda given: list(self.session.run(given)), arrays)
+
+    def _alone(self, compute: Callable[[list[Any]], _R], arrays: Sequence[Any]) -> _R:
+        """Computes with the arrays of the graph's inputs, unless a model of this program is what calls it."""
         given = self._source.graph_arrays(arrays)
         if getattr(self._of_thread, "running", False):
             raise _core.make_error(
@@ -173,7 +245,7 @@ class Prepared:
             )
         self._of_thread.running = True
         try:
-            return list(self.session.run(given))
+            return compute(given)
         finally:
             self._of_thread.running = False
 

@@ -60,6 +60,7 @@ class Program(Preparable):
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
         self._module_types: dict[str, str] = {}
+        self._import_seconds: float | None = None
         # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
         self._qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
 
@@ -245,6 +246,7 @@ class Program(Preparable):
         """Returns the same program, without functions of the caller, in its initial states."""
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
         made._module_types = self._module_types
+        made._import_seconds = self._import_seconds
         return made
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,11 @@ def from_exported(
     --------
     >>> program = tosaic.from_exported(torch.export.export(model, (x,)))  # doctest: +SKIP
     """
+    start = time.perf_counter()
     described = operators_by_target("from_exported", operators)
-    return _program_of_import(_imported(_exported_program(ep), bind, method, described), described)
+    program = _program_of_import(_imported(_exported_program(ep), bind, method, described), described)
+    program._import_seconds = time.perf_counter() - start
+    return program
 
 
 def _imported(ep: Any, bind: Any, method: str, described: Mapping[str, ForeignOp]) -> ImportedProgram:
@@ -250,11 +254,16 @@ def open_program(
 
 
 def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp]) -> Program:
+    start = time.perf_counter()
     file = file_path("open", path)
     if file.suffix == ".pt2":
-        return _open_pt2(file, bind, operators)
-    program = _read(file)
-    return program.with_operators(operators) if operators else program
+        program = _open_pt2(file, bind, operators)
+    else:
+        program = _read(file)
+        if operators:
+            program = program.with_operators(operators)
+    program._import_seconds = time.perf_counter() - start
+    return program
 
 
 def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp]) -> Program:

@@ -52,6 +52,8 @@ def test_lower_of_an_archive_equals_lower_of_the_export(files, capsys) -> None:
         ("check", "model.pt2"),
         ("inspect", "model.tosa", "--memory", "--layout"),
         ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz"),
+        ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--profile"),
+        ("lower", "model.pt2", "--profile", "lower.trace.json"),
         ("compare", "model.pt2", "model.tosa", "--input", "x.npz"),
         ("diff", "model.pt2", "model.tosaic"),
         ("passes",),
@@ -63,6 +65,58 @@ def test_every_command_prints_json(files, capsys, argv) -> None:
     code, out, err = run(capsys, *argv, "--json")
     assert (code, err) == (0, "")
     assert isinstance(json.loads(out, parse_constant=pytest.fail), dict)
+
+
+def test_a_profiled_run_writes_the_same_outputs(files, capsys) -> None:
+    assert run(capsys, "run", "model.tosa", "--input", "x.npz", "-o", "plain.npz")[0] == 0
+    command = ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--runs", "3", "--profile")
+    code, out, _ = run(capsys, *command)
+    assert code == 0
+    assert out.startswith("wrote y.npz\n")
+    assert "\nprofile of forward @tosa\n" in out
+    assert "the sum of the medians of 3 runs" in out
+    assert max(map(len, out.splitlines())) <= 80
+    with np.load("plain.npz") as plain, np.load("y.npz") as profiled:
+        assert plain.files == profiled.files
+        for name in plain.files:
+            np.testing.assert_array_equal(plain[name], profiled[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("p.trace.json", '{"traceEvents": '),
+        ("p.json", '{\n "name": '),
+        ("p.html", "<!doctype"),
+        ("p", "profile of "),
+    ],
+)
+def test_a_profile_is_written_as_its_name_says(files, capsys, name, start) -> None:
+    for command in (
+        ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--runs", "1", "--profile", name),
+        ("lower", "model.pt2", "-o", "out.tosa", "--profile", name),
+    ):
+        Path(name).unlink(missing_ok=True)
+        code, out, _ = run(capsys, *command)
+        assert code == 0
+        assert f"\nwrote {name}\n" in out
+        assert Path(name).read_text().startswith(start)
+
+
+def test_the_profile_of_a_lowering_has_import_passes_and_bytes(files, capsys) -> None:
+    code, out, _ = run(capsys, "lower", "model.pt2", "-o", "out.tosa", "--profile", "--json")
+    assert code == 0
+    names = [step["name"] for step in json.loads(out)["profile"]["steps"]]
+    assert (names[0], names[-1]) == ("import", "bytes")
+    assert "legalize-tosa" in names
+
+
+def test_a_refused_profile_leaves_no_file(files, capsys) -> None:
+    command = ("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--profile", "no/p.json")
+    assert run(capsys, *command)[0] == 2
+    assert not Path("y.npz").exists()
+    assert run(capsys, "lower", "model.pt2", "-o", "out.tosa", "--profile", "no/p.json")[0] == 2
+    assert not Path("out.tosa").exists()
 
 
 @pytest.fixture
@@ -104,6 +158,13 @@ def refused(files, unliftable):
         (("inspect", "bad.pt2", "--layout"), 3, "UnsupportedOp"),
         (("run", "model.tosa", "--input", "wrong.npz", "-o", "y.npz"), 2, "LayoutMismatch"),
         (("run", "model.tosa", "--input", "x.npz"), 2, "usage"),
+        (("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--runs", "2"), 2, "InvalidGraph"),
+        (("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--profile", "no/p.json"), 2, "WriteError"),
+        (("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--profile", "y.npz"), 2, "InvalidGraph"),
+        (("run", "model.tosa", "--input", "x.npz", "-o", "y.npz", "--profile", "--runs", "0"), 2, "usage"),
+        (("run", "model.tosa", "--input", "wrong.npz", "-o", "y.npz", "--profile"), 2, "LayoutMismatch"),
+        (("run", "nowhere.tosa", "--input", "x.npz", "-o", "y.npz", "--profile"), 2, "FileNotFoundError"),
+        (("lower", "model.pt2", "--profile", "no/such/folder/p.html"), 2, "WriteError"),
         (("run", "bad.pt2", "--input", "x.npz", "-o", "y.npz"), 3, "UnsupportedOp"),
         (("compare", "model.pt2", "cut.tosa", "--input", "x.npz"), 2, "InvalidGraph"),
         (("compare", "model.pt2", "model.tosa", "--input", "x.npz", "--threshold", "a"), 2, "usage"),

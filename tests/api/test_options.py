@@ -85,6 +85,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
     linear = torch.export.export(nn.Linear(2, 2), (torch.ones(2),))
     sensitivity = tosaic.sensitivity(linear, **x, progress=False)
     quantized = tosaic.quantize(linear, **x, progress=False)
+    profile = lowered.prepare().profile(np.ones(2, np.float32), runs=1)
     every = [
         Public(tosaic.from_exported, {"ep": exported}),
         Public(tosaic.from_graph, {"graph": program.graph}),
@@ -105,6 +106,10 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(sources.load_exported, {"path": folder / "program.pt2"}),
         Public(sources.program_of, {"source": exported}),
         Public(tosaic.Program, {"graph": program.graph}),
+        Public(profile.by, {"what": "operator"}),
+        Public(profile.peak_share, {"step": profile.steps[0]}),
+        Public(profile.save, {"path": folder / "profile.json"}),
+        Public(lowered.profile.save, {"path": folder / "lowering.json"}),
         Public(program.save, {"path": folder / "again"}),
         Public(program.with_overrides, {"functions": {"relu": np.abs}}),
         Public(program.with_operators, {"operators": ()}),
@@ -226,6 +231,8 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "signature": lambda value: value is None,
     "sqnr_db": lambda value: value is None or is_number(value),
     "stage": lambda value: isinstance(value, str),
+    "step": lambda value: False,
+    "what": lambda value: False,
     "target": lambda value: value is None or isinstance(value, str),
     "threshold_db": is_number,
     "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
@@ -336,6 +343,8 @@ def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
         "pipeline",
         "pipelines",
         "samples",
+        "step",
+        "what",
         *PROGRAMS,
     }
     for public in publics.values():

@@ -76,6 +76,8 @@ def test_a_page_is_well_formed_and_needs_no_other_file(case) -> None:
         case.lowered.report(),
         case.program.report(),
         tosaic.compare(case.program, case.lowered, (case.x,)).report(),
+        case.lowered.prepare().profile(case.x, runs=1).report(),
+        case.lowered.profile.report(),
     ):
         checker = Checker()
         checker.feed(report.html)

@@ -85,8 +85,7 @@ def shape_of(node: _core.Node, weights: Array) -> tuple[str, int]:
     kind = "depthwise " if node.op == "tosa.depthwise_conv2d" else ""
     stride = node.attrs["stride"][0]
     text = "x".join(map(str, source[1:])) + f" to {out[3]}, {kind}{weights.shape[2]}x{weights.shape[3]}"
-    macs = int(np.prod(out)) * int(np.prod(weights.shape[1:]))
-    return text + (f", stride {stride}" if stride > 1 else ""), macs
+    return text + (f", stride {stride}" if stride > 1 else ""), _core.multiply_adds(node)
 
 
 def in_turns(
@@ -100,14 +99,15 @@ def in_turns(
     float
         The median of the seconds of all steps of our program.
     """
-    order = {step["name"]: i for i, step in enumerate(session.steps)}
+    order = {step["nodes"][0].name: step["key"] for step in session.profiled_steps}
     places = [order[layer.name] for layer in layers]
     ours, theirs, wholes = [], [], []
     with torch.inference_mode():
         for _ in range(rounds + 2):
-            nanoseconds = session.trace([image], nodes=[], profile=True)["nanoseconds"]
-            ours.append([nanoseconds[i] / 1e9 for i in places])
-            wholes.append(sum(nanoseconds) / 1e9)
+            events = session.profile([image])["events"]
+            seconds = dict(zip(events[:, 0].tolist(), (events[:, 2] - events[:, 1]) / 1e9, strict=True))
+            ours.append([seconds[i] for i in places])
+            wholes.append(sum(seconds.values()))
             theirs.append(_seconds([layer.call for layer in layers]))
     our_times = [median(times) for times in zip(*ours[2:], strict=True)]
     their_times = [median(times) for times in zip(*theirs[2:], strict=True)]

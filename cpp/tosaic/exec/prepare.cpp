@@ -240,6 +240,7 @@ class Preparer {
     needs(node) = {kernel.scratch_bytes, kernel.in_place};
     out.run = std::move(kernel.run);
     out.kernel = std::move(kernel.name);
+    out.factors = kernel.factors;
   }
 
   void add_variable(const Node& node, Step& out) {
@@ -357,7 +358,8 @@ class Preparer {
       std::optional<Chain> chain = chains.find(i, options_.kernels);
       if (!chain) continue;
       Step& first = data_->steps[i];
-      first.fusion = {std::move(chain->kernel.run), chain->followers};
+      first.fusion = {std::move(chain->kernel.run), chain->followers, std::move(chain->kernel.name),
+                      chain->kernel.factors};
       first.scratch_bytes = std::max(first.scratch_bytes, chain->kernel.scratch_bytes);
       needs_[i].scratch_bytes = first.scratch_bytes;
       for (const std::uint32_t follower : chain->followers) {

@@ -1,7 +1,6 @@
 #include "tosaic/exec/runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -108,12 +107,10 @@ void Frame::find_alone(const std::vector<bool>& watched) {
 }
 
 void Frame::run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result) {
-  if (result != nullptr && options.profile) {
-    const auto start = std::chrono::steady_clock::now();
+  if (options.times != nullptr) {
+    const std::int64_t begin = options.times->last();
     run_work(step, index, options);
-    const auto spent = std::chrono::steady_clock::now() - start;
-    result->nanoseconds.push_back(
-        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count()));
+    if (has_work(step, fuses_ && !is_alone(index))) options.times->add(step, begin);
   } else {
     run_work(step, index, options);
   }
@@ -174,6 +171,7 @@ void Frame::run_alone(const Step& step, std::uint32_t index, const RunOptions& o
 static RunOptions region_options(const RunOptions& options) {
   RunOptions made;
   made.between_steps = options.between_steps;
+  made.times = options.times;
   if (options.watched == nullptr) made.observer = options.observer;
   return made;
 }

@@ -35,7 +35,7 @@ class Frame {
 
   // `inputs` are dense, one per graph input (state included); `outputs` are dense and 64-byte aligned, one
   // per graph output. `variables` are those of the program, also in the frames of regions. `result`, if not
-  // null, gets the trace and the profile. `team` has the threads of the run; null: the calling thread alone.
+  // null, gets the trace. `team` has the threads of the run; null: the calling thread alone.
   void run(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
            std::span<const VariablePlace> variables, const RunOptions& options, RunResult* result,
            Team* team);

@@ -120,6 +120,7 @@ class Session::Impl {
     Team team(
         threads.share_all || threads.count == 1 ? threads.count : std::min(threads.count, usable_cores()),
         threads.share_all);
+    if (options.times != nullptr) options.times->read();
     context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result, &team);
     export_outputs(*context, outputs);
     for (State& state : states_)
@@ -129,6 +130,7 @@ class Session::Impl {
         std::swap(variables_[i].current, variables_[i].next);
         variables_[i].known = variables_[i].next_known;
       }
+    if (options.times != nullptr) options.times->read();
   }
 
   Array imported(std::uint32_t i, const ArrayView& view) const {

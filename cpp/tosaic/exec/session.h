@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tosaic/exec/prepare.h"
+#include "tosaic/exec/profile.h"
 
 namespace tosaic::exec {
 
@@ -25,7 +26,7 @@ struct RunOptions {
   // with a flagged result. A chain of nodes runs as one kernel unless a value inside of the chain is flagged.
   const std::vector<bool>* watched = nullptr;
   TraceRequest trace;           // which results to return
-  bool profile = false;         // measures the time of each step
+  RunTimes* times = nullptr;    // not null: gets the time of each step
   bool check_constants = true;  // false: the caller has checked, e.g. because it holds a lock of the owner
   std::function<void()> between_steps;  // may throw to stop the run
 };
@@ -36,9 +37,8 @@ struct TracedValue {
 };
 
 struct RunResult {
-  std::vector<Array> outputs;              // in the order of Session::outputs(); empty after run_into
-  std::vector<TracedValue> trace;          // in execution order
-  std::vector<std::uint64_t> nanoseconds;  // per step, if profiled
+  std::vector<Array> outputs;      // in the order of Session::outputs(); empty after run_into
+  std::vector<TracedValue> trace;  // in execution order
 };
 
 class Session {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ enum class StepKind : std::uint8_t {
 struct Fusion {
   std::function<void(const kernels::Arrays&)> run;  // empty: there is no such kernel
   std::vector<std::uint32_t> followers;             // step indices, in execution order
+  std::string kernel;                               // its name
+  std::optional<DType> factors;                     // Kernel::factors
 };
 
 struct Step {
@@ -44,7 +47,8 @@ struct Step {
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: offset of each region's arena
   Fusion fusion;
-  bool is_fused = false;  // fused into an earlier step, which computes this one too if the run fuses
+  bool is_fused = false;         // fused into an earlier step, which computes this one too if the run fuses
+  std::optional<DType> factors;  // Kernel::factors
   // while_loop: offsets in the scratch of two sets of carried values and then of the flag
   std::vector<std::size_t> carried_offsets;
 };
@@ -75,6 +79,11 @@ struct Prepared::Data {
   std::vector<Variable> variables;            // in order of declaration; empty in regions
   kernels::Threads threads = {};
 };
+
+// True if the step runs something. `fuses`: the run uses the kernels of chains.
+[[nodiscard]] inline bool has_work(const Step& step, bool fuses) {
+  return step.kind != StepKind::kView && !(fuses && step.is_fused);
+}
 
 // Runs `body`. An error of this library that `body` throws is thrown again with the node's name, module path
 // and source line added.

@@ -228,6 +228,15 @@ void set_mask(Plan& plan, const Request& request, const ConvertKernels& convert)
 
 }  // namespace
 
+// Query times keys, and weights times values.
+std::uint64_t attention_multiply_adds(const Request& request) {
+  const Shape &query = request.operands[0].shape, &key = request.operands[1].shape;
+  const Shape& result = request.results[0].shape;
+  if (result.empty()) return 0;
+  const int64_t rows = num_elements(result) / std::max<int64_t>(1, result.back());
+  return static_cast<std::uint64_t>(rows * key[key.size() - 2] * (query.back() + result.back()));
+}
+
 Kernel prepare_attention(const Request& request) {
   const auto& attrs = attrs_of<SdpaAttrs>(request);
   const Operand& query = request.operands[0];
@@ -263,6 +272,7 @@ Kernel prepare_attention(const Request& request) {
   Kernel kernel;
   kernel.scratch_bytes = scratch.bytes();
   kernel.name = kernel_name(request);
+  kernel.factors = DType::kF64;
   kernel.run = [plan = std::shared_ptr<const Plan>(plan)](const Arrays& arrays) {
     run_attention(*plan, arrays);
   };

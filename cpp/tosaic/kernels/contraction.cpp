@@ -25,9 +25,15 @@
 namespace tosaic::kernels {
 namespace {
 
+// The indices of the operands that are `left`, `right` and `third` of CoreOperands.
+struct Roles {
+  std::size_t left = 0, right = 1, third = 2;
+};
+
 struct Reduced {
   std::variant<Convolution, Product> shape;
   std::array<Index, 2> zero_points{};
+  Roles roles = {};
 };
 
 const GemmKernels<float>& gemm_kernels(Isa isa, float) { return gemm_kernels_f32(isa); }
@@ -213,11 +219,6 @@ void add_input(Product& p, const Request& request) {
 
 // ---- the kernel ----
 
-// The indices of the operands that are `left`, `right` and `third` of CoreOperands.
-struct Roles {
-  std::size_t left = 0, right = 1, third = 2;
-};
-
 template <class T>
 constexpr DType kOwnDType = std::is_same_v<T, float>    ? DType::kF32
                             : std::is_same_v<T, double> ? DType::kF64
@@ -277,6 +278,7 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
   Kernel kernel;
   kernel.scratch_bytes = plan.bytes();
   kernel.name = core.name;
+  kernel.factors = kOwnDType<Factor<T>>;
   if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
   kernel.run = [=, run = std::move(core.run)](const Arrays& arrays) {
     std::byte* to = narrowed ? arrays.scratch + result_at : arrays.results[0];
@@ -482,74 +484,95 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   return fast_kernel<double>(request, roles, reduced);
 }
 
-Kernel conv_kernel(const Request& request, Convolution conv, std::array<Index, 2> zero_points) {
+// ---- the reduction of each operator ----
+
+Reduced of_conv(const Request& request, Convolution conv, std::array<Index, 2> zero_points) {
   conv.has_bias = request.operands.size() > 2 && request.operands[2].present;
-  return kernel_of(request, {}, {conv, zero_points});
+  return {conv, zero_points, {}};
 }
 
-Kernel product_kernel(const Request& request, const Roles& roles, Product p,
-                      std::array<Index, 2> zero_points) {
+Reduced of_product(const Request& request, const Roles& roles, Product p, std::array<Index, 2> zero_points) {
   p.a_row = p.depth;
   p.a_size = num_elements(request.operands[roles.left].shape);
   p.b_size = num_elements(request.operands[roles.right].shape);
-  return kernel_of(request, roles, {std::move(p), zero_points});
+  return {std::move(p), zero_points, roles};
 }
 
-Kernel conv(const Request& request) {
-  return conv_kernel(request, canonical_conv(request, get<ConvAttrs>(*request.attrs)), {});
+Reduced reduce_conv(const Request& request) {
+  return of_conv(request, canonical_conv(request, get<ConvAttrs>(*request.attrs)), {});
 }
 
-Kernel integer_conv(const Request& request) {
+Reduced reduce_integer_conv(const Request& request) {
   const auto& attrs = get<IntegerConvAttrs>(*request.attrs);
-  return conv_kernel(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
+  return of_conv(request, canonical_conv(request, attrs.conv), {attrs.input_zp, attrs.weight_zp});
 }
 
 // A convolution of TOSA, whose attributes are TosaConvAttrs or TosaTransposeConvAttrs.
 template <class A, Convolution (*convolution)(const Request&)>
-Kernel tosa_conv_kernel(const Request& request) {
+Reduced reduce_tosa_conv(const Request& request) {
   const auto& attrs = get<A>(*request.attrs);
-  return conv_kernel(request, convolution(request), {attrs.input_zp, attrs.weight_zp});
+  return of_conv(request, convolution(request), {attrs.input_zp, attrs.weight_zp});
 }
 
-Kernel linear_kernel(const Request& request) {
+Reduced reduce_linear(const Request& request) {
   Product p = linear(request);
   p.has_bias = request.operands.size() > 2 && request.operands[2].present;
-  return product_kernel(request, {}, std::move(p), {});
+  return of_product(request, {}, std::move(p), {});
 }
 
-Kernel matmul_kernel(const Request& request) {
-  return product_kernel(request, {}, matmul(request.operands[0].shape, request.operands[1].shape), {});
+Reduced reduce_matmul(const Request& request) {
+  return of_product(request, {}, matmul(request.operands[0].shape, request.operands[1].shape), {});
 }
 
-Kernel tosa_matmul(const Request& request) {
+Reduced reduce_tosa_matmul(const Request& request) {
   const auto& attrs = get<TosaMatmulAttrs>(*request.attrs);
-  return product_kernel(request, {}, matmul(request.operands[0].shape, request.operands[1].shape),
-                        {attrs.first_zp, attrs.second_zp});
+  return of_product(request, {}, matmul(request.operands[0].shape, request.operands[1].shape),
+                    {attrs.first_zp, attrs.second_zp});
 }
 
-Kernel addmm(const Request& request) {
+Reduced reduce_addmm(const Request& request) {
   Product p = matmul(request.operands[1].shape, request.operands[2].shape);
   add_input(p, request);
-  return product_kernel(request, {.left = 1, .right = 2, .third = 0}, std::move(p), {});
+  return of_product(request, {.left = 1, .right = 2, .third = 0}, std::move(p), {});
 }
 
-constexpr OpTable<Prepare> kKernels = {
-    {Op::kConv, conv},
-    {Op::kIntegerConv, integer_conv},
-    {Op::kTosaConv2d, tosa_conv_kernel<TosaConvAttrs, tosa_conv>},
-    {Op::kTosaConv3d, tosa_conv_kernel<TosaConvAttrs, tosa_conv>},
-    {Op::kTosaDepthwiseConv2d, tosa_conv_kernel<TosaConvAttrs, tosa_depthwise>},
-    {Op::kTosaTransposeConv2d, tosa_conv_kernel<TosaTransposeConvAttrs, tosa_transpose_conv>},
-    {Op::kLinear, linear_kernel},
-    {Op::kMatmul, matmul_kernel},
-    {Op::kTosaMatmul, tosa_matmul},
-    {Op::kAddmm, addmm},
-    {Op::kBaddbmm, addmm},
+constexpr OpTable<Reduced (*)(const Request&)> kReductions = {
+    {Op::kConv, reduce_conv},
+    {Op::kIntegerConv, reduce_integer_conv},
+    {Op::kTosaConv2d, reduce_tosa_conv<TosaConvAttrs, tosa_conv>},
+    {Op::kTosaConv3d, reduce_tosa_conv<TosaConvAttrs, tosa_conv>},
+    {Op::kTosaDepthwiseConv2d, reduce_tosa_conv<TosaConvAttrs, tosa_depthwise>},
+    {Op::kTosaTransposeConv2d, reduce_tosa_conv<TosaTransposeConvAttrs, tosa_transpose_conv>},
+    {Op::kLinear, reduce_linear},
+    {Op::kMatmul, reduce_matmul},
+    {Op::kTosaMatmul, reduce_tosa_matmul},
+    {Op::kAddmm, reduce_addmm},
+    {Op::kBaddbmm, reduce_addmm},
 };
-static_assert(complete<kKernels.mismatch(has_family<prepare_contraction>)>);
+static_assert(complete<kReductions.mismatch(has_family<prepare_contraction>)>);
+
+Reduced reduce(const Request& request) { return (*kReductions.find(request.op))(request); }
+
+std::uint64_t products(const Convolution& conv) {
+  const Index pixels =
+      conv.transposed ? conv.in_channels * conv.in_pixels() : conv.out_channels * conv.out_pixels();
+  const Index each = conv.transposed ? conv.group_out() : conv.group_in();
+  return static_cast<std::uint64_t>(conv.batch * pixels * each * conv.num_taps());
+}
+
+std::uint64_t products(const Product& p) {
+  return p.batches.size() * static_cast<std::uint64_t>(p.rows * p.cols * p.depth);
+}
 
 }  // namespace
 
-Kernel prepare_contraction(const Request& request) { return (*kKernels.find(request.op))(request); }
+Kernel prepare_contraction(const Request& request) {
+  const Reduced reduced = reduce(request);
+  return kernel_of(request, reduced.roles, reduced);
+}
+
+std::uint64_t contraction_multiply_adds(const Request& request) {
+  return std::visit([](const auto& shape) { return products(shape); }, reduce(request).shape);
+}
 
 }  // namespace tosaic::kernels

@@ -33,6 +33,10 @@ namespace tosaic::kernels {
 [[nodiscard]] Kernel prepare_rescale(const Request& request);
 [[nodiscard]] Kernel prepare_fourier(const Request& request);  // tosa_fourier.cpp
 
+// multiply_adds() of operators of these families
+[[nodiscard]] std::uint64_t contraction_multiply_adds(const Request& request);
+[[nodiscard]] std::uint64_t attention_multiply_adds(const Request& request);
+
 using Prepare = Kernel (*)(const Request&);
 
 // The family of each operator, or null.

@@ -49,6 +49,12 @@ const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa) {
 const DepthwiseKernels<WidePairs>& depthwise_kernels_wide_pairs(Isa isa) {
   return TOSAIC_CHOOSE(isa, kDepthwiseWidePairs);
 }
+const PeakKernels& peak_kernels(Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAvx512Vnni) return avx512vnni::kPeakKernels;
+#endif
+  return TOSAIC_CHOOSE(isa, kPeakKernels);
+}
 const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_CHOOSE(isa, kPoolF32); }
 const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t) { return TOSAIC_CHOOSE(isa, kPoolI8); }
 const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t) { return TOSAIC_CHOOSE(isa, kPoolI16); }

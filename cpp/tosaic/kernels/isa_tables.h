@@ -4,6 +4,7 @@
 #include "tosaic/kernels/isa/depthwise.h"
 #include "tosaic/kernels/isa/depthwise_quads.h"
 #include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/peak.h"
 #include "tosaic/kernels/isa/pool.h"
 
 namespace tosaic::kernels {
@@ -19,6 +20,7 @@ namespace tosaic::kernels {
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa);
 [[nodiscard]] const DepthwiseKernels<WidePairs>& depthwise_kernels_wide_pairs(Isa isa);
+[[nodiscard]] const PeakKernels& peak_kernels(Isa isa);
 [[nodiscard]] const PoolKernels<float>& pool_kernels(Isa isa, float);
 [[nodiscard]] const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t);
 [[nodiscard]] const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t);

@@ -89,6 +89,12 @@ Kernel prepare_fused(const Request& request) {
   return fuses && family_of(request.op) == prepare_contraction ? prepare_contraction(request) : Kernel{};
 }
 
+std::uint64_t multiply_adds(const Request& request) {
+  const Prepare family = family_of(request.op);
+  if (family == prepare_contraction) return contraction_multiply_adds(request);
+  return family == prepare_attention ? attention_multiply_adds(request) : 0;
+}
+
 Kernel prepare(const Request& request) {
   const Prepare family = family_of(request.op);
   if (family == nullptr)

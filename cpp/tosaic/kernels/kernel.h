@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -63,7 +65,10 @@ struct Kernel {
   std::size_t scratch_bytes = 0;
   // Result 0 may share memory with operand i if in_place & (1 << i) and both have the same size in bytes.
   std::uint32_t in_place = 0;
-  std::string name;  // for traces: "conv.gemm.avx512", "add.reference"
+  std::string name;  // "conv.gemm.avx512", "add.reference"
+  // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
+  // than the operands: the fast path of f16 multiplies f32.
+  std::optional<DType> factors = {};
 };
 
 // Throws UnsupportedOp, which names the op and the dtypes, if there is no kernel. Throws InvalidGraph if the
@@ -75,6 +80,10 @@ struct Kernel {
 // the result of running the operators one by one, and throws what one of them would throw. `request.results`
 // describes the result of the operator itself. `run` is empty if there is no such kernel.
 [[nodiscard]] Kernel prepare_fused(const Request& request);
+
+// The products that contractions and attentions add up, by the shapes of operands and results: those of padding
+// and of masked positions count. 0 for all other operators.
+[[nodiscard]] std::uint64_t multiply_adds(const Request& request);
 
 // The allowed difference between a fast path and the reference, and between a kernel and torch eager on the
 // same inputs:

@@ -289,7 +289,9 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
   const std::span<const Step> steps = pipeline.steps();
   Run run(with_boundary_orders(graph, options.orders), target, options);
   run.section(steps, Section::kSimplify);
+  const auto begin = std::chrono::steady_clock::now();
   run.own_constants(*graph);
+  lowered.copy_seconds = seconds_since(begin);
   lowered.exported = run.graph();
   run.section(steps, Section::kQuantize);
   try {
@@ -299,7 +301,9 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     lowered.canonical = run.graph();
     run.section(steps, Section::kLegalize);
     lowered.tosa = run.graph();
+    const auto end = std::chrono::steady_clock::now();
     if (lowered.tosa->stage == Stage::kTosa) require_target(*lowered.tosa, target);
+    lowered.check_seconds = seconds_since(end);
   } catch (const Error& error) {
     refuse_changed_pipeline(*lowered.exported, lowered.decomposed.get(), error, pipeline);
     if (!target.has(target::Profile::kFp))

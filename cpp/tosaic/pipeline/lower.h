@@ -47,6 +47,8 @@ struct Lowered {
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
   std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
+  double copy_seconds = 0;                  // for constants that were views, so that the graphs own theirs
+  double check_seconds = 0;                 // for the rules of the target
 };
 
 // Throws InvalidGraph if the order of the pipeline has faults, or if a pass returns a graph that is broken or

@@ -96,6 +96,16 @@ def _add_csv(command: argparse.ArgumentParser) -> None:
     command.add_argument("--csv", metavar="FILE", help="write each buffer of the memory plan and its place")
 
 
+def _add_profile(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "--profile",
+        nargs="?",
+        const="",
+        metavar="OUT",
+        help=f"show where the time of {what} goes; OUT: .trace.json for browsers, .json, .html or text",
+    )
+
+
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument("--target", default=TARGET, help="what to lower to (default: %(default)s)")
 
@@ -215,6 +225,7 @@ def _add_lower(command: argparse.ArgumentParser) -> None:
         help="write OUT.json too: the signature, orders and qparams with which run takes the caller's arrays",
     )
     command.add_argument("--no-locations", action="store_true", help="leave the origins out of the file")
+    _add_profile(command, "lowering")
 
 
 def _add_export(command: argparse.ArgumentParser) -> None:
@@ -364,6 +375,10 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"
+    )
+    _add_profile(command, "runs")
+    command.add_argument(
+        "--runs", type=positive, metavar="N", help="so many runs are measured, with --profile (default: 10)"
     )
     _add_threads(command)
     _add_source(command)

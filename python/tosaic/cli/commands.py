@@ -17,6 +17,8 @@ from tosaic.cli.exporting import export, list_recipes
 from tosaic.cli.output import say
 
 if TYPE_CHECKING:
+    from tosaic.profiling.lowering import LoweringProfile
+    from tosaic.profiling.profile import Profile
     from tosaic.report import Report
     from tosaic.reportable import Reportable
 
@@ -32,6 +34,7 @@ def _lower(args: argparse.Namespace) -> int:
     from tosaic.report.quantized import with_calibration
 
     out = _output(args, ".tosa")
+    _check_profile(args, out)
     program: Any = args.file
     bind = bindings(args.bind)
     if args.calibrate:
@@ -55,10 +58,43 @@ def _lower(args: argparse.Namespace) -> int:
         report = with_calibration(report, program, seconds)
     if args.report:
         report.save(args.report)
-    _show(report, args)
+    if args.profile is None:
+        _show(report, args)
+    else:
+        _show_with_profile(report, lowered.profile, args)
     if not args.json:
         say(f"\nwrote {out}\n")
     return OK
+
+
+def _check_profile(args: argparse.Namespace, out: str) -> None:
+    """Checks the file of ``--profile`` before the work that takes time.
+
+    Raises
+    ------
+    InvalidGraph
+        It is the file of ``--output``.
+    WriteError
+        It cannot be written.
+    """
+    from tosaic.writing import check_place
+
+    if not args.profile:
+        return
+    if Path(args.profile).resolve() == Path(out).resolve():
+        raise refused_option("--profile", "the file is that of --output, too", "the name of another file")
+    check_place(args.profile)
+
+
+def _show_with_profile(report: Report, profile: Profile | LoweringProfile, args: argparse.Namespace) -> None:
+    """Prints a report and a profile, which is written if ``--profile`` names a file."""
+    measured = profile.report()
+    if args.profile:
+        profile.save(args.profile)
+    if args.json:
+        _show(replace(report, data={**report.data, "profile": measured.data}), args)
+        return
+    say(f"{report.text}\n\n{measured.text}\n" + (f"\nwrote {args.profile}\n" if args.profile else ""))
 
 
 def _quantize(args: argparse.Namespace) -> int:
@@ -235,11 +271,20 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.sources import program_of, require_use
     from tosaic.writing import write_arrays, write_bytes
 
+    _check_profile(args, args.output)
+    if args.runs is not None and args.profile is None:
+        raise refused_option("--runs", "no run is measured", "--profile beside it")
     bind = bindings(args.bind)
     require_use("open", bind, args.file)
     program = program_of(*with_sources(args.source, args.file), bind=bind)
     (sample,) = read_samples(args.input, program)
-    result, mutations = program.run_functional(*sample.args, **sample.kwargs)
+    profile = None
+    if args.profile is None:
+        result, mutations = program.run_functional(*sample.args, **sample.kwargs)
+    else:
+        prepared = program.prepare()
+        profile = prepared.profile(*sample.args, runs=args.runs or 10, **sample.kwargs)
+        result, mutations = profile.result, prepared.mutations
     outputs = {**mutations, **program.flat_outputs(result)}
     rows = tuple((path, str(array.dtype), str(list(array.shape))) for path, array in outputs.items())
     if Path(args.output).suffix == ".npy":
@@ -253,7 +298,11 @@ def _run(args: argparse.Namespace) -> int:
         write_arrays(args.output, outputs)
     data = {"output": args.output, "arrays": {row[0]: {"dtype": row[1], "shape": row[2]} for row in rows}}
     section = Section("", Table(("output", "dtype", "shape"), rows))
-    _show(Report(f"wrote {args.output}", sections=(section,), data=data), args)
+    report = Report(f"wrote {args.output}", sections=(section,), data=data)
+    if profile is None:
+        _show(report, args)
+    else:
+        _show_with_profile(report, profile, args)
     return OK
 
 

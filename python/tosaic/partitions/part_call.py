@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic.arrays import in_memory_order
+from tosaic.profiling.record import profiled_calls
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -20,12 +21,15 @@ class PartCall:
 
     Attributes
     ----------
+    name : str
+        The name of the group.
     part : Lowered or Program
     on : str
         What computes the part, as in `Program.prepare`.
     """
 
-    def __init__(self, part: Lowered | Program, on: str = "tosaic") -> None:
+    def __init__(self, name: str, part: Lowered | Program, on: str = "tosaic") -> None:
+        self.name = name
         self.part = part
         self.on = on
 
@@ -39,8 +43,13 @@ class PartCall:
             in_memory_order(array, port.dim_order)
             for array, port in zip(arrays, self.part.inputs, strict=True)
         ]
-        results = self._prepared.run_arrays(given)
+        calls = profiled_calls()
+        if calls is None:
+            results = self._prepared.run_arrays(given)
+        else:
+            results, call = self._prepared._profiled(given, self.name)
+            calls.append(call)
         return results[0] if len(results) == 1 else results
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"part": self.part, "on": self.on}
+        return {"name": self.name, "part": self.part, "on": self.on}

@@ -177,7 +177,7 @@ def load_split(path: str | os.PathLike[str]) -> Program:
                 raise entry.error(
                     side, f"{_shown(expected)}, as the listing has", f"{_shown(found)} in {file.name}"
                 )
-        calls[entry.text("name")] = PartCall(part)
+        calls[entry.text("name")] = PartCall(entry.text("name"), part)
     host = load(_beside(folder, listing, "host"))
     return host.with_overrides(calls) if calls else host
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tosaic.partitions.plan import Group, PartitionPlan
     from tosaic.partitions.propose import Proposal
     from tosaic.pipeline import Pipeline
+    from tosaic.profiling.lowering import LoweringProfile
 
 __all__ = ["SplitLowered", "lower_split"]
 
@@ -84,7 +85,7 @@ class SplitLowered(Preparable):
             return isinstance(part, Lowered) and (on != "vgf" or bool(self._claimants[group.claimant].target))
 
         return {
-            group.name: PartCall(part, on if runs(group, part) else "tosaic")
+            group.name: PartCall(group.name, part, on if runs(group, part) else "tosaic")
             for group, part in zip(self._plan.groups, self._parts, strict=True)
         }
 
@@ -140,6 +141,13 @@ class SplitLowered(Preparable):
     def seconds(self) -> float:
         """Seconds that the lowering took."""
         return self._seconds
+
+    @property
+    def profile(self) -> LoweringProfile:
+        """Where the time of the lowering went: import, partition, and each pass of each group."""
+        from tosaic.profiling.lowering import profile_of_split
+
+        return profile_of_split(self)
 
     def _with_models(self, models: Any, on: str) -> tuple[SplitLowered, Models]:
         """The groups run on what `on` says, and the host's nodes on tosaic."""

@@ -24,6 +24,8 @@ from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.pipeline import Pipeline
 from tosaic.ports import Io
 from tosaic.problems import CheckResult
+from tosaic.profiling.lowering import LoweringProfile
+from tosaic.profiling.profile import Profile
 from tosaic.program import Program
 from tosaic.pte.file import PteFile, PteMethod
 from tosaic.registration.kernels import KernelList
@@ -37,6 +39,7 @@ from tosaic.report.memory import describe_memory_comparison, describe_memory_pla
 from tosaic.report.node_errors import error_sections
 from tosaic.report.numbers import count, decibels, memory, small, time, ulps
 from tosaic.report.partition import describe_partition, describe_place, describe_split
+from tosaic.report.profile import describe_lowering_profile, describe_profile
 from tosaic.report.pte import describe_pte, describe_pte_method
 from tosaic.report.quantized import describe_quantized
 from tosaic.report.sensitivity import describe_sensitivity
@@ -634,11 +637,13 @@ _DESCRIPTIONS: dict[type[Reportable], Callable[[Any], Report]] = {
     KernelProgram: describe_kernel_program,
     Layout: describe_layout,
     Lowered: describe_lowered,
+    LoweringProfile: describe_lowering_profile,
     MemoryComparison: describe_memory_comparison,
     MemoryPlan: describe_memory_plan,
     NodePlace: describe_place,
     PartitionPlan: describe_partition,
     Pipeline: describe_pipeline,
+    Profile: describe_profile,
     Program: describe_program,
     PteFile: describe_pte,
     PteMethod: describe_pte_method,

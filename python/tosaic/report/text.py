@@ -9,12 +9,12 @@ from itertools import zip_longest
 
 from tosaic.report.document import Picture, Report, Table
 
-__all__ = ["numeric_columns", "render", "render_markdown_table", "render_table"]
+__all__ = ["GAP", "WIDTH", "numeric_columns", "render", "render_markdown_table", "render_table"]
 
-_WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
-_GAP = "  "
+WIDTH = 78  # of a terminal with 80 columns, less the indentation of a section
+GAP = "  "
 _LEAST_WORDS = 16  # characters in a line of a column of words
-_NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB))?|inf|-inf|nan|equal|-|")
+_NUMBER = re.compile(r"[-+>]?[\d.,]+(e[-+]?\d+)?( ?(%|B|KiB|MiB|GiB|s|ms|dB))?|inf|-inf|nan|equal|-|")
 
 
 def render(report: Report, *, folded: bool = False) -> str:
@@ -23,7 +23,7 @@ def render(report: Report, *, folded: bool = False) -> str:
     lines = [f"{verdict}{report.title}"]
     width = max((len(name) for name, _ in report.facts), default=0)
     for name, value in report.facts:
-        parts = _wrapped(value, _WIDTH - width - len(_GAP))
+        parts = _wrapped(value, WIDTH - width - len(GAP))
         lines += [
             f"  {head:<{width}}  {part}".rstrip() for head, part in zip_longest([name], parts, fillvalue="")
         ]
@@ -32,7 +32,7 @@ def render(report: Report, *, folded: bool = False) -> str:
             continue
         lines += ["", section.title] if section.title else [""]
         # Folded sections are for those who look for something: their cells stay whole.
-        room = None if section.folded else _WIDTH
+        room = None if section.folded else WIDTH
         body = render_table(section.body, room) if isinstance(section.body, Table) else section.body
         lines += [f"  {line}".rstrip() for line in body.splitlines()]
     return "\n".join(lines)
@@ -59,7 +59,7 @@ def render_table(table: Table, room: int | None = None) -> str:
             cells = [
                 c.rjust(w) if right else c.ljust(w) for c, w, right in zip(line, widths, numeric, strict=True)
             ]
-            lines.append((mark + _GAP.join(cells)).rstrip())
+            lines.append((mark + GAP.join(cells)).rstrip())
             mark = " " * len(mark)
     return "\n".join(lines)
 
@@ -82,7 +82,7 @@ def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]
         min(width, max(_LEAST_WORDS, *(len(word) for cell in cells for word in cell.split())))
         for cells, width in zip(columns, widths, strict=True)
     ]
-    room -= len(_GAP) * (len(widths) - 1)
+    room -= len(GAP) * (len(widths) - 1)
     if sum(least) > room:
         return widths
     narrow = list(widths)

@@ -417,11 +417,9 @@ TEST_CASE("an observer sees every node, and a trace has the requested nodes", "[
   RunOptions options;
   options.observer = [&](const NodeCall& call) { seen.push_back(call.name); };
   options.trace.nodes = {"neg"};
-  options.profile = true;
   const std::vector<float> data{1, -2};
   const RunResult result = session.run(std::vector{view(data, {2})}, options);
   CHECK(seen == std::vector<std::string>{"neg", "view", "relu"});
-  CHECK(result.nanoseconds.size() == 3);
   REQUIRE(result.trace.size() == 1);
   CHECK(result.trace[0].value == n);
   CHECK(doubles(result.trace[0].array) == std::vector<double>{-1, 2});

@@ -1,0 +1,34 @@
+// peak: what an instruction set can compute and move at best, as a table of loops.
+#pragma once
+
+#include <cstdint>
+
+namespace tosaic::kernels {
+
+// A loop of multiply-adds in registers: `products` in each round. As many sums are independent as are needed for
+// the processor to start a multiply-add in every cycle in which it can.
+struct PeakLoop {
+  void (*run)(std::int64_t rounds) = nullptr;  // null: the instruction set does not multiply such factors
+  std::int64_t products = 0;
+};
+
+struct PeakKernels {
+  PeakLoop f32, f64, i16, i8;  // by the dtype of the factors (isa/multiply.h)
+  // to[i] = a[i] + b[i], for a count that is a multiple of 64
+  void (*add)(const float* a, const float* b, float* to, std::int64_t count) = nullptr;
+};
+
+namespace baseline {
+extern const PeakKernels kPeakKernels;
+}
+namespace avx2 {
+extern const PeakKernels kPeakKernels;
+}
+namespace avx512 {
+extern const PeakKernels kPeakKernels;
+}
+namespace avx512vnni {
+extern const PeakKernels kPeakKernels;
+}
+
+}  // namespace tosaic::kernels

@@ -1,0 +1,53 @@
+// The loops behind PeakKernels. Only files of kernels/isa/ include this header.
+#pragma once
+
+#include "tosaic/kernels/isa/multiply.h"
+#include "tosaic/kernels/isa/peak.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+// 12 sums cover a latency of 5 cycles with 2 units, and fit 16 registers together with the factors.
+constexpr int kSums = 12;
+
+// Hides the value from the compiler, which could move a product of two constants out of the loop.
+template <class V>
+[[gnu::always_inline]] inline void hide(V& value) {
+#if defined(__AVX512F__)
+  asm volatile("" : "+v"(value));
+#elif defined(__x86_64__)
+  asm volatile("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm volatile("" : "+w"(value));
+#else
+  asm volatile("" : "+m"(value));
+#endif
+}
+
+// T is a form of isa/gemm.h.
+template <class T>
+void multiply_add_rounds(std::int64_t rounds) {
+  using Left = std::conditional_t<Arithmetic<T>::kStep == 1, Vector<Factor<T>>, Vector<std::int32_t>>;
+  Vector<Factor<T>> right{};
+  Left left{};
+  Vector<Partial<T>> sums[kSums] = {};
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    hide(right);
+    hide(left);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSums; ++i) add_product(sums[i], right, left);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) hide(sums[i]);
+}
+
+template <class T>
+constexpr PeakLoop kMultiplyAdds = {multiply_add_rounds<T>, kSums * kLanes<Factor<T>>};
+
+void add_arrays(const float* a, const float* b, float* to, std::int64_t count) {
+  constexpr std::int64_t lanes = kLanes<float>;
+  for (std::int64_t i = 0; i < count; i += lanes) store<float>(to + i, load(a + i) + load(b + i));
+}
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA

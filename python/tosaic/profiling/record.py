@@ -1,0 +1,293 @@
+"""Profiles the runs of a prepared program, and of the groups that it calls, and makes a `Profile` of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median_low
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tosaic import _core
+from tosaic.profiling.peak import machine_peak
+from tosaic.profiling.profile import Profile, ProfileRun
+from tosaic.profiling.steps import NodeOrigin, ProfiledNode, ProfiledStep
+
+if TYPE_CHECKING:
+    from tosaic.prepared import Prepared
+
+__all__ = ["Call", "profile_session", "profiled_calls"]
+
+_of_thread = threading.local()
+
+
+@dataclass
+class Call:
+    """A recorded run of a prepared program, with the runs of groups that it called.
+
+    Attributes
+    ----------
+    prepared : Prepared
+    name : str
+        The name of the group whose part the session runs; empty for the program itself.
+    begin, end : int
+        Readings of ``perf_counter_ns``, around the call of the session.
+    nanoseconds : int
+        The time of the run by the clock of its events.
+    recording : tuple of int
+        Nanoseconds that recording took before and behind the call of the session.
+    events : numpy.ndarray
+        As `ProfileRun.events`, with the keys of ``Session.profiled_steps``.
+    inner : list of Call
+        In the order in which they ended.
+    """
+
+    prepared: Prepared
+    name: str
+    begin: int = 0
+    end: int = 0
+    nanoseconds: int = 0
+    recording: tuple[int, int] = (0, 0)
+    events: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    inner: list[Call] = field(default_factory=list)
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps that the events refer to."""
+        return self.prepared.session.profiled_steps
+
+
+def profiled_calls() -> list[Call] | None:
+    """Returns the list of calls of the run that this thread profiles; None if it profiles none."""
+    return getattr(_of_thread, "calls", None)
+
+
+def profile_session(prepared: Prepared, arrays: Sequence[Any], name: str) -> tuple[list[Any], Call]:
+    """Runs the session of a program; returns its outputs, and the record of the run."""
+    entered = perf_counter_ns()
+    call = Call(prepared, name)
+    session = prepared.session
+    with _collecting(call.inner):
+        call.begin = perf_counter_ns()
+        found = session.profile(arrays)
+        call.end = perf_counter_ns()
+    call.events, call.nanoseconds = found["events"], found["nanoseconds"]
+    outputs = list(found["outputs"])
+    call.recording = (call.begin - entered, perf_counter_ns() - call.end)
+    return outputs, call
+
+
+@contextmanager
+def _collecting(calls: list[Call]) -> Iterator[None]:
+    before = profiled_calls()
+    _of_thread.calls = calls
+    try:
+        yield
+    finally:
+        _of_thread.calls = before
+
+
+def profile_prepared(
+    prepared: Prepared, args: tuple[Any, ...], kwargs: dict[str, Any], *, runs: int, warmup: int
+) -> Profile:
+    """Makes the profile of a program; see `Prepared.profile`."""
+    session = prepared.session
+    states = {name: session.state(name) for name in (port.path or port.name for port in prepared.states)}
+    recorded: list[tuple[int, int, Call]] = []
+    result = None
+    for number in range(warmup + runs):
+        for name, value in states.items():
+            session.set_state(name, value)
+        is_last = number == warmup + runs - 1
+        begin = perf_counter_ns()
+        result, call = _run(prepared, args, kwargs, is_last=is_last)
+        end = perf_counter_ns()
+        if number >= warmup:
+            recorded.append((begin, end, call))
+    tree = _Tree([call for _, _, call in recorded])
+    first = recorded[0][0]
+    times = tuple(_run_of(tree, first, *each) for each in recorded)
+    source = prepared.source
+    return Profile(
+        name=source.graph.name,
+        stage=source.graph.stage,
+        on=prepared.on,
+        threads=prepared.threads,
+        warmup=warmup,
+        steps=_steps_of(tree, times),
+        runs=times,
+        peak=machine_peak(prepared.threads),
+        result=result,
+    )
+
+
+def _run(
+    prepared: Prepared, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_last: bool
+) -> tuple[Any, Call]:
+    """Runs the program once. Only the last run writes the caller's arrays, which earlier runs read."""
+    recorded: list[Call] = []
+
+    def compute(arrays: list[Any]) -> list[Any]:
+        results, call = prepared._profiled(arrays)
+        recorded.append(call)
+        return results
+
+    result = prepared._run(args, kwargs, compute, write_back=prepared.write_back and is_last)
+    return result, recorded[0]
+
+
+class _Tree:
+    """The steps of a session and of the sessions that it calls, in one list."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._position: dict[tuple[int | None, int], int] = {}  # by step above, and key
+        self._add(calls, None)
+
+    def _add(self, calls: Sequence[Call], above: int | None) -> None:
+        """Adds the steps of a session, given its runs. `above` is the step that runs them."""
+        steps, functions = calls[0].steps, _functions_of(calls[0].prepared)
+        inner: dict[int, list[Call]] = {}
+        for call in calls:
+            for event, group in _groups(call, steps):
+                inner.setdefault(int(call.events[event, 0]), []).append(group)
+        for step in steps:
+            position = len(self.rows)
+            self._position[above, step["key"]] = position
+            parent = above if step["parent"] is None else self._position[above, steps[step["parent"]]["key"]]
+            kernel = step["kernel"]
+            if kernel == "override":
+                node = step["nodes"][0]
+                kernel = functions.get(node.name) or functions.get(_operator_of(node), "function")
+            self.rows.append({**step, "kernel": kernel, "parent": parent})
+            if step["key"] in inner:
+                self._add(inner[step["key"]], position)
+
+    def events(self, call: Call, above: int | None = None, begin: int = 0) -> np.ndarray[Any, Any]:
+        """Returns the events of a call and of those inside of it, in nanoseconds since the outer begin."""
+        steps = call.steps
+        inside = dict(_groups(call, steps))
+        parts = []
+        for i, (key, first, last) in enumerate(call.events.tolist()):
+            position = self._position[above, key]
+            if i in inside:
+                group = inside[i]
+                # The clocks of both sessions have no common zero: the group's run is in the middle.
+                start = first + max(last - first - group.nanoseconds, 0) // 2
+                parts.append(self.events(group, position, begin + start))
+            parts.append(np.array([[position, begin + first, begin + last]], np.int64))
+        return np.concatenate(parts) if parts else np.zeros((0, 3), np.int64)
+
+
+def _functions_of(prepared: Prepared) -> dict[str, str]:
+    """Returns what to call functions, by the name of the node or its operator."""
+    from tosaic.partitions.part_call import PartCall
+
+    own = prepared.source._overrides.own
+    groups = {name: "group" for name, function in own.items() if isinstance(function, PartCall)}
+    is_elsewhere = prepared.on != "tosaic" and prepared._models.whole_graph
+    return {**groups, **dict.fromkeys(prepared.models, prepared.on if is_elsewhere else "model")}
+
+
+def _groups(call: Call, steps: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Call]]:
+    """Yields the events that are calls of groups, by position, with what was recorded of them."""
+    if not call.inner:
+        return
+    names = {step["key"]: _operator_of(step["nodes"][0]) for step in steps}
+    waiting = iter(call.inner)
+    group = next(waiting, None)
+    for i, key in enumerate(call.events[:, 0].tolist()):
+        if group is not None and names[key] == group.name:
+            yield i, group
+            group = next(waiting, None)
+
+
+def _run_of(tree: _Tree, first: int, begin: int, end: int, call: Call) -> ProfileRun:
+    total = end - begin - sum(call.recording)  # as long as a run that nobody records
+    own = call.events[_top(call)] if len(call.events) else call.events
+    inputs = int(own[:, 1].min()) if len(own) else call.nanoseconds
+    last = int(own[:, 2].max()) if len(own) else call.nanoseconds
+    outputs = call.nanoseconds - last
+    # Everything around the session is Python: before it the arguments, behind it the result.
+    python = max(total - call.nanoseconds, 0)
+    before = min(max(call.begin - begin - call.recording[0], 0), python)
+    return ProfileRun(
+        seconds=(call.nanoseconds + python) / 1e9,
+        steps=(last - inputs) / 1e9,
+        arguments=python / 1e9,
+        inputs=inputs / 1e9,
+        outputs=outputs / 1e9,
+        begin=(begin - first) / 1e9,
+        events=tree.events(call, begin=before),
+    )
+
+
+def _top(call: Call) -> np.ndarray[Any, Any]:
+    """Selects the events of steps outside of regions."""
+    keys = [step["key"] for step in call.steps if step["parent"] is None]
+    selected: np.ndarray[Any, Any] = np.isin(call.events[:, 0], keys)
+    return selected
+
+
+def _steps_of(tree: _Tree, runs: Sequence[ProfileRun]) -> tuple[ProfiledStep, ...]:
+    count = len(tree.rows)
+    parents = [row["parent"] for row in tree.rows]
+    totals, calls = np.zeros((2, len(runs), count), np.int64)
+    for total, call, run in zip(totals, calls, runs, strict=True):
+        np.add.at(total, run.events[:, 0], run.events[:, 2] - run.events[:, 1])
+        np.add.at(call, run.events[:, 0], 1)
+    own = totals.copy()
+    for i, parent in enumerate(parents):
+        if parent is not None:
+            own[:, parent] -= totals[:, i]
+    typical = np.median(np.maximum(own, 0), axis=0)
+    whole = typical.copy()
+    for i in reversed(range(count)):  # the steps that a step runs are behind it
+        if parents[i] is not None:
+            whole[parents[i]] += whole[i]
+    return tuple(
+        _step(
+            row,
+            calls=median_low(calls[:, i].tolist()),
+            own_seconds=float(typical[i]) / 1e9,
+            seconds=float(whole[i]) / 1e9,
+            least_seconds=int(totals[:, i].min()) / 1e9,
+        )
+        for i, row in enumerate(tree.rows)
+    )
+
+
+def _step(row: dict[str, Any], *, calls: int, **seconds: float) -> ProfiledStep:
+    form, _, isa = row["kernel"].rpartition(".")
+    if not form or isa not in (*_core.usable_isas(), "reference"):
+        form, isa = row["kernel"], ""
+    return ProfiledStep(
+        nodes=tuple(map(_node_of, row["nodes"])),
+        kernel=form,
+        isa=isa,
+        factors=row["factors"] if row["multiply_adds"] else None,
+        parent=row["parent"],
+        calls=calls,
+        **seconds,
+        multiply_adds=calls * row["multiply_adds"],
+        bytes_read=calls * row["bytes_read"],
+        bytes_written=calls * row["bytes_written"],
+    )
+
+
+def _node_of(node: _core.Node) -> ProfiledNode:
+    origins = tuple(NodeOrigin(each.module_path, each.source, each.target) for each in node.origins)
+    return ProfiledNode(node.name, _operator_of(node), origins)
+
+
+def _operator_of(node: _core.Node) -> str:
+    """Returns the operator; of a foreign node, the name by which functions of the caller find it."""
+    if node.op == "opaque":
+        return str(node.attrs["target"])
+    if node.op == "tosa.custom":
+        return f"{node.attrs['domain_name']}.{node.attrs['operator_name']}"
+    return node.op
