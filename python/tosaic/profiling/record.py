@@ -100,7 +100,8 @@ def profile_prepared(
     recorded: list[tuple[int, int, Call]] = []
     result = None
     for number in range(warmup + runs):
-        for name, value in states.items():
+        # Not before the first run, which refuses a variable that has no value yet.
+        for name, value in states.items() if number else ():
             session.set_state(name, value)
         is_last = number == warmup + runs - 1
         begin = perf_counter_ns()
