@@ -143,7 +143,7 @@ class Lowered(Preparable):
         The import is that of `source`, whenever it was imported. `save` and `to_bytes` make bytes; the
         profile has the last time.
         """
-        from tosaic.profiling.lowering import profile_of_lowered
+        from tosaic.profiling.of_lowering import profile_of_lowered
 
         return profile_of_lowered(self)
 

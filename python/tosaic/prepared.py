@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tosaic.memory.plan import MemoryPlan
     from tosaic.ports import Port
     from tosaic.profiling.profile import Profile
-    from tosaic.profiling.record import Call
 
 __all__ = ["Preparable", "Prepared"]
 
@@ -209,8 +208,8 @@ class Prepared:
 
         return profile_prepared(self, args, kwargs, runs=runs, warmup=warmup)
 
-    def _profiled(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Call]:
-        """Runs on flat arrays, as `run_arrays`; returns also what was recorded of the run.
+    def _profiled(self, arrays: Sequence[Any], name: str = "") -> tuple[list[Any], Any]:
+        """Runs on flat arrays, as `run_arrays`; returns also what was recorded of the run, a `Call`.
 
         `name` is that of the group that the program is.
         """

@@ -269,6 +269,7 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
     from tosaic.sources import program_of, require_use
+    from tosaic.threads import run_threads
     from tosaic.writing import write_arrays, write_bytes
 
     _check_profile(args, args.output)
@@ -282,7 +283,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.profile is None:
         result, mutations = program.run_functional(*sample.args, **sample.kwargs)
     else:
-        prepared = program.prepare()
+        prepared = program.prepare(threads=run_threads())
         profile = prepared.profile(*sample.args, runs=args.runs or 10, **sample.kwargs)
         result, mutations = profile.result, prepared.mutations
     outputs = {**mutations, **program.flat_outputs(result)}

@@ -145,7 +145,7 @@ class SplitLowered(Preparable):
     @property
     def profile(self) -> LoweringProfile:
         """Where the time of the lowering went: import, partition, and each pass of each group."""
-        from tosaic.profiling.lowering import profile_of_split
+        from tosaic.profiling.of_lowering import profile_of_split
 
         return profile_of_split(self)
 

@@ -31,6 +31,9 @@ void multiply_add_rounds(std::int64_t rounds) {
   Vector<Factor<T>> right{};
   Left left{};
   Vector<Partial<T>> sums[kSums] = {};
+  // To the compiler, the sums are then different numbers. It would compute equal ones once.
+#pragma GCC unroll 16
+  for (int i = 0; i < kSums; ++i) hide(sums[i]);
   for (std::int64_t round = 0; round < rounds; ++round) {
     hide(right);
     hide(left);
