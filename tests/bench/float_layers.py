@@ -26,7 +26,17 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.onednn import CONVOLUTIONS, Array, Layer, Shape, in_turns, padding_of, shape_of, weights_of
+from bench.onednn import (
+    CONVOLUTIONS,
+    Array,
+    Layer,
+    Shape,
+    in_turns,
+    padding_of,
+    peak_of,
+    shape_of,
+    weights_of,
+)
 from bench.page import Measured, Section, milliseconds, options_of
 from markdown_table import markdown_table
 from models.zoo import build, quiet
@@ -52,6 +62,8 @@ class Row:
     error: float
     """The greatest difference of the results, relative to the greatest result of the layer."""
     shapes: tuple[Shape, ...]
+    peak: float
+    """Multiply-adds per second that the instruction set can do, measured in registers."""
 
     @property
     def ratio(self) -> float:
@@ -94,7 +106,7 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         error = max(error, float(np.abs(theirs - found).max() / max(np.abs(found).max(), 1e-30)))
     shapes, whole = in_turns(session, image, layers, rounds)
     ours, theirs = sum(shape.ours for shape in shapes), sum(shape.theirs for shape in shapes)
-    return Row(name, isa, ours, theirs, whole, error, shapes)
+    return Row(name, isa, ours, theirs, whole, error, shapes, peak_of(isa, "f32"))
 
 
 def _layer(node: _core.Node, values: dict[str, Array], fused: set[str]) -> Layer:
@@ -156,6 +168,7 @@ def section(result: Measured[Row]) -> Section:
             f"{shape.theirs * 1e6:,.0f}",
             f"{shape.ratio:.2f}×",
             f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
+            f"{shape.macs / shape.ours / row.peak:.0%}",
         )
         for row in result.rows
         for shape in row.shapes
@@ -164,13 +177,14 @@ def section(result: Measured[Row]) -> Section:
         "Convolutions of f32, each with the clamp that is fused with it, against oneDNN's\n"
         "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
-        "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n\n"
+        "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n"
+        "*of peak*: of the multiply-adds that this processor does in registers with these instructions.\n\n"
         + markdown_table(
             ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "whole, ms", "error"), sums, texts=2
         )
         + "\n\n"
         + markdown_table(
-            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "GFLOP/s"),
+            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "GFLOP/s", "of peak"),
             layers,
             texts=3,
         )

@@ -28,7 +28,17 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.onednn import CONVOLUTIONS, Array, Layer, Shape, in_turns, padding_of, shape_of, weights_of
+from bench.onednn import (
+    CONVOLUTIONS,
+    Array,
+    Layer,
+    Shape,
+    in_turns,
+    padding_of,
+    peak_of,
+    shape_of,
+    weights_of,
+)
 from bench.page import Measured, Section, milliseconds, options_of
 from markdown_table import markdown_table
 from models.quantize import converted
@@ -56,6 +66,8 @@ class Row:
     """The greatest difference of the results, in units."""
     distinct: int
     shapes: tuple[Shape, ...]
+    peak: float
+    """Multiply-adds per second that the instruction set can do, measured in registers."""
 
     @property
     def ratio(self) -> float:
@@ -118,6 +130,7 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         steps,
         distinct,
         shapes,
+        peak_of(isa, "i8" if isa == "avx512vnni" else "i16"),
     )
 
 
@@ -206,6 +219,7 @@ def section(result: Result) -> Section:
             f"{shape.theirs * 1e6:,.0f}",
             f"{shape.ratio:.2f}×",
             f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
+            f"{shape.macs / shape.ours / row.peak:.0%}",
         )
         for row in result.rows
         for shape in row.shapes
@@ -215,7 +229,8 @@ def section(result: Result) -> Section:
         "(`torch.ops.onednn.qconv2d_pointwise`) on the same input, weights and scales. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
         "*units*: the greatest difference of the results; oneDNN rounds floats, and with AVX2 its sums\n"
-        "of two products saturate.\n\n"
+        "of two products saturate. *of peak*: of the multiply-adds that this processor does in registers\n"
+        "with the instructions of our kernels: quads of bytes, or pairs of int16.\n\n"
         + markdown_table(
             (
                 "network",
@@ -232,7 +247,7 @@ def section(result: Result) -> Section:
         )
         + "\n\n"
         + markdown_table(
-            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "Gop/s"),
+            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "Gop/s", "of peak"),
             layers,
             texts=3,
         )

@@ -61,6 +61,14 @@ class Shape:
         return self.ours / self.theirs
 
 
+def peak_of(isa: str, factors: str) -> float:
+    """Returns the multiply-adds per second that an instruction set can do, measured in registers."""
+    rate = _core.peak_multiply_adds(isa, factors)
+    if rate is None:
+        raise ValueError(f"{isa} multiplies no {factors}")
+    return rate
+
+
 def weights_of(node: _core.Node, weight: Array) -> tuple[Array, int]:
     """Returns the weights of a convolution in torch's order, and the number of groups."""
     # TOSA: [C_out, KH, KW, C_in] and [KH, KW, C, M]; torch: [C_out, C_in, KH, KW]
