@@ -14,7 +14,7 @@ from tosaic import _core
 from tosaic.arrays import dtype_name
 from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
-from tosaic.pt2.checked import HINT, MISUSE
+from tosaic.pt2.checked import MISUSE
 from tosaic.pt2.nodes import NestedGraph, Node
 from tosaic.pt2.schemas import is_of_torch, row_of
 from tosaic.pt2.sizes import Sizes
@@ -156,7 +156,6 @@ class ArchiveReader(NodeReader):
         return self.error(
             _core.UnsupportedOp,
             f"{row.target} has no row of its own with these arguments, and torch's decompositions are needed",
-            hint=HINT,
             where="pt2",
         )
 
@@ -185,7 +184,7 @@ class ArchiveReader(NodeReader):
         recorded = node.meta.get("val")
         if isinstance(recorded, self.number_types) and not tensors_of(values):
             return self._shared.sizes.value(recorded)
-        raise self.error(_core.UnsupportedOp, f"a call of {node.target} is not known", hint=HINT, where="pt2")
+        raise self.error(_core.UnsupportedOp, f"a call of {node.target} is not known", where="pt2")
 
     def resolved(self, value: Any) -> Any:
         """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""

@@ -20,8 +20,9 @@ from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.dtypes import NUMPY
 from tosaic.pt2.archive import Archive
-from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misused, parsed, text
-from tosaic.pt2.values import Symbolic, TensorMeta, tensor_meta
+from tosaic.pt2.checked import beyond, damaged
+from tosaic.pt2.nodes import Classes
+from tosaic.pt2.values import Symbolic, TensorMeta
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
 
@@ -67,16 +68,13 @@ class Weights:
     def __init__(self, archive: Archive, model: str, diagnostics: Diagnostics) -> None:
         self._archive = archive
         self._diagnostics = diagnostics
-        self._entries: dict[str, tuple[str, Any]] = {}  # by name: its folder, its entry of the config
-        for folder, kind in (("data/constants/", "constants"), ("data/weights/", "weights")):
+        self._lists: list[tuple[str, _core.Pt2Weights]] = []  # with their folders
+        for folder, kind in (("data/weights/", "weights"), ("data/constants/", "constants")):
             name = f"{folder}{model}_{kind}_config.json"
             if name not in archive:
                 raise beyond(f"there is no entry '{name}', as in files of older versions of torch")
-            found = parsed(archive.bytes_of(name).tobytes(), name)
-            try:
-                self._entries |= {key: (folder, each) for key, each in mapping(found["config"]).items()}
-            except MISUSE as error:
-                raise misused(f"the entry '{name}' is damaged", error) from None
+            document = _core.Json(archive.bytes_of(name).tobytes(), name)
+            self._lists.append((folder, _core.Pt2Weights(document, name, Classes)))
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, str], _core.Constant] = {}
 
@@ -90,23 +88,25 @@ class Weights:
         UnsupportedOp
             It is pickled, or not strided on the CPU.
         """
-        if name not in self._entries:
-            raise damaged(f"there is no tensor '{name}'")
-        folder, entry = self._entries[name]
-        try:
-            path = text(entry["path_name"])
-            if boolean(entry["use_pickle"]):
-                raise beyond(f"'{name}' is pickled")
-            meta = tensor_meta(entry["tensor_meta"])
-        except MISUSE as error:
-            raise misused(f"the entry of '{name}' is damaged", error) from None
+        entry, meta = self._find(name)
         if meta.device != "cpu" or not meta.is_strided:
             raise beyond(f"'{name}' has no plain memory on the CPU")
         if meta.is_symbolic or type(meta.offset) is Symbolic:
             raise beyond(f"'{name}' has a symbolic size")
-        found = Stored(name, meta, folder + path)
+        found = Stored(name, meta, entry)
         self._require_memory(found)
         return found
+
+    def _find(self, name: str) -> tuple[str, TensorMeta]:
+        """Returns the path of the storage of a tensor, and its type."""
+        for folder, weights in self._lists:
+            found = weights.find(name)
+            if found is not None:
+                path, meta = found
+                if meta is None:
+                    raise beyond(f"'{name}' is pickled")
+                return folder + path, meta
+        raise damaged(f"there is no tensor '{name}'")
 
     def _require_memory(self, stored: Stored) -> None:
         meta = stored.meta
