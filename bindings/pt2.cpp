@@ -2,16 +2,19 @@
 // attributes of torch.fx.Node, of the classes that the caller passes.
 #include <pybind11/stl.h>
 
+#include <deque>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "bind.h"
+#include "tosaic/ir/print.h"
 #include "tosaic/pt2/fields.h"
 #include "tosaic/pt2/json.h"
 #include "tosaic/pt2/nodes.h"
 #include "tosaic/pt2/scalar_types.h"
 #include "tosaic/pt2/weights.h"
+#include "tosaic/pt2/zip_index.h"
 
 namespace tosaic::python {
 namespace {
@@ -276,19 +279,72 @@ py::list nodes_of(const JsonPart& graph, const std::vector<std::string>& constan
   return Maker(program, Classes(classes)).nodes_of(program.graphs.front());
 }
 
-// A list of weights, with the document that it is in.
-struct WeightsPart {
-  JsonPart document;
-  pt2::WeightList list;
-  Classes classes;
+// The entries of a mapped file, which they keep alive.
+struct FileIndex {
+  py::buffer file;
+  pt2::ZipIndex entries;
 };
 
-py::object find_weight(WeightsPart& weights, const std::string& name) {
-  const std::optional<pt2::Weight> found = weights.list.find(name);
-  if (!found) return py::none();
-  const py::object meta = found->is_pickled ? py::none() : tensor(found->meta, weights.classes);
-  return py::make_tuple(to_python(found->path), meta);
+FileIndex index_of(py::buffer file) {
+  const py::buffer_info bytes = file.request();
+  const std::span view(static_cast<const std::byte*>(bytes.ptr), static_cast<std::size_t>(bytes.size));
+  return {std::move(file), pt2::ZipIndex(view)};
 }
+
+py::tuple place_of(const FileIndex& index, const std::string& name) {
+  const pt2::ZipEntry& entry = index.entries.at(name);
+  const std::span<const std::byte> packed = index.entries.packed_bytes(entry);
+  return py::make_tuple(packed.data() - index.entries.file().data(), packed.size(), entry.size, entry.method);
+}
+
+// Lists of weights, each with its folder and the document that it is in.
+class Weights {
+ public:
+  Weights(std::shared_ptr<FileIndex> index, const py::object& changed, const py::object& classes)
+      : index_(std::move(index)), views_(owned(index_->file), callback(changed)), classes_(classes) {}
+
+  void add(const std::string& folder, const JsonPart& document, const std::string& what) {
+    lists_.push_back({folder, document, pt2::WeightList(document.value, what)});
+  }
+
+  py::object find(const std::string& name) {
+    for (List& list : lists_)
+      if (const std::optional<pt2::Weight> found = list.weights.find(name))
+        return py::make_tuple(list.folder + std::string(found->path),
+                              found->is_pickled ? py::none() : tensor(found->meta, classes_));
+    return py::none();
+  }
+
+  py::object view(const std::string& name, ConstantKind kind) {
+    for (List& list : lists_)
+      if (const std::optional<pt2::Weight> found = list.weights.find(name)) {
+        const ConstantRef constant = found->is_pickled ? nullptr : view(name, kind, *found, list.folder);
+        if (constant == nullptr) break;
+        return py::make_tuple(std::const_pointer_cast<Constant>(constant), static_cast<int>(constant->dtype),
+                              to_tuple(constant->shape));
+      }
+    return py::none();
+  }
+
+ private:
+  struct List {
+    std::string folder;
+    JsonPart document;
+    pt2::WeightList weights;
+  };
+
+  ConstantRef view(const std::string& name, ConstantKind kind, const pt2::Weight& weight,
+                   const std::string& folder) {
+    const pt2::ZipEntry& entry = index_->entries.at(folder + std::string(weight.path));
+    if (!entry.is_stored()) return nullptr;
+    return views_.view(name, kind, weight.meta, index_->entries.stored_bytes(entry));
+  }
+
+  std::shared_ptr<FileIndex> index_;
+  pt2::WeightViews views_;
+  Classes classes_;
+  std::deque<List> lists_;
+};
 
 }  // namespace
 
@@ -312,16 +368,35 @@ void bind_pt2(py::module_& m) {
         "The nodes of a graph, of the classes in `classes` (tosaic.pt2.nodes). `parameter_names(target)` has "
         "the "
         "parameters of an operator, which files of older versions of torch need.");
-  py::class_<WeightsPart>(m, "Pt2Weights",
-                          "A list of weights: the entry of the archive that has their types.")
-      .def(py::init([](const JsonPart& document, const std::string& what, const py::object& classes) {
-             return WeightsPart{document, pt2::WeightList(document.value, what), Classes(classes)};
-           }),
-           py::arg("document"), py::arg("what"), py::arg("classes"))
-      .def("find", &find_weight, py::arg("name"),
-           "The path of the storage of a weight and its type, which is None if it is pickled. None if the "
-           "list "
-           "has no such weight.");
+  py::class_<FileIndex, std::shared_ptr<FileIndex>>(m, "Pt2Index", "The entries of a mapped .pt2 file.")
+      .def(py::init(&index_of), py::arg("file"))
+      .def("place", &place_of, py::arg("name"),
+           "Where the bytes of an entry begin in the file, their number, that of what is unpacked, and the "
+           "method.")
+      .def_property_readonly("names", [](const FileIndex& index) {
+        py::list names;
+        for (const pt2::ZipEntry& entry : index.entries.entries()) names.append(to_python(entry.name));
+        return names;
+      });
+  py::class_<Weights>(m, "Pt2Weights", "The weights of a mapped .pt2 file.")
+      .def(py::init<std::shared_ptr<FileIndex>, const py::object&, const py::object&>(), py::arg("index"),
+           py::arg("changed"), py::arg("classes"),
+           "`changed()` returns a message if the file was written since it was opened, else ''.")
+      .def("add", &Weights::add, py::arg("folder"), py::arg("document"), py::arg("what"),
+           "Adds a list of weights: the folder of their storages, and the JSON of the entry `what`.")
+      .def("find", &Weights::find, py::arg("name"),
+           "The path of the storage of a weight and its type, which is None if it is pickled. None if there "
+           "is "
+           "no such weight.")
+      .def(
+          "view",
+          [](Weights& weights, const std::string& name, const std::string& kind) {
+            return weights.view(name, parse_constant_kind(kind).value());
+          },
+          py::arg("name"), py::arg("kind"),
+          "The constant over the mapped memory of a weight, its dtype and its shape. None for a weight that "
+          "has "
+          "to be copied or refused.");
   py::list types;
   for (const pt2::ScalarType& each : pt2::scalar_types()) {
     const auto code = [](const std::optional<DType>& dtype) { return dtype ? static_cast<int>(*dtype) : -1; };

@@ -21,7 +21,7 @@ struct Symbolic {
 
 using Size = std::variant<std::int64_t, Symbolic>;
 
-inline constexpr std::int64_t kLayouts = 7;
+inline constexpr std::int64_t kLayouts = 7, kStrided = 7;
 
 struct TensorMeta {
   std::int64_t dtype = 0;            // a number of scalar_types()

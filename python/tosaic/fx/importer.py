@@ -22,7 +22,7 @@ from tosaic.fx.targets import Row, row_for
 from tosaic.fx.weights import CODE_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
-from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.node_reader import MAY_HOLD_COMPLEX, NodeReader
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
 
 __all__ = ["Importer"]
@@ -32,12 +32,12 @@ _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
-_MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
 
 
 class Importer(NodeReader, NodeWriter):
     """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
 
+    node_type = Node
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
@@ -64,15 +64,7 @@ class Importer(NodeReader, NodeWriter):
         return row
 
     def _call(self, node: Any, row: Row) -> Any:
-        env = self.env
-        args = node.args
-        kwargs = node.kwargs
-        if kwargs or len(args) != row.arity:
-            args = row.complete(args, kwargs)
-        values = [
-            env[arg] if type(arg) is Node else arg if type(arg) in _PLAIN else self.resolved(arg)
-            for arg in args
-        ]
+        values = self._values_of(node, row)
         if row.evaluated:
             return self._evaluate_size(row, values)
         try:
@@ -88,7 +80,7 @@ class Importer(NodeReader, NodeWriter):
                 "unless that is what you mean",
             )
         kinds = set(map(type, values))
-        if not kinds.isdisjoint(_MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
+        if not kinds.isdisjoint(MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
             return self._complex_call(row, values)
         result = None
         if row.emit is not None and NoValue not in kinds:

@@ -22,7 +22,7 @@ from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, TensorMeta
 from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
 from tosaic.torch_operators.dtypes import CODE
-from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.node_reader import MAY_HOLD_COMPLEX, NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, Schema
 from tosaic.torch_operators.origins import error_at, origin_of
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
@@ -68,6 +68,7 @@ class ArchiveReader(NodeReader):
         The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
     """
 
+    node_type = Node
     tensor_type = TensorMeta
     number_types = (Symbolic, int, float, bool)
 
@@ -118,7 +119,7 @@ class ArchiveReader(NodeReader):
     def _call(self, node: Any, row: OperatorRow) -> Any:
         if not row.names:
             return self._without_row(node, row)
-        values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+        values = self._values_of(node, row)
         if row.evaluated:
             return self._evaluate_size(row, values)
         self._expect(node, row)
@@ -129,10 +130,11 @@ class ArchiveReader(NodeReader):
                 "unless that is what you mean",
             )
         result = None
-        if any(has_complex(value) for value in values):
+        kinds = set(map(type, values))
+        if not kinds.isdisjoint(MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
             if is_known(row.name, row.emit):
                 result = emit_complex(self, row.name, row.emit, values)
-        elif row.emit is not None and not self._has_no_value(values):
+        elif row.emit is not None and NoValue not in kinds:
             result = row.emit(self, *values)
             if self._is_complex:
                 result = as_complex(self, row.name, result)
@@ -212,10 +214,11 @@ class ArchiveReader(NodeReader):
         """Sets the result types that the file records. A complex result has the type of a part."""
         recorded = node.meta.get("val")
         self._is_complex = False
-        if isinstance(recorded, TensorMeta):
+        if type(recorded) is TensorMeta:
             self._is_complex = recorded.dtype.real >= 0
             self.dtype, self.shape = self._type_of(recorded)
-            self.types = [(self.dtype, self.shape)]
+            if not row.single:
+                self.types = [(self.dtype, self.shape)]
             return
         if recorded is None and row.single:
             raise self.error(_core.InvalidGraph, "the node records no result", expected="a tensor")
@@ -282,8 +285,8 @@ class ArchiveReader(NodeReader):
         self.remember(ref, array)
         return ref
 
-    def remember(self, ref: Ref, held: Stored | NDArray[Any]) -> None:
-        """Notes that a value is a constant: a tensor of the file, or an array."""
+    def remember(self, ref: Ref, held: str | NDArray[Any]) -> None:
+        """Notes that a value is a constant: a tensor of the file, by its name, or an array."""
         self._shared.constants[id(self.builder), ref.id] = held
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
@@ -291,11 +294,10 @@ class ArchiveReader(NodeReader):
         held = self._shared.constants.get((id(self.builder), ref.id))
         if held is None:
             return None
-        found: NDArray[Any]
-        if isinstance(held, Stored):
-            found = self._shared.weights.elements(held)
-        else:
-            found = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
+        if isinstance(held, str):
+            weights = self._shared.weights
+            return weights.elements(weights.stored(held))
+        found: NDArray[Any] = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
         return found
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:

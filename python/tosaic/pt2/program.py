@@ -123,6 +123,12 @@ class _Program(ProgramReader):
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         reader, weights = self.importer, self.importer._shared.weights
+        view = None if is_state else weights.view(spec.target, spec.kind)
+        if view is not None:
+            constant, code, shape = view
+            ref = reader.env[node] = Ref(reader.builder.add_constant(constant), code, shape)
+            reader.remember(ref, spec.target)
+            return
         stored = weights.stored(spec.target)
         if stored.meta.is_complex() and not is_state:
             reader.env[node] = reader.complex_constant(stored, spec.kind)
@@ -132,7 +138,7 @@ class _Program(ProgramReader):
         else:
             value = reader.builder.add_constant(weights.constant(stored, spec.kind))
             ref = reader.env[node] = Ref(value, stored.code, stored.meta.shape)
-            reader.remember(ref, stored)
+            reader.remember(ref, spec.target)
 
 
 def _verify(archive: Archive) -> None:

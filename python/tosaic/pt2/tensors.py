@@ -68,13 +68,12 @@ class Weights:
     def __init__(self, archive: Archive, model: str, diagnostics: Diagnostics) -> None:
         self._archive = archive
         self._diagnostics = diagnostics
-        self._lists: list[tuple[str, _core.Pt2Weights]] = []  # with their folders
+        self._weights = _core.Pt2Weights(archive.index, archive.changed, Classes)
         for folder, kind in (("data/weights/", "weights"), ("data/constants/", "constants")):
             name = f"{folder}{model}_{kind}_config.json"
             if name not in archive:
                 raise beyond(f"there is no entry '{name}', as in files of older versions of torch")
-            document = _core.Json(archive.bytes_of(name).tobytes(), name)
-            self._lists.append((folder, _core.Pt2Weights(document, name, Classes)))
+            self._weights.add(folder, _core.Json(archive.bytes_of(name).tobytes(), name), name)
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, str], _core.Constant] = {}
 
@@ -99,14 +98,25 @@ class Weights:
 
     def _find(self, name: str) -> tuple[str, TensorMeta]:
         """Returns the path of the storage of a tensor, and its type."""
-        for folder, weights in self._lists:
-            found = weights.find(name)
-            if found is not None:
-                path, meta = found
-                if meta is None:
-                    raise beyond(f"'{name}' is pickled")
-                return folder + path, meta
-        raise damaged(f"there is no tensor '{name}'")
+        found = self._weights.find(name)
+        if found is None:
+            raise damaged(f"there is no tensor '{name}'")
+        path, meta = found
+        if meta is None:
+            raise beyond(f"'{name}' is pickled")
+        return path, meta
+
+    def view(self, name: str, kind: str) -> tuple[_core.Constant, int, tuple[int, ...]] | None:
+        """Returns a constant over the mapped memory of a tensor, its dtype (in DTYPES) and its shape.
+
+        Returns None for a tensor that `constant`, `parts` or `snapshot` copies or refuses.
+
+        Raises
+        ------
+        InvalidGraph
+            The tensor is damaged.
+        """
+        return self._weights.view(name, kind)
 
     def _require_memory(self, stored: Stored) -> None:
         meta = stored.meta
@@ -142,7 +152,7 @@ class Weights:
         if not count:
             # As in torch, empty tensors are not tied.
             return self._made(stored, kind, np.empty(meta.shape, _carrier(stored)))
-        address = self._archive.address_of(stored.entry) + meta.offset * meta.dtype.size
+        address = data.ctypes.data + meta.offset * meta.dtype.size
         if not is_dense or address % meta.dtype.size:
             if not is_dense:
                 self._diagnostics.note(

@@ -15,9 +15,13 @@ from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
-from tosaic.torch_operators.value import NoValue, Ref
+from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["NodeReader"]
+__all__ = ["MAY_HOLD_COMPLEX", "NodeReader"]
+
+MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
+"""The types of values that are complex or may have complex values in them."""
+_PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 class NodeReader(InPlaceCalls, NestedGraphs):
@@ -33,6 +37,11 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
         def _foreign(self, node: Any) -> Any:
             """Reads a call of no operator overload."""
+
+        node_type: type  # of a node
+
+        def resolved(self, value: Any) -> Any:
+            """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
 
         def _attribute(self, node: Any) -> Any:
             """Reads an attribute of the module: a nested graph or a tensor."""
@@ -112,6 +121,17 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if isinstance(held, list | tuple | dict):
             return held[self.resolved(index)]
         return NoValue(str(container.target))
+
+    def _values_of(self, node: Any, row: Any) -> list[Any]:
+        """Returns the arguments of a call in the order of the schema: nodes by their values."""
+        env, node_type = self.env, self.node_type
+        args = node.args
+        if node.kwargs or len(args) != row.arity:
+            args = row.complete(args, node.kwargs)
+        return [
+            env[arg] if type(arg) is node_type else arg if type(arg) in _PLAIN else self.resolved(arg)
+            for arg in args
+        ]
 
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:
