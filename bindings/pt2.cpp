@@ -5,11 +5,13 @@
 #include <deque>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bind.h"
 #include "tosaic/ir/print.h"
 #include "tosaic/pt2/fields.h"
+#include "tosaic/pt2/input_specs.h"
 #include "tosaic/pt2/json.h"
 #include "tosaic/pt2/nodes.h"
 #include "tosaic/pt2/scalar_types.h"
@@ -146,11 +148,10 @@ class Maker {
     users.reserve(graph.nodes.size());
     py::list list(graph.nodes.size());
     for (const pt2::Node& node : graph.nodes) {
-      users.push_back(py::dict());
+      users.push_back(py::list());
       nodes.push_back(object_of(node, nodes, users.back()));
       for (const std::uint32_t input : node.inputs)
-        if (PyDict_SetItem(users[input].ptr(), nodes.back().ptr(), Py_None) != 0)
-          throw py::error_already_set();
+        if (PyList_Append(users[input].ptr(), nodes.back().ptr()) != 0) throw py::error_already_set();
       list[nodes.size() - 1] = nodes.back();
     }
     return list;
@@ -209,10 +210,17 @@ class Maker {
     return last_trace_;
   }
 
-  static py::object stack_of(const pt2::ModuleStack& stack) {
+  // Stacks share the objects of a module.
+  py::object stack_of(const pt2::ModuleStack& stack) {
     py::dict modules;
-    for (const pt2::Module& module : stack)
-      modules[to_python(module.key)] = py::make_tuple(to_python(module.path), to_python(module.type));
+    for (const pt2::Module& module : stack) {
+      auto& [key, value] = modules_[module.text];
+      if (!key) {
+        key = to_python(module.key);
+        value = py::make_tuple(to_python(module.path), to_python(module.type));
+      }
+      if (PyDict_SetItem(modules.ptr(), key.ptr(), value.ptr()) != 0) throw py::error_already_set();
+    }
     return modules;
   }
 
@@ -262,6 +270,7 @@ class Maker {
 
   const pt2::ProgramNodes& program_;
   const Classes& classes_;
+  std::unordered_map<std::string_view, std::pair<py::object, py::object>> modules_;  // by the module's text
   std::vector<py::object> stacks_;
   std::unordered_map<std::string_view, py::object> targets_;
   py::str placeholder_{"placeholder"}, call_{"call_function"}, attribute_{"get_attr"}, output_{"output"};
@@ -346,6 +355,14 @@ class Weights {
   std::deque<List> lists_;
 };
 
+py::list input_specs_of(const JsonPart& signature) {
+  pt2::Texts texts;
+  py::list specs;
+  for (const pt2::InputSpec& spec : pt2::read_input_specs(signature.value, texts))
+    specs.append(py::make_tuple(to_python(spec.kind), to_python(spec.name)));
+  return specs;
+}
+
 }  // namespace
 
 void bind_pt2(py::module_& m) {
@@ -368,6 +385,9 @@ void bind_pt2(py::module_& m) {
         "The nodes of a graph, of the classes in `classes` (tosaic.pt2.nodes). `parameter_names(target)` has "
         "the "
         "parameters of an operator, which files of older versions of torch need.");
+  m.def("pt2_input_specs", &input_specs_of, py::arg("signature"),
+        "The kind of each input, and the name of a weight or of a constant input; other inputs have an empty "
+        "name.");
   py::class_<FileIndex, std::shared_ptr<FileIndex>>(m, "Pt2Index", "The entries of a mapped .pt2 file.")
       .def(py::init(&index_of), py::arg("file"))
       .def("place", &place_of, py::arg("name"),

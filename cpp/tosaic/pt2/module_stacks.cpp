@@ -20,7 +20,7 @@ Module read_module(std::string_view text) {
   }
   parts.push_back(text.substr(begin));
   if (parts.size() != 3) throw WrongJson("key, path and type of a module", quoted(text.substr(0, 120)));
-  return {parts[0], parts[1], parts[2]};
+  return {text, parts[0], parts[1], parts[2]};
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ struct Argument {
 
 // The modules around a node, outermost first.
 struct Module {
-  std::string_view key, path, type;
+  std::string_view text, key, path, type;  // the text has the other three
 };
 using ModuleStack = std::vector<Module>;
 

@@ -22,7 +22,7 @@ from tosaic.fx.targets import Row, row_for
 from tosaic.fx.weights import CODE_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
-from tosaic.torch_operators.node_reader import MAY_HOLD_COMPLEX, NodeReader
+from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
 
 __all__ = ["Importer"]
@@ -79,11 +79,10 @@ class Importer(NodeReader, NodeWriter):
                 f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
                 "unless that is what you mean",
             )
-        kinds = set(map(type, values))
-        if not kinds.isdisjoint(MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
+        if has_complex(values):
             return self._complex_call(row, values)
         result = None
-        if row.emit is not None and NoValue not in kinds:
+        if row.emit is not None and NoValue not in map(type, values):
             result = row.emit(self, *values)
             if self._is_complex:
                 result = as_complex(self, row.name, result)

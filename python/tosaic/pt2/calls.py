@@ -22,7 +22,7 @@ from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, TensorMeta
 from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
 from tosaic.torch_operators.dtypes import CODE
-from tosaic.torch_operators.node_reader import MAY_HOLD_COMPLEX, NodeReader
+from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, Schema
 from tosaic.torch_operators.origins import error_at, origin_of
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
@@ -130,11 +130,10 @@ class ArchiveReader(NodeReader):
                 "unless that is what you mean",
             )
         result = None
-        kinds = set(map(type, values))
-        if not kinds.isdisjoint(MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
+        if has_complex(values):
             if is_known(row.name, row.emit):
                 result = emit_complex(self, row.name, row.emit, values)
-        elif row.emit is not None and NoValue not in kinds:
+        elif row.emit is not None and NoValue not in map(type, values):
             result = row.emit(self, *values)
             if self._is_complex:
                 result = as_complex(self, row.name, result)
@@ -294,10 +293,12 @@ class ArchiveReader(NodeReader):
         held = self._shared.constants.get((id(self.builder), ref.id))
         if held is None:
             return None
+        found: NDArray[Any]
         if isinstance(held, str):
             weights = self._shared.weights
-            return weights.elements(weights.stored(held))
-        found: NDArray[Any] = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
+            found = weights.elements(weights.stored(held))
+        else:
+            found = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
         return found
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:

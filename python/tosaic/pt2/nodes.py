@@ -37,7 +37,7 @@ class Node:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         meta: dict[str, Any],
-        users: dict[Node, None],
+        users: list[Node],
         all_input_nodes: list[Node],
     ) -> None:
         self.op = op
@@ -101,6 +101,6 @@ def _parameter_names(target: str) -> Sequence[str]:
 
 
 def released(nodes: Sequence[Node]) -> None:
-    """Takes nodes apart that are no longer needed: they refer to each other in cycles."""
+    """Breaks the cycles of nodes that are no longer needed: a node refers to its users, and they to it."""
     for node in nodes:
-        node.args, node.kwargs, node.meta, node.users, node.all_input_nodes = (), {}, {}, {}, []
+        node.users = []

@@ -84,9 +84,11 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     diagnostics, sizes = Diagnostics(), Sizes()
     weights = Weights(archive, name, diagnostics)
     module = document.part("graph_module", "graph_module")
-    signature = module.part("the signature", "signature").value()
-    inputs, constant_names = _entry("the list of inputs", lambda: _input_specs(signature))
-    outputs = _entry("the list of outputs", lambda: _output_specs(signature))
+    signature = module.part("the signature", "signature")
+    found = _core.pt2_input_specs(signature)
+    inputs = [InputSpec(_INPUT_KINDS[kind], "" if kind == "constant_input" else name) for kind, name in found]
+    constant_names = [name if kind == "constant_input" else "" for kind, name in found]
+    outputs = _entry("the list of outputs", lambda: _output_specs(signature.get("output_specs")))
     trees, arg_names = _entry("the module call graph", lambda: _call_of(module))
     nodes = nodes_of(module.part("the graph", "graph"), constant_names)
     shared = Shared(weights, sizes, diagnostics, foreign=operators)
@@ -181,29 +183,15 @@ def _require_version(found: Any) -> None:
         )
 
 
-def _input_specs(signature: Any) -> tuple[list[InputSpec], list[str]]:
-    """Returns what the inputs are, and the names of those that are constants."""
-    specs, names = [], []
-    for each in listed(signature["input_specs"]):
-        kind, held = union(each)
-        name = ""
-        if kind == "parameter":
-            specs.append(InputSpec("parameter", text(held["parameter_name"])))
-        elif kind == "buffer":
-            specs.append(InputSpec("buffer", text(held["buffer_name"])))
-        elif kind == "tensor_constant":
-            specs.append(InputSpec("lifted", text(held["tensor_constant_name"])))
-        elif kind == "user_input":
-            specs.append(InputSpec("user_input"))
-        elif kind == "constant_input":
-            name = text(held["name"])
-            specs.append(InputSpec("user_input"))
-        elif kind in ("custom_obj", "token"):
-            specs.append(InputSpec(f"InputKind.{kind.upper()}"))
-        else:
-            raise WrongJsonError("a kind of input", kind)
-        names.append(name)
-    return specs, names
+_INPUT_KINDS = {
+    "user_input": "user_input",
+    "constant_input": "user_input",
+    "parameter": "parameter",
+    "buffer": "buffer",
+    "tensor_constant": "lifted",
+    "custom_obj": "InputKind.CUSTOM_OBJ",
+    "token": "InputKind.TOKEN",
+}
 
 
 _OUTPUT_TARGETS = {
@@ -218,9 +206,9 @@ _OUTPUT_TARGETS = {
 }
 
 
-def _output_specs(signature: Any) -> list[OutputSpec]:
+def _output_specs(recorded: Any) -> list[OutputSpec]:
     specs = []
-    for each in listed(signature["output_specs"]):
+    for each in listed(recorded):
         kind, held = union(each)
         if kind not in _OUTPUT_TARGETS:
             raise WrongJsonError("a kind of output", kind)

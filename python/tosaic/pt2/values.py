@@ -95,7 +95,9 @@ class Symbolic:
     kind: str = "int"
 
 
-DTYPES: dict[int, Dtype] = {number: Dtype(*facts) for number, *facts in _core.PT2_DTYPES}
+DTYPES: dict[int, Dtype] = {
+    number: Dtype(name, code, real, size) for number, name, code, real, size in _core.PT2_DTYPES
+}
 """The dtypes by their numbers in the archive."""
 
 MEMORY_FORMATS: dict[int, MemoryFormat] = {

@@ -15,12 +15,10 @@ from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
-from tosaic.torch_operators.value import Complex, NoValue, Ref
+from tosaic.torch_operators.value import NoValue, Ref
 
-__all__ = ["MAY_HOLD_COMPLEX", "NodeReader"]
+__all__ = ["NodeReader"]
 
-MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
-"""The types of values that are complex or may have complex values in them."""
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
