@@ -39,6 +39,7 @@ void bind_boundary(py::module_& m);
 void bind_partition(py::module_& m);
 void bind_claimants(py::module_& m);
 void bind_pte(py::module_& m);
+void bind_pt2(py::module_& m);
 
 // A Python object that any thread may release: its deleter acquires the GIL.
 [[nodiscard]] std::shared_ptr<const py::object> owned(py::object object);

@@ -25,4 +25,5 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_partition(m);
   tosaic::python::bind_claimants(m);
   tosaic::python::bind_pte(m);
+  tosaic::python::bind_pt2(m);
 }

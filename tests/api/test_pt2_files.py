@@ -277,10 +277,10 @@ def without(key: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "got"),
     [
-        (lambda data: data[: len(data) // 2], "JSONDecodeError"),
+        (lambda data: data[: len(data) // 2], "the end of the text at "),
         (lambda _: b"[]", ""),
         (lambda _: b"null", ""),
-        (lambda _: b"\xff\xfe", "Error"),
+        (lambda _: b"\xff\xfe", "byte 255 at 0"),
         (without("graph_module"), ""),
         (without("schema_version"), ""),
         (lambda data: data.replace(b'"major": ', b'"major": 9'), "expected 8.x, got 98."),

@@ -32,12 +32,12 @@ _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
-_MAY_HOLD_COMPLEX = frozenset({Complex, complex, list})
 
 
 class Importer(NodeReader, NodeWriter):
     """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
 
+    node_type = Node
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
@@ -64,15 +64,7 @@ class Importer(NodeReader, NodeWriter):
         return row
 
     def _call(self, node: Any, row: Row) -> Any:
-        env = self.env
-        args = node.args
-        kwargs = node.kwargs
-        if kwargs or len(args) != row.arity:
-            args = row.complete(args, kwargs)
-        values = [
-            env[arg] if type(arg) is Node else arg if type(arg) in _PLAIN else self.resolved(arg)
-            for arg in args
-        ]
+        values = self._values_of(node, row)
         if row.evaluated:
             return self._evaluate_size(row, values)
         try:
@@ -87,11 +79,10 @@ class Importer(NodeReader, NodeWriter):
                 f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
                 "unless that is what you mean",
             )
-        kinds = set(map(type, values))
-        if not kinds.isdisjoint(_MAY_HOLD_COMPLEX) and any(has_complex(value) for value in values):
+        if has_complex(values):
             return self._complex_call(row, values)
         result = None
-        if row.emit is not None and NoValue not in kinds:
+        if row.emit is not None and NoValue not in map(type, values):
             result = row.emit(self, *values)
             if self._is_complex:
                 result = as_complex(self, row.name, result)

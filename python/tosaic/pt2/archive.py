@@ -4,16 +4,15 @@
     model/data/weights/weight_0               bytes of a storage, stored, so that they are not read but mapped
     model/data/weights/model_weights_config.json
 
-Nothing of the archive is trusted: an entry lies inside the file, has a plain path, and occurs once. A
-compressed entry unpacks to no more than the size that it claims, and all of them together to a multiple of
-the size of the file.
+Nothing of the archive is trusted. The core reads the index (``cpp/tosaic/pt2/zip_index.h``). A compressed
+entry unpacks to no more than the size that it claims, and all of them together to a multiple of the size of
+the file.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
 import weakref
 import zipfile
 import zlib
@@ -22,15 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tosaic.options import shown
+from tosaic import _core
 from tosaic.pt2.checked import beyond, damaged
 from tosaic.reading import open_file
 
 __all__ = ["Archive"]
 
-_LOCAL_HEADER = struct.Struct("<4s22xHH")
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
-_ENCRYPTED = 1
 _LEAST_UNPACKED = 64 << 20
 
 
@@ -40,6 +37,11 @@ class Archive:
     Parameters
     ----------
     path : Path
+
+    Attributes
+    ----------
+    index : Pt2Index
+        The entries of the mapped file.
 
     Raises
     ------
@@ -51,41 +53,23 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         with open_file("open", path) as file:
-            try:
-                index = zipfile.ZipFile(file).infolist()
-            except Exception as error:  # zipfile raises several kinds for damaged files
-                raise damaged("it is no zip archive", got=f"{type(error).__name__}: {error}") from None
-            self._bytes = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-            self._address = self._bytes.ctypes.data
+            size = os.fstat(file.fileno()).st_size
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
         self._state = self._present_state()
+        self.index = _core.Pt2Index(mapped)
+        self._bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        self._names = dict.fromkeys(self.index.names)
         self._read: dict[str, NDArray[np.uint8]] = {}
-        self._addresses: dict[str, int] = {}
-        self._room = max(_LEAST_UNPACKED, 8 * len(self._bytes))
-        root = index[0].filename.partition("/")[0] + "/" if index else ""
-        self._entries: dict[str, zipfile.ZipInfo] = {}
-        for entry in index:
-            self._add(entry, root)
-
-    def _add(self, entry: zipfile.ZipInfo, root: str) -> None:
-        name = entry.filename
-        parts = name.split("/")
-        if "\\" in name or ":" in parts[0] or not {"", ".", ".."}.isdisjoint(parts):
-            raise damaged("an entry has no plain path", got=shown(name))
-        if not name.startswith(root):
-            raise damaged("an entry lies outside of the folder of the others", expected=root, got=shown(name))
-        name = name.removeprefix(root)
-        if name in self._entries:
-            raise damaged(f"the entry '{name}' occurs twice")
-        self._entries[name] = entry
+        self._room = max(_LEAST_UNPACKED, 8 * size)
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the paths of the entries in a folder."""
-        return [name for name in self._entries if name.startswith(folder)]
+        return [name for name in self._names if name.startswith(folder)]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        return name in self._names
 
     def bytes_of(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of an entry: a view of the mapped file, or what a compressed entry unpacks to.
@@ -101,36 +85,21 @@ class Archive:
         return found
 
     def _bytes_of(self, name: str) -> NDArray[np.uint8]:
-        entry = self._entries.get(name)
-        if entry is None:
-            raise damaged(f"there is no entry '{name}'")
-        if entry.flag_bits & _ENCRYPTED:
-            raise beyond(f"the entry '{name}' is encrypted")
-        start = self._start_of(name, entry)
-        packed = self._bytes[start : start + entry.compress_size]
-        if entry.compress_type == _STORED:
-            self._addresses[name] = self._address + start
-            if entry.file_size != entry.compress_size:
+        start, packed_size, size, method = self.index.place(name)
+        packed = self._bytes[start : start + packed_size]
+        if method == _STORED:
+            if size != packed_size:
                 raise damaged(
-                    f"the stored entry '{name}' has two sizes",
-                    expected=str(entry.compress_size),
-                    got=str(entry.file_size),
+                    f"the stored entry '{name}' has two sizes", expected=str(packed_size), got=str(size)
                 )
             return packed
-        if entry.compress_type != _DEFLATED:
+        if method != _DEFLATED:
             raise beyond(
                 f"the entry '{name}' is compressed by another method",
                 expected="stored or deflated",
-                got=str(entry.compress_type),
+                got=str(method),
             )
-        return self._unpack(name, entry, packed)
-
-    def address_of(self, name: str) -> int:
-        """Returns the address of the bytes of an entry."""
-        found = self._addresses.get(name)
-        if found is None:
-            found = self._addresses[name] = self.bytes_of(name).ctypes.data
-        return found
+        return self._unpack(name, size, packed)
 
     def reserve(self, size: int, what: str) -> None:
         """Counts memory that is needed beside the mapped file.
@@ -156,27 +125,13 @@ class Archive:
         """Returns a message if the file was written since it was opened; else an empty one."""
         return "" if self._present_state() == self._state else "the file was written after it was opened"
 
-    def _start_of(self, name: str, entry: zipfile.ZipInfo) -> int:
-        """Returns where the data of an entry begins. Entries of torch are padded in their local header."""
-        at, size = entry.header_offset, len(self._bytes)
-        if at < 0 or at + _LOCAL_HEADER.size > size:
-            raise damaged(f"the entry '{name}' begins outside of the file")
-        magic, name_size, extra_size = _LOCAL_HEADER.unpack_from(self._bytes.data, at)
-        start: int = at + _LOCAL_HEADER.size + name_size + extra_size
-        if magic != b"PK\x03\x04":
-            raise damaged(f"the entry '{name}' has no header")
-        if start + entry.compress_size > size:
-            got = f"{start + entry.compress_size}"
-            raise damaged(f"the entry '{name}' ends outside of the file", expected=f"at most {size}", got=got)
-        return start
-
-    def _unpack(self, name: str, entry: zipfile.ZipInfo, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        self.reserve(entry.file_size, f"the entry '{name}'")
+    def _unpack(self, name: str, size: int, packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        self.reserve(size, f"the entry '{name}'")
         unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
-            data = unpacker.decompress(packed.data, entry.file_size + 1)
+            data = unpacker.decompress(packed.data, size + 1)
         except zlib.error as error:
             raise damaged(f"the entry '{name}' cannot be unpacked", got=str(error)) from None
-        if len(data) != entry.file_size:
-            raise damaged(f"the entry '{name}' unpacks to another size", expected=str(entry.file_size))
+        if len(data) != size:
+            raise damaged(f"the entry '{name}' unpacks to another size", expected=str(size))
         return np.frombuffer(data, np.uint8)

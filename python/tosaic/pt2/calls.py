@@ -14,7 +14,7 @@ from tosaic import _core
 from tosaic.arrays import dtype_name
 from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
-from tosaic.pt2.checked import HINT, MISUSE
+from tosaic.pt2.checked import MISUSE
 from tosaic.pt2.nodes import NestedGraph, Node
 from tosaic.pt2.schemas import is_of_torch, row_of
 from tosaic.pt2.sizes import Sizes
@@ -68,6 +68,7 @@ class ArchiveReader(NodeReader):
         The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
     """
 
+    node_type = Node
     tensor_type = TensorMeta
     number_types = (Symbolic, int, float, bool)
 
@@ -118,7 +119,7 @@ class ArchiveReader(NodeReader):
     def _call(self, node: Any, row: OperatorRow) -> Any:
         if not row.names:
             return self._without_row(node, row)
-        values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+        values = self._values_of(node, row)
         if row.evaluated:
             return self._evaluate_size(row, values)
         self._expect(node, row)
@@ -129,10 +130,10 @@ class ArchiveReader(NodeReader):
                 "unless that is what you mean",
             )
         result = None
-        if any(has_complex(value) for value in values):
+        if has_complex(values):
             if is_known(row.name, row.emit):
                 result = emit_complex(self, row.name, row.emit, values)
-        elif row.emit is not None and not self._has_no_value(values):
+        elif row.emit is not None and NoValue not in map(type, values):
             result = row.emit(self, *values)
             if self._is_complex:
                 result = as_complex(self, row.name, result)
@@ -156,7 +157,6 @@ class ArchiveReader(NodeReader):
         return self.error(
             _core.UnsupportedOp,
             f"{row.target} has no row of its own with these arguments, and torch's decompositions are needed",
-            hint=HINT,
             where="pt2",
         )
 
@@ -185,7 +185,7 @@ class ArchiveReader(NodeReader):
         recorded = node.meta.get("val")
         if isinstance(recorded, self.number_types) and not tensors_of(values):
             return self._shared.sizes.value(recorded)
-        raise self.error(_core.UnsupportedOp, f"a call of {node.target} is not known", hint=HINT, where="pt2")
+        raise self.error(_core.UnsupportedOp, f"a call of {node.target} is not known", where="pt2")
 
     def resolved(self, value: Any) -> Any:
         """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
@@ -213,10 +213,11 @@ class ArchiveReader(NodeReader):
         """Sets the result types that the file records. A complex result has the type of a part."""
         recorded = node.meta.get("val")
         self._is_complex = False
-        if isinstance(recorded, TensorMeta):
+        if type(recorded) is TensorMeta:
             self._is_complex = recorded.dtype.real >= 0
             self.dtype, self.shape = self._type_of(recorded)
-            self.types = [(self.dtype, self.shape)]
+            if not row.single:
+                self.types = [(self.dtype, self.shape)]
             return
         if recorded is None and row.single:
             raise self.error(_core.InvalidGraph, "the node records no result", expected="a tensor")
@@ -283,8 +284,8 @@ class ArchiveReader(NodeReader):
         self.remember(ref, array)
         return ref
 
-    def remember(self, ref: Ref, held: Stored | NDArray[Any]) -> None:
-        """Notes that a value is a constant: a tensor of the file, or an array."""
+    def remember(self, ref: Ref, held: str | NDArray[Any]) -> None:
+        """Notes that a value is a constant: a tensor of the file, by its name, or an array."""
         self._shared.constants[id(self.builder), ref.id] = held
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
@@ -293,8 +294,9 @@ class ArchiveReader(NodeReader):
         if held is None:
             return None
         found: NDArray[Any]
-        if isinstance(held, Stored):
-            found = self._shared.weights.elements(held)
+        if isinstance(held, str):
+            weights = self._shared.weights
+            found = weights.elements(weights.stored(held))
         else:
             found = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
         return found

@@ -6,7 +6,6 @@ catches `MISUSE` and names the entry (`damaged`): a damaged entry may also break
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tosaic import _core
@@ -16,21 +15,16 @@ __all__ = [
     "MISUSE",
     "WrongJsonError",
     "beyond",
-    "boolean",
     "damaged",
     "integer",
     "listed",
     "mapping",
     "misused",
-    "number",
-    "parsed",
     "text",
     "union",
 ]
 
 _LIMIT = 1 << 63
-_FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
-HINT = "Read it through torch: tosaic.from_exported(torch.export.load(path))"
 
 
 class WrongJsonError(ValueError):
@@ -68,23 +62,7 @@ def misused(what: str, error: BaseException) -> Exception:
 
 def beyond(what: str, expected: str = "", got: str = "") -> Exception:
     """Returns the error for something that only torch can read."""
-    return _core.make_error(
-        _core.UnsupportedOp, where="pt2", what=what, expected=expected, got=got[:300], hint=HINT
-    )
-
-
-def parsed(data: bytes | str, what: str) -> Any:
-    """Parses JSON.
-
-    Raises
-    ------
-    InvalidGraph
-        It is none.
-    """
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise misused(f"the JSON of {what} cannot be read", error) from None
+    return _core.make_error(_core.UnsupportedOp, where="pt2", what=what, expected=expected, got=got[:300])
 
 
 def integer(value: Any) -> int:
@@ -92,22 +70,6 @@ def integer(value: Any) -> int:
     if type(value) is not int or not -_LIMIT <= value < _LIMIT:
         raise WrongJsonError("an integer of at most 64 bits", value)
     return value
-
-
-def boolean(value: Any) -> bool:
-    """Returns true or false."""
-    if type(value) is not bool:
-        raise WrongJsonError("true or false", value)
-    return value
-
-
-def number(value: Any) -> float:
-    """Returns a float. Numbers that JSON lacks are written as strings."""
-    if type(value) is str and value in _FLOATS:
-        return _FLOATS[value]
-    if type(value) is not float and type(value) is not int:
-        raise WrongJsonError("a number", value)
-    return float(value)
 
 
 def text(value: Any) -> str:

@@ -22,11 +22,10 @@ from tosaic.pt2.checked import (
     listed,
     mapping,
     misused,
-    parsed,
     text,
     union,
 )
-from tosaic.pt2.nodes import NodeMaker, released
+from tosaic.pt2.nodes import nodes_of, released
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Weights
 from tosaic.pt2.treespecs import tree_of
@@ -40,6 +39,7 @@ __all__ = ["read_pt2"]
 _MAJOR = 8
 _MODELS = "models/"
 _MODEL = "model"
+_HINT = "Read it through torch: tosaic.from_exported(torch.export.load(path))"
 
 
 def read_pt2(
@@ -70,22 +70,27 @@ def read_pt2(
         if parts["where"] != "pt2":
             raise
         parts = {key: parts[key] for key in ("expected", "got", "node", "module_path", "source", "hint")}
+        if isinstance(error, _core.UnsupportedOp):
+            parts["hint"] = parts["hint"] or _HINT
         what = f"'{file_name(path)}': {error.parts['what']}"
         raise _core.make_error(type(error), where="pt2", what=what, **parts) from error
 
 
 def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, ForeignOp]) -> ImportedProgram:
     name = _model(archive)
-    document = parsed(archive.bytes_of(f"{_MODELS}{name}.json").tobytes(), f"{_MODELS}{name}.json")
-    _require_version(document)
+    entry = f"{_MODELS}{name}.json"
+    document = _core.Json(archive.bytes_of(entry).tobytes(), entry)
+    _require_version(document.part("the version", "schema_version").value())
     diagnostics, sizes = Diagnostics(), Sizes()
     weights = Weights(archive, name, diagnostics)
-    module = _entry("graph_module", lambda: mapping(mapping(document)["graph_module"]))
-    inputs, constant_names = _entry("the list of inputs", lambda: _input_specs(module))
-    outputs = _entry("the list of outputs", lambda: _output_specs(module))
+    module = document.part("graph_module", "graph_module")
+    signature = module.part("the signature", "signature")
+    found = _core.pt2_input_specs(signature)
+    inputs = [InputSpec(_INPUT_KINDS[kind], "" if kind == "constant_input" else name) for kind, name in found]
+    constant_names = [name if kind == "constant_input" else "" for kind, name in found]
+    outputs = _entry("the list of outputs", lambda: _output_specs(signature.get("output_specs")))
     trees, arg_names = _entry("the module call graph", lambda: _call_of(module))
-    maker = _entry("the graph", lambda: NodeMaker(module["graph"], sizes.resolve, constant_names))
-    nodes = _entry("the graph", maker.make)
+    nodes = nodes_of(module.part("the graph", "graph"), constant_names)
     shared = Shared(weights, sizes, diagnostics, foreign=operators)
     reader = ArchiveReader(shared, _core.GraphBuilder(method))
     program = _entry(
@@ -120,6 +125,12 @@ class _Program(ProgramReader):
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         reader, weights = self.importer, self.importer._shared.weights
+        view = None if is_state else weights.view(spec.target, spec.kind)
+        if view is not None:
+            constant, code, shape = view
+            ref = reader.env[node] = Ref(reader.builder.add_constant(constant), code, shape)
+            reader.remember(ref, spec.target)
+            return
         stored = weights.stored(spec.target)
         if stored.meta.is_complex() and not is_state:
             reader.env[node] = reader.complex_constant(stored, spec.kind)
@@ -129,7 +140,7 @@ class _Program(ProgramReader):
         else:
             value = reader.builder.add_constant(weights.constant(stored, spec.kind))
             ref = reader.env[node] = Ref(value, stored.code, stored.meta.shape)
-            reader.remember(ref, stored)
+            reader.remember(ref, spec.target)
 
 
 def _verify(archive: Archive) -> None:
@@ -162,12 +173,8 @@ def _model(archive: Archive) -> str:
     raise damaged("an archive without an exported program", expected=f"{_MODELS}{_MODEL}.json")
 
 
-def _require_version(document: Any) -> None:
-    def version() -> tuple[int, int]:
-        found = mapping(mapping(document)["schema_version"])
-        return integer(found["major"]), integer(found["minor"])
-
-    major, minor = _entry("the version", version)
+def _require_version(found: Any) -> None:
+    major, minor = _entry("the version", lambda: (integer(found["major"]), integer(found["minor"])))
     if major != _MAJOR:
         raise damaged(
             "the program is of another major version of the format",
@@ -176,29 +183,15 @@ def _require_version(document: Any) -> None:
         )
 
 
-def _input_specs(module: dict[str, Any]) -> tuple[list[InputSpec], list[str]]:
-    """Returns what the inputs are, and the names of those that are constants."""
-    specs, names = [], []
-    for each in listed(module["signature"]["input_specs"]):
-        kind, held = union(each)
-        name = ""
-        if kind == "parameter":
-            specs.append(InputSpec("parameter", text(held["parameter_name"])))
-        elif kind == "buffer":
-            specs.append(InputSpec("buffer", text(held["buffer_name"])))
-        elif kind == "tensor_constant":
-            specs.append(InputSpec("lifted", text(held["tensor_constant_name"])))
-        elif kind == "user_input":
-            specs.append(InputSpec("user_input"))
-        elif kind == "constant_input":
-            name = text(held["name"])
-            specs.append(InputSpec("user_input", "", NodeMaker.constant(held["value"])))
-        elif kind in ("custom_obj", "token"):
-            specs.append(InputSpec(f"InputKind.{kind.upper()}"))
-        else:
-            raise WrongJsonError("a kind of input", kind)
-        names.append(name)
-    return specs, names
+_INPUT_KINDS = {
+    "user_input": "user_input",
+    "constant_input": "user_input",
+    "parameter": "parameter",
+    "buffer": "buffer",
+    "tensor_constant": "lifted",
+    "custom_obj": "InputKind.CUSTOM_OBJ",
+    "token": "InputKind.TOKEN",
+}
 
 
 _OUTPUT_TARGETS = {
@@ -213,9 +206,9 @@ _OUTPUT_TARGETS = {
 }
 
 
-def _output_specs(module: dict[str, Any]) -> list[OutputSpec]:
+def _output_specs(recorded: Any) -> list[OutputSpec]:
     specs = []
-    for each in listed(module["signature"]["output_specs"]):
+    for each in listed(recorded):
         kind, held = union(each)
         if kind not in _OUTPUT_TARGETS:
             raise WrongJsonError("a kind of output", kind)
@@ -224,13 +217,13 @@ def _output_specs(module: dict[str, Any]) -> list[OutputSpec]:
     return specs
 
 
-def _call_of(module: dict[str, Any]) -> tuple[tuple[Tree | None, Tree | None], tuple[str, ...]]:
+def _call_of(module: _core.Json) -> tuple[tuple[Tree | None, Tree | None], tuple[str, ...]]:
     """Returns the structures of (args, kwargs) and of the result, and the names of the parameters."""
+    fields = module.get("treespec_namedtuple_fields")
     tuples: dict[str, Sequence[str]] = {
-        name: listed(each["field_names"])
-        for name, each in mapping(module.get("treespec_namedtuple_fields", {})).items()
+        name: listed(each["field_names"]) for name, each in mapping(fields or {}).items()
     }
-    for entry in listed(module["module_call_graph"]):
+    for entry in listed(module.get("module_call_graph")):
         if text(entry["fqn"]) == "" and entry.get("signature") is not None:
             signature = mapping(entry["signature"])
             trees = tree_of(signature["in_spec"], tuples), tree_of(signature["out_spec"], tuples)

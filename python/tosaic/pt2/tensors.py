@@ -20,8 +20,9 @@ from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.dtypes import NUMPY
 from tosaic.pt2.archive import Archive
-from tosaic.pt2.checked import MISUSE, beyond, boolean, damaged, mapping, misused, parsed, text
-from tosaic.pt2.values import Symbolic, TensorMeta, tensor_meta
+from tosaic.pt2.checked import beyond, damaged
+from tosaic.pt2.nodes import Classes
+from tosaic.pt2.values import Symbolic, TensorMeta
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
 from tosaic.torch_operators.numbers import number_array
 
@@ -67,16 +68,12 @@ class Weights:
     def __init__(self, archive: Archive, model: str, diagnostics: Diagnostics) -> None:
         self._archive = archive
         self._diagnostics = diagnostics
-        self._entries: dict[str, tuple[str, Any]] = {}  # by name: its folder, its entry of the config
-        for folder, kind in (("data/constants/", "constants"), ("data/weights/", "weights")):
+        self._weights = _core.Pt2Weights(archive.index, archive.changed, Classes)
+        for folder, kind in (("data/weights/", "weights"), ("data/constants/", "constants")):
             name = f"{folder}{model}_{kind}_config.json"
             if name not in archive:
                 raise beyond(f"there is no entry '{name}', as in files of older versions of torch")
-            found = parsed(archive.bytes_of(name).tobytes(), name)
-            try:
-                self._entries |= {key: (folder, each) for key, each in mapping(found["config"]).items()}
-            except MISUSE as error:
-                raise misused(f"the entry '{name}' is damaged", error) from None
+            self._weights.add(folder, _core.Json(archive.bytes_of(name).tobytes(), name), name)
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, str], _core.Constant] = {}
 
@@ -90,23 +87,36 @@ class Weights:
         UnsupportedOp
             It is pickled, or not strided on the CPU.
         """
-        if name not in self._entries:
-            raise damaged(f"there is no tensor '{name}'")
-        folder, entry = self._entries[name]
-        try:
-            path = text(entry["path_name"])
-            if boolean(entry["use_pickle"]):
-                raise beyond(f"'{name}' is pickled")
-            meta = tensor_meta(entry["tensor_meta"])
-        except MISUSE as error:
-            raise misused(f"the entry of '{name}' is damaged", error) from None
+        entry, meta = self._find(name)
         if meta.device != "cpu" or not meta.is_strided:
             raise beyond(f"'{name}' has no plain memory on the CPU")
         if meta.is_symbolic or type(meta.offset) is Symbolic:
             raise beyond(f"'{name}' has a symbolic size")
-        found = Stored(name, meta, folder + path)
+        found = Stored(name, meta, entry)
         self._require_memory(found)
         return found
+
+    def _find(self, name: str) -> tuple[str, TensorMeta]:
+        """Returns the path of the storage of a tensor, and its type."""
+        found = self._weights.find(name)
+        if found is None:
+            raise damaged(f"there is no tensor '{name}'")
+        path, meta = found
+        if meta is None:
+            raise beyond(f"'{name}' is pickled")
+        return path, meta
+
+    def view(self, name: str, kind: str) -> tuple[_core.Constant, int, tuple[int, ...]] | None:
+        """Returns a constant over the mapped memory of a tensor, its dtype (in DTYPES) and its shape.
+
+        Returns None for a tensor that `constant`, `parts` or `snapshot` copies or refuses.
+
+        Raises
+        ------
+        InvalidGraph
+            The tensor is damaged.
+        """
+        return self._weights.view(name, kind)
 
     def _require_memory(self, stored: Stored) -> None:
         meta = stored.meta
@@ -142,7 +152,7 @@ class Weights:
         if not count:
             # As in torch, empty tensors are not tied.
             return self._made(stored, kind, np.empty(meta.shape, _carrier(stored)))
-        address = self._archive.address_of(stored.entry) + meta.offset * meta.dtype.size
+        address = data.ctypes.data + meta.offset * meta.dtype.size
         if not is_dense or address % meta.dtype.size:
             if not is_dense:
                 self._diagnostics.note(

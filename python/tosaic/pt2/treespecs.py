@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tosaic.pt2.checked import WrongJsonError, beyond, listed, mapping, parsed, text
+from tosaic import _core
+from tosaic.pt2.checked import WrongJsonError, beyond, listed, mapping, text
 from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import field_names
 
@@ -35,7 +36,7 @@ def tree_of(spec: Any, namedtuples: Mapping[str, Sequence[str]]) -> Tree:
     UnsupportedOp
         The text has another version, or a class whose fields it does not name.
     """
-    version, outermost = listed(parsed(text(spec), "a tree spec"))
+    version, outermost = listed(_parsed(text(spec)))
     if version != _PROTOCOL:
         raise beyond("a tree spec has another version", expected=str(_PROTOCOL), got=str(version))
     return _tree(mapping(outermost), namedtuples, 0)
@@ -56,12 +57,16 @@ def _tree(spec: dict[str, Any], namedtuples: Mapping[str, Sequence[str]], depth:
         return Tree("namedtuple", parts, tuple(map(text, namedtuples[name])), _python_name(name))
     if kind == "collections.defaultdict":
         return Tree("dict", parts, _keys(mapping(context)["dict_context"]))
-    loaded = parsed(context, "a tree spec") if isinstance(context, str) else context
+    loaded = _parsed(context) if isinstance(context, str) else context
     if kind in ("builtins.dict", "collections.OrderedDict"):
         return Tree("dict", parts, _keys(loaded), "" if kind == "builtins.dict" else _python_name(kind))
     if not isinstance(loaded, list):
         raise beyond(f"an argument or result is of the class {kind}, whose fields the file does not name")
     return Tree("object", parts, field_names(loaded, len(parts)), _python_name(kind))
+
+
+def _parsed(spec: str) -> Any:
+    return _core.Json(spec.encode(), "a tree spec").value()
 
 
 def _keys(found: Any) -> tuple[Any, ...]:

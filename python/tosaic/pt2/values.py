@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tosaic import _core
 from tosaic.dim_order import channels_last, contiguous_strides
-from tosaic.dtypes import TORCH
-from tosaic.pt2.checked import WrongJsonError, integer, listed, mapping, text, union
-from tosaic.torch_operators.dtypes import CODE
 
 __all__ = [
     "DTYPES",
@@ -24,7 +22,6 @@ __all__ = [
     "Named",
     "Symbolic",
     "TensorMeta",
-    "tensor_meta",
 ]
 
 
@@ -98,35 +95,8 @@ class Symbolic:
     kind: str = "int"
 
 
-_GRAPH_NAME = {torch: name for name, torch in TORCH.items()}
-
-
-def _dtype(name: str, size: int, real: str = "") -> Dtype:
-    return Dtype(name, CODE.get(_GRAPH_NAME.get(name, ""), -1), CODE[_GRAPH_NAME[real]] if real else -1, size)
-
-
 DTYPES: dict[int, Dtype] = {
-    1: _dtype("uint8", 1),
-    2: _dtype("int8", 1),
-    3: _dtype("int16", 2),
-    4: _dtype("int32", 4),
-    5: _dtype("int64", 8),
-    6: _dtype("float16", 2),
-    7: _dtype("float32", 4),
-    8: _dtype("float64", 8),
-    9: _dtype("complex32", 4),
-    10: _dtype("complex64", 8, "float32"),
-    11: _dtype("complex128", 16, "float64"),
-    12: _dtype("bool", 1),
-    13: _dtype("bfloat16", 2),
-    28: _dtype("uint16", 2),
-    29: _dtype("float8_e4m3fn", 1),
-    30: _dtype("float8_e5m2", 1),
-    31: _dtype("float8_e4m3fnuz", 1),
-    32: _dtype("float8_e5m2fnuz", 1),
-    33: _dtype("float8_e8m0fnu", 1),
-    34: _dtype("uint32", 4),
-    35: _dtype("uint64", 8),
+    number: Dtype(name, code, real, size) for number, name, code, real, size in _core.PT2_DTYPES
 }
 """The dtypes by their numbers in the archive."""
 
@@ -150,8 +120,6 @@ LAYOUTS: dict[int, Named] = {
 """The layouts by their numbers in the archive."""
 _STRIDED = 7
 _INT = frozenset({int})
-_LIMIT = 1 << 63
-_NO_OFFSET = {"as_int": 0}
 
 
 class TensorMeta:
@@ -212,49 +180,3 @@ class TensorMeta:
         return 0 in shape or all(
             size == 1 or a == b for size, a, b in zip(shape, strides, plain, strict=True)
         )
-
-
-def _size(value: Any) -> Any:
-    tag, held = union(value)
-    if tag == "as_int":
-        return integer(held)
-    if tag == "as_expr":
-        return Symbolic(text(mapping(held)["expr_str"]))
-    raise WrongJsonError("as_int or as_expr", tag)
-
-
-def _sizes(values: Any) -> tuple[Any, ...]:
-    """Reads sizes or strides, almost all of which are ``{"as_int": 3}``."""
-    sizes = [
-        each["as_int"] if len(each) == 1 and "as_int" in each else _size(each) for each in listed(values)
-    ]
-    for size in sizes:
-        if type(size) is int:
-            if not 0 <= size < _LIMIT:
-                raise WrongJsonError("sizes and strides of 0 to 63 bits", size)
-        elif type(size) is not Symbolic:
-            raise WrongJsonError("an integer", size)
-    return tuple(sizes)
-
-
-def tensor_meta(value: Any) -> TensorMeta:
-    """Reads the type of a tensor.
-
-    Raises
-    ------
-    WrongJsonError and other exceptions of `tosaic.pt2.checked.MISUSE`
-        It is damaged.
-    """
-    found = mapping(value)
-    shape, strides = _sizes(found["sizes"]), _sizes(found["strides"])
-    if len(shape) != len(strides):
-        raise WrongJsonError(f"{len(shape)} strides", len(strides))
-    dtype, layout = DTYPES.get(found["dtype"]), found["layout"]
-    if dtype is None:
-        raise WrongJsonError("a dtype", found["dtype"])
-    if layout not in LAYOUTS:
-        raise WrongJsonError("a layout", layout)
-    device = text(mapping(found["device"])["type"])
-    offset = found["storage_offset"]
-    offset = 0 if offset == _NO_OFFSET else _size(offset)
-    return TensorMeta(dtype, shape, strides, offset, device, layout)

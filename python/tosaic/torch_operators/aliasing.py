@@ -13,7 +13,7 @@ view does not change, and the view no longer counts as the whole tensor.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tosaic.torch_operators.operator_row import OperatorRow
@@ -155,5 +155,4 @@ class Aliases:
         return alive
 
     def _used_after(self, node: Any, position: int) -> bool:
-        users: Mapping[Any, None] = node.users
-        return any(self._position[user] > position and self._counts(user) for user in users)
+        return any(self._position[user] > position and self._counts(user) for user in node.users)

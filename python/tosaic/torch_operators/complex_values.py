@@ -47,11 +47,12 @@ class _Pair:
     imag: Ref | None
 
 
-def has_complex(value: Any) -> bool:
-    """True for a complex tensor or number, or a list with a complex tensor in it."""
-    if type(value) is Complex or type(value) is complex:
+def has_complex(values: Sequence[Any]) -> bool:
+    """True if an argument is a complex tensor or number, or a list with a complex tensor in it."""
+    kinds = set(map(type, values))
+    if Complex in kinds or complex in kinds:
         return True
-    return isinstance(value, list) and any(type(item) is Complex for item in value)
+    return list in kinds and any(Complex in map(type, value) for value in values if type(value) is list)
 
 
 def _complex_row(*names: str) -> Callable[[_Row], _Row]:

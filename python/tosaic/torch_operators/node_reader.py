@@ -19,6 +19,8 @@ from tosaic.torch_operators.value import NoValue, Ref
 
 __all__ = ["NodeReader"]
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})
+
 
 class NodeReader(InPlaceCalls, NestedGraphs):
     """Reads the nodes of one graph into a builder."""
@@ -33,6 +35,11 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
         def _foreign(self, node: Any) -> Any:
             """Reads a call of no operator overload."""
+
+        node_type: type  # of a node
+
+        def resolved(self, value: Any) -> Any:
+            """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
 
         def _attribute(self, node: Any) -> Any:
             """Reads an attribute of the module: a nested graph or a tensor."""
@@ -112,6 +119,17 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if isinstance(held, list | tuple | dict):
             return held[self.resolved(index)]
         return NoValue(str(container.target))
+
+    def _values_of(self, node: Any, row: Any) -> list[Any]:
+        """Returns the arguments of a call in the order of the schema: nodes by their values."""
+        env, node_type = self.env, self.node_type
+        args = node.args
+        if node.kwargs or len(args) != row.arity:
+            args = row.complete(args, node.kwargs)
+        return [
+            env[arg] if type(arg) is node_type else arg if type(arg) in _PLAIN else self.resolved(arg)
+            for arg in args
+        ]
 
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:

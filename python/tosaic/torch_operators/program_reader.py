@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostic, Diagnostics
@@ -50,8 +50,7 @@ class ImportedProgram:
     module_types: dict[str, str]
 
 
-@dataclass(frozen=True)
-class InputSpec:
+class InputSpec(NamedTuple):
     """What an input of the graph is.
 
     Attributes
@@ -70,8 +69,7 @@ class InputSpec:
     value: Any = None
 
 
-@dataclass(frozen=True)
-class OutputSpec:
+class OutputSpec(NamedTuple):
     """What an output of the graph is: its kind, as torch names it, and the name of what is written."""
 
     kind: str

@@ -53,6 +53,8 @@ def _numbers(c: Call, value: Any, what: str) -> _Numbers:
 def _whole(c: Call, numbers: _Numbers) -> _Numbers:
     """Returns zero points as integers; torchao also stores them as floats."""
     if isinstance(numbers, list):
+        if all(type(value) is int for value in numbers):
+            return numbers
         integers: _Numbers = [int(value) for value in numbers]
         exact = integers == numbers
     else:
@@ -66,6 +68,12 @@ def _whole(c: Call, numbers: _Numbers) -> _Numbers:
     return integers
 
 
+def _bound(c: Call, bound: Any, least: int) -> int:
+    if type(bound) is int:
+        return bound
+    return least if bound is None else int(_numbers(c, bound, "a bound")[0])
+
+
 def _attributes(
     c: Call, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
@@ -76,8 +84,7 @@ def _attributes(
     scales = _numbers(c, scale, "the scale")
     zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     bounds = [
-        least if bound is None else int(_numbers(c, bound, "a bound")[0])
-        for bound, least in zip((low, high), INTEGER_LIMITS[storage], strict=True)
+        _bound(c, bound, least) for bound, least in zip((low, high), INTEGER_LIMITS[storage], strict=True)
     ]
     return {
         "axis": axis,
