@@ -56,8 +56,9 @@ struct Device {
 };
 
 struct Argument;
+struct KeyedArgument;
 using Items = std::vector<Argument>;
-using Keyed = std::vector<std::pair<std::string_view, Argument>>;
+using Keyed = std::vector<KeyedArgument>;
 
 // An argument of a call, or what is recorded of its result.
 struct Argument {
@@ -65,6 +66,11 @@ struct Argument {
                Symbolic, DtypeNumber, MemoryFormatNumber, LayoutNumber, OperatorName, Device, Items, Keyed,
                TensorRef, GraphRef>
       value;
+};
+
+struct KeyedArgument {
+  std::string_view key;
+  Argument argument;
 };
 
 // The modules around a node, outermost first.

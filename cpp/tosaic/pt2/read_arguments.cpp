@@ -76,7 +76,7 @@ class Reader {
     if (tag.is("as_string_to_argument")) {
       Keyed keyed;
       for_each_entry(value,
-                     [&](Json key, Json each) { keyed.emplace_back(text(key, scope_.texts), read(each)); });
+                     [&](Json key, Json each) { keyed.push_back({text(key, scope_.texts), read(each)}); });
       return {std::move(keyed)};
     }
     if (tag.is("as_graph")) return scope_.read_graph(value);

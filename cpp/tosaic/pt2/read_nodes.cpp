@@ -195,7 +195,7 @@ class GraphReader {
       if (is_positional)
         node.args.push_back(std::move(value));
       else
-        node.kwargs.emplace_back(key, std::move(value));
+        node.kwargs.push_back({key, std::move(value)});
     });
   }
 

@@ -94,8 +94,8 @@ TEST_CASE("a call with several results becomes a node for the call and one for e
   CHECK(nodes[1].target == "aten.split.Tensor");
   CHECK(held<NodeRef>(nodes[1].args[0]).index == 0);
   CHECK(held<std::int64_t>(held<Items>(nodes[1].args[1])[1]) == 2);
-  CHECK(nodes[1].kwargs[0].first == "dtype");
-  CHECK(held<DtypeNumber>(nodes[1].kwargs[0].second).number == 7);
+  CHECK(nodes[1].kwargs[0].key == "dtype");
+  CHECK(held<DtypeNumber>(nodes[1].kwargs[0].argument).number == 7);
   CHECK(held<Items>(*nodes[1].recorded).size() == 2);
   CHECK(*nodes[1].stack_trace == "File \"a.py\", line 3");
   CHECK(program.stacks[*nodes[1].modules][1].path == "conv");
