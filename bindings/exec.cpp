@@ -236,6 +236,7 @@ void bind_exec(py::module_& m) {
       },
       py::arg("isa"), py::arg("threads") = 1, py::call_guard<py::gil_scoped_release>(),
       "Bytes per second that are read and written in memory, measured.");
+  m.def("usable_cores", &usable_cores, "The number of cores that this process may use, at least 1.");
   m.def("usable_isas", [] {
     std::vector<std::string> out;
     for (const kernels::Isa isa : kernels::usable_isas()) out.emplace_back(kernels::to_string(isa));

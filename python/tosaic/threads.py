@@ -6,7 +6,6 @@ line and calibration, which have the machine for themselves, use all cores.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,11 +37,12 @@ def own_cores() -> int:
     """
     import multiprocessing
 
+    from tosaic import _core
+
     inside = multiprocessing.parent_process() is not None
     if inside or threading.current_thread() is not threading.main_thread():
         return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(usable, MOST_THREADS)
+    return min(_core.usable_cores(), MOST_THREADS)
 
 
 @contextmanager

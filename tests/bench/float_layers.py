@@ -10,13 +10,9 @@ is part of it on both sides. The sums have another order, so results may differ 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +26,10 @@ from bench.onednn import (
     CONVOLUTIONS,
     Array,
     Layer,
-    Shape,
+    NetworkTimes,
     in_turns,
+    layer_table,
+    on_each_path,
     padding_of,
     peak_of,
     shape_of,
@@ -43,32 +41,16 @@ from models.zoo import build, quiet
 from tosaic import _core
 
 NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
-_PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
-"""Our instruction sets, and the value of `ONEDNN_MAX_CPU_ISA` for each."""
 MOST = 0.9
 """How many times as long as oneDNN a network may take."""
 _MOST_ERROR = 1e-4  # of the results, relative to the greatest of them
 
 
 @dataclass(frozen=True)
-class Row:
-    """One network: median seconds of the sum of its convolutions, and of our whole run."""
+class Row(NetworkTimes):
+    """One network, with the greatest difference of results, relative to the greatest result of the layer."""
 
-    network: str
-    isa: str
-    ours: float
-    theirs: float
-    whole: float
     error: float
-    """The greatest difference of the results, relative to the greatest result of the layer."""
-    shapes: tuple[Shape, ...]
-    peak: float
-    """Multiply-adds per second that the instruction set can do, measured in registers."""
-
-    @property
-    def ratio(self) -> float:
-        """Our time over oneDNN's."""
-        return self.ours / self.theirs
 
     @property
     def ok(self) -> bool:
@@ -77,15 +59,8 @@ class Row:
 
 
 def run(rounds: int = 15, networks: Sequence[str] = NETWORKS) -> Measured[Row]:
-    """Measures the networks, each path in a process of its own: oneDNN reads its limit once."""
-    rows: list[Row] = []
-    for isa in _PATHS:
-        if isa not in _core.usable_isas():
-            continue
-        os.environ["ONEDNN_MAX_CPU_ISA"] = _PATHS[isa]
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            rows += pool.map(partial(_row, isa=isa, rounds=rounds), networks)
-    return Measured(tuple(rows), rounds)
+    """Measures the networks, on each path of this machine."""
+    return Measured(on_each_path(_row, networks, rounds), rounds)
 
 
 def _row(name: str, *, isa: str, rounds: int) -> Row:
@@ -105,8 +80,7 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         theirs = layer.call().numpy().transpose(0, 2, 3, 1)
         error = max(error, float(np.abs(theirs - found).max() / max(np.abs(found).max(), 1e-30)))
     shapes, whole = in_turns(session, image, layers, rounds)
-    ours, theirs = sum(shape.ours for shape in shapes), sum(shape.theirs for shape in shapes)
-    return Row(name, isa, ours, theirs, whole, error, shapes, peak_of(isa, "f32"))
+    return Row(name, isa, shapes, whole, peak_of(isa, "f32"), error)
 
 
 def _layer(node: _core.Node, values: dict[str, Array], fused: set[str]) -> Layer:
@@ -158,21 +132,6 @@ def section(result: Measured[Row]) -> Section:
         )
         for row in result.rows
     ]
-    layers = [
-        (
-            row.network,
-            row.isa,
-            shape.text,
-            str(shape.layers),
-            f"{shape.ours * 1e6:,.0f}",
-            f"{shape.theirs * 1e6:,.0f}",
-            f"{shape.ratio:.2f}×",
-            f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
-            f"{shape.macs / shape.ours / row.peak:.0%}",
-        )
-        for row in result.rows
-        for shape in row.shapes
-    ]
     text = (
         "Convolutions of f32, each with the clamp that is fused with it, against oneDNN's\n"
         "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
@@ -183,11 +142,7 @@ def section(result: Measured[Row]) -> Section:
             ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "whole, ms", "error"), sums, texts=2
         )
         + "\n\n"
-        + markdown_table(
-            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "GFLOP/s", "of peak"),
-            layers,
-            texts=3,
-        )
+        + layer_table(result.rows, "GFLOP/s")
         + f"\n\nEach network may take at most {MOST} times oneDNN's time."
     )
     return Section("float_layers", "Convolutions of floats", text, ok=all(row.ok for row in result.rows))

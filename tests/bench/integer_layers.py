@@ -13,13 +13,9 @@ are exact on every path.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 if __name__ == "__main__":  # pytest has tests/ on its path already
@@ -32,8 +28,10 @@ from bench.onednn import (
     CONVOLUTIONS,
     Array,
     Layer,
-    Shape,
+    NetworkTimes,
     in_turns,
+    layer_table,
+    on_each_path,
     padding_of,
     peak_of,
     shape_of,
@@ -46,33 +44,25 @@ from models.zoo import build
 from tosaic import _core
 
 NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
-_PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
-"""Our instruction sets, and the value of `ONEDNN_MAX_CPU_ISA` for each."""
 MOST = 1.3
 """How many times as long as oneDNN a network, and each layer of it, may take."""
 _CALIBRATION_SAMPLES = 4
 
 
 @dataclass(frozen=True)
-class Row:
-    """One network: median seconds of the sum of its convolutions, and of our whole run."""
+class Row(NetworkTimes):
+    """One network.
 
-    network: str
-    isa: str
-    ours: float
-    theirs: float
-    whole: float
+    Attributes
+    ----------
+    most_steps : int
+        The greatest difference of the results, in units.
+    distinct : int
+        The least number of distinct results of a layer.
+    """
+
     most_steps: int
-    """The greatest difference of the results, in units."""
     distinct: int
-    shapes: tuple[Shape, ...]
-    peak: float
-    """Multiply-adds per second that the instruction set can do, measured in registers."""
-
-    @property
-    def ratio(self) -> float:
-        """Our time over oneDNN's."""
-        return self.ours / self.theirs
 
 
 class Result(Measured[Row]):
@@ -88,15 +78,8 @@ class Result(Measured[Row]):
 
 
 def run(rounds: int = 15, networks: Sequence[str] = NETWORKS) -> Result:
-    """Measures the networks, each path in a process of its own: oneDNN reads its limit once."""
-    rows: list[Row] = []
-    for isa in _PATHS:
-        if isa not in _core.usable_isas():
-            continue
-        os.environ["ONEDNN_MAX_CPU_ISA"] = _PATHS[isa]
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            rows += pool.map(partial(_row, isa=isa, rounds=rounds), networks)
-    return Result(tuple(rows), rounds)
+    """Measures the networks, on each path of this machine."""
+    return Result(on_each_path(_row, networks, rounds), rounds)
 
 
 def _program(name: str) -> _core.Graph:
@@ -121,17 +104,8 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         steps = max(steps, int(np.abs(theirs - found).max()))
         distinct = min(distinct, len(np.unique(found)))
     shapes, whole = in_turns(session, image, layers, rounds)
-    return Row(
-        name,
-        isa,
-        sum(shape.ours for shape in shapes),
-        sum(shape.theirs for shape in shapes),
-        whole,
-        steps,
-        distinct,
-        shapes,
-        peak_of(isa, "i8" if isa == "avx512vnni" else "i16"),
-    )
+    factors = "i8" if isa == "avx512vnni" else "i16"
+    return Row(name, isa, shapes, whole, peak_of(isa, factors), steps, distinct)
 
 
 def _rescale_of(node: _core.Node) -> _core.Node:
@@ -209,21 +183,6 @@ def section(result: Result) -> Section:
         )
         for row in result.rows
     ]
-    layers = [
-        (
-            row.network,
-            row.isa,
-            shape.text,
-            str(shape.layers),
-            f"{shape.ours * 1e6:,.0f}",
-            f"{shape.theirs * 1e6:,.0f}",
-            f"{shape.ratio:.2f}×",
-            f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
-            f"{shape.macs / shape.ours / row.peak:.0%}",
-        )
-        for row in result.rows
-        for shape in row.shapes
-    ]
     text = (
         "int8 convolutions, each with its rescale, against oneDNN's\n"
         "(`torch.ops.onednn.qconv2d_pointwise`) on the same input, weights and scales. Both run\n"
@@ -246,11 +205,7 @@ def section(result: Result) -> Section:
             texts=2,
         )
         + "\n\n"
-        + markdown_table(
-            ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", "Gop/s", "of peak"),
-            layers,
-            texts=3,
-        )
+        + layer_table(result.rows, "Gop/s")
         + f"\n\nEach network and each layer may take at most {MOST} times oneDNN's time."
     )
     return Section("integer_layers", "Integer convolutions", text, ok=result.ok)

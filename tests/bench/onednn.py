@@ -9,17 +9,24 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from markdown_table import markdown_table
 from tosaic import _core
 
 CONVOLUTIONS = ("tosa.conv2d", "tosa.depthwise_conv2d")
+_PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
+"""Our instruction sets, and the value of `ONEDNN_MAX_CPU_ISA` for each."""
 
 Array = np.ndarray[Any, Any]
+_Times = TypeVar("_Times", bound="NetworkTimes")
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,78 @@ class Shape:
     def ratio(self) -> float:
         """Our time over oneDNN's."""
         return self.ours / self.theirs
+
+
+@dataclass(frozen=True)
+class NetworkTimes:
+    """The convolutions of a network on one instruction set.
+
+    Attributes
+    ----------
+    network, isa : str
+    shapes : tuple of Shape
+    whole : float
+        Median seconds of all steps of our program.
+    peak : float
+        Multiply-adds per second that the instruction set can do, measured in registers.
+    """
+
+    network: str
+    isa: str
+    shapes: tuple[Shape, ...]
+    whole: float
+    peak: float
+
+    @property
+    def ours(self) -> float:
+        """Seconds of all convolutions."""
+        return sum(shape.ours for shape in self.shapes)
+
+    @property
+    def theirs(self) -> float:
+        """Seconds of oneDNN's convolutions."""
+        return sum(shape.theirs for shape in self.shapes)
+
+    @property
+    def ratio(self) -> float:
+        """Our time over oneDNN's."""
+        return self.ours / self.theirs
+
+
+def on_each_path(measure: Callable[..., _Times], networks: Sequence[str], rounds: int) -> tuple[_Times, ...]:
+    """Calls measure(network, isa=..., rounds=...) for each network and each path that this machine has.
+
+    Each path has a process of its own: oneDNN reads its limit once.
+    """
+    found: list[_Times] = []
+    for isa in _PATHS:
+        if isa not in _core.usable_isas():
+            continue
+        os.environ["ONEDNN_MAX_CPU_ISA"] = _PATHS[isa]
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            found += pool.map(partial(measure, isa=isa, rounds=rounds), networks)
+    return tuple(found)
+
+
+def layer_table(times: Sequence[NetworkTimes], unit: str) -> str:
+    """Returns the table of all shapes; `unit` is the head of the column of operations per second."""
+    rows = [
+        (
+            each.network,
+            each.isa,
+            shape.text,
+            str(shape.layers),
+            f"{shape.ours * 1e6:,.0f}",
+            f"{shape.theirs * 1e6:,.0f}",
+            f"{shape.ratio:.2f}×",
+            f"{2 * shape.macs / shape.ours / 1e9:,.0f}",
+            f"{shape.macs / shape.ours / each.peak:.0%}",
+        )
+        for each in times
+        for shape in each.shapes
+    ]
+    head = ("network", "path", "layer", "layers", "ours, µs", "oneDNN, µs", "ratio", unit, "of peak")
+    return markdown_table(head, rows, texts=3)
 
 
 def peak_of(isa: str, factors: str) -> float:

@@ -48,7 +48,7 @@ class Row:
     share : float
         The median over the rounds of `ideal` divided by `two`.
     load : float
-        The load of the machine before, as the number of runnable processes in the last minute.
+        The load average of the minute before the measurement: how many processes ran or could have run.
     same : bool
         Whether both have the same bytes.
     """

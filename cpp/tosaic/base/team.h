@@ -5,10 +5,11 @@
 //
 // The additional threads belong to the process. They are started when they are first needed, are lent to one
 // team at a time, and sleep when no team has them. If others use them, a team has fewer threads; it never waits
-// for threads. Each thread begins with parts of its own range, so that it finds its data in its cache from one
-// run() to the next, and then takes parts from the ranges of others.
+// for threads.
 //
-// Which thread computes a part is left open, so a part must not depend on it. Threads compute in the
+// run() gives each thread a range of the parts. A thread computes the parts of its own range first: in successive
+// calls these are neighbouring parts of the data, which may still be in its cache. Then it takes parts that are
+// left in the ranges of other threads. So a part must not depend on the thread that computes it. Threads compute in the
 // floating-point environment (rounding, treatment of subnormal numbers) of the thread that made the team.
 // A child process after fork() starts threads of its own.
 #pragma once

@@ -82,7 +82,8 @@ struct VariableState {
 
 class Session::Impl {
  public:
-  explicit Impl(Prepared prepared) : prepared_(std::move(prepared)) {
+  explicit Impl(Prepared prepared) : prepared_(std::move(prepared)), threads_(prepared_.data().threads) {
+    if (!threads_.share_all) threads_.count = std::min(threads_.count, usable_cores());
     const Graph& graph = prepared_.graph();
     for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) add_input(i);
     for (std::uint32_t i = 0; i < graph.outputs().size(); ++i) add_output(i);
@@ -116,10 +117,7 @@ class Session::Impl {
     const auto context = take_context();
     bind_inputs(*context, inputs);
     bind_outputs(*context, inputs, outputs);
-    const kernels::Threads& threads = prepared_.data().threads;
-    Team team(
-        threads.share_all || threads.count == 1 ? threads.count : std::min(threads.count, usable_cores()),
-        threads.share_all);
+    Team team(threads_.count, threads_.share_all);
     if (options.times != nullptr) options.times->read();
     context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result, &team);
     export_outputs(*context, outputs);
@@ -383,6 +381,7 @@ class Session::Impl {
   }
 
   Prepared prepared_;
+  kernels::Threads threads_;  // at most one for each core, unless tests share all work
   std::vector<std::uint32_t> inputs_, outputs_;
   std::vector<ArrayFormat> input_forms_, output_forms_;
   std::vector<State> states_;

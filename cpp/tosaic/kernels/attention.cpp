@@ -4,8 +4,9 @@
 //   key, value of a head --convert, pack--> panels;  query rows --multiply--> scores --mask, softmax-->
 //   --multiply--> rows
 //
-// Threads share the blocks of query rows of all heads. Leading axes broadcast. With enable_gqa, consecutive query heads share one key head and one value head. If
-// all keys of a row are masked, the row of the result is zero, as in torch.
+// Threads share the blocks of query rows of all heads. Leading axes broadcast. With enable_gqa, consecutive
+// query heads share one key head and one value head. If all keys of a row are masked, the row of the result is
+// zero, as in torch.
 
 #include <algorithm>
 #include <cmath>

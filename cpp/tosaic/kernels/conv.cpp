@@ -353,9 +353,11 @@ class PointwiseFirst {
     blocking_ = gemm_blocking(kernels_, conv_.group_out(), pixels, depth);
     grid_ = gemm_grid(kernels_, conv_.group_out(), pixels, depth, inputs.threads);
     if (inputs.right != nullptr) {
-      auto spread = std::make_shared<std::vector<T>>(conv_.out_channels * weight_stride_);
-      spread_weights(inputs.right, spread->data());
-      spread_ = std::move(spread);
+      spread_ = packed_weights(inputs, [&] {
+        std::vector<T> spread(conv_.out_channels * weight_stride_);
+        spread_weights(inputs.right, spread.data());
+        return spread;
+      });
     } else {
       spread_at_ = plan_.take<T>(conv_.out_channels * weight_stride_);
     }

@@ -6,7 +6,7 @@
 //       for each block of columns: multiply
 //     call `take` with the finished rows (if it is set)
 //
-// Threads share a product by bands of rows, of columns, or both (GemmGrid).
+// Several threads compute one product: each computes bands of rows, bands of columns, or blocks of both (GemmGrid).
 //
 // A block of A and the block of B that it is multiplied with stay in the second-level cache.
 #pragma once
@@ -110,7 +110,8 @@ template <class T>
   return blocking;
 }
 
-// The parts into which threads cut a product: bands of rows times bands of columns.
+// How a product is cut into parts for threads: C is cut into `row_parts` bands of rows, and each band into
+// `col_parts` blocks of columns.
 struct GemmGrid {
   std::int64_t row_parts = 1, col_parts = 1;
 };

@@ -37,7 +37,7 @@ struct Base {
   std::size_t row_scratch = 0;  // of a worker
   PerWorker workers;
 
-  // What the worker reads and writes: its scratch memory replaces that of the kernel.
+  // The arrays for a worker: the same operands and results, and the scratch memory of that worker.
   [[nodiscard]] Arrays arrays_of(const Arrays& arrays, Worker worker) const {
     return {arrays.operands, arrays.results, workers.of(arrays.scratch, worker)};
   }

@@ -25,7 +25,7 @@ class StridedCopy {
               const Options& options);
   // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer loops
   // or, if there are none, the inner one.
-  void run(const std::byte* source, std::byte* target, Team* team = nullptr) const;
+  void run(const std::byte* source, std::byte* target, Team* team) const;
 
   std::int64_t source_offset = 0;
   std::int64_t target_offset = 0;

@@ -16,7 +16,8 @@ class ModuleStacks {
  public:
   explicit ModuleStacks(std::vector<ModuleStack>& stacks) : stacks_(stacks) {}
 
-  // The position of the stack that a text describes. Throws WrongJson.
+  // Reads the text of a module stack, and returns the position of the stack in `stacks`. Throws WrongJson if the
+  // text is no module stack.
   [[nodiscard]] std::uint32_t read(std::string_view recorded);
 
  private:

@@ -1,4 +1,4 @@
-// scalar_types: the dtypes of torch, by their numbers in a .pt2 file.
+// scalar_types: the dtypes of torch, and the number that stands for each in a .pt2 file.
 //
 //   7  ->  name "float32", 4 bytes, DType::kF32
 #pragma once

@@ -47,7 +47,7 @@ std::string_view text_at(std::span<const std::byte> bytes, std::uint64_t at, std
   return {reinterpret_cast<const char*>(bytes.data()) + at, size};
 }
 
-// Where the end of the archive begins: a comment may follow it.
+// The offset of the record that ends the archive. A comment of up to 64 KiB may follow the record.
 std::optional<std::uint64_t> find_end(std::span<const std::byte> file) {
   if (file.size() < kEndSize) return std::nullopt;
   const std::uint64_t last = file.size() - kEndSize;

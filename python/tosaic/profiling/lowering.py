@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
-from tosaic.options import checked
-from tosaic.profiling.profile import save_profile
+from tosaic.profiling.profile import SavedProfile
 from tosaic.reportable import Reportable
 
 __all__ = ["LoweringProfile", "LoweringStep"]
@@ -50,7 +48,7 @@ class LoweringStep:
 
 
 @dataclass(frozen=True)
-class LoweringProfile(Reportable):
+class LoweringProfile(SavedProfile):
     """Where the time of a lowering went. `Lowered.profile` and `SplitLowered.profile` are profiles.
 
     Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML.
@@ -74,30 +72,11 @@ class LoweringProfile(Reportable):
         """The time of all steps."""
         return sum(step.seconds for step in self.steps)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns all numbers as plain data, which `to_json` writes."""
-        return dict(self.report().data)
-
-    def to_json(self) -> str:
-        """Returns all numbers as JSON."""
-        return self.report().json
-
     def trace_events(self) -> dict[str, Any]:
         """Returns the steps in the trace-event format; see `Profile.trace_events`."""
         from tosaic.profiling.trace import events_of_lowering
 
         return events_of_lowering(self)
-
-    @checked
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the profile, in a form that follows from the name of the file: see `Profile.save`.
-
-        Raises
-        ------
-        WriteError
-            The file cannot be written.
-        """
-        save_profile(self, path)
 
     __str__ = Reportable.__str__
 

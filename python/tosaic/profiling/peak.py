@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -27,9 +26,11 @@ class MachinePeak:
     Attributes
     ----------
     isa : str
-        The instruction set: the best one that tosaic was compiled for and this processor has.
+        The instruction set of the measurement: the best one for which tosaic has kernels and that this
+        processor supports.
     threads : int
-        So many threads compute at the same time: those of the runs, and at most one for each processor.
+        The number of threads that computed at the same time: that of the runs, but at most one for each core
+        that the process may use.
     multiply_adds : mapping of str to float
         Multiply-adds per second, by the dtype of the factors: ``f32``, ``f64``, ``i16`` and, where an
         instruction multiplies bytes, ``i8``.
@@ -45,7 +46,7 @@ class MachinePeak:
 
 def machine_peak(threads: int = 1) -> MachinePeak:
     """Returns the peak of this machine for runs of so many threads; the first call measures it."""
-    return _measured(min(threads, os.cpu_count() or 1))
+    return _measured(min(threads, _core.usable_cores()))
 
 
 @cache

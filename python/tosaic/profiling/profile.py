@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from tosaic.profiling.steps import NodeOrigin, ProfiledStep, rate
 from tosaic.reportable import Reportable
 from tosaic.writing import write_text
 
-__all__ = ["Profile", "ProfileRun", "ProfileShare", "save_profile"]
+__all__ = ["Profile", "ProfileRun", "ProfileShare", "SavedProfile"]
 
 _TRACE_SUFFIX = "trace.json"
 
@@ -102,7 +103,43 @@ class ProfileShare:
         return rate(self.bytes, self.seconds)
 
 
-class Profile(Reportable):
+class SavedProfile(Reportable, ABC):
+    """What profiles of runs and of lowerings share: their numbers as data, and as files."""
+
+    @abstractmethod
+    def trace_events(self) -> dict[str, Any]:
+        """Returns the profile in the trace-event format."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all numbers as plain data, which `to_json` writes."""
+        return dict(self.report().data)
+
+    def to_json(self) -> str:
+        """Returns all numbers as JSON."""
+        return self.report().json
+
+    @checked
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the profile.
+
+        Parameters
+        ----------
+        path : path
+            A name that ends in ``trace.json`` gets the trace events, any other ``.json`` the numbers,
+            ``.html`` the report as a page, and other names the report as text, with all steps.
+
+        Raises
+        ------
+        WriteError
+            The file cannot be written.
+        """
+        if Path(path).name.endswith(_TRACE_SUFFIX):
+            write_text(path, json.dumps(self.trace_events(), allow_nan=False) + "\n")
+        else:
+            self.report().save(path)
+
+
+class Profile(SavedProfile):
     """Where the time of runs goes. `Prepared.profile` makes it.
 
     Printed, it is a table for a terminal of 80 columns; in a notebook it is HTML. The times shown are medians
@@ -238,14 +275,6 @@ class Profile(Reportable):
         ]
         return tuple(sorted(shares, key=lambda share: -share.seconds))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns all numbers as plain data, which `to_json` writes."""
-        return dict(self.report().data)
-
-    def to_json(self) -> str:
-        """Returns all numbers as JSON."""
-        return self.report().json
-
     def trace_events(self) -> dict[str, Any]:
         """Returns the runs in the trace-event format, with steps inside of runs.
 
@@ -259,33 +288,8 @@ class Profile(Reportable):
 
         return events_of_profile(self)
 
-    @checked
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the profile.
-
-        Parameters
-        ----------
-        path : path
-            A name that ends in ``trace.json`` gets the trace events, any other ``.json`` the numbers,
-            ``.html`` the report as a page, and other names the report as text, with all steps.
-
-        Raises
-        ------
-        WriteError
-            The file cannot be written.
-        """
-        save_profile(self, path)
-
     def __repr__(self) -> str:
         return f"<tosaic.Profile of {self.name}: {self.seconds * 1e3:.3f} ms, {len(self.steps)} steps>"
-
-
-def save_profile(profile: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a profile of runs or of a lowering in the form that the name of the file says."""
-    if Path(path).name.endswith(_TRACE_SUFFIX):
-        write_text(path, json.dumps(profile.trace_events(), allow_nan=False) + "\n")
-    else:
-        profile.report().save(path)
 
 
 def _share_of_peak(steps: list[ProfiledStep], peak: MachinePeak) -> float | None:

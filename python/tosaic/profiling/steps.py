@@ -69,13 +69,14 @@ class ProfiledStep:
     parent : int or None
         The position in `Profile.steps` of the step that runs this one: a cond, a while_loop, or a group.
     calls : int
-        So often the step runs in a run.
+        How many times the step is executed in one run of the program.
     own_seconds : float
-        Its time in a run, over all calls, without the steps that it runs: the median over the runs.
+        The time of the step in one run: the sum over its calls, less the time of the steps inside of it, such
+        as those of the body of a loop. The median over all runs.
     seconds : float
-        The same with the steps that it runs: the sum of their own times.
+        `own_seconds` of the step and of all steps inside of it.
     least_seconds : float
-        The least such time of all runs.
+        The shortest time in one run, with the steps inside of it.
     multiply_adds : int
         Products that are added up in a run. 0 for operators that are no contractions or attentions.
     bytes_read, bytes_written : int
