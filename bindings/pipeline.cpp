@@ -257,7 +257,7 @@ void bind_pipeline(py::module_& m) {
                                for (const auto& timing : l.timings) out.append(to_dict(timing));
                                return out;
                              })
-      .def_readonly("copy_seconds", &pipeline::Lowered::copy_seconds)
+      .def_readonly("constants_seconds", &pipeline::Lowered::constants_seconds)
       .def_readonly("check_seconds", &pipeline::Lowered::check_seconds)
       .def_property_readonly("orders", [](const pipeline::Lowered& l) {
         py::dict out;
@@ -356,9 +356,11 @@ void bind_pipeline(py::module_& m) {
       "lower",
       [](const SharedGraph& graph, const py::object& pipeline, bool verify_each, const py::object& on_change,
          const py::object& inputs, const py::object& outputs, const py::object& objective,
-         const py::object& input_orders, const py::object& output_orders, const std::string& semantics) {
-        const pipeline::LowerOptions options = options_of(verify_each, on_change, inputs, outputs, objective,
-                                                          input_orders, output_orders, semantics);
+         const py::object& input_orders, const py::object& output_orders, const std::string& semantics,
+         std::uint32_t threads) {
+        pipeline::LowerOptions options = options_of(verify_each, on_change, inputs, outputs, objective,
+                                                    input_orders, output_orders, semantics);
+        options.threads = threads;
         const pipeline::Pipeline steps = pipeline_of(pipeline);
         const py::gil_scoped_release release;
         return pipeline::lower(graph, steps, options);
@@ -366,11 +368,11 @@ void bind_pipeline(py::module_& m) {
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
       py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
-      py::arg("output_orders") = py::none(), py::arg("semantics") = "tosa",
+      py::arg("output_orders") = py::none(), py::arg("semantics") = "tosa", py::arg("threads") = 1,
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the "
       "boundary "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'. `semantics`: 'tosa' or "
-      "'cmsis-nn', the integer forms of operators.");
+      "'cmsis-nn', the integer forms of operators. `threads` compute the constants.");
   m.def(
       "io_quantization",
       [](const SharedGraph& graph) {

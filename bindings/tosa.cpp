@@ -2,6 +2,8 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "tosaic/base/large_pages.h"
+#include "tosaic/base/team.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/type_support.h"
@@ -26,26 +28,48 @@ std::size_t serialized_size(const SharedGraph& graph, bool locations,
   return lay_out(graph, locations, target).size();
 }
 
-py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
+// The bytes of a piece, in Python's terms. The file that it is of stays alive.
+struct FilePiece {
+  std::shared_ptr<const tosa::FileImage> file;
+  std::span<const std::byte> bytes;
+};
+
+py::list pieces(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
+  const auto file = std::make_shared<const tosa::FileImage>(lay_out(graph, locations, target));
+  py::list out;
+  for (const std::span<const std::byte> piece : file->pieces())
+    if (!piece.empty()) out.append(FilePiece{file, piece});
+  return out;
+}
+
+py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target,
+                    std::uint32_t threads) {
   const tosa::FileImage image = lay_out(graph, locations, target);
   py::bytes file = py::reinterpret_steal<py::bytes>(
       PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
   if (!file) throw py::error_already_set();
   {
     const py::gil_scoped_release release;  // no other code has the bytes yet
-    image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr())));
+    auto* const to = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr()));
+    advise_large_pages(to, image.size());
+    std::optional<Team> team;
+    if (threads > 1) team.emplace(threads);
+    image.copy(to, team ? &*team : nullptr);
   }
   return file;
 }
 
-tosa::Read read_file(const py::bytes& data) {
-  const std::string_view view = data;
-  const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
+// `data` is a buffer without gaps, such as bytes or a mapped file. The graph keeps it.
+tosa::Read read_file(const py::buffer& data) {
+  const py::memoryview view(data);
+  const Py_buffer& buffer = *PyMemoryView_GET_BUFFER(view.ptr());
+  const Storage file(owned(view), static_cast<const std::byte*>(buffer.buf),
+                     static_cast<std::size_t>(buffer.len));
   const py::gil_scoped_release release;
   return tosa::read(file);
 }
 
-SharedGraph deserialize(const py::bytes& data) { return std::make_shared<Graph>(read_file(data).graph); }
+SharedGraph deserialize(const py::buffer& data) { return std::make_shared<Graph>(read_file(data).graph); }
 
 py::tuple deserialize_with_notes(const py::bytes& data) {
   tosa::Read read = read_file(data);
@@ -75,8 +99,19 @@ void bind_tosa(py::module_& m) {
       "[((\"i8\", \"i8\", \"i32\"), \"PRO-INT\")].");
   m.def(
       "serialize", &serialize, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
-      py::arg("target") = py::none(),
+      py::arg("target") = py::none(), py::arg("threads") = 1,
       "The bytes of a .tosa file. State becomes variables where `target` has them, else inputs and outputs.");
+  py::class_<FilePiece>(m, "FilePiece", py::buffer_protocol(), "A piece of a file, as a read-only buffer.")
+      .def_buffer([](const FilePiece& piece) {
+        return py::buffer_info(const_cast<std::byte*>(piece.bytes.data()), 1,
+                               py::format_descriptor<std::uint8_t>::format(), 1,
+                               {static_cast<py::ssize_t>(piece.bytes.size())}, {py::ssize_t{1}}, true);
+      })
+      .def("__len__", [](const FilePiece& piece) { return piece.bytes.size(); });
+  m.def(
+      "file_pieces", &pieces, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
+      py::arg("target") = py::none(),
+      "What serialize returns, as a list of pieces. Large constants are not copied: they stay in the graph.");
   m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
         py::arg("locations") = true, py::arg("target") = py::none(),
         "How many bytes serialize would return; none of the large constants is copied.");

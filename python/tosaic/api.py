@@ -18,6 +18,7 @@ from tosaic.options import checked, refusal
 from tosaic.pipeline import Pipeline
 from tosaic.problems import CheckResult, Problem
 from tosaic.sources import from_exported, from_graph, open_program, program_of, require_use
+from tosaic.threads import batch_threads
 from tosaic.writing import make_folder, write_text
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ def lower(
             output_orders=declared["outputs"],
             inputs=forms.forms.get("inputs"),
             outputs=forms.forms.get("outputs"),
+            threads=batch_threads(),
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.

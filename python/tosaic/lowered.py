@@ -18,6 +18,7 @@ from tosaic.ports import (
 )
 from tosaic.prepared import Preparable
 from tosaic.program import Program
+from tosaic.threads import batch_threads
 
 if TYPE_CHECKING:
     import os
@@ -98,7 +99,7 @@ class Lowered(Preparable):
         self._source = source
         self._target = target
         self._seconds = seconds
-        self._copy_seconds, self._check_seconds = lowered.copy_seconds, lowered.check_seconds
+        self._constants_seconds, self._check_seconds = lowered.constants_seconds, lowered.check_seconds
         self._bytes_seconds: tuple[float, int] | None = None
         self._stages = {
             "exported": lowered.exported,
@@ -217,7 +218,9 @@ class Lowered(Preparable):
             Write the origin of each operator as its location text.
         """
         start = time.perf_counter()
-        data = _core.serialize(self._graph, locations=locations, target=self._target)
+        data = _core.serialize(
+            self._graph, locations=locations, target=self._target, threads=batch_threads()
+        )
         self._bytes_seconds = time.perf_counter() - start, len(data)
         return data
 
@@ -258,9 +261,14 @@ class Lowered(Preparable):
 
         if is_pte(path):
             return save_pte(self, path, sidecar=sidecar)
-        data = self.to_bytes(locations=locations)
-        save = save_with_sidecar if sidecar else save_without_sidecar
-        return save(self, path, data)
+        start = time.perf_counter()
+        pieces = _core.file_pieces(self._graph, locations=locations, target=self._target)
+        if sidecar:
+            size = save_with_sidecar(self, path, pieces)
+        else:
+            size = save_without_sidecar(path, pieces)
+        self._bytes_seconds = time.perf_counter() - start, size
+        return size
 
     def __repr__(self) -> str:
         return f"<tosaic.Lowered {self._target}: {self.type_text}, {len(self._graph)} nodes>"

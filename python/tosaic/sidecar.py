@@ -25,7 +25,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,9 +42,11 @@ from tosaic.ports import first_inputs
 from tosaic.program import Program
 from tosaic.reading import MissingFileError, read_bytes
 from tosaic.runnable import signature_fault
-from tosaic.writing import whole_file, write_bytes
+from tosaic.writing import append_pieces, readable, whole_file, write_pieces
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from tosaic.diagnostics import Diagnostic
     from tosaic.lowered import Lowered
     from tosaic.quantization import QParams
@@ -77,24 +79,30 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
 # ---- writing ----
 
 
-def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], data: bytes) -> int:
+def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
     """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged."""
-    return write_both(path, data, sidecar_text(lowered, data))
+    return write_both(path, pieces, lambda data: sidecar_text(lowered, data))
 
 
-def write_both(path: str | os.PathLike[str], data: bytes, text: str) -> int:
-    """Writes a file and the text of its sidecar; if one cannot be written, both old files are unchanged."""
+def write_both(
+    path: str | os.PathLike[str], pieces: Iterable[Buffer], text_of: Callable[[Buffer], str]
+) -> int:
+    """Writes a file and its sidecar; if one cannot be written, both old files are unchanged.
+
+    `text_of` returns the text of the sidecar for the contents of the file.
+    """
     with whole_file(sidecar_path(path)) as beside, whole_file(path) as file:
-        beside.write(text.encode("utf-8"))
+        size = append_pieces(file, pieces)
+        with readable(file) as data:
+            beside.write(text_of(data).encode("utf-8"))
         beside.flush()
         os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
-        file.write(data)
-    return len(data)
+    return size
 
 
-def save_without_sidecar(_: Any, path: str | os.PathLike[str], data: bytes) -> int:
+def save_without_sidecar(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
     """Writes a file; removes a sidecar of tosaic's that belongs to the file that is replaced."""
-    size = write_bytes(path, data)
+    size = write_pieces(path, pieces)
     beside = sidecar_path(path)
     if _is_sidecar(beside):
         with suppress(OSError):
@@ -110,7 +118,7 @@ def _is_sidecar(path: Path) -> bool:
     return isinstance(data, dict) and data.get("format") == FORMAT
 
 
-def sidecar_text(lowered: Lowered, data: bytes) -> str:
+def sidecar_text(lowered: Lowered, data: Buffer) -> str:
     """Returns the sidecar of a lowered program whose file has these bytes."""
     graph = _core.file_graph(lowered.graph, target=lowered.target)
     written = _core.deserialize(data)  # the writer copies an output that is an input or another output
@@ -120,7 +128,7 @@ def sidecar_text(lowered: Lowered, data: bytes) -> str:
         "format": FORMAT,
         "version": VERSION,
         "kind": "tosa",
-        "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+        "file": {"bytes": len(memoryview(data)), "sha256": hashlib.sha256(data).hexdigest()},
         "target": lowered.target,
         "method": lowered.graph.name,
         "signature": signature_to_json(_signature_of(lowered, graph)),

@@ -1,7 +1,7 @@
 """How many threads a run uses if its caller does not say.
 
 It is one, because programs often run inside of other people's pools of threads and processes. The command
-line and calibration, which have the machine for themselves, use all cores.
+line, calibration and lowering, which have the machine for themselves, use all cores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["MOST_THREADS", "all_cores", "calibration_threads", "own_cores", "run_threads"]
+__all__ = ["MOST_THREADS", "all_cores", "batch_threads", "own_cores", "run_threads"]
 
 MOST_THREADS = 256
 """The greatest number of threads of one run."""
@@ -24,8 +24,8 @@ def run_threads() -> int:
     return _threads.get() or 1
 
 
-def calibration_threads() -> int:
-    """Returns the number of threads of a run of a calibration in this process."""
+def batch_threads() -> int:
+    """Returns the number of threads of a calibration or of the constants of a lowering, in this process."""
     return _threads.get() or own_cores()
 
 

@@ -9,31 +9,38 @@ from __future__ import annotations
 
 import errno
 import io
+import mmap
 import os
 import secrets
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from tosaic import _core
 from tosaic.options import file_name
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 __all__ = [
+    "append_pieces",
     "WriteError",
     "check_place",
     "make_folder",
+    "readable",
     "moved",
     "require_new_folder",
     "whole_file",
     "whole_folder",
     "write_arrays",
     "write_bytes",
+    "write_pieces",
     "write_text",
 ]
 
@@ -92,9 +99,34 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 def write_bytes(path: str | os.PathLike[str], data: bytes | memoryview) -> int:
     """Writes a whole file; returns its size."""
+    return write_pieces(path, [data])
+
+
+def write_pieces(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
+    """Writes a whole file from buffers, one behind the other; returns its size."""
     with whole_file(path) as file:
-        file.write(data)
-    return len(data)
+        return append_pieces(file, pieces)
+
+
+@contextmanager
+def readable(file: IO[bytes]) -> Iterator[Buffer]:
+    """Yields what was written to a file of `whole_file` so far, without a copy of it in memory."""
+    if isinstance(file, io.BytesIO):
+        with file.getbuffer() as contents:
+            yield contents
+        return
+    file.flush()
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as contents:
+        yield contents
+
+
+def append_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> int:
+    """Writes buffers to a file, one behind the other; returns the number of bytes."""
+    size = 0
+    for piece in pieces:
+        file.write(piece)
+        size += len(memoryview(piece))
+    return size
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -245,7 +277,7 @@ def _open_beside(place: Path) -> tuple[Path, IO[bytes]]:
     while True:
         part = place.with_name(f".tosaic-{secrets.token_hex(8)}.part")
         try:
-            return part, part.open("xb")
+            return part, part.open("x+b")
         except FileExistsError:
             continue
 

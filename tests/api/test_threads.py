@@ -178,11 +178,11 @@ def test_calibration_does_not_depend_on_the_cores(
 
 @pytest.mark.usefixtures("three_cores")
 def test_runs_use_one_thread_and_the_command_line_all_cores(floats: Any) -> None:
-    assert (threads.run_threads(), threads.calibration_threads()) == (1, 3)
+    assert (threads.run_threads(), threads.batch_threads()) == (1, 3)
     with threads.all_cores():
-        assert (threads.run_threads(), threads.calibration_threads()) == (3, 3)
+        assert (threads.run_threads(), threads.batch_threads()) == (3, 3)
     with threads.all_cores(2):
-        assert (threads.run_threads(), threads.calibration_threads()) == (2, 2)
+        assert (threads.run_threads(), threads.batch_threads()) == (2, 2)
     assert threads.run_threads() == 1
     assert floats.prepare().threads == 1
 

@@ -21,6 +21,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 ORDER = (
     "lowering",
     "integer_lowering",
+    "large_model",
     "layout",
     "partitioning",
     "executorch_backend",

@@ -15,6 +15,7 @@ from bench import (
     integer_executor,
     integer_layers,
     integer_lowering,
+    large_model,
     layout,
     lowering,
     observers,
@@ -31,6 +32,11 @@ pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 def test_lowering_is_fifty_times_as_fast_as_executorch() -> None:
     result = lowering.run()
     assert lowering.section(result).publish() == 0, result
+
+
+def test_a_large_model_is_lowered_and_saved_at_the_speed_of_memory() -> None:
+    result = large_model.run()
+    assert large_model.section(result).publish() == 0, result
 
 
 def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:

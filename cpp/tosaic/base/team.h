@@ -14,6 +14,8 @@
 // A child process after fork() starts threads of its own.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -46,6 +48,14 @@ class Team {
       (*static_cast<std::remove_reference_t<F>*>(context))(part, worker);
     };
     run_parts(parts, call, const_cast<void*>(static_cast<const void*>(&work)));
+  }
+
+  // As run(), for any number of parts.
+  template <class F>
+  void run_all(std::size_t parts, F&& work) {
+    for (std::size_t first = 0; first < parts; first += kMostParts)
+      run(static_cast<std::uint32_t>(std::min<std::size_t>(parts - first, kMostParts)),
+          [&](std::uint32_t part, std::uint32_t worker) { work(first + part, worker); });
   }
 
   struct Shared;  // team.cpp

@@ -4,17 +4,32 @@
 //
 // Constants that are views (Storage::is_view) are copied, in regions too. All other constants are shared with
 // the source graph. A graph without views is returned unchanged.
+//
+// A copy costs as much as the weights are large, and most weights are copied again, in another layout, by a later
+// pass. A lowering therefore defers the copies: they are part of what compute_constants() computes at the end.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "tosaic/ir/graph.h"
 
 namespace tosaic {
 
+class Team;
+
 // Throws InvalidGraph, naming the constant and a node that reads it, if the owner changed the memory since
 // import or during the copy.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants(const std::shared_ptr<const Graph>& graph);
+
+// As own_constants(), but the copies are made later (ir/recipe.h).
+[[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
+
+// Computes the deferred constants of `graph`, in its regions too. The threads of `team` share the work; null: this
+// thread alone. Does the same with those deferred constants of `others` that still depend on memory of others then:
+// most of them can be computed from the constants of `graph`. Does not check whether owners changed their memory:
+// use verify_views() on the graph that was imported.
+void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team);
 
 // Throws InvalidGraph, naming the constant and a node that reads it, if the owner of a view changed its
 // memory since import.

@@ -10,7 +10,10 @@
 #include <new>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/large_pages.h"
 #include "tosaic/ir/attributes.h"
+#include "tosaic/ir/deferred.h"
+#include "tosaic/ir/recipe.h"
 #include "tosaic/ir/unset_storage.h"
 
 namespace tosaic {
@@ -18,10 +21,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// Storage of at least this many bytes is mapped directly from the system, with huge pages if available. The
-// system zeroes it. The first access to 50 MB in pages of 4 KiB costs as much as copying them.
+// Storage of at least this many bytes is mapped directly from the system, with large pages if available. The
+// system zeroes it.
 constexpr std::size_t kMappedBytes = std::size_t{4} << 20;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 // The deleter of storage from allocate(). Storage::writable() recognises such storage by it.
 struct AlignedDelete {
@@ -39,14 +41,12 @@ struct AlignedDelete {
 // Memory of the system is zero; other memory is not set.
 std::shared_ptr<const void> aligned_memory(std::size_t size) {
   if (size >= kMappedBytes) {
-    const std::size_t bytes = size + kHugePage;
+    const std::size_t bytes = size + kLargePage;
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) throw std::bad_alloc();
-    const std::size_t skip = (kHugePage - reinterpret_cast<std::uintptr_t>(base) % kHugePage) % kHugePage;
+    const std::size_t skip = (kLargePage - reinterpret_cast<std::uintptr_t>(base) % kLargePage) % kLargePage;
     void* memory = static_cast<std::byte*>(base) + skip;
-#if defined(MADV_HUGEPAGE)
-    madvise(memory, size, MADV_HUGEPAGE);  // advice: if it fails, only speed is lost
-#endif
+    advise_large_pages(memory, size);
     return {memory, AlignedDelete{bytes, base}};
   }
   return {::operator new(std::max<std::size_t>(size, 1), std::align_val_t{kAlignment}), AlignedDelete{}};
@@ -179,6 +179,43 @@ Storage unset_storage(std::size_t size) {
   return {std::move(owner), data, size};
 }
 
+Storage Storage::deferred(std::size_t size, std::shared_ptr<const Recipe> recipe) {
+  Storage out;
+  out.size_ = size;
+  out.deferred_ = std::make_shared<Deferred>(size, std::move(recipe));
+  return out;
+}
+
+std::span<const std::byte> Storage::bytes() const {
+  return deferred_ != nullptr ? deferred_->bytes() : std::span(data_, size_);
+}
+
+std::string Storage::change_message() const {
+  if (deferred_ != nullptr) return deferred_->change_message();
+  return changed_ ? changed_() : std::string();
+}
+
+bool Storage::is_view() const {
+  return deferred_ != nullptr ? deferred_->is_view() : static_cast<bool>(changed_);
+}
+
+Storage Storage::part(std::size_t begin, std::size_t size) const {
+  if (deferred_ != nullptr || begin + size > size_)
+    throw InternalError({.where = "storage", .what = "a part of a storage is out of range"});
+  return {owner_, data_ + begin, size, changed_};
+}
+
+const void* Storage::identity() const {
+  if (deferred_ != nullptr) return deferred_.get();
+  return data_;
+}
+
+const std::byte* Storage::in_memory() const { return deferred_ != nullptr ? deferred_->in_memory() : data_; }
+
+std::shared_ptr<const Recipe> Storage::recipe() const {
+  return deferred_ != nullptr ? deferred_->recipe() : nullptr;
+}
+
 std::byte* Storage::writable() {
   if (std::get_deleter<AlignedDelete>(owner_) == nullptr)
     throw InternalError({.where = "storage", .what = "only storage from allocate() can be written"});
@@ -195,10 +232,7 @@ std::span<const std::byte> Constant::bytes() const {
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' has no data",
                         .hint = "It was read from a text form without its weights; bind them first"});
-  if (const std::string message = storage.change_message(); !message.empty())
-    throw InvalidGraph({.where = "storage",
-                        .what = "constant '" + name + "' was changed after import: " + message,
-                        .hint = "Import the model again"});
+  require_unchanged();
   const std::size_t expected = static_cast<std::size_t>(num_elements(shape)) * byte_size(dtype);
   if (storage.size() != expected)
     throw InvalidGraph({.where = "storage",
@@ -206,6 +240,13 @@ std::span<const std::byte> Constant::bytes() const {
                         .expected = std::to_string(expected) + " bytes",
                         .got = std::to_string(storage.size())});
   return storage.bytes();
+}
+
+void Constant::require_unchanged() const {
+  if (const std::string message = storage.change_message(); !message.empty())
+    throw InvalidGraph({.where = "storage",
+                        .what = "constant '" + name + "' was changed after import: " + message,
+                        .hint = "Import the model again"});
 }
 
 Elements::Elements(const Constant& constant)

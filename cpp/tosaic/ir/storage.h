@@ -1,6 +1,7 @@
 // Storage: bytes and their owner, e.g. a numpy array, a torch storage or a buffer of our own. Copies of a
 // Storage share the bytes. A storage is a view if its owner may still write or free the memory. Views are
-// checked before each use; own_constants() replaces them by copies.
+// checked before each use; own_constants() replaces them by copies. The bytes of a deferred storage are computed
+// when they are first read (recipe.h).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,9 @@
 
 namespace tosaic {
 
+class Deferred;
+class Recipe;
+
 class Storage {
  public:
   Storage() = default;
@@ -25,20 +29,37 @@ class Storage {
   static Storage allocate(std::size_t size);
   template <class T>
   static Storage of(const std::vector<T>& values);
+  // `size` bytes that the recipe computes.
+  static Storage deferred(std::size_t size, std::shared_ptr<const Recipe> recipe);
 
-  [[nodiscard]] bool bound() const { return data_ != nullptr; }
+  [[nodiscard]] bool bound() const { return data_ != nullptr || deferred_ != nullptr; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Computes a deferred storage. Throws InvalidGraph if the owner of a source of it changed the source since
+  // import.
+  [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] std::byte* writable();  // InternalError unless from allocate() and with one owner
-  [[nodiscard]] std::string change_message() const { return changed_ ? changed_() : std::string(); }
-  // True if somebody else owns the memory and may write or free it; change_message() then reports this.
-  [[nodiscard]] bool is_view() const { return static_cast<bool>(changed_); }
+  [[nodiscard]] std::string change_message() const;
+  // True if somebody else owns the memory, or that which the bytes are still to be computed from, and may write or
+  // free it; change_message() then reports this.
+  [[nodiscard]] bool is_view() const;
+  // The bytes [begin, begin + size) of a storage that is not deferred, with the same owner.
+  [[nodiscard]] Storage part(std::size_t begin, std::size_t size) const;
+
+  // An address that storages have in common if they share their bytes. It is not the address of the bytes.
+  [[nodiscard]] const void* identity() const;
+  // The bytes if they can be read without computing them, else null.
+  [[nodiscard]] const std::byte* in_memory() const;
+  // How the bytes will be computed; null if they are computed.
+  [[nodiscard]] std::shared_ptr<const Recipe> recipe() const;
+  // Null for a storage that never was deferred.
+  [[nodiscard]] const std::shared_ptr<Deferred>& deferred_state() const { return deferred_; }
 
  private:
   std::shared_ptr<const void> owner_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
   std::function<std::string()> changed_;
+  std::shared_ptr<Deferred> deferred_;
 };
 
 template <class T>
@@ -62,6 +83,8 @@ struct Constant {
   // The elements. Throws InvalidGraph if the storage is unbound, has the wrong size, or was changed by its
   // owner since import.
   [[nodiscard]] std::span<const std::byte> bytes() const;
+  // Throws what bytes() throws if the owner changed the storage. Does not compute a deferred storage.
+  void require_unchanged() const;
 };
 using ConstantRef = std::shared_ptr<const Constant>;
 

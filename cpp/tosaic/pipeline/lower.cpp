@@ -1,10 +1,12 @@
 #include "tosaic/pipeline/lower.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "tosaic/base/error_text.h"
 #include "tosaic/base/rethrow.h"
+#include "tosaic/base/team.h"
 #include "tosaic/base/work.h"
 #include "tosaic/exec/boundary.h"
 #include "tosaic/ir/own_constants.h"
@@ -168,11 +171,17 @@ class Run {
       if (step.section == section) run(step);
   }
 
-  // Copies the constants that are views of memory that others own, so that no later pass depends on the
-  // owners. `source` is the graph that was lowered: its views are verified too, since passes may have read
-  // views that the present graph no longer has.
-  void own_constants(const Graph& source) {
-    graph_ = tosaic::own_constants(graph_);
+  // From here on, constants are not views of memory that others own, but copies of it, made later.
+  void own_constants_later() { graph_ = tosaic::own_constants_later(graph_); }
+
+  // Computes the constants, so that the graphs do not depend on memory of others. `source` is the graph that was
+  // lowered: its views are verified, since passes and copies have read them.
+  void compute_constants(const Graph& source, std::span<const std::shared_ptr<const Graph>> stages) {
+    std::vector<std::shared_ptr<const Graph>> others(stages.begin(), stages.end());
+    others.insert(others.end(), seen_.begin(), seen_.end());
+    std::optional<Team> team;
+    if (options_.threads > 1) team.emplace(options_.threads);
+    tosaic::compute_constants(*graph_, others, team ? &*team : nullptr);
     verify_views(source);
   }
 
@@ -215,13 +224,17 @@ class Run {
       graph_ = std::make_shared<const Graph>(std::move(*next));
       timing.changed = true;
       timing.nodes_after = graph_->nodes().size();
-      if (options_.on_change) options_.on_change(step, *graph_);
+      if (options_.on_change) {
+        options_.on_change(step, *graph_);
+        seen_.push_back(graph_);
+      }
     }
     timing.visits = work::total() - before;
     timings_.push_back(std::move(timing));
   }
 
   std::shared_ptr<const Graph> graph_, quantized_;
+  std::vector<std::shared_ptr<const Graph>> seen_;  // the graphs that on_change got
   const LowerOptions& options_;
   passes::PassOptions pass_options_;
   std::vector<PassTiming> timings_;
@@ -274,10 +287,9 @@ void require_target(const Graph& tosa, const target::TargetSpec& target) {
   if (!broken.empty()) throw SpecViolation("target", "rules of " + to_string(target) + " are broken", broken);
 }
 
-}  // namespace
-
-Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
-              const LowerOptions& options) {
+// As lower(). The graphs have their final constants only with `constants`.
+Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+                    const LowerOptions& options, bool constants) {
   const target::TargetSpec& target = pipeline.target();
   Lowered lowered;
   if (graph->stage == Stage::kTosa) {
@@ -289,9 +301,7 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
   const std::span<const Step> steps = pipeline.steps();
   Run run(with_boundary_orders(graph, options.orders), target, options);
   run.section(steps, Section::kSimplify);
-  const auto begin = std::chrono::steady_clock::now();
-  run.own_constants(*graph);
-  lowered.copy_seconds = seconds_since(begin);
+  run.own_constants_later();
   lowered.exported = run.graph();
   run.section(steps, Section::kQuantize);
   try {
@@ -317,14 +327,25 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
     throw;
   }
   require_tosa(run, pipeline);
+  const auto begin = std::chrono::steady_clock::now();
+  if (constants)
+    run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical});
+  lowered.constants_seconds = seconds_since(begin);
   lowered.timings = std::move(run).timings();
   return lowered;
+}
+
+}  // namespace
+
+Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+              const LowerOptions& options) {
+  return lower_graph(graph, pipeline, options, true);
 }
 
 std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                                  const LowerOptions& options) {
   try {
-    static_cast<void>(lower(graph, pipeline, options));
+    static_cast<void>(lower_graph(graph, pipeline, options, false));
   } catch (const UnsupportedOp& error) {
     return error.each();
   } catch (const SpecViolation& error) {

@@ -27,7 +27,8 @@ struct LowerOptions {
   BoundaryOrders orders = {};
   layout::Objective objective = layout::Measure::kBytes;
   target::IntegerSemantics semantics = target::tosa_semantics();
-  bool verify_each = true;  // verify the graph before the first pass, and each graph that a pass changed
+  std::uint32_t threads = 1;  // that compute constants
+  bool verify_each = true;    // verify the graph before the first pass, and each graph that a pass changed
   // Called with each graph that a pass changed.
   std::function<void(const Step& step, const Graph& graph)> on_change = {};
 };
@@ -47,7 +48,7 @@ struct Lowered {
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
   std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
-  double copy_seconds = 0;                  // for constants that were views, so that the graphs own theirs
+  double constants_seconds = 0;             // for the elements of constants that passes deferred
   double check_seconds = 0;                 // for the rules of the target
 };
 

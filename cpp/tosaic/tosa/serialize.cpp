@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <bit>
 
+#include "tosaic/base/team.h"
 #include "tosaic/tosa/writer/writer.h"
 
 static_assert(std::endian::native == std::endian::little, "elements are written as they lie in memory");
 
 namespace tosaic::tosa {
+namespace {
+
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // what a thread copies before it looks for more
+
+}  // namespace
 
 void FileImage::add(std::span<const std::byte> bytes, Owner owner) {
   pieces_.push_back(bytes);
@@ -15,8 +21,25 @@ void FileImage::add(std::span<const std::byte> bytes, Owner owner) {
   size_ += bytes.size();
 }
 
-void FileImage::copy(std::byte* to) const {
-  for (const std::span<const std::byte> piece : pieces_) to = std::copy(piece.begin(), piece.end(), to);
+void FileImage::copy(std::byte* to, Team* team) const {
+  if (team == nullptr || team->size() == 1) {
+    for (const std::span<const std::byte> piece : pieces_) to = std::copy(piece.begin(), piece.end(), to);
+    return;
+  }
+  struct Part {
+    std::span<const std::byte> bytes;
+    std::byte* to;
+  };
+  std::vector<Part> parts;
+  for (std::span<const std::byte> piece : pieces_) {
+    for (std::size_t at = 0; at < piece.size(); at += kPartBytes)
+      parts.push_back({piece.subspan(at, std::min(kPartBytes, piece.size() - at)), to + at});
+    to += piece.size();
+  }
+  team->run_all(parts.size(), [&](std::size_t index, std::uint32_t) {
+    const Part& part = parts[index];
+    std::copy(part.bytes.begin(), part.bytes.end(), part.to);
+  });
 }
 
 FileImage lay_out(const Graph& graph, const SerializeOptions& options) {

@@ -30,6 +30,10 @@
 
 #include "tosaic/ir/graph.h"
 
+namespace tosaic {
+class Team;
+}
+
 namespace tosaic::tosa {
 
 struct SerializeOptions {
@@ -40,8 +44,8 @@ struct SerializeOptions {
 };
 
 // A file as a list of pieces in order. Large constants are not copied into it: their pieces refer to the
-// memory of the graph. So each constant is copied only once, by copy(), to the memory where the file is
-// needed.
+// memory of the graph. So each constant is copied only once, by copy() to the memory where the file is
+// needed, or by a caller that writes the pieces to a file.
 class FileImage {
  public:
   using Owner = std::shared_ptr<const void>;
@@ -49,8 +53,9 @@ class FileImage {
   // Appends `bytes`; `owner` owns them.
   void add(std::span<const std::byte> bytes, Owner owner);
   [[nodiscard]] std::size_t size() const { return size_; }
-  // Writes the file to the `size()` bytes at `to`.
-  void copy(std::byte* to) const;
+  [[nodiscard]] std::span<const std::span<const std::byte>> pieces() const { return pieces_; }
+  // Writes the file to the `size()` bytes at `to`. The threads of `team` share the work; null: this thread alone.
+  void copy(std::byte* to, Team* team = nullptr) const;
 
  private:
   std::vector<std::span<const std::byte>> pieces_;

@@ -21,7 +21,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.calibration import worker
 from tosaic.calibration.worker import Failure, Job, Raised
-from tosaic.threads import calibration_threads
+from tosaic.threads import batch_threads
 
 __all__ = ["calibrate"]
 
@@ -48,7 +48,7 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
         A sample does not fit the graph, or a tensor that is observed has infinities or NaN. The error has the
         index of the sample and the node.
     """
-    program, total = job.ready(calibration_threads() if executor is None else 1)
+    program, total = job.ready(batch_threads() if executor is None else 1)
     if executor is None:
         _calibrate_here(program, total, samples)
         return total

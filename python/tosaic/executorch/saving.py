@@ -61,7 +61,8 @@ def save_pte(program: Any, path: str | os.PathLike[str], *, config: Any = None) 
     set_runtime_ids(program)
     methods = [_method(name, program.exported_program(name)) for name in sorted(program.methods)]
     data = bytes(program.to_executorch(config).buffer)
-    return write_both(path, data, pte_sidecar_text(methods, data))
+    text = pte_sidecar_text(methods, data)
+    return write_both(path, [data], lambda _: text)
 
 
 def _method(name: str, program: Any) -> SidecarMethod:

@@ -21,6 +21,7 @@ from tosaic.partitions.propose import propose
 from tosaic.partitions.split_folder import save_folder
 from tosaic.prepared import Preparable
 from tosaic.program import Program
+from tosaic.threads import batch_threads
 
 if TYPE_CHECKING:
     import os
@@ -335,6 +336,7 @@ def _lower_parts(
             on_change=None if on_change is None else _named(group.name, on_change),
             input_orders=inputs,
             output_orders=outputs,
+            threads=batch_threads(),
             **options,
         )
         seconds = time.perf_counter() - begin

@@ -18,7 +18,7 @@ class LoweringStep:
     Attributes
     ----------
     name : str
-        ``import``, the name of a pass, ``verify``, ``copy constants``, ``check target``, ``partition``,
+        ``import``, the name of a pass, ``verify``, ``check target``, ``compute constants``, ``partition``,
         ``bytes``, or ``other``.
     section : str
         The section of the pipeline that has the pass; empty for other steps.

@@ -42,11 +42,7 @@ def _import_of(lowered: Lowered | SplitLowered) -> Iterator[LoweringStep]:
 def _steps_of(lowered: Lowered, part: str) -> Iterator[LoweringStep]:
     """Yields the passes of a lowering, and what it did beside them."""
     total = 0.0
-    copied = False
     for timing in lowered.timings:
-        if timing.section not in ("", "simplify") and not copied:
-            copied = True
-            yield LoweringStep("copy constants", part=part, seconds=lowered._copy_seconds)
         seconds = timing.seconds + timing.verify_seconds
         total += seconds
         yield LoweringStep(
@@ -60,7 +56,8 @@ def _steps_of(lowered: Lowered, part: str) -> Iterator[LoweringStep]:
             timing.nodes_after,
         )
     yield LoweringStep("check target", part=part, seconds=lowered._check_seconds)
-    total += lowered._copy_seconds + lowered._check_seconds
+    yield LoweringStep("compute constants", part=part, seconds=lowered._constants_seconds)
+    total += lowered._constants_seconds + lowered._check_seconds
     yield LoweringStep("other", part=part, seconds=max(lowered.seconds - total, 0.0))
 
 

@@ -101,8 +101,9 @@ def save_pte(
         check_place(sidecar_path(path))
     data, savers = _written(methods, GroupPayloads(methods, payloads or {}, flags or {}))
     if not sidecar:
-        return save_without_sidecar(programs, path, data)
-    return write_both(path, data, pte_sidecar_text([saver.recorded() for saver in savers.values()], data))
+        return save_without_sidecar(path, [data])
+    text = pte_sidecar_text([saver.recorded() for saver in savers.values()], data)
+    return write_both(path, [data], lambda _: text)
 
 
 def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | SplitLowered]:

@@ -5,7 +5,7 @@
 // At stage integer, qparams only say which numbers the integers represent: a value without them is merged with one
 // that has them.
 //
-// Constants of at most 256 bytes are compared by content, larger ones by the address of their data (tied
+// Constants of at most 256 bytes are compared by content, larger ones by the memory that they share (tied
 // weights). Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
 #include <string>
@@ -29,14 +29,14 @@ void append(std::string& key, const void* data, std::size_t size) {
 std::string constant_key(const Constant& constant) {
   std::string key = std::string(to_string(constant.dtype)) + to_string(constant.shape) + "|";
   if (!constant.storage.bound()) return key + "unbound " + constant.name;
-  const std::span<const std::byte> bytes = constant.bytes();
-  if (bytes.size() <= kMaxComparedBytes) {
+  if (constant.storage.size() <= kMaxComparedBytes) {
+    const std::span<const std::byte> bytes = constant.bytes();
     append(key, bytes.data(), bytes.size());
     return key;
   }
-  const std::byte* first = bytes.data();
+  const void* shared = constant.storage.identity();
   key += "at";
-  append(key, static_cast<const void*>(&first), sizeof first);
+  append(key, static_cast<const void*>(&shared), sizeof shared);
   return key;
 }
 

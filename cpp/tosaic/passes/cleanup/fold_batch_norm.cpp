@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "tosaic/ir/recipe.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -86,30 +87,47 @@ WeightChannels weight_channels(const Node& producer, const Shape& shape) {
   return out;
 }
 
-ConstantRef scaled_weight(const Node& producer, const Constant& weight, const Affine& affine) {
-  auto out = std::make_shared<Constant>(weight);
-  out->kind = ConstantKind::kFolded;
-  out->storage = Storage::allocate(weight.storage.size());
-  const std::span<const std::byte> from = weight.bytes();
-  std::byte* to = out->storage.writable();
-  const std::size_t width = byte_size(weight.dtype);
-  const WeightChannels channels = weight_channels(producer, weight.shape);
-  std::size_t at = 0;
-  for (const std::size_t channel : channels.channel) {
-    const double scale = affine.scale[channel];
-    if (weight.dtype == DType::kF32) {
-      const auto* source = reinterpret_cast<const float*>(from.data()) + at;
-      auto* target = reinterpret_cast<float*>(to) + at;
-      for (std::size_t i = 0; i < channels.block; ++i)
-        target[i] = static_cast<float>(static_cast<double>(source[i]) * scale);
-    } else {
-      for (std::size_t i = at; i < at + channels.block; ++i)
-        store_element(weight.dtype, to + i * width,
-                      load_element(weight.dtype, from.data() + i * width) * scale);
-    }
-    at += channels.block;
+// Multiplies the weights of each output channel by its scale. A unit is a block of consecutive weights of a channel.
+class ScaledWeight final : public Recipe {
+ public:
+  ScaledWeight(const Storage& weight, DType dtype, WeightChannels channels, std::vector<double> scale)
+      : Recipe(weight), dtype_(dtype), channels_(std::move(channels)), scale_(std::move(scale)) {}
+
+  [[nodiscard]] std::size_t unit_bytes() const override { return channels_.block * byte_size(dtype_); }
+  void prepare() const override {
+    if (!UnitReader::reads(source(), unit_bytes())) static_cast<void>(source().bytes());
   }
-  return out;
+  void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
+    UnitReader units(source(), unit_bytes());
+    for (std::size_t unit = begin; unit < end; ++unit, to += unit_bytes())
+      scale_unit(units.unit(unit), scale_[channels_.channel[unit]], to);
+  }
+
+ private:
+  void scale_unit(const std::byte* from, double scale, std::byte* to) const {
+    if (dtype_ == DType::kF32) {
+      const auto* source = reinterpret_cast<const float*>(from);
+      auto* target = reinterpret_cast<float*>(to);
+      for (std::size_t i = 0; i < channels_.block; ++i)
+        target[i] = static_cast<float>(static_cast<double>(source[i]) * scale);
+      return;
+    }
+    const std::size_t width = byte_size(dtype_);
+    for (std::size_t at = 0; at < channels_.block * width; at += width)
+      store_element(dtype_, to + at, load_element(dtype_, from + at) * scale);
+  }
+
+  DType dtype_;
+  WeightChannels channels_;
+  std::vector<double> scale_;  // by output channel
+};
+
+ConstantRef scaled_weight(const Node& producer, const Constant& weight, const Affine& affine) {
+  return constant_over(
+      weight.name, ConstantKind::kFolded, weight.dtype, weight.shape,
+      Storage::deferred(weight.storage.size(), std::make_shared<const ScaledWeight>(
+                                                   weight.storage, weight.dtype,
+                                                   weight_channels(producer, weight.shape), affine.scale)));
 }
 
 }  // namespace

@@ -1,0 +1,148 @@
+#include "tosaic/ir/deferred.h"
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "tosaic/base/error.h"
+#include "tosaic/base/team.h"
+#include "tosaic/ir/unset_storage.h"
+
+namespace tosaic {
+namespace {
+
+constexpr std::size_t kPartBytes = std::size_t{256} << 10;  // what a thread computes before it looks for more
+constexpr std::size_t kAlignment = 64;
+// Storages of at most this size share one piece of memory: a large piece consists of large pages of the system.
+constexpr std::size_t kSharedBytes = std::size_t{4} << 20;
+
+struct Memory {
+  Storage storage;
+  std::byte* begin;
+};
+
+// Storages in the order of `sizes`. Their bytes are not set.
+std::vector<Memory> allocate_all(const std::vector<std::size_t>& sizes) {
+  const auto rounded = [](std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
+  std::size_t shared_bytes = 0;
+  for (const std::size_t size : sizes)
+    if (size <= kSharedBytes) shared_bytes += rounded(size);
+  Storage shared = unset_storage(shared_bytes);
+  std::byte* const first = shared.writable();
+  std::vector<Memory> out;
+  std::size_t at = 0;
+  for (const std::size_t size : sizes) {
+    if (size > kSharedBytes) {
+      Storage own = unset_storage(size);
+      std::byte* const begin = own.writable();
+      out.push_back({std::move(own), begin});
+    } else {
+      out.push_back({shared.part(at, size), first + at});
+      at += rounded(size);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Deferred::Deferred(std::size_t size, std::shared_ptr<const Recipe> recipe)
+    : size_(size), recipe_(std::move(recipe)) {}
+
+std::shared_ptr<const Recipe> Deferred::recipe() const {
+  const std::lock_guard lock(mutex_);
+  return recipe_;
+}
+
+const std::byte* Deferred::in_memory() const {
+  if (const std::byte* data = data_.load(std::memory_order_acquire)) return data;
+  const std::shared_ptr<const Recipe> recipe = this->recipe();
+  if (recipe == nullptr) return data_.load(std::memory_order_acquire);
+  return recipe->is_copy() ? recipe->source().in_memory() : nullptr;
+}
+
+std::span<const std::byte> Deferred::bytes() {
+  if (const std::byte* data = in_memory()) return {data, size_};
+  if (const std::shared_ptr<const Recipe> recipe = this->recipe()) {
+    Storage computed = unset_storage(size_);
+    recipe->prepare();
+    recipe->compute(0, size_ / recipe->unit_bytes(), computed.writable());
+    if (const std::string message = recipe->source().change_message(); !message.empty())
+      throw InvalidGraph({.where = "storage",
+                          .what = "a constant was changed after import: " + message,
+                          .hint = "Import the model again"});
+    finish(std::move(computed), *recipe);
+  }
+  return {data_.load(std::memory_order_acquire), size_};
+}
+
+std::string Deferred::change_message() const {
+  const std::shared_ptr<const Recipe> recipe = this->recipe();
+  return recipe == nullptr ? std::string() : recipe->source().change_message();
+}
+
+bool Deferred::is_view() const {
+  const std::shared_ptr<const Recipe> recipe = this->recipe();
+  return recipe != nullptr && recipe->source().is_view();
+}
+
+void Deferred::derive_from(std::shared_ptr<const Recipe> recipe) {
+  const std::lock_guard lock(mutex_);
+  if (recipe_ != nullptr) recipe_ = std::move(recipe);
+}
+
+void Deferred::finish(Storage bytes, const Recipe& recipe) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (recipe_ == nullptr) return;  // another thread was faster
+    memory_ = std::move(bytes);
+    recipe_ = nullptr;
+    data_.store(memory_.bytes().data(), std::memory_order_release);
+  }
+  // No lock is held here: the source has one of its own.
+  const std::shared_ptr<Deferred>& source = recipe.source().deferred_state();
+  if (source == nullptr || source->recipe() == nullptr) return;
+  if (std::shared_ptr<const Recipe> back = recipe.inverse(memory_)) source->derive_from(std::move(back));
+}
+
+void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team) {
+  struct Job {
+    Deferred* target;
+    std::shared_ptr<const Recipe> recipe;
+  };
+  struct Part {
+    std::size_t job, begin, end;  // units
+  };
+  std::vector<Job> jobs;
+  std::vector<std::size_t> sizes;
+  std::vector<Part> parts;
+  std::unordered_set<const Deferred*> seen;
+  for (const std::shared_ptr<Deferred>& each : all) {
+    if (!seen.insert(each.get()).second) continue;
+    std::shared_ptr<const Recipe> recipe = each->recipe();
+    if (recipe == nullptr) continue;
+    recipe->prepare();
+    const std::size_t units = each->size() / recipe->unit_bytes();
+    const std::size_t step = std::max<std::size_t>(1, kPartBytes / recipe->unit_bytes());
+    for (std::size_t begin = 0; begin < units; begin += step)
+      parts.push_back({jobs.size(), begin, std::min(begin + step, units)});
+    jobs.push_back({each.get(), std::move(recipe)});
+    sizes.push_back(each->size());
+  }
+  if (jobs.empty()) return;
+  std::vector<Memory> results = allocate_all(sizes);
+  const auto run = [&](const Part& part) {
+    const Recipe& recipe = *jobs[part.job].recipe;
+    recipe.compute(part.begin, part.end, results[part.job].begin + part.begin * recipe.unit_bytes());
+  };
+  if (team == nullptr || team->size() == 1) {
+    std::ranges::for_each(parts, run);
+  } else {
+    team->run_all(parts.size(), [&](std::size_t part, std::uint32_t) { run(parts[part]); });
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    jobs[i].target->finish(std::move(results[i].storage), *jobs[i].recipe);
+}
+
+}  // namespace tosaic

@@ -1,0 +1,53 @@
+// Deferred: the state of a storage whose bytes are computed later. See recipe.h.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "tosaic/ir/recipe.h"
+#include "tosaic/ir/storage.h"
+
+namespace tosaic {
+
+class Team;
+
+// All functions may be called by several threads. If two of them compute the bytes at the same time, the result of
+// one is dropped: a lock is never held while a recipe runs or an owner is asked, which may need Python's lock.
+class Deferred {
+ public:
+  Deferred(std::size_t size, std::shared_ptr<const Recipe> recipe);
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // The bytes, which are computed unless they are in memory. Throws InvalidGraph if the owner of a source changed
+  // it since import.
+  [[nodiscard]] std::span<const std::byte> bytes();
+  // The bytes in memory, or null. The memory of a copy that is not made yet is that of its source.
+  [[nodiscard]] const std::byte* in_memory() const;
+  // Null when the bytes are computed.
+  [[nodiscard]] std::shared_ptr<const Recipe> recipe() const;
+  // As Storage: about the memory that the bytes are computed from.
+  [[nodiscard]] std::string change_message() const;
+  [[nodiscard]] bool is_view() const;
+
+  // Takes the bytes, which `recipe` has computed. The source of the recipe, if it is deferred, is from then on
+  // computed from them, so that it does not keep memory of its own, nor depend on the memory of others.
+  void finish(Storage bytes, const Recipe& recipe);
+
+ private:
+  void derive_from(std::shared_ptr<const Recipe> recipe);
+
+  const std::size_t size_;
+  std::atomic<const std::byte*> data_{nullptr};
+  mutable std::mutex mutex_;  // guards what follows
+  Storage memory_;
+  std::shared_ptr<const Recipe> recipe_;
+};
+
+// Computes all storages of the list that are not computed yet. The threads of `team` share the work; null: this
+// thread alone. Does not ask owners whether they changed their memory.
+void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team);
+
+}  // namespace tosaic
