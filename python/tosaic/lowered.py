@@ -218,9 +218,7 @@ class Lowered(Preparable):
             Write the origin of each operator as its location text.
         """
         start = time.perf_counter()
-        data = _core.serialize(
-            self._graph, locations=locations, target=self._target, threads=batch_threads()
-        )
+        data = _core.serialize(self._graph, locations=locations, target=self._target, threads=batch_threads())
         self._bytes_seconds = time.perf_counter() - start, len(data)
         return data
 

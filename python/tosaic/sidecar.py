@@ -42,7 +42,7 @@ from tosaic.ports import first_inputs
 from tosaic.program import Program
 from tosaic.reading import MissingFileError, read_bytes
 from tosaic.runnable import signature_fault
-from tosaic.writing import append_pieces, readable, whole_file, write_pieces
+from tosaic.writing import append_pieces, whole_file, write_pieces, written
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -93,8 +93,7 @@ def write_both(
     """
     with whole_file(sidecar_path(path)) as beside, whole_file(path) as file:
         size = append_pieces(file, pieces)
-        with readable(file) as data:
-            beside.write(text_of(data).encode("utf-8"))
+        beside.write(text_of(written(file)).encode("utf-8"))
         beside.flush()
         os.fsync(beside.fileno())  # complete on the disk before the other file gets its name
     return size
@@ -121,7 +120,7 @@ def _is_sidecar(path: Path) -> bool:
 def sidecar_text(lowered: Lowered, data: Buffer) -> str:
     """Returns the sidecar of a lowered program whose file has these bytes."""
     graph = _core.file_graph(lowered.graph, target=lowered.target)
-    written = _core.deserialize(data)  # the writer copies an output that is an input or another output
+    reread = _core.deserialize(data)  # the writer copies an output that is an input or another output
     formats = _core.boundary_formats(graph)
     known = {port.path: port.quantized for port in (*lowered.inputs, *lowered.outputs)}
     entry = {
@@ -134,11 +133,11 @@ def sidecar_text(lowered: Lowered, data: Buffer) -> str:
         "signature": signature_to_json(_signature_of(lowered, graph)),
         "inputs": [
             {**_port_to_json(port, value, fields, known), "initial": _initial_to_json(port.initial)}
-            for port, value, fields in zip(graph.inputs, _values(written.inputs), formats[0], strict=True)
+            for port, value, fields in zip(graph.inputs, _values(reread.inputs), formats[0], strict=True)
         ],
         "outputs": [
             {**_port_to_json(port, value, fields, known), "mutated_input": port.mutated_input}
-            for port, value, fields in zip(graph.outputs, _values(written.outputs), formats[1], strict=True)
+            for port, value, fields in zip(graph.outputs, _values(reread.outputs), formats[1], strict=True)
         ],
     }
     return json.dumps(entry, indent=1, allow_nan=False) + "\n"

@@ -33,7 +33,6 @@ __all__ = [
     "WriteError",
     "check_place",
     "make_folder",
-    "readable",
     "moved",
     "require_new_folder",
     "whole_file",
@@ -42,6 +41,7 @@ __all__ = [
     "write_bytes",
     "write_pieces",
     "write_text",
+    "written",
 ]
 
 
@@ -108,16 +108,12 @@ def write_pieces(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
         return append_pieces(file, pieces)
 
 
-@contextmanager
-def readable(file: IO[bytes]) -> Iterator[Buffer]:
-    """Yields what was written to a file of `whole_file` so far, without a copy of it in memory."""
+def written(file: IO[bytes]) -> Buffer:
+    """Returns what was written to a file of `whole_file` so far, without a copy of it in memory."""
     if isinstance(file, io.BytesIO):
-        with file.getbuffer() as contents:
-            yield contents
-        return
+        return file.getbuffer()
     file.flush()
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as contents:
-        yield contents
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def append_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> int:

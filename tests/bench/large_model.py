@@ -107,7 +107,12 @@ def _vit_large() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 def _beyond_2_gib() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """Three linear layers with 2.4 GB of weights; the largest has 2.2 GB."""
     width = 23_500
-    layers = [torch.nn.Linear(1000, width), torch.nn.ReLU(), torch.nn.Linear(width, width), torch.nn.Linear(width, 64)]
+    layers = [
+        torch.nn.Linear(1000, width),
+        torch.nn.ReLU(),
+        torch.nn.Linear(width, width),
+        torch.nn.Linear(width, 64),
+    ]
     return torch.nn.Sequential(*layers), (torch.randn(1, 1000),)
 
 

@@ -1,7 +1,8 @@
 // Transposes square tiles of n x n elements (n rows of one vector each) in log2(n) rounds of perfect
 // shuffles. A round interleaves rows i and i + n/2 into rows 2i and 2i + 1. The tiles are visited in panels
-// of rows, so that the cache lines of source and target stay in the first-level cache. The elements outside
-// whole tiles are copied one by one.
+// of rows, so that the cache lines of source and target stay in the first-level cache. Tiles at the right edge,
+// with fewer than n columns, read over it into the next rows and drop what they read there; the weights of a
+// convolution of 3 x 3 are a matrix of nine columns. All other elements outside of whole tiles are copied one by one.
 #include "tosaic/kernels/transpose_block.h"
 
 #include "tosaic/kernels/isa/vector.h"
@@ -27,8 +28,10 @@ template <class T>
   return mask;
 }
 
+// Writes the first `cols` columns of the tile.
 template <class T>
-[[gnu::always_inline]] inline void tile(const T* from, int64_t from_stride, T* to, int64_t to_stride) {
+[[gnu::always_inline]] inline void tile(const T* from, int64_t from_stride, T* to, int64_t to_stride,
+                                        int64_t cols) {
   constexpr int n = kTile<T>;
   Row<T> rows[n];
   Row<T> mixed[n];
@@ -52,7 +55,10 @@ template <class T>
     for (int i = 0; i < n; ++i) rows[i] = mixed[i];
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < n; ++i) __builtin_memcpy(to + i * to_stride, &rows[i], sizeof rows[i]);
+  for (int i = 0; i < n; ++i) {
+    if (i == cols) break;
+    __builtin_memcpy(to + i * to_stride, &rows[i], sizeof rows[i]);
+  }
 }
 
 template <class T>
@@ -70,13 +76,23 @@ void transpose(const void* source, int64_t from_stride, int64_t rows, int64_t co
   auto* to = static_cast<T*>(target);
   const int64_t whole_rows = rows - rows % n;
   const int64_t whole_cols = cols - cols % n;
+  const int64_t rest = cols - whole_cols;
+  // Tiles at the right edge end before this row: their last row is read up to column whole_cols + n, and the matrix
+  // ends with column `cols` of its last row.
+  const int64_t beyond = rest == 0 ? 0 : (n - rest + from_stride - 1) / from_stride;
+  const int64_t edge_rows = rest == 0 ? 0 : whole_rows < rows - beyond ? whole_rows : (rows - beyond) / n * n;
   for (int64_t panel = 0; panel < whole_rows; panel += kPanel) {
     const int64_t end = panel + kPanel < whole_rows ? panel + kPanel : whole_rows;
     for (int64_t j = 0; j < whole_cols; j += n)
       for (int64_t i = panel; i < end; i += n)
-        tile(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+        tile(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride, n);
+    for (int64_t i = panel; i < end && i < edge_rows; i += n)
+      tile(from + i * from_stride + whole_cols, from_stride, to + whole_cols * to_stride + i, to_stride,
+           rest);
   }
-  edge(from + whole_cols, from_stride, rows, cols - whole_cols, to + whole_cols * to_stride, to_stride);
+  const int64_t done = edge_rows > 0 ? edge_rows : 0;
+  edge(from + done * from_stride + whole_cols, from_stride, rows - done, rest,
+       to + whole_cols * to_stride + done, to_stride);
   edge(from + whole_rows * from_stride, from_stride, rows - whole_rows, whole_cols, to + whole_rows,
        to_stride);
 }
