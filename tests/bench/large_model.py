@@ -50,8 +50,8 @@ class Row:
     weights, file : int
         Sizes of the weights in torch and of the ``.tosa`` file.
     copy, write : float
-        Copying the weights into new memory, and writing them to a file in the same folder as `save` does, with
-        an `fsync`.
+        Copying the weights into new memory, and writing them to a file in the same folder as `save` does,
+        with an `fsync`.
     lower, save, load : float
     save_memory, run_memory : int
         Resident memory that `save` added at its peak, and that the first run added.
@@ -175,10 +175,10 @@ def measure(name: str) -> Row:
         save, size = _seconds(lambda: lowered.save(path))
         save_memory = _resident("VmHWM") - before
         before = _resident("VmRSS")
-        session = lowered.session()
-        found = np.asarray(session.run(*(each.numpy() for each in args)))
+        prepared = lowered.prepare()
+        found = np.asarray(prepared.run(*(each.numpy() for each in args)))
         run_memory = _resident("VmRSS") - before
-        del session
+        del prepared
         load, loaded = _seconds(lambda: tosaic.load_tosa(path))
         again = np.asarray(loaded.run(*(each.numpy() for each in args)))
     return Row(
@@ -258,12 +258,12 @@ def section(result: Measured[Row]) -> Section:
     )
     text = (
         "From an exported program to a `.tosa` file, in a process of its own for each round "
-        f"(rounds: {result.rounds}; the table has medians). *copy* copies the weights into new memory, *write* writes "
-        "them to a file and waits for the disk, as `save` does. Memory is resident memory as a share of the "
-        "weights: what `save` adds at its peak, and what a first run adds.\n\n"
+        f"(rounds: {result.rounds}; the table has medians). *copy* copies the weights into new memory, *write* "
+        "writes them to a file and waits for the disk, as `save` does. Memory is resident memory as a share of "
+        "the weights: what `save` adds at its peak, and what a first run adds.\n\n"
         f"{table(head, rows)}\n\n"
-        f"Lowering and saving may take {MOST_COPIES:g} copies, `save` may add {MOST_SAVE_MEMORY:g} and a first run "
-        f"{MOST_RUN_MEMORY:g} of the weights."
+        f"Lowering and saving may take {MOST_COPIES:g} copies, `save` may add {MOST_SAVE_MEMORY:g} and a first "
+        f"run {MOST_RUN_MEMORY:g} of the weights."
     )
     return Section("large_model", "Large models", text, all(row.ok for row in result.rows))
 
