@@ -4,6 +4,7 @@
 #include "bind.h"
 #include "tosaic/base/large_pages.h"
 #include "tosaic/base/team.h"
+#include "tosaic/base/write_back.h"
 #include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/type_support.h"
@@ -112,6 +113,9 @@ void bind_tosa(py::module_& m) {
       "file_pieces", &pieces, py::arg("graph").none(false), py::kw_only(), py::arg("locations") = true,
       py::arg("target") = py::none(),
       "What serialize returns, as a list of pieces. Large constants are not copied: they stay in the graph.");
+  m.def("start_write_back", &start_write_back, py::arg("file"), py::arg("begin"), py::arg("size"),
+        py::call_guard<py::gil_scoped_release>(),
+        "Lets the system begin to write a part of a file, given by its descriptor, to the disk.");
   m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
         py::arg("locations") = true, py::arg("target") = py::none(),
         "How many bytes serialize would return; none of the large constants is copied.");

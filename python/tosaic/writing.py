@@ -45,6 +45,9 @@ __all__ = [
 ]
 
 
+_WRITE_BACK_BYTES = 32 << 20  # so many bytes later, the disk begins to write
+
+
 class WriteError(_core.Error, OSError):
     """A file cannot be written; an existing file is unchanged. ``errno`` is the system's error number."""
 
@@ -118,10 +121,14 @@ def written(file: IO[bytes]) -> Buffer:
 
 def append_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> int:
     """Writes buffers to a file, one behind the other; returns the number of bytes."""
-    size = 0
+    size = begun = 0
     for piece in pieces:
         file.write(piece)
         size += len(memoryview(piece))
+        if size - begun >= _WRITE_BACK_BYTES and not isinstance(file, io.BytesIO):
+            file.flush()
+            _core.start_write_back(file.fileno(), begun, size - begun)
+            begun = size
     return size
 
 

@@ -176,11 +176,11 @@ def measure(name: str) -> Row:
         save_memory = _resident("VmHWM") - before
         before = _resident("VmRSS")
         prepared = lowered.prepare()
-        found = np.asarray(prepared.run(*(each.numpy() for each in args)))
+        found = np.asarray(prepared.run_arrays(*(each.numpy() for each in args)))
         run_memory = _resident("VmRSS") - before
         del prepared
         load, loaded = _seconds(lambda: tosaic.load_tosa(path))
-        again = np.asarray(loaded.run(*(each.numpy() for each in args)))
+        again = np.asarray(loaded.run_arrays(*(each.numpy() for each in args)))
     return Row(
         name,
         sum(array.nbytes for array in arrays),
@@ -257,13 +257,13 @@ def section(result: Measured[Row]) -> Section:
         "file gives the same",
     )
     text = (
-        "From an exported program to a `.tosa` file, in a process of its own for each round "
-        f"(rounds: {result.rounds}; the table has medians). *copy* copies the weights into new memory, *write* "
-        "writes them to a file and waits for the disk, as `save` does. Memory is resident memory as a share of "
+        "From an exported program to a `.tosa` file, in a process of its own for each round (rounds:\n"
+        fXX
+        "writes them to a file and waits for the disk, as `save` does. Memory is resident, as a share of\n"
         "the weights: what `save` adds at its peak, and what a first run adds.\n\n"
         f"{table(head, rows)}\n\n"
-        f"Lowering and saving may take {MOST_COPIES:g} copies, `save` may add {MOST_SAVE_MEMORY:g} and a first "
-        f"run {MOST_RUN_MEMORY:g} of the weights."
+        f"Lowering and saving may take {MOST_COPIES:g} copies, `save` may add {MOST_SAVE_MEMORY:g} and a\n"
+        f"first run {MOST_RUN_MEMORY:g} of the weights."
     )
     return Section("large_model", "Large models", text, all(row.ok for row in result.rows))
 
