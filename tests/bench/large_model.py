@@ -258,7 +258,7 @@ def section(result: Measured[Row]) -> Section:
     )
     text = (
         "From an exported program to a `.tosa` file, in a process of its own for each round (rounds:\n"
-        fXX
+        f"{result.rounds}; the table has medians). *copy* copies the weights into new memory, *write*\n"
         "writes them to a file and waits for the disk, as `save` does. Memory is resident, as a share of\n"
         "the weights: what `save` adds at its peak, and what a first run adds.\n\n"
         f"{table(head, rows)}\n\n"
