@@ -30,5 +30,8 @@ extern const PeakKernels kPeakKernels;
 namespace avx512vnni {
 extern const PeakKernels kPeakKernels;
 }
+namespace dotprod {
+extern const PeakKernels kPeakKernels;
+}
 
 }  // namespace tosaic::kernels

@@ -27,7 +27,8 @@ template <class V>
 // T is a form of isa/gemm.h.
 template <class T>
 void multiply_add_rounds(std::int64_t rounds) {
-  using Left = std::conditional_t<Arithmetic<T>::kStep == 1, Vector<Factor<T>>, Vector<std::int32_t>>;
+  using Left = std::conditional_t<Arithmetic<T>::kStep == 1, Vector<Factor<T>>,
+                                  decltype(left_at(static_cast<const Factor<T>*>(nullptr)))>;
   Vector<Factor<T>> right{};
   Left left{};
   Vector<Partial<T>> sums[kSums] = {};

@@ -16,6 +16,8 @@ using Index = std::int64_t;
 
 #if defined(__AVX512F__)
 constexpr int kRows = 14;
+#elif defined(__aarch64__)  // 32 registers, as AVX-512 has, but up to four multiply-adds in a cycle
+constexpr int kRows = 8;
 #else
 constexpr int kRows = 6;
 #endif
@@ -130,7 +132,7 @@ template <class T, int R, int W>
   } else {
     Sum<T>* c = block.c + row * block.c_stride + column;
     if (valid == width && !rescales(block)) return finish<T, R, W>(block, sum, c, row, column);
-#if defined(__AVX2__)
+#if defined(TOSAIC_RESCALES_VECTORS)
     if constexpr (kRescales<T>)
       if (rescales(block) && fits_registers(block, width, valid))
         return rescale_registers<T, R, W>(block, sum, row, column);
@@ -191,6 +193,9 @@ struct Tiles {
 #if defined(__AVX512F__)
 template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
+#elif defined(__aarch64__)
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8>;
 #else
 template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
