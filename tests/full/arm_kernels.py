@@ -3,11 +3,11 @@
     python tests/full/arm_kernels.py [--jobs N] [FILE ...]
 
 Cross-compiles the C++ tests of the executor and of the layers below it (preset ``aarch64``), and runs the
-test files, or those named, by qemu on a processor without dot products and on one with all extensions. The
-tests compare every instruction set that the processor runs with the scalar kernels. Needs Debian's packages
+test files, or those named, by qemu on processors with and without extensions. The tests compare every
+instruction set that the processor runs with the scalar kernels. Needs Debian's packages
 g++-aarch64-linux-gnu, qemu-user and catch2. The page is written if all files run. Exit code 1 if a test
-fails, if a processor runs other instruction sets than it should, or if the linker might use code for dot
-products on other processors.
+fails, if a processor runs other instruction sets than it should, or if the linker might use code of an
+extension on other processors.
 """
 
 from __future__ import annotations
@@ -35,18 +35,26 @@ BUILD = ROOT / "build" / "aarch64"
 PAGE = ROOT / "docs" / "arm_kernels.md"
 LAYERS = ("exec", "kernels", "base")
 # The processors that qemu emulates, and the instruction sets that each of them runs.
-CPUS = {"cortex-a53": ("baseline",), "max": ("baseline", "dotprod")}
+CPUS = {
+    "cortex-a53": ("baseline",),
+    "neoverse-n1": ("baseline", "dotprod"),
+    "max": ("baseline", "dotprod", "i8mm"),
+}
+ADDED = ("dotprod", "i8mm")  # not every processor runs them
 _EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
 _COMPILER = "aarch64-linux-gnu-g++"
 _PATIENCE_SECONDS = 3600.0
 
-# Prints the names of the usable instruction sets or, with an argument, multiplies quads in any case.
+# Prints the names of the usable instruction sets or, with the name of one, runs an instruction that it adds.
 _SETS = """
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include "tosaic/kernels/options.h"
-int main(int argc, char**) {
-  if (argc > 1) asm volatile(".arch armv8.2-a+dotprod\\nsdot v0.4s, v1.16b, v2.16b" ::: "v0");
+int main(int argc, char** argv) {
+  const std::string_view added = argc > 1 ? argv[1] : "";
+  if (added == "dotprod") asm volatile(".arch armv8.2-a+dotprod\\nsdot v0.4s, v1.16b, v2.16b" ::: "v0");
+  if (added == "i8mm") asm volatile(".arch armv8.2-a+i8mm\\nsmmla v0.4s, v1.16b, v2.16b" ::: "v0");
   for (const tosaic::kernels::Isa isa : tosaic::kernels::usable_isas())
     std::puts(std::string(to_string(isa)).c_str());
 }
@@ -66,11 +74,12 @@ The executor has kernels for several instruction sets, and chooses the best one 
 | `avx512vnni` | the same with VNNI | 64 bytes | int8 in quads, int16 in pairs |
 | `baseline` | 64-bit Arm | NEON, 16 bytes | int8 and int16 by widening multiply-adds |
 | `dotprod` | 64-bit Arm with FEAT_DotProd | NEON, 16 bytes | int8 in quads, int16 as `baseline` |
+| `i8mm` | the same with FEAT_I8MM | NEON, 16 bytes | int8 in matrices of 2 x 8 and quads, int16 as `baseline` |
 
 A C++ program forces one of them with `PrepareOptions::kernels.isa`; `kernels::usable_isas()` has those that
 the processor runs, and `kernels::parse_isa("dotprod")` finds one by its name. Integers are the same in all of
-them. On Linux, the hardware capabilities say whether a processor of Arm has dot products, and on macOS
-`hw.optional.arm.FEAT_DotProd`.
+them. On Linux, the hardware capabilities say which instructions a processor of Arm has, and on macOS
+`hw.optional.arm.FEAT_DotProd` and `hw.optional.arm.FEAT_I8MM`.
 
 `cmake --preset aarch64` cross-compiles the C++ tests, and `ctest --preset aarch64` runs them by qemu.
 
@@ -80,8 +89,9 @@ them. On Linux, the hardware capabilities say whether a processor of Arm has dot
 
 The tests compare each instruction set that the processor runs with the scalar kernels, over generated shapes
 and over the whole range of values: integers are equal, floats within the tolerance of the operator. qemu
-emulates a processor without dot products, which stops at the first instruction that it does not have, and one
-with all extensions. Columns are the assertions that passed, and the seconds on {cpu}.
+emulates a processor without either extension, one with dot products and one with all extensions. A program
+stops at the first instruction that its processor does not have. Columns are the assertions that passed, and
+the seconds on {cpu}.
 
 """
 
@@ -120,15 +130,17 @@ def build(jobs: int) -> None:
 
 
 def shared_symbols() -> list[str]:
-    """Returns what the linker might use on every processor of the code that is compiled for dot products."""
-    objects = sorted(str(path) for path in BUILD.glob("CMakeFiles/tosaic_kernels_dotprod.dir/**/*.o"))
-    if not objects:
-        raise SystemExit("arm_kernels: no object is compiled for dot products")
-    listed = subprocess.run(
-        ["aarch64-linux-gnu-nm", "-C", "--defined-only", *objects], check=True, capture_output=True, text=True
-    ).stdout
-    shared = [line for line in listed.splitlines() if re.search(r" [WVu] ", line)]
-    return [line for line in shared if "dotprod::" not in line]
+    """Returns what the linker might use on every processor, of code that not every processor runs."""
+    shared = []
+    for isa in ADDED:
+        objects = sorted(str(path) for path in BUILD.glob(f"CMakeFiles/tosaic_kernels_{isa}.dir/**/*.o"))
+        if not objects:
+            raise SystemExit(f"arm_kernels: no object is compiled for {isa}")
+        command = ["aarch64-linux-gnu-nm", "-C", "--defined-only", *objects]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        found = [line for line in listed.splitlines() if re.search(r" [WVu] ", line)]
+        shared += [f"{isa}: {line}" for line in found if f"{isa}::" not in line]
+    return shared
 
 
 def wrong_sets() -> list[str]:
@@ -156,9 +168,10 @@ def wrong_sets() -> list[str]:
         found = tuple(emulated([str(program)], cpu).stdout.split())
         if found != expected:
             wrong.append(f"{cpu} runs {found}, expected {expected}")
-        stopped = emulated([str(program), "sdot"], cpu).returncode != 0
-        if stopped == ("dotprod" in expected):
-            wrong.append(f"{cpu} {'stops' if stopped else 'does not stop'} at a dot product")
+        for isa in ADDED:
+            stopped = emulated([str(program), isa], cpu).returncode != 0
+            if stopped == (isa in expected):
+                wrong.append(f"{cpu} {'stops' if stopped else 'does not stop'} at an instruction of {isa}")
     return wrong
 
 
@@ -217,9 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         raise SystemExit(f"arm_kernels: no test file {', '.join(unknown)}")
     build(options.jobs)
-    problems = [
-        f"shared symbol compiled for dot products: {line}" for line in shared_symbols()
-    ] + wrong_sets()
+    problems = [f"shared symbol, compiled for {line}" for line in shared_symbols()] + wrong_sets()
     runs: dict[str, dict[str, Run]] = {}
     for stem in options.files or names:
         runs[names[stem]] = {cpu: run(stem, cpu) for cpu in CPUS}

@@ -24,7 +24,8 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 #if defined(TOSAIC_HAVE_AVX512)
 #define TOSAIC_CHOOSE_QUADS(isa, table, other) ((isa) == Isa::kAvx512Vnni ? &avx512vnni::table : (other))
 #elif defined(TOSAIC_HAVE_DOTPROD)
-#define TOSAIC_CHOOSE_QUADS(isa, table, other) ((isa) == Isa::kDotProd ? &dotprod::table : (other))
+#define TOSAIC_CHOOSE_QUADS(isa, table, other) \
+  ((isa) == Isa::kI8mm ? &i8mm::table : (isa) == Isa::kDotProd ? &dotprod::table : (other))
 #else
 #define TOSAIC_CHOOSE_QUADS(isa, table, other) (static_cast<void>(isa), (other))
 #endif

@@ -19,17 +19,21 @@ namespace tosaic::kernels {
 namespace {
 
 #if defined(TOSAIC_HAVE_DOTPROD)
-bool has_dot_products() {
-#if defined(__linux__)
-  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#elif defined(__APPLE__)
+#if defined(__APPLE__)
+bool has_feature(const char* name) {
   int has = 0;
   std::size_t size = sizeof has;
-  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has != 0;
-#else
-  return false;
-#endif
+  return sysctlbyname(name, &has, &size, nullptr, 0) == 0 && has != 0;
 }
+bool has_dot_products() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_matrix_products() { return has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__linux__)
+bool has_dot_products() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_matrix_products() { return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+#else
+bool has_dot_products() { return false; }
+bool has_matrix_products() { return false; }
+#endif
 #endif
 
 bool cpu_runs([[maybe_unused]] Isa isa) {
@@ -48,11 +52,13 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
     case Isa::kAvx512Vnni:
       return cpu_runs(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni") != 0;
     case Isa::kDotProd:
+    case Isa::kI8mm:
       return false;
   }
   return false;
 #elif defined(TOSAIC_HAVE_DOTPROD)
-  return isa == Isa::kBaseline || (isa == Isa::kDotProd && has_dot_products());
+  return isa == Isa::kBaseline || (isa == Isa::kDotProd && has_dot_products()) ||
+         (isa == Isa::kI8mm && has_dot_products() && has_matrix_products());
 #else
   return isa == Isa::kBaseline;
 #endif
@@ -96,6 +102,8 @@ std::string_view to_string(Isa isa) {
       return "avx512vnni";
     case Isa::kDotProd:
       return "dotprod";
+    case Isa::kI8mm:
+      return "i8mm";
   }
   return "";
 }

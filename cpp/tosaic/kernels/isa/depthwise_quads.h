@@ -63,5 +63,8 @@ extern const DepthwiseQuadKernels kDepthwiseQuads;
 namespace dotprod {
 extern const DepthwiseQuadKernels kDepthwiseQuads;
 }  // namespace dotprod
+namespace i8mm {
+extern const DepthwiseQuadKernels kDepthwiseQuads;
+}  // namespace i8mm
 
 }  // namespace tosaic::kernels

@@ -199,5 +199,8 @@ extern const GemmKernels<Quads> kGemmQuads;
 namespace dotprod {
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace dotprod
+namespace i8mm {
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace i8mm
 
 }  // namespace tosaic::kernels

@@ -122,5 +122,13 @@ template <class S, class W, class L>
 }
 #endif
 
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// Adds the product of two rows of eight bytes, `left`, and two columns of eight bytes, `right`, row by row.
+[[gnu::always_inline]] inline void add_matrix_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                                      Vector<std::int8_t> left) {
+  sum = (Vector<std::uint32_t>)vmmlaq_s32((int32x4_t)sum, (int8x16_t)left, (int8x16_t)right);
+}
+#endif
+
 }  // namespace
 }  // namespace tosaic::kernels::TOSAIC_ISA

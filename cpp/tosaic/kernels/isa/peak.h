@@ -33,5 +33,8 @@ extern const PeakKernels kPeakKernels;
 namespace dotprod {
 extern const PeakKernels kPeakKernels;
 }
+namespace i8mm {
+extern const PeakKernels kPeakKernels;
+}
 
 }  // namespace tosaic::kernels
