@@ -6,15 +6,14 @@ Cross-compiles the C++ tests of the executor and of the layers below it (preset 
 test files, or those named, by qemu on processors with and without extensions. The tests compare every
 instruction set that the processor runs with the scalar kernels. Needs Debian's packages
 g++-aarch64-linux-gnu, qemu-user and catch2. The page is written if all files run. Exit code 1 if a test
-fails, if a processor runs other instruction sets than it should, or if the linker might use code of an
-extension on other processors.
+fails, if a processor runs other instruction sets than it should, if the linker might use code of an
+extension on other processors, or if Clang, with which macOS compiles, finds an error in the kernels.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -74,7 +73,7 @@ The executor has kernels for several instruction sets, and chooses the best one 
 | `avx512vnni` | the same with VNNI | 64 bytes | int8 in quads, int16 in pairs |
 | `baseline` | 64-bit Arm | NEON, 16 bytes | int8 and int16 by widening multiply-adds |
 | `dotprod` | 64-bit Arm with FEAT_DotProd | NEON, 16 bytes | int8 in quads, int16 as `baseline` |
-| `i8mm` | the same with FEAT_I8MM | NEON, 16 bytes | int8 in matrices of 2 x 8 and quads, int16 as `baseline` |
+| `i8mm` | the same with FEAT_I8MM | NEON, 16 bytes | int8 in 2 x 8 matrices and quads, int16 as `baseline` |
 
 A C++ program forces one of them with `PrepareOptions::kernels.isa`; `kernels::usable_isas()` has those that
 the processor runs, and `kernels::parse_isa("dotprod")` finds one by its name. Integers are the same in all of
@@ -131,16 +130,28 @@ def build(jobs: int) -> None:
 
 def shared_symbols() -> list[str]:
     """Returns what the linker might use on every processor, of code that not every processor runs."""
-    shared = []
-    for isa in ADDED:
-        objects = sorted(str(path) for path in BUILD.glob(f"CMakeFiles/tosaic_kernels_{isa}.dir/**/*.o"))
-        if not objects:
-            raise SystemExit(f"arm_kernels: no object is compiled for {isa}")
-        command = ["aarch64-linux-gnu-nm", "-C", "--defined-only", *objects]
-        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = [line for line in listed.splitlines() if re.search(r" [WVu] ", line)]
-        shared += [f"{isa}: {line}" for line in found if f"{isa}::" not in line]
-    return shared
+    command = [str(ROOT / "tests" / "check_isa_symbols"), str(BUILD), "aarch64-linux-gnu-nm"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    return [made.stderr] if made.returncode else []
+
+
+def clang_errors() -> list[str]:
+    """Returns the errors of Clang, with which macOS compiles the kernels."""
+    folder = ROOT / "cpp" / "tosaic" / "kernels" / "isa"
+    sources = [str(path) for path in sorted([*folder.glob("*.cpp"), *folder.glob("quads/*.cpp")])]
+    command = [
+        "clang-tidy",
+        "--quiet",
+        "-p",
+        str(BUILD),
+        "--config={}",
+        "--checks=-*,misc-unused-using-decls",
+    ]
+    made = subprocess.run(
+        [*command, "--extra-arg=--target=aarch64-linux-gnu", *sources], capture_output=True, text=True
+    )
+    errors = [line for line in made.stdout.splitlines() if " error: " in line]
+    return errors or ([made.stdout + made.stderr] if made.returncode else [])
 
 
 def wrong_sets() -> list[str]:
@@ -230,7 +241,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         raise SystemExit(f"arm_kernels: no test file {', '.join(unknown)}")
     build(options.jobs)
-    problems = [f"shared symbol, compiled for {line}" for line in shared_symbols()] + wrong_sets()
+    problems = shared_symbols() + clang_errors() + wrong_sets()
     runs: dict[str, dict[str, Run]] = {}
     for stem in options.files or names:
         runs[names[stem]] = {cpu: run(stem, cpu) for cpu in CPUS}
