@@ -125,7 +125,11 @@ def build(jobs: int) -> None:
         f"-DTOSAIC_TEST_LAYERS={';'.join(LAYERS)}",
     )
     subprocess.run(["cmake", "--preset", "aarch64", *settings], cwd=ROOT, check=True)
-    subprocess.run(["cmake", "--build", "--preset", "aarch64", "--target", "tosaic_tests", "-j", str(jobs)], cwd=ROOT, check=True)
+    subprocess.run(
+        ["cmake", "--build", "--preset", "aarch64", "--target", "tosaic_tests", "-j", str(jobs)],
+        cwd=ROOT,
+        check=True,
+    )
 
 
 def shared_symbols() -> list[str]:
