@@ -1,6 +1,7 @@
-# Runs the tests number SHARD, SHARD + SHARDS, SHARD + 2 * SHARDS, ... of TESTS, a Catch2 executable:
-#   cmake -DTESTS=.. -DSHARD=.. -DSHARDS=.. -P run_shard.cmake
-execute_process(COMMAND "${TESTS}" --list-test-names-only OUTPUT_VARIABLE names RESULT_VARIABLE count)
+# Runs the tests number SHARD, SHARD + SHARDS, SHARD + 2 * SHARDS, ... of TESTS, a Catch2 executable, by EMULATOR,
+# which is a program with its options, or empty:
+#   cmake -DTESTS=.. -DSHARD=.. -DSHARDS=.. -DEMULATOR=.. -P run_shard.cmake
+execute_process(COMMAND ${EMULATOR} "${TESTS}" --list-test-names-only OUTPUT_VARIABLE names RESULT_VARIABLE count)
 string(REGEX REPLACE ";" "\\\\;" names "${names}")
 string(REGEX REPLACE "\n" ";" names "${names}")
 set(number 0)
@@ -23,7 +24,7 @@ endif()
 get_filename_component(folder "${TESTS}" DIRECTORY)
 set(file "${folder}/shard_${SHARD}.txt")
 file(WRITE "${file}" "${chosen}")
-execute_process(COMMAND "${TESTS}" --input-file "${file}" --list-test-names-only OUTPUT_VARIABLE found)
+execute_process(COMMAND ${EMULATOR} "${TESTS}" --input-file "${file}" --list-test-names-only OUTPUT_VARIABLE found)
 string(REGEX MATCHALL "\n" found "${found}")
 string(REGEX MATCHALL "\n" wanted "${chosen}")
 list(LENGTH found found)
@@ -31,7 +32,7 @@ list(LENGTH wanted wanted)
 if(NOT found EQUAL wanted)
   message(FATAL_ERROR "Catch2 finds ${found} of the ${wanted} tests in ${file}")
 endif()
-execute_process(COMMAND "${TESTS}" --input-file "${file}" RESULT_VARIABLE status)
+execute_process(COMMAND ${EMULATOR} "${TESTS}" --input-file "${file}" RESULT_VARIABLE status)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "tests of ${file} failed: ${status}")
 endif()

@@ -20,6 +20,16 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 #define TOSAIC_CHOOSE(isa, table) choose<decltype(baseline::table)>(isa, &baseline::table, nullptr, nullptr)
 #endif
 
+// The table of the instruction set if it multiplies quads, or else `other`.
+#if defined(TOSAIC_HAVE_AVX512)
+#define TOSAIC_CHOOSE_QUADS(isa, table, other) ((isa) == Isa::kAvx512Vnni ? &avx512vnni::table : (other))
+#elif defined(TOSAIC_HAVE_DOTPROD)
+#define TOSAIC_CHOOSE_QUADS(isa, table, other) \
+  ((isa) == Isa::kI8mm ? &i8mm::table : (isa) == Isa::kDotProd ? &dotprod::table : (other))
+#else
+#define TOSAIC_CHOOSE_QUADS(isa, table, other) (static_cast<void>(isa), (other))
+#endif
+
 const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF32); }
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
 const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmPairs); }
@@ -29,17 +39,11 @@ const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
 #endif
   return TOSAIC_CHOOSE(isa, kGemmWidePairs);
 }
-const GemmKernels<Quads>* gemm_kernels_quads([[maybe_unused]] Isa isa) {
-#if defined(TOSAIC_HAVE_AVX512)
-  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kGemmQuads;
-#endif
-  return nullptr;
+const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
+  return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, nullptr);
 }
-const DepthwiseQuadKernels* depthwise_quad_kernels([[maybe_unused]] Isa isa) {
-#if defined(TOSAIC_HAVE_AVX512)
-  if (isa == Isa::kAvx512Vnni) return &avx512vnni::kDepthwiseQuads;
-#endif
-  return nullptr;
+const DepthwiseQuadKernels* depthwise_quad_kernels(Isa isa) {
+  return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);
 }
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
 const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }
@@ -50,15 +54,13 @@ const DepthwiseKernels<WidePairs>& depthwise_kernels_wide_pairs(Isa isa) {
   return TOSAIC_CHOOSE(isa, kDepthwiseWidePairs);
 }
 const PeakKernels& peak_kernels(Isa isa) {
-#if defined(TOSAIC_HAVE_AVX512)
-  if (isa == Isa::kAvx512Vnni) return avx512vnni::kPeakKernels;
-#endif
-  return TOSAIC_CHOOSE(isa, kPeakKernels);
+  return *TOSAIC_CHOOSE_QUADS(isa, kPeakKernels, &TOSAIC_CHOOSE(isa, kPeakKernels));
 }
 const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_CHOOSE(isa, kPoolF32); }
 const PoolKernels<std::int8_t>& pool_kernels(Isa isa, std::int8_t) { return TOSAIC_CHOOSE(isa, kPoolI8); }
 const PoolKernels<std::int16_t>& pool_kernels(Isa isa, std::int16_t) { return TOSAIC_CHOOSE(isa, kPoolI16); }
 
+#undef TOSAIC_CHOOSE_QUADS
 #undef TOSAIC_CHOOSE
 
 }  // namespace tosaic::kernels

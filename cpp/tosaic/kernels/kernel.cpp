@@ -3,6 +3,13 @@
 
 #include <array>
 
+#if defined(TOSAIC_HAVE_DOTPROD) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(TOSAIC_HAVE_DOTPROD) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 #include "tosaic/base/error.h"
 #include "tosaic/base/error_text.h"
 #include "tosaic/kernels/block.h"
@@ -10,6 +17,24 @@
 
 namespace tosaic::kernels {
 namespace {
+
+#if defined(TOSAIC_HAVE_DOTPROD)
+#if defined(__APPLE__)
+bool has_feature(const char* name) {
+  int has = 0;
+  std::size_t size = sizeof has;
+  return sysctlbyname(name, &has, &size, nullptr, 0) == 0 && has != 0;
+}
+bool has_dot_products() { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+bool has_matrix_products() { return has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__linux__)
+bool has_dot_products() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_matrix_products() { return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+#else
+bool has_dot_products() { return false; }
+bool has_matrix_products() { return false; }
+#endif
+#endif
 
 bool cpu_runs([[maybe_unused]] Isa isa) {
 #ifdef TOSAIC_HAVE_AVX512
@@ -26,22 +51,28 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
              __builtin_cpu_supports("fma") != 0;
     case Isa::kAvx512Vnni:
       return cpu_runs(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni") != 0;
+    case Isa::kDotProd:
+    case Isa::kI8mm:
+      return false;
   }
   return false;
+#elif defined(TOSAIC_HAVE_DOTPROD)
+  return isa == Isa::kBaseline || (isa == Isa::kDotProd && has_dot_products()) ||
+         (isa == Isa::kI8mm && has_dot_products() && has_matrix_products());
 #else
   return isa == Isa::kBaseline;
 #endif
 }
 
 struct Usable {
-  std::array<Isa, 4> isas{};
+  std::array<Isa, kAllIsas.size()> isas{};
   std::size_t count = 0;
 };
 
 const Usable& usable() {
   static const Usable found = [] {
     Usable result;
-    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni})
+    for (const Isa isa : kAllIsas)
       if (cpu_runs(isa)) result.isas.at(result.count++) = isa;
     return result;
   }();
@@ -69,6 +100,10 @@ std::string_view to_string(Isa isa) {
       return "avx512";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
+    case Isa::kDotProd:
+      return "dotprod";
+    case Isa::kI8mm:
+      return "i8mm";
   }
   return "";
 }

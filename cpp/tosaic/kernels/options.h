@@ -1,15 +1,20 @@
 // options: the options by which prepare() chooses an implementation.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace tosaic::kernels {
 
-// The instruction sets for which kernels/isa/ is compiled, the best one last. kBaseline runs on every CPU.
-// kAvx512Vnni is kAvx512 with instructions for products of bytes.
-enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Vnni };
+// The instruction sets for which kernels/isa/ is compiled, the best one of a processor family last. kBaseline runs
+// on every CPU: it has the vectors of SSE2 on x86 and of NEON on 64-bit Arm. kAvx512Vnni is kAvx512 with
+// instructions for products of bytes; kDotProd is kBaseline of Arm with such instructions (FEAT_DotProd), and kI8mm
+// multiplies small matrices of bytes, too (FEAT_I8MM).
+enum class Isa : std::uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Vnni, kDotProd, kI8mm };
+inline constexpr std::array kAllIsas = {Isa::kBaseline,   Isa::kAvx2,    Isa::kAvx512,
+                                        Isa::kAvx512Vnni, Isa::kDotProd, Isa::kI8mm};
 [[nodiscard]] std::string_view to_string(Isa isa);
 [[nodiscard]] Isa best_isa();                      // the best of usable_isas()
 [[nodiscard]] std::span<const Isa> usable_isas();  // the compiled instruction sets that this CPU can run

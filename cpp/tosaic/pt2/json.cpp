@@ -356,7 +356,8 @@ std::string shown(Json value) {
       text = quoted(value.raw());
       break;
   }
-  return text.size() <= kMostShown ? text : text.substr(0, kMostShown) + "...";
+  if (text.size() > kMostShown) text.replace(kMostShown, std::string::npos, "...");
+  return text;
 }
 
 }  // namespace tosaic::pt2

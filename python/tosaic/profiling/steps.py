@@ -62,7 +62,7 @@ class ProfiledStep:
         What ran: a form such as ``conv.gemm``, ``cond`` or ``while_loop``, ``model`` or ``function`` for a
         function of the user, ``group`` for a group of a split program, ``reference`` or ``vgf``.
     isa : str
-        The instruction set of the kernel, such as ``avx512vnni``; empty for others.
+        The instruction set of the kernel, such as ``avx512vnni`` or, on Arm, ``i8mm``; empty for others.
     factors : str or None
         The dtype of the factors that the kernel multiplies, if it adds up products. It may be wider than the
         operands: factors of float16 are multiplied as ``f32``.

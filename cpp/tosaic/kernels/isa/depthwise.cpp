@@ -26,7 +26,7 @@ struct Taps {
   TapRange d, h, w;
 };
 
-// A vector of the image minus the zero point, as the factor of add_product(). It has all lanes, or only the
+// A vector of the image minus the zero point, as the factor of add_tap(). It has all lanes, or only the
 // first `count`.
 [[gnu::always_inline]] inline Floats image_at(const float* at, float) { return load(at); }
 [[gnu::always_inline]] inline Floats image_first(const float* at, float, Index count) {
@@ -100,8 +100,7 @@ template <class T, int P, int V>
 #pragma GCC unroll 4
           for (int p = 0; p < P; ++p) {
             const Source<T>* at = image + p * step + v * lanes;
-            add_product(sum[p][v], tap,
-                        whole ? image_at(at, zero_point) : image_first(at, zero_point, valid));
+            add_tap(sum[p][v], tap, whole ? image_at(at, zero_point) : image_first(at, zero_point, valid));
           }
         }
         image += line.dilation[2] * line.stride[2];

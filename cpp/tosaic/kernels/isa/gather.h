@@ -37,24 +37,27 @@ template <Index kCount>
   for (Index i = 0; i < count; ++i) to[i] = static_cast<std::int16_t>(from[i] - zero_point);
 }
 
+// Flips the sign bit of bytes, which adds kQuadOffset, or nothing.
+constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
+
 // Does the same as as_factors() for at most kShortRun bytes: a narrow store takes less time.
 constexpr Index kShortRun = 16;
 [[gnu::always_inline]] inline void short_factors(std::int8_t* to, const std::int8_t* from, Index count) {
 #if defined(__AVX512VL__)
   const auto mask = static_cast<__mmask16>((1U << count) - 1);
-  const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(mask, from), _mm_set1_epi8(-128));
+  const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(mask, from), _mm_set1_epi8(kFlipped));
   __builtin_memcpy(to, &bytes, sizeof bytes);
 #else
-  for (Index i = 0; i < count; ++i) to[i] = static_cast<std::int8_t>(from[i] ^ -128);
+  store<std::int8_t, 16>(to, load_first<std::int8_t, 16>(from, count) ^ kFlipped);
 #endif
 }
 
-// Bytes as quads need them. Whole vectors are written: up to 63 bytes behind the last element are overwritten.
+// Bytes as quads need them. Whole vectors are written, so bytes behind the last element are overwritten.
 [[gnu::always_inline]] inline void as_factors(std::int8_t* to, const std::int8_t* from, std::int8_t,
                                               Index count) {
   constexpr Index lanes = kLanes<std::int8_t>;
   if (count <= kShortRun) return short_factors(to, from, count);
-  const Vector<std::int8_t> sign = broadcast(std::int8_t{-128});  // a ^ 0x80 is a + 128
+  const Vector<std::int8_t> sign = broadcast(kFlipped);  // a ^ 0x80 is a + 128
   Index i = 0;
   for (; i + lanes <= count; i += lanes) store(to + i, load(from + i) ^ sign);
   if (i < count) store(to + i, load_bytes(from + i, count - i) ^ sign);
@@ -66,7 +69,7 @@ template <class T>
   zero(to, count);
 }
 [[gnu::always_inline]] inline void pad(std::int8_t* to, std::int8_t zero_point, Index count) {
-  const Vector<std::int8_t> value = broadcast(zero_point) ^ broadcast(std::int8_t{-128});
+  const Vector<std::int8_t> value = broadcast(zero_point) ^ broadcast(kFlipped);
   for (Index i = 0; i < count; i += kLanes<std::int8_t>) store(to + i, value);
 }
 

@@ -17,13 +17,17 @@
 //               bits.
 //   WidePairs   i16 times i8, without zero points. Sums of a block are exact in 32 bits, because its depth is at
 //               most kMostWideDepth. They are added up in 64 bits.
-//   Quads       i8 times i8, modulo 2^32. A is read as bytes without sign, B as bytes with sign. Gathering adds
-//               128 to the elements of A. With a + 128 = u, and zero points a_zp and b_zp,
+//   Quads       i8 times i8, modulo 2^32. On x86, A is read as bytes without sign, B as bytes with sign, and
+//               gathering adds q = 128 to the elements of A. On Arm, both have a sign, and q = 0. With a + q = u, and
+//               zero points a_zp and b_zp,
 //
-//                 sum (a - a_zp)(b - b_zp) = sum u b - (128 + a_zp) sum b - b_zp (sum u - depth (128 + a_zp))
+//                 sum (a - a_zp)(b - b_zp) = sum u b - (q + a_zp) sum b - b_zp (sum u - depth (q + a_zp))
 //
 //               The second term depends on the column only and the third one on the row only. They are added as
 //               biases of columns and rows. Padding of a patch is the zero point.
+//
+// Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels has the
+// first elements of the pairs before the second ones: isa/pairs.h.
 #pragma once
 
 #include <cstdint>
@@ -97,7 +101,11 @@ inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
 template <class T>
 inline constexpr bool kCompensates = std::is_same_v<T, Quads>;
 // What gathering adds to the elements of A, if kCompensates.
+#if defined(__aarch64__)
+inline constexpr std::int32_t kQuadOffset = 0;
+#else
 inline constexpr std::int32_t kQuadOffset = 128;
+#endif
 
 // The depth rounded up to whole steps.
 template <class T>
@@ -188,5 +196,11 @@ namespace avx512vnni {
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace avx512vnni
+namespace dotprod {
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace dotprod
+namespace i8mm {
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace i8mm
 
 }  // namespace tosaic::kernels

@@ -8,22 +8,30 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// The factor of the vectors of B in a step: an element of A or, for int16, a pair of elements in every lane.
+// The factor of the vectors of B in a step: an element of A or, for integers, a pair or quad of elements. Arm has
+// instructions that multiply a vector by lane 0 of another one; the other sets have the elements in every lane.
 template <class T>
 [[gnu::always_inline]] inline T left_at(const T* a) {
   return *a;
 }
-[[gnu::always_inline]] inline Vector<std::int32_t> left_at(const std::int16_t* a) {
-  std::int32_t pair;
-  __builtin_memcpy(&pair, a, sizeof pair);
-  return broadcast(pair);
+#if defined(__aarch64__)
+using PairFactor = int16x4_t;
+using QuadFactor = int8x8_t;
+#else
+using PairFactor = Vector<std::int32_t>;
+using QuadFactor = Vector<std::int32_t>;
+#endif
+[[gnu::always_inline]] inline auto step_factor(const void* a) {
+  std::int32_t elements;
+  __builtin_memcpy(&elements, a, sizeof elements);
+#if defined(__aarch64__)
+  return Vector<std::int32_t, 2>{elements, 0};
+#else
+  return broadcast(elements);
+#endif
 }
-
-[[gnu::always_inline]] inline Vector<std::int32_t> left_at(const std::int8_t* a) {
-  std::int32_t quad;
-  __builtin_memcpy(&quad, a, sizeof quad);
-  return broadcast(quad);
-}
+[[gnu::always_inline]] inline PairFactor left_at(const std::int16_t* a) { return (PairFactor)step_factor(a); }
+[[gnu::always_inline]] inline QuadFactor left_at(const std::int8_t* a) { return (QuadFactor)step_factor(a); }
 
 [[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, float left) {
   sum += right * left;
@@ -38,6 +46,28 @@ template <class T>
                                                Vector<double> left) {
   sum += right * left;
 }
+
+// Element `k` of the pair of column `column` is here in a step of a panel: next to the other one or, since Arm has no
+// instruction that adds adjacent products, in the other half of a vector.
+[[gnu::always_inline]] constexpr std::int64_t pair_place(std::int64_t column, std::int64_t k) {
+#if defined(__aarch64__)
+  constexpr std::int64_t lanes = kLanes<std::uint32_t>;
+  return column / lanes * 2 * lanes + k * lanes + column % lanes;
+#else
+  return 2 * column + k;
+#endif
+}
+
+#if defined(__aarch64__)
+
+// sum[i] += right[i] * left[0] + right[i + 4] * left[1], with factors of 16 bits, modulo 2^32.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
+                                               PairFactor left) {
+  const int32x4_t first = vmlal_lane_s16((int32x4_t)sum, vget_low_s16((int16x8_t)right), left, 0);
+  sum = (Vector<std::uint32_t>)vmlal_high_lane_s16(first, (int16x8_t)right, left, 1);
+}
+
+#else
 
 // sum[i] += right[2i] * left[2i] + right[2i + 1] * left[2i + 1], with factors of 16 bits, modulo 2^32.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
@@ -58,11 +88,45 @@ template <class T>
 #endif
 }
 
+#endif
+
+// One tap of a depthwise convolution: sum[i] += weight[i] * left[i]. Weights of 16 bits are those of pairs whose second
+// weight is zero, and only the low 16 bits of the lanes of `left` are multiplied.
+template <class S, class W, class L>
+[[gnu::always_inline]] inline void add_tap(S& sum, W weight, L left) {
+  add_product(sum, weight, left);
+}
+#if defined(__aarch64__)
+[[gnu::always_inline]] inline void add_tap(Vector<std::uint32_t>& sum, Vector<std::int16_t> weight,
+                                           Vector<std::int32_t> left) {
+  sum = (Vector<std::uint32_t>)vmlal_s16((int32x4_t)sum, vmovn_s32((int32x4_t)weight),
+                                         vmovn_s32((int32x4_t)left));
+}
+#endif
+
 #if defined(__AVX512VNNI__)
 // sum[i] += the four products of right[4i + k], with sign, and left[4i + k], without sign, modulo 2^32.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                Vector<std::int32_t> left) {
   sum = (Vector<std::uint32_t>)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+// sum[i] += the four products of right[4i + k] and left[4i + k], both with sign, modulo 2^32.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                               Vector<std::int32_t> left) {
+  sum = (Vector<std::uint32_t>)vdotq_s32((int32x4_t)sum, (int8x16_t)right, (int8x16_t)left);
+}
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                               QuadFactor left) {
+  sum = (Vector<std::uint32_t>)vdotq_lane_s32((int32x4_t)sum, (int8x16_t)right, left, 0);
+}
+#endif
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// Adds the product of two rows of eight bytes, `left`, and two columns of eight bytes, `right`, row by row.
+[[gnu::always_inline]] inline void add_matrix_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                                      Vector<std::int8_t> left) {
+  sum = (Vector<std::uint32_t>)vmmlaq_s32((int32x4_t)sum, (int8x16_t)left, (int8x16_t)right);
 }
 #endif
 

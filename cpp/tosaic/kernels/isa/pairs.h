@@ -4,6 +4,7 @@
 
 #include "tosaic/kernels/isa/gather.h"
 #include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/multiply.h"
 #include "tosaic/kernels/isa/tiles.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -15,15 +16,15 @@ namespace {
                                              std::int16_t* pairs) {
   if (second != nullptr && column_stride == 1)
     for (Index i = 0; i < valid; ++i) {
-      pairs[2 * i] = first[i];
-      pairs[2 * i + 1] = second[i];
+      pairs[pair_place(i, 0)] = first[i];
+      pairs[pair_place(i, 1)] = second[i];
     }
   else
     for (Index i = 0; i < valid; ++i) {
-      pairs[2 * i] = first[i * column_stride];
-      pairs[2 * i + 1] = second == nullptr ? std::int16_t{0} : second[i * column_stride];
+      pairs[pair_place(i, 0)] = first[i * column_stride];
+      pairs[pair_place(i, 1)] = second == nullptr ? std::int16_t{0} : second[i * column_stride];
     }
-  zero(pairs + 2 * valid, 2 * (width - valid));
+  for (Index i = valid; i < width; ++i) pairs[pair_place(i, 0)] = pairs[pair_place(i, 1)] = 0;
 }
 
 // Element (k, j) of B is at b[k * depth_stride + j * column_stride].

@@ -30,5 +30,11 @@ extern const PeakKernels kPeakKernels;
 namespace avx512vnni {
 extern const PeakKernels kPeakKernels;
 }
+namespace dotprod {
+extern const PeakKernels kPeakKernels;
+}
+namespace i8mm {
+extern const PeakKernels kPeakKernels;
+}
 
 }  // namespace tosaic::kernels

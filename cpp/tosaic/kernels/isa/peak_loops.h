@@ -24,13 +24,11 @@ template <class V>
 #endif
 }
 
-// T is a form of isa/gemm.h.
-template <class T>
+template <class Sums, class Right, class Left, void (*kAdd)(Sums&, Right, Left)>
 void multiply_add_rounds(std::int64_t rounds) {
-  using Left = std::conditional_t<Arithmetic<T>::kStep == 1, Vector<Factor<T>>, Vector<std::int32_t>>;
-  Vector<Factor<T>> right{};
+  Right right{};
   Left left{};
-  Vector<Partial<T>> sums[kSums] = {};
+  Sums sums[kSums] = {};
   // To the compiler, the sums are then different numbers. It would compute equal ones once.
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) hide(sums[i]);
@@ -38,14 +36,20 @@ void multiply_add_rounds(std::int64_t rounds) {
     hide(right);
     hide(left);
 #pragma GCC unroll 16
-    for (int i = 0; i < kSums; ++i) add_product(sums[i], right, left);
+    for (int i = 0; i < kSums; ++i) kAdd(sums[i], right, left);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kSums; ++i) hide(sums[i]);
 }
 
+// T is a form of isa/gemm.h.
 template <class T>
-constexpr PeakLoop kMultiplyAdds = {multiply_add_rounds<T>, kSums * kLanes<Factor<T>>};
+using PeakLeft = std::conditional_t<Arithmetic<T>::kStep == 1, Vector<Factor<T>>,
+                                    decltype(left_at(static_cast<const Factor<T>*>(nullptr)))>;
+template <class T>
+constexpr PeakLoop kMultiplyAdds = {
+    multiply_add_rounds<Vector<Partial<T>>, Vector<Factor<T>>, PeakLeft<T>, add_product>,
+    kSums * kLanes<Factor<T>>};
 
 void add_arrays(const float* a, const float* b, float* to, std::int64_t count) {
   constexpr std::int64_t lanes = kLanes<float>;

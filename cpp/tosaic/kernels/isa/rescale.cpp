@@ -21,7 +21,13 @@ bool inside_from(const RescaleTables<T>& t, const T* values, Index begin, Index 
   return inside;
 }
 
-#if defined(__AVX2__)
+template <class T>
+[[maybe_unused]] void scale_all(const RescaleTables<T>& t, const T* values, I32* results, Index count) {
+  const RescaleTables<T> tables = t;
+  for (Index i = 0; i < count; ++i) results[i] = scaled_one(tables, values[i], i);
+}
+
+#if defined(TOSAIC_RESCALES_VECTORS)
 
 template <bool kUniform, RescaleWay kWay>
 void scale_i32_of(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
@@ -49,6 +55,43 @@ void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Ind
   return t.uniform ? scale_i32_by<true>(t, values, results, count)
                    : scale_i32_by<false>(t, values, results, count);
 }
+
+template <bool kUniform, class T>
+bool inside_of(const RescaleTables<T>& t, const T* values, Index count) {
+  constexpr Index kWidth = kLanes<T>;
+  const Entries<kUniform, T> low(t.low), high(t.high);
+  const Vector<T> input_zp = broadcast(t.input_zp);
+  Vector<T> outside{};
+  Index i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    const Vector<T> value = load(values + i) - input_zp;
+    outside |= (value < low[i]) | (value > high[i]);
+  }
+  T any = 0;
+#pragma GCC unroll 16
+  for (Index lane = 0; lane < kWidth; ++lane) any |= outside[lane];
+  return any == 0 && inside_from(t, values, i, count);
+}
+
+template <class T>
+bool inside(const RescaleTables<T>& t, const T* values, Index count) {
+  return t.uniform ? inside_of<true>(t, values, count) : inside_of<false>(t, values, count);
+}
+
+#else
+
+void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
+  scale_all(t, values, results, count);
+}
+
+template <class T>
+bool inside(const RescaleTables<T>& t, const T* values, Index count) {
+  return inside_from(t, values, 0, count);
+}
+
+#endif
+
+#if defined(__AVX2__)
 
 using Half = Vector<I32, kLanes<I64>>;
 
@@ -80,47 +123,10 @@ void scale_i64(const RescaleTables<I64>& t, const I64* values, I32* results, Ind
                    : scale_i64_of<false>(t, values, results, count);
 }
 
-template <bool kUniform, class T>
-bool inside_of(const RescaleTables<T>& t, const T* values, Index count) {
-  constexpr Index kWidth = kLanes<T>;
-  const Entries<kUniform, T> low(t.low), high(t.high);
-  const Vector<T> input_zp = broadcast(t.input_zp);
-  Vector<T> outside{};
-  Index i = 0;
-  for (; i + kWidth <= count; i += kWidth) {
-    const Vector<T> value = load(values + i) - input_zp;
-    outside |= (value < low[i]) | (value > high[i]);
-  }
-  T any = 0;
-#pragma GCC unroll 16
-  for (Index lane = 0; lane < kWidth; ++lane) any |= outside[lane];
-  return any == 0 && inside_from(t, values, i, count);
-}
-
-template <class T>
-bool inside(const RescaleTables<T>& t, const T* values, Index count) {
-  return t.uniform ? inside_of<true>(t, values, count) : inside_of<false>(t, values, count);
-}
-
-#else
-
-template <class T>
-void scale_all(const RescaleTables<T>& t, const T* values, I32* results, Index count) {
-  const RescaleTables<T> tables = t;
-  for (Index i = 0; i < count; ++i) results[i] = scaled_one(tables, values[i], i);
-}
-
-void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
-  scale_all(t, values, results, count);
-}
+#else  // NEON does not multiply 64-bit lanes
 
 void scale_i64(const RescaleTables<I64>& t, const I64* values, I32* results, Index count) {
   scale_all(t, values, results, count);
-}
-
-template <class T>
-bool inside(const RescaleTables<T>& t, const T* values, Index count) {
-  return inside_from(t, values, 0, count);
 }
 
 #endif

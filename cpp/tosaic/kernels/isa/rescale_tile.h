@@ -3,44 +3,14 @@
 #pragma once
 
 #include "tosaic/kernels/isa/gemm.h"
-#include "tosaic/kernels/isa/rescale_vector.h"
+#include "tosaic/kernels/isa/narrow.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-#if defined(__AVX2__)
+#if defined(TOSAIC_RESCALES_VECTORS)
 
 // ---- in registers ----
-
-// The instructions that narrow a whole register work on each 128 bits of it.
-#if defined(__AVX512BW__)
-using Register = __m512i;
-[[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
-  return _mm512_packs_epi32((Register)a, (Register)b);
-}
-[[gnu::always_inline]] inline Register to_bytes(Register a, Register b) { return _mm512_packs_epi16(a, b); }
-[[gnu::always_inline]] inline Register add_words(Register a, Register b) { return _mm512_adds_epi16(a, b); }
-[[gnu::always_inline]] inline Register limited(Register x, Register low, Register high) {
-  return _mm512_max_epi8(_mm512_min_epi8(x, high), low);
-}
-[[gnu::always_inline]] inline Register by_row(Register x) {
-  const Register order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_maskz_permutexvar_epi32(0xffff, order, x);
-}
-#else
-using Register = __m256i;
-[[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
-  return _mm256_packs_epi32((Register)a, (Register)b);
-}
-[[gnu::always_inline]] inline Register to_bytes(Register a, Register b) { return _mm256_packs_epi16(a, b); }
-[[gnu::always_inline]] inline Register add_words(Register a, Register b) { return _mm256_adds_epi16(a, b); }
-[[gnu::always_inline]] inline Register limited(Register x, Register low, Register high) {
-  return _mm256_max_epi8(_mm256_min_epi8(x, high), low);
-}
-[[gnu::always_inline]] inline Register by_row(Register x) {
-  return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
-#endif
 
 // How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which are of
 // two or four rows, become one register.
@@ -48,29 +18,25 @@ template <RescaleWay kWay, int kVectors>
 struct ColumnsToBytes {
   static constexpr std::int64_t kRight = kVectors == 2 ? kLanes<std::int32_t> : 0;
   LaneScale<kWay> left, right;
-  Register output_zp, low, high;
+  ByteRange range;
 
   [[gnu::always_inline]] ColumnsToBytes(const RescaleTables<std::int32_t>& t, std::int64_t column)
       : left(entries(t, t.multiplier, column), entries(t, t.shift, column)),
         right(entries(t, t.multiplier, column + kRight), entries(t, t.shift, column + kRight)),
-        output_zp((Register)broadcast(static_cast<std::int16_t>(t.output_zp))),
-        low((Register)broadcast(static_cast<std::int8_t>(t.min))),
-        high((Register)broadcast(static_cast<std::int8_t>(t.max))) {}
+        range(t) {}
 
   [[gnu::always_inline]] static V32 entries(const RescaleTables<std::int32_t>& t, const std::int32_t* table,
                                             std::int64_t at) {
     return t.uniform ? broadcast(table[0]) : load(table + at);
   }
 
-  // Saturation of 32 to 16 bits, of the sum with the zero point, and of 16 to 8 bits gives the same byte as one
-  // saturation of the exact sum.
   [[gnu::always_inline]] Register words(Vector<std::uint32_t> a, Vector<std::uint32_t> b) const {
-    return add_words(to_words(rescale_vector((V32)a, left), rescale_vector((V32)b, right)), output_zp);
+    return range.words(rescale_vector((V32)a, left), rescale_vector((V32)b, right));
   }
 
-  // The bytes of two pairs of vectors, row by row. Packing leaves four bytes of each vector in each 128 bits.
+  // The bytes of two pairs of vectors, row by row.
   [[gnu::always_inline]] Register bytes(Register first, Register second) const {
-    return by_row(limited(to_bytes(first, second), low, high));
+    return by_row(range.bytes(first, second));
   }
 };
 
@@ -89,12 +55,20 @@ template <int W>
                                      : _mm512_maskz_extracti32x4_epi32(0xf, bytes, 3);
     __builtin_memcpy(to, &quarter, sizeof quarter);
   }
-#else
+#elif defined(__AVX2__)
   if constexpr (W == 2) {
     const __m128i half = r == 0 ? _mm256_castsi256_si128(bytes) : _mm256_extracti128_si256(bytes, 1);
     __builtin_memcpy(to, &half, sizeof half);
   } else {
     const std::int64_t quarter = ((V64)bytes)[r];
+    __builtin_memcpy(to, &quarter, sizeof quarter);
+  }
+#else
+  if constexpr (W == 2) {
+    const std::int64_t half = ((V64)bytes)[r];
+    __builtin_memcpy(to, &half, sizeof half);
+  } else {
+    const std::int32_t quarter = ((V32)bytes)[r];
     __builtin_memcpy(to, &quarter, sizeof quarter);
   }
 #endif
@@ -132,19 +106,23 @@ template <class T, int R, int W>
 
 // The first `count` lanes as bytes, with saturation; then limited to [low, high].
 struct ByteLimits {
-  __m128i low, high;
+  using Bytes = Vector<std::int8_t, 16>;
+  Bytes low, high;
   ByteLimits(std::int32_t min, std::int32_t max)
-      : low(_mm_set1_epi8(static_cast<char>(min))), high(_mm_set1_epi8(static_cast<char>(max))) {}
+      : low(Bytes{} + static_cast<std::int8_t>(min)), high(Bytes{} + static_cast<std::int8_t>(max)) {}
 
   [[gnu::always_inline]] void store(std::int8_t* to, V32 value, std::int64_t count) const {
 #if defined(__AVX512F__)
-    const __m128i narrow = _mm512_maskz_cvtsepi32_epi8(0xffff, (__m512i)value);
-#else
+    const auto narrow = (Bytes)_mm512_maskz_cvtsepi32_epi8(0xffff, (__m512i)value);
+#elif defined(__AVX2__)
     const __m128i words =
         _mm_packs_epi32(_mm256_castsi256_si128((__m256i)value), _mm256_extracti128_si256((__m256i)value, 1));
-    const __m128i narrow = _mm_packs_epi16(words, words);
+    const auto narrow = (Bytes)_mm_packs_epi16(words, words);
+#else
+    const Register words = to_words(value, value), narrow = to_bytes(words, words);
 #endif
-    const __m128i bytes = _mm_max_epi8(_mm_min_epi8(narrow, high), low);
+    Bytes bytes = narrow > high ? high : narrow;
+    bytes = bytes < low ? low : bytes;
     if (count >= kLanes<std::int32_t>) {
       __builtin_memcpy(to, &bytes, kLanes<std::int32_t>);
       return;

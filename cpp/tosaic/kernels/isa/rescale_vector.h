@@ -6,6 +6,8 @@
 // there. At the end, the two vectors of results are interleaved. AVX2 has only a logical shift of 64-bit
 // lanes, so a bias of 2^63 makes the sums non-negative, and the shifted bias is subtracted after the shift.
 //
+// NEON multiplies the low and the high half of a vector, and rounds while it shifts.
+//
 // If a shift is at least 33, the low half of the product cannot change the result: the constant that rounds is
 // a multiple of 2^32. Then the high halves are rounded and shifted, as 32-bit lanes.
 #pragma once
@@ -15,6 +17,12 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX2__) || defined(__aarch64__)
+#define TOSAIC_RESCALES_VECTORS 1
 #endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -33,7 +41,7 @@ template <class T>
   return clamped(((moved * t.multiplier[at] + round) >> shift) + t.output_zp, t.min, t.max);
 }
 
-#if defined(__AVX2__)
+#if defined(TOSAIC_RESCALES_VECTORS)
 
 using V32 = Vector<std::int32_t>;
 using V64 = Vector<std::int64_t>;
@@ -50,6 +58,14 @@ struct Entries {
     return kUniform ? only : load(table + i);
   }
 };
+
+enum class RescaleWay {
+  kSingle,  // any shifts, single rounding
+  kDouble,  // any shifts, double rounding
+  kHigh     // shifts of at least 33, single rounding
+};
+
+#if defined(__AVX2__)
 
 // The products of the low halves of 64-bit lanes, as signed numbers.
 [[gnu::always_inline]] inline V64 product_of_low_halves(W64 a, W64 b) {
@@ -90,12 +106,6 @@ template <bool kDouble>
 #endif
 }
 
-enum class RescaleWay {
-  kSingle,  // any shifts, single rounding
-  kDouble,  // any shifts, double rounding
-  kHigh     // shifts of at least 33, single rounding
-};
-
 // The multiplier and the shift of each lane, in the form in which rescale_vector() reads them.
 template <RescaleWay kWay>
 struct LaneScale {
@@ -126,6 +136,42 @@ template <RescaleWay kWay>
   }
 }
 
+#else
+
+template <RescaleWay kWay>
+struct LaneScale {
+  V32 multiplier, left;  // `left`: minus the shift, since NEON shifts by variables to the left
+  [[gnu::always_inline]] LaneScale(V32 factors, V32 shifts)
+      : multiplier(factors), left(kWay == RescaleWay::kHigh ? 32 - shifts : -shifts) {}
+};
+
+// The low halves of two rounded and shifted products.
+template <bool kDouble>
+[[gnu::always_inline]] inline int32x2_t scaled(int64x2_t product, int64x2_t left) {
+  if constexpr (kDouble) {
+    const V64 extra = ((V64)left < -31) & (std::int64_t{1} << 30);
+    const V64 negative = (V64)product < 0;  // sign of the value; a product of 0 becomes 0 with either sign
+    product = (int64x2_t)((V64)product + ((extra ^ negative) - negative));
+  }
+  return vmovn_s64(vrshlq_s64(product, left));
+}
+
+// (value * multiplier + rounding) >> shift
+template <RescaleWay kWay>
+[[gnu::always_inline]] inline V32 rescale_vector(V32 value, const LaneScale<kWay>& by) {
+  const auto v = (int32x4_t)value, m = (int32x4_t)by.multiplier, left = (int32x4_t)by.left;
+  const int64x2_t low = vmull_s32(vget_low_s32(v), vget_low_s32(m)), high = vmull_high_s32(v, m);
+  if constexpr (kWay == RescaleWay::kHigh) {
+    const int32x4_t upper = vuzp2q_s32((int32x4_t)low, (int32x4_t)high);
+    return (V32)vrshlq_s32(upper, left);
+  } else {
+    constexpr bool kDouble = kWay == RescaleWay::kDouble;
+    return (V32)vcombine_s32(scaled<kDouble>(low, vmovl_s32(vget_low_s32(left))),
+                             scaled<kDouble>(high, vmovl_high_s32(left)));
+  }
+}
+
+#endif
 #endif
 
 }  // namespace

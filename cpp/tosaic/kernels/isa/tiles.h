@@ -16,6 +16,8 @@ using Index = std::int64_t;
 
 #if defined(__AVX512F__)
 constexpr int kRows = 14;
+#elif defined(__aarch64__)  // 32 registers, as AVX-512 has, but up to four multiply-adds in a cycle
+constexpr int kRows = 8;
 #else
 constexpr int kRows = 6;
 #endif
@@ -130,7 +132,7 @@ template <class T, int R, int W>
   } else {
     Sum<T>* c = block.c + row * block.c_stride + column;
     if (valid == width && !rescales(block)) return finish<T, R, W>(block, sum, c, row, column);
-#if defined(__AVX2__)
+#if defined(TOSAIC_RESCALES_VECTORS)
     if constexpr (kRescales<T>)
       if (rescales(block) && fits_registers(block, width, valid))
         return rescale_registers<T, R, W>(block, sum, row, column);
@@ -155,9 +157,61 @@ template <class T, int W>
   }
 }
 
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// Computes a tile of R rows by W vectors of quads by products of two rows, eight deep, and two columns.
+template <int R, int W>
+void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>& columns) {
+  using Bytes = Vector<std::int8_t>;
+  using Sums = Vector<std::uint32_t>;
+  using Halves = Vector<std::int64_t>;
+  constexpr int kPairs = (R + 1) / 2;
+  constexpr Index kQuad = Arithmetic<Quads>::kStep;
+  Sums products[kPairs][W][2] = {};  // of rows 2i and 2i + 1 with two of the four columns of a vector
+  const auto row_at = [&](int i) { return block.a + (row + (i < R ? i : R - 1)) * block.a_stride; };
+  const std::int8_t* b = columns.panel;
+  const Index depth = whole_steps<Quads>(block.depth);
+  for (Index k = 0; k < depth; k += 2 * kQuad) {
+    const bool is_whole = k + kQuad < depth;
+    Bytes right[W][2];
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) {
+      const auto first = (int32x4_t)load(b + j * kLanes<std::int8_t>);
+      const auto second = is_whole ? (int32x4_t)load(b + (W + j) * kLanes<std::int8_t>) : int32x4_t{};
+      right[j][0] = (Bytes)vzip1q_s32(first, second);
+      right[j][1] = (Bytes)vzip2q_s32(first, second);
+    }
+    b += 2 * W * kLanes<std::int8_t>;
+#pragma GCC unroll 4
+    for (int i = 0; i < kPairs; ++i) {
+      // Behind the last quad of a row are bytes of any value, which the zeros above multiply.
+      const auto left = (Bytes)vcombine_s8(vld1_s8(row_at(2 * i) + k), vld1_s8(row_at(2 * i + 1) + k));
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) {
+        add_matrix_product(products[i][j][0], right[j][0], left);
+        add_matrix_product(products[i][j][1], right[j][1], left);
+      }
+    }
+  }
+  Sums sum[R][W];
+#pragma GCC unroll 8
+  for (int i = 0; i < R; ++i) {
+    begin_row<Quads, W>(block, columns.first, sum[i]);
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) {
+      const auto low = (int64x2_t)products[i / 2][j][0], high = (int64x2_t)products[i / 2][j][1];
+      sum[i][j] += (Sums)(i % 2 == 0 ? (Halves)vzip1q_s64(low, high) : (Halves)vzip2q_s64(low, high));
+    }
+  }
+  finish_tile<Quads, R, W>(block, sum, row, columns.first, columns.valid);
+}
+#endif
+
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  if constexpr (std::is_same_v<T, Quads> && R > 1) return matrix_tile<R, W>(block, row, columns);
+#endif
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
@@ -191,6 +245,9 @@ struct Tiles {
 #if defined(__AVX512F__)
 template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
+#elif defined(__aarch64__)
+template <class T, int W>
+using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8>;
 #else
 template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;

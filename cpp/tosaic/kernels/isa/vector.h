@@ -39,19 +39,19 @@ template <class T, std::int64_t kCount = kLanes<T>>
   __builtin_memcpy(at, &value, sizeof value);
 }
 
-// Loads the first `count` lanes, 0 <= count <= kLanes; the other lanes are zero.
-template <class T>
-[[gnu::always_inline]] inline Vector<T> load_first(const T* at, std::int64_t count) {
-  T lanes[kLanes<T>] = {};
+// Loads the first `count` lanes, 0 <= count <= kCount; the other lanes are zero.
+template <class T, std::int64_t kCount = kLanes<T>>
+[[gnu::always_inline]] inline Vector<T, kCount> load_first(const T* at, std::int64_t count) {
+  T lanes[kCount] = {};
   T* to = lanes;
 #pragma GCC unroll 4
-  for (std::int64_t piece = kLanes<T>; piece > 0; piece /= 2) {
+  for (std::int64_t piece = kCount; piece > 0; piece /= 2) {
     if ((count & piece) == 0) continue;
     __builtin_memcpy(to, at, static_cast<std::size_t>(piece) * sizeof(T));
     at += piece;
     to += piece;
   }
-  return load(lanes);
+  return load<T, kCount>(lanes);
 }
 
 template <class T>

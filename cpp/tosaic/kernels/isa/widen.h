@@ -6,6 +6,8 @@
 
 #if defined(__SSE2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -38,6 +40,12 @@ struct Widened {
   __builtin_memcpy(&narrow, at, sizeof narrow);
   const __m128i bytes = _mm_cvtsi32_si128(narrow), words = _mm_unpacklo_epi8(bytes, bytes);
   return (Vector<std::int32_t>)_mm_srai_epi32(_mm_unpacklo_epi16(words, words), 24);
+#elif defined(__aarch64__)
+  using Bytes = Vector<std::int8_t, 8>;
+  std::int32_t narrow;
+  __builtin_memcpy(&narrow, at, sizeof narrow);
+  const int16x8_t words = vmovl_s8((int8x8_t)(Bytes)Vector<std::int32_t, 2>{narrow, 0});
+  return (Vector<std::int32_t>)vmovl_s16(vget_low_s16(words));
 #else
   Vector<std::int32_t> wide;
   for (std::int64_t i = 0; i < kLanes<std::int32_t>; ++i) wide[i] = at[i];
@@ -63,6 +71,17 @@ template <class T>
   return (Vector<std::int8_t>)_mm512_maskz_loadu_epi8(mask, at);
 #else
   return load_first(at, count);
+#endif
+}
+
+// Stores the first `count` bytes, 0 <= count <= kLanes.
+[[gnu::always_inline]] inline void store_bytes(std::int8_t* at, Vector<std::int8_t> bytes,
+                                               std::int64_t count) {
+#if defined(__AVX512BW__)
+  const auto mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
+  _mm512_mask_storeu_epi8(at, mask, (__m512i)bytes);
+#else
+  store_first(at, bytes, count);
 #endif
 }
 

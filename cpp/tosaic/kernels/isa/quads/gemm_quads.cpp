@@ -1,44 +1,18 @@
 // Matrix products of quads of bytes: how B is packed into panels [depth / 4][width][4], and the table.
 #include "tosaic/kernels/isa/gather.h"
 #include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/isa/quads.h"
 #include "tosaic/kernels/isa/tiles.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
 using Byte = std::int8_t;
-using Bytes16 = Vector<Byte, 16>;
 constexpr Index kQuad = Arithmetic<Quads>::kStep;
 
-// The elements of four rows, column by column.
-[[gnu::always_inline]] inline void interleave(const Bytes16 (&row)[kQuad], Byte* to) {
-  const Bytes16 a = __builtin_shufflevector(row[0], row[1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
-                                            7, 23),
-                b = __builtin_shufflevector(row[0], row[1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                            30, 15, 31),
-                c = __builtin_shufflevector(row[2], row[3], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
-                                            7, 23),
-                d = __builtin_shufflevector(row[2], row[3], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                            30, 15, 31);
-  using Pairs = Vector<std::int16_t, 8>;
-  const auto low = [](Bytes16 x, Bytes16 y) {
-    return __builtin_shufflevector((Pairs)x, (Pairs)y, 0, 8, 1, 9, 2, 10, 3, 11);
-  };
-  const auto high = [](Bytes16 x, Bytes16 y) {
-    return __builtin_shufflevector((Pairs)x, (Pairs)y, 4, 12, 5, 13, 6, 14, 7, 15);
-  };
-  const Pairs quads[] = {low(a, c), high(a, c), low(b, d), high(b, d)};
-  __builtin_memcpy(to, quads, sizeof quads);
-}
-
-// The first `count` elements; the others are zero.
+// The first `count` elements, of which 16 are read at most; the others are zero.
 [[gnu::always_inline]] inline Bytes16 some_bytes(const Byte* at, Index count) {
-  Bytes16 bytes{};
-  if (count >= 16)
-    __builtin_memcpy(&bytes, at, 16);
-  else
-    for (Index i = 0; i < count; ++i) bytes[i] = at[i];
-  return bytes;
+  return load_first<Byte, 16>(at, count < 0 ? 0 : count < 16 ? count : 16);
 }
 
 void pack_by_row(const Byte* b, Index stride, Index depth, Index cols, Byte* panels) {
@@ -48,7 +22,11 @@ void pack_by_row(const Byte* b, Index stride, Index depth, Index cols, Byte* pan
         Bytes16 row[kQuad] = {};
         for (Index q = 0; q < kQuad && k + q < depth; ++q)
           row[q] = some_bytes(b + (k + q) * stride + j + i, valid - i);
-        interleave(row, to + kQuad * i);
+        Bytes16 quads[4];
+        interleave(row, quads);
+#pragma GCC unroll 4
+        for (Index v = 0; v < 4; ++v)
+          if (i + 4 * v < width) store<Byte, 16>(to + kQuad * i + 16 * v, quads[v]);
       }
   });
 }

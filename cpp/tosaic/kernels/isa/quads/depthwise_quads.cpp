@@ -2,7 +2,8 @@
 
 #include "tosaic/kernels/isa/gather.h"
 #include "tosaic/kernels/isa/multiply.h"
-#include "tosaic/kernels/isa/rescale_vector.h"
+#include "tosaic/kernels/isa/narrow.h"
+#include "tosaic/kernels/isa/quads.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -12,19 +13,16 @@ using Bytes = Vector<Byte>;
 using Sums = Vector<std::uint32_t>;
 constexpr int kVectors = 4;
 constexpr Index kSumLanes = kLanes<std::uint32_t>;
+static_assert(kQuadBlock == kLanes<Byte>);
 
 // Adds the products of four taps to the sums of a block. Taps from `taps` on are zero.
 template <int kTaps>
 [[gnu::always_inline]] inline void add_quad(Sums (&sum)[kVectors], const Byte* const* tap, Index at,
                                             const Byte* weights) {
-  __m512i x[4] = {};
+  Bytes x[4] = {}, quads[kVectors];
 #pragma GCC unroll 4
-  for (int t = 0; t < kTaps; ++t) x[t] = (__m512i)load(tap[t] + at);
-  const __m512i low_a = _mm512_unpacklo_epi8(x[0], x[1]), high_a = _mm512_unpackhi_epi8(x[0], x[1]),
-                low_b = _mm512_unpacklo_epi8(x[2], x[3]), high_b = _mm512_unpackhi_epi8(x[2], x[3]);
-  const __m512i quads[kVectors] = {_mm512_unpacklo_epi16(low_a, low_b), _mm512_unpackhi_epi16(low_a, low_b),
-                                   _mm512_unpacklo_epi16(high_a, high_b),
-                                   _mm512_unpackhi_epi16(high_a, high_b)};
+  for (int t = 0; t < kTaps; ++t) x[t] = load(tap[t] + at);
+  interleave(x, quads);
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v)
     add_product(sum[v], load(weights + v * kLanes<Byte>), (Vector<std::int32_t>)quads[v]);
@@ -52,34 +50,23 @@ void store_sums(const Sums (&sum)[kVectors], std::uint32_t* to, Index valid) {
     if (quad_channel(place) < valid) to[quad_channel(place)] = arranged[place];
 }
 
-struct ByteLimits512 {
-  __m512i output_zp, low, high;
-};
-
 template <RescaleWay kWay>
 [[gnu::always_inline]] inline void store_bytes(const Sums (&sum)[kVectors], const LaneScale<kWay>* by,
-                                               const ByteLimits512& limits, Byte* to, Index valid) {
-  __m512i scaled[kVectors];
+                                               const ByteRange& range, Byte* to, Index valid) {
+  V32 scaled[kVectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) scaled[v] = (__m512i)rescale_vector((V32)sum[v], by[v]);
-  // Saturation of 32 to 16 bits, of the sum with the zero point, and of 16 to 8 bits gives the same byte as one
-  // saturation of the exact sum.
-  const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(scaled[0], scaled[1]), limits.output_zp),
-                high = _mm512_adds_epi16(_mm512_packs_epi32(scaled[2], scaled[3]), limits.output_zp);
-  const __m512i narrow = _mm512_packs_epi16(low, high);
-  const __m512i bytes = _mm512_max_epi8(_mm512_min_epi8(narrow, limits.high), limits.low);
+  for (int v = 0; v < kVectors; ++v) scaled[v] = rescale_vector((V32)sum[v], by[v]);
+  const auto bytes = (Bytes)range.bytes(range.words(scaled[0], scaled[1]), range.words(scaled[2], scaled[3]));
   if (valid >= kQuadBlock)
-    store(to, (Bytes)bytes);
+    store(to, bytes);
   else
-    _mm512_mask_storeu_epi8(to, (__mmask64{1} << valid) - 1, bytes);
+    store_bytes(to, bytes, valid);
 }
 
 template <int kQuads, int kLast, RescaleWay kWay>
 void line_of(const DepthwiseQuads& line) {
   const RescaleTables<std::int32_t>& t = line.rescale;
-  const ByteLimits512 limits{_mm512_set1_epi16(static_cast<short>(t.output_zp)),
-                             _mm512_set1_epi8(static_cast<char>(t.min)),
-                             _mm512_set1_epi8(static_cast<char>(t.max))};
+  const ByteRange range(t);
   for (Index block = 0; block < line.blocks; ++block) {
     const Byte* weights = line.weights + block * line.quads * kQuadBlock * 4;
     Sums terms[kVectors];
@@ -100,7 +87,7 @@ void line_of(const DepthwiseQuads& line) {
         if (line.bytes == nullptr)
           store_sums(sum, line.sums + to, valid);
         else
-          store_bytes<kWay>(sum, by, limits, line.bytes + to, valid);
+          store_bytes<kWay>(sum, by, range, line.bytes + to, valid);
       }
   }
 }
