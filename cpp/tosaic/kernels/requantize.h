@@ -1,4 +1,4 @@
-// requantize: computes RESCALE and an optional CLAMP in the same pass as the sums of a contraction.
+// requantize: computes RESCALE and CLAMPs behind it in the same pass as the sums of a contraction.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct Requantizer {
 };
 
 // A requantizer for values of this shape, with the channels along `axis`. `followers` are the operators that
-// are fused. They must be a RESCALE, or a RESCALE to a signed dtype and a CLAMP. The RESCALE must have
+// are fused. They must be a RESCALE, or a RESCALE to a signed dtype and CLAMPs. The RESCALE must have
 // multipliers of 32 bits for i32 and of 16 bits for i48, one for the tensor or one for each entry of `axis`. For
 // other followers, `run` of the result is empty.
 template <class V>

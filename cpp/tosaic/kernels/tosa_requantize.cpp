@@ -222,6 +222,8 @@ struct Tables {
   int64_t period = 1;     // elements after which the tables repeat
   bool is_bound = false;  // some value of the input has no result
   bool high_halves = true;
+  // The values that have a result in all channels.
+  T lowest = std::numeric_limits<T>::min(), highest = std::numeric_limits<T>::max();
 
   explicit Tables(const Rescale& plan) {
     const auto channels = static_cast<int64_t>(plan.channels.size());
@@ -234,6 +236,8 @@ struct Tables {
       shift.push_back(channel.by.shift);
       low.push_back(static_cast<T>(std::max<int64_t>(channel.values.low, std::numeric_limits<T>::min())));
       high.push_back(static_cast<T>(std::min<int64_t>(channel.values.high, std::numeric_limits<T>::max())));
+      lowest = std::max(lowest, low.back());
+      highest = std::min(highest, high.back());
       high_halves = high_halves && channel.by.shift >= 33;
       is_bound = is_bound || channel.values.low > values.low || channel.values.high < values.high;
     }
@@ -261,6 +265,7 @@ struct Fast {
   RescaleKernels<T> kernels;
   ConvertBlock load = nullptr;   // null: the array holds T
   ConvertBlock store = nullptr;  // null: the result is i32
+  bool to_words = false;         // results are i16, and the kernels compute them at once
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
       : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
@@ -269,6 +274,8 @@ struct Fast {
       load = convert.load(with_sign(plan.from, plan.attrs.input_unsigned), domain);
     if (plan.attrs.dtype != DType::kI32)
       store = convert.store(Domain::kI32, plan.attrs.dtype, Rounding::kTruncate);
+    to_words =
+        kernels.scale_to_words != nullptr && plan.attrs.dtype == DType::kI16 && !plan.attrs.output_unsigned;
   }
 
   static constexpr std::size_t kScratchBytes = kBlockElements * (sizeof(T) + sizeof(std::int32_t));
@@ -290,6 +297,10 @@ struct Fast {
         values = reinterpret_cast<const T*>(input + begin * from_size);
       else
         load(input + begin * from_size, loaded, count);
+      if (to_words &&
+          kernels.scale_to_words(block, tables.lowest, tables.highest, values,
+                                 reinterpret_cast<std::int16_t*>(output + begin * to_size), count))
+        continue;
       if (tables.is_bound && !kernels.inside(block, values, count))
         return run_reference(plan, begin, begin + count, first, input, output);  // throws
       std::int32_t* results =
@@ -425,13 +436,14 @@ template <class V>
 Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Shape& shape, std::size_t axis,
                                    Isa isa) {
   constexpr bool kIs32 = sizeof(V) == 4;
-  if (followers.empty() || followers.size() > 2) return {};
+  if (followers.empty()) return {};
   const std::optional<RescaleAttrs> found = rescale_of(followers[0], shape.size());
   if (!found || found->rescale.scale32 != kIs32) return {};
   if (found->rescale.per_channel && found->axis != static_cast<int64_t>(axis)) return {};
   const TosaRescaleAttrs& attrs = found->rescale;
   Rescale plan = plan_of(attrs, kIs32 ? DType::kI32 : DType::kI48);
-  if (followers.size() == 2 && !take_clamp(followers[1], plan)) return {};
+  for (const Follower& follower : followers.subspan(1))
+    if (!take_clamp(follower, plan)) return {};
   Requantizer<V> requantizer;
   requantizer.bytes = byte_size(attrs.dtype);
   requantizer.scratch_bytes = Fast<V>::kScratchBytes;

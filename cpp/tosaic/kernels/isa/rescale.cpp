@@ -1,6 +1,8 @@
 // RESCALE of blocks. rescale_vector.h has the arithmetic.
 #include "tosaic/kernels/isa/rescale.h"
 
+#include <cstddef>
+
 #include "tosaic/kernels/isa/rescale_vector.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
@@ -123,19 +125,89 @@ void scale_i64(const RescaleTables<I64>& t, const I64* values, I32* results, Ind
                    : scale_i64_of<false>(t, values, results, count);
 }
 
+#if defined(__AVX512DQ__)
+
+[[gnu::always_inline]] inline Half lower(V32 x) {
+  return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+[[gnu::always_inline]] inline Half upper(V32 x) {
+  return __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+[[gnu::always_inline]] inline V32 joined(Half low, Half high) {
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
+// A vector of results as words, from two vectors of values.
+template <bool kUniform>
+bool scale_to_words_of(const RescaleTables<I64>& t, I64 low, I64 high, const I64* values,
+                       std::int16_t* results, Index count) {
+  constexpr Index kHalf = kLanes<I64>, kWidth = kLanes<I32>;
+  using Words = Vector<std::int16_t, kWidth>;
+  const Entries<kUniform, I32> multipliers(t.multiplier), shifts(t.shift);
+  const V64 input_zp = broadcast(t.input_zp);
+  const V32 output_zp = broadcast(t.output_zp), min = broadcast(t.min), max = broadcast(t.max);
+  const V64 lowest = broadcast(low), highest = broadcast(high);
+  V64 outside{};
+  const auto half = [&](V64 value, Half multiplier, Half shift) {
+    outside |= (value < lowest) | (value > highest);
+    return __builtin_convertvector(scaled<false>(value * __builtin_convertvector(multiplier, V64),
+                                                 (W64) __builtin_convertvector(shift, V64)),
+                                   Half);
+  };
+  const auto words_at = [&](V64 first, V64 second, Index i) {
+    const V32 multiplier = multipliers[i], shift = shifts[i];
+    const Half low_half = half(first - input_zp, lower(multiplier), lower(shift));
+    const Half high_half = half(second - input_zp, upper(multiplier), upper(shift));
+    return __builtin_convertvector(clamp<I32>(joined(low_half, high_half) + output_zp, min, max), Words);
+  };
+  Index i = 0;
+  for (; i + kWidth <= count; i += kWidth) {
+    const Words words = words_at(load(values + i), load(values + i + kHalf), i);
+    __builtin_memcpy(results + i, &words, sizeof words);
+  }
+  if (i < count) {
+    const Index left = count - i, first = left < kHalf ? left : kHalf;
+    const Words words = words_at(load_first(values + i, first),
+                                 left > kHalf ? load_first(values + i + kHalf, left - kHalf) : input_zp, i);
+    std::int16_t lanes[kWidth];
+    __builtin_memcpy(lanes, &words, sizeof words);
+    for (Index k = 0; k < left; ++k) results[i + k] = lanes[k];
+  }
+  I64 any = 0;
+#pragma GCC unroll 8
+  for (Index lane = 0; lane < kHalf; ++lane) any |= outside[lane];
+  return any == 0;
+}
+
+bool scale_to_words(const RescaleTables<I64>& t, I64 low, I64 high, const I64* values, std::int16_t* results,
+                    Index count) {
+  return t.uniform ? scale_to_words_of<true>(t, low, high, values, results, count)
+                   : scale_to_words_of<false>(t, low, high, values, results, count);
+}
+
+constexpr auto kScaleToWords = scale_to_words;
+
+#else
+
+constexpr std::nullptr_t kScaleToWords = nullptr;
+
+#endif
+
 #else  // NEON does not multiply 64-bit lanes
 
 void scale_i64(const RescaleTables<I64>& t, const I64* values, I32* results, Index count) {
   scale_all(t, values, results, count);
 }
 
+constexpr std::nullptr_t kScaleToWords = nullptr;
+
 #endif
 
 }  // namespace
 
 extern const RescaleKernels<I32> kRescaleI32;
-const RescaleKernels<I32> kRescaleI32 = {inside<I32>, scale_i32};
+const RescaleKernels<I32> kRescaleI32 = {inside<I32>, scale_i32, nullptr};
 extern const RescaleKernels<I64> kRescaleI64;
-const RescaleKernels<I64> kRescaleI64 = {inside<I64>, scale_i64};
+const RescaleKernels<I64> kRescaleI64 = {inside<I64>, scale_i64, kScaleToWords};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
