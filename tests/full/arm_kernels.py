@@ -21,6 +21,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -28,7 +29,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from markdown_table import markdown_table
-from models.results import ROOT, measured_with
+from models.results import ROOT
 
 BUILD = ROOT / "build" / "aarch64"
 PAGE = ROOT / "docs" / "arm_kernels.md"
@@ -84,13 +85,12 @@ them. On Linux, the hardware capabilities say which instructions a processor of 
 
 ## Tests under emulation
 
-{date}; qemu {qemu}, GCC {gcc}, tosaic {version}.
+{date}; qemu {qemu}, GCC {gcc}.
 
 The tests compare each instruction set that the processor runs with the scalar kernels, over generated shapes
 and over the whole range of values: integers are equal, floats within the tolerance of the operator. qemu
 emulates a processor without either extension, one with dot products and one with all extensions. A program
-stops at the first instruction that its processor does not have. Columns are the assertions that passed, and
-the seconds on {cpu}.
+stops at the first instruction that its processor does not have. Columns are the assertions that passed.
 
 """
 
@@ -99,7 +99,6 @@ the seconds on {cpu}.
 class Run:
     """The tests of a file on a processor."""
 
-    cases: int = 0
     passed: int = 0
     failed: int = 0
     seconds: float = 0.0
@@ -152,7 +151,9 @@ def clang_errors() -> list[str]:
         "--checks=-*,misc-unused-using-decls",
     ]
     made = subprocess.run(
-        [*command, "--extra-arg=--target=aarch64-linux-gnu", *sources], capture_output=True, text=True
+        [*command, "--extra-arg=--target=aarch64-linux-gnu", "--extra-arg=-Wno-error", *sources],
+        capture_output=True,
+        text=True,
     )
     errors = [line for line in made.stdout.splitlines() if " error: " in line]
     return errors or ([made.stdout + made.stderr] if made.returncode else [])
@@ -199,13 +200,11 @@ def run(name: str, cpu: str) -> Run:
         total = ET.fromstring(made.stdout)
     except ET.ParseError:
         return Run(failed=1, seconds=out.seconds, output=out.output)
-    cases = total.find("OverallResultsCases")
     assertions = total.find("OverallResults")
-    if cases is None or assertions is None or made.returncode < 0:
+    if assertions is None or made.returncode < 0:
         return Run(failed=1, seconds=out.seconds, output=out.output)
-    out.cases = sum(int(cases.attrib[key]) for key in ("successes", "failures"))
     out.passed = int(assertions.attrib["successes"])
-    out.failed = int(assertions.attrib["failures"]) or int(made.returncode != 0 or out.cases == 0)
+    out.failed = int(assertions.attrib["failures"]) or int(made.returncode != 0 or out.passed == 0)
     return out
 
 
@@ -213,17 +212,17 @@ def page(runs: dict[str, dict[str, Run]]) -> str:
     """Returns the text of docs/arm_kernels.md."""
     qemu = subprocess.run(["qemu-aarch64", "--version"], capture_output=True, text=True).stdout.split()[2]
     gcc = subprocess.run([_COMPILER, "-dumpfullversion"], capture_output=True, text=True).stdout.strip()
-    header = ["tests", "cases"]
-    for cpu, sets in CPUS.items():
-        header += [f"{cpu}: {', '.join(sets)}", "s"]
-    rows = []
-    for name, by_cpu in runs.items():
-        row = [f"`{name}`", str(next(iter(by_cpu.values())).cases)]
-        for each in by_cpu.values():
-            row += [f"{each.passed:,}" + (f", {each.failed:,} failed" if each.failed else "")]
-            row += [f"{each.seconds:.0f}"]
-        rows.append(row)
-    return _HEAD.format(**measured_with(), qemu=qemu, gcc=gcc) + markdown_table(header, rows, texts=1) + "\n"
+    header = ["tests", *(f"{cpu}: {', '.join(sets)}" for cpu, sets in CPUS.items())]
+    rows = [
+        [f"`{name}`"]
+        + [
+            f"{each.passed:,}" + (f", {each.failed:,} failed" if each.failed else "")
+            for each in by_cpu.values()
+        ]
+        for name, by_cpu in runs.items()
+    ]
+    head = _HEAD.format(date=date.today().isoformat(), qemu=qemu, gcc=gcc)
+    return f"{head}{markdown_table(header, rows, texts=1)}\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
