@@ -16,19 +16,17 @@ struct Contents {
   bool operator==(const Contents&) const = default;
 };
 
-// One entry per buffer. Targets precede their views.
+Contents contents_of(std::span<const Buffer> buffers, std::size_t i) {
+  Contents out{i, 0};
+  for (; buffers[out.written].alias == AliasKind::kView; out.written = buffers[out.written].target)
+    out.offset += buffers[out.written].target_offset;
+  return out;
+}
+
 std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
   std::vector<Contents> out;
   out.reserve(buffers.size());
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const Buffer& buffer = buffers[i];
-    if (buffer.alias != AliasKind::kView) {
-      out.push_back({i, 0});
-      continue;
-    }
-    const Contents shown = out[buffer.target];
-    out.push_back({shown.written, shown.offset + buffer.target_offset});
-  }
+  for (std::size_t i = 0; i < buffers.size(); ++i) out.push_back(contents_of(buffers, i));
   return out;
 }
 
@@ -57,6 +55,8 @@ class Checker {
     if (end(i) > end(buffer.target)) return name + " ends outside its target";
     if (buffer.alias == AliasKind::kView && buffers_[buffer.target].first > buffer.first)
       return name + " is a view of what does not exist yet";
+    if (buffer.alias == AliasKind::kPart && buffers_[buffer.target].first < buffer.first)
+      return name + " is written after that of which it is a part";
     return {};
   }
 
@@ -85,7 +85,19 @@ class Checker {
     const Contents& a = contents_[earlier];
     const Contents& b = contents_[later];
     if (a.written == b.written) return begin(earlier) + b.offset == begin(later) + a.offset;
-    return replaces(later, earlier) || replaces(earlier, later);
+    return replaces(later, earlier) || replaces(earlier, later) || is_part(a.written, b.written) ||
+           is_part(b.written, a.written);
+  }
+
+  // True if the contents of `inner` become a part of those of `outer`, directly or as parts of parts.
+  bool is_part(std::size_t inner, std::size_t outer) const {
+    for (std::size_t hops = 0; hops < buffers_.size(); ++hops) {
+      const AliasKind alias = buffers_[inner].alias;
+      if (alias == AliasKind::kNone) return false;
+      inner = contents_[buffers_[inner].target].written;
+      if (alias == AliasKind::kPart && inner == outer) return true;
+    }
+    return false;
   }
 
   // True if the contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
