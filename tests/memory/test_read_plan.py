@@ -12,6 +12,10 @@ import torch
 import tosaic
 from torch import nn
 from tosaic.memory.plan import MemoryPlan
+from tosaic.memory.plan_options import PlanOptions
+from tosaic.memory.planner import plan_schedule
+
+from memory.random_schedules import random_schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
@@ -68,7 +72,8 @@ def _row(data: Any, name: str) -> Any:
     [
         (lambda data: data["arenas"][0].update(nbytes=64), "ends outside the arena"),
         (lambda data: _row(data, "cat").update(offset=8), "is away from its target"),
-        (lambda data: _row(data, "x").update(last=9), "overlap while both are live"),
+        (lambda data: _row(data, "x").update(last=6), "overlap while both are live"),
+        (lambda data: data["arenas"][0].update(lower_bound=1 << 40), "is above the size"),
         (lambda data: data.update(fault="nothing"), ""),
     ],
 )
@@ -83,13 +88,20 @@ def test_a_wrong_plan_has_a_fault(program: tosaic.Program, tmp_path: Path, chang
     ("change", "text"),
     [
         (lambda data: data.pop("arenas"), "not a memory plan: expected an object with name"),
-        (lambda data: data["arenas"][0].update(nbytes=-1), "nbytes: expected a natural number, got -1"),
+        (lambda data: data["arenas"][0].update(nbytes=-1), "nbytes: expected a natural number below 2**48, got -1"),
         (lambda data: data["arenas"][0].update(alignment=3), "expected a power of two, got 3"),
         (lambda data: _row(data, "cat").update(arena="flash"), "the arena of 'cat' is unknown"),
         (lambda data: _row(data, "cat").update(alias="copy"), "alias of buffer"),
         (lambda data: _row(data, "sin").update(alias_of="dog"), "'sin' shares memory with what is not there"),
         (lambda data: _row(data, "sin").pop("first"), "has no first"),
         (lambda data: _row(data, "sin").update(first=9, last=2), "ends before it begins"),
+        (lambda data: _row(data, "sin").update(last=99), "is needed after the end: expected step 6 at most"),
+        (lambda data: _row(data, "sin").update(name="cos"), "a name is there twice"),
+        (lambda data: _row(data, "sin").update(nbytes=1 << 48), "a natural number below 2**48"),
+        (lambda data: data.update(steps=5), "'steps' is wrong: expected a list of str, got int"),
+        (lambda data: data["steps"].append(5), "'steps' is wrong"),
+        (lambda data: data["live_bytes"].pop(), "'live_bytes' is wrong: expected 7 numbers, got 6"),
+        (lambda data: data.update(name=5), "'name' is wrong"),
     ],
 )
 def test_a_malformed_file_is_refused(program: tosaic.Program, tmp_path: Path, change: Any, text: str) -> None:
@@ -115,3 +127,15 @@ def test_files_that_are_no_plans_are_refused(program: tosaic.Program, tmp_path: 
     path.write_text("\n".join(",".join(row) for row in rows))
     with pytest.raises(tosaic.InvalidGraph, match="offset in line 2: expected a natural number, got -4"):
         MemoryPlan.from_csv(path)
+
+
+def test_plans_with_scratch_and_of_several_memories_are_read_as_they_were_written(tmp_path: Path) -> None:
+    for seed in range(60):
+        schedule, path = random_schedule(seed), tmp_path / "plan.json"
+        for memories in ({}, {"sram": (48, 8), "dram": (None, 64)}):
+            plan = plan_schedule(schedule, PlanOptions(alignment=8, memories=memories))
+            plan.to_json(path)
+            assert MemoryPlan.from_json(path) == plan, f"seed {seed}"
+            plan.to_csv(tmp_path / "plan.csv")
+            read = MemoryPlan.from_csv(tmp_path / "plan.csv")
+            assert (read.buffers, read.fault) == (plan.buffers, ""), f"seed {seed}"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "tosaic/base/error.h"
 
@@ -16,18 +17,40 @@ struct Contents {
   bool operator==(const Contents&) const = default;
 };
 
-Contents contents_of(std::span<const Buffer> buffers, std::size_t i) {
-  Contents out{i, 0};
-  for (; buffers[out.written].alias == AliasKind::kView; out.written = buffers[out.written].target)
-    out.offset += buffers[out.written].target_offset;
+// The contents of each buffer. A target may be behind the buffers that share its memory.
+std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
+  std::vector<std::optional<Contents>> known(buffers.size());
+  std::vector<std::size_t> chain;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    std::size_t at = i;
+    for (; !known[at] && buffers[at].alias == AliasKind::kView; at = buffers[at].target) chain.push_back(at);
+    if (!known[at]) known[at] = Contents{at, 0};
+    for (; !chain.empty(); chain.pop_back()) {
+      const Buffer& view = buffers[chain.back()];
+      const Contents& shown = *known[view.target];
+      known[chain.back()] = Contents{shown.written, shown.offset + view.target_offset};
+    }
+  }
+  std::vector<Contents> out;
+  for (const std::optional<Contents>& each : known) out.push_back(*each);
   return out;
 }
 
-std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
-  std::vector<Contents> out;
-  out.reserve(buffers.size());
-  for (std::size_t i = 0; i < buffers.size(); ++i) out.push_back(contents_of(buffers, i));
-  return out;
+// A buffer without a target, or whose chain of targets has no end; "" if there is none.
+std::string chain_fault(std::span<const Buffer> buffers) {
+  enum class Mark : std::uint8_t { kNew, kOnChain, kEnds };
+  std::vector<Mark> marks(buffers.size(), Mark::kNew);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    std::size_t at = i;
+    for (; marks[at] == Mark::kNew && buffers[at].alias != AliasKind::kNone; at = buffers[at].target) {
+      marks[at] = Mark::kOnChain;
+      if (buffers[at].target >= buffers.size())
+        return "buffer " + std::to_string(at) + " shares memory with a buffer that is not there";
+    }
+    if (marks[at] == Mark::kOnChain) return "buffer " + std::to_string(at) + " shares memory with itself";
+    for (at = i; marks[at] == Mark::kOnChain; at = buffers[at].target) marks[at] = Mark::kEnds;
+  }
+  return {};
 }
 
 class Checker {
@@ -91,11 +114,10 @@ class Checker {
 
   // True if the contents of `inner` become a part of those of `outer`, directly or as parts of parts.
   bool is_part(std::size_t inner, std::size_t outer) const {
-    for (std::size_t hops = 0; hops < buffers_.size(); ++hops) {
-      const AliasKind alias = buffers_[inner].alias;
-      if (alias == AliasKind::kNone) return false;
+    while (buffers_[inner].alias != AliasKind::kNone) {
+      const bool is_direct = buffers_[inner].alias == AliasKind::kPart;
       inner = contents_[buffers_[inner].target].written;
-      if (alias == AliasKind::kPart && inner == outer) return true;
+      if (is_direct && inner == outer) return true;
     }
     return false;
   }
@@ -117,6 +139,7 @@ class Checker {
 
 std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement) {
   if (placement.offsets.size() != buffers.size()) return "not one offset per buffer";
+  if (std::string text = chain_fault(buffers); !text.empty()) return text;
   return Checker(buffers, placement).fault();
 }
 

@@ -6,6 +6,9 @@
 #include <numeric>
 #include <utility>
 
+#include "tosaic/memory/failures.h"
+#include "tosaic/memory/heights.h"
+
 namespace tosaic::memory {
 namespace {
 
@@ -19,6 +22,14 @@ constexpr Preference kPreferences[] = {Preference::kLongest, Preference::kArea, 
 // Units of the first attempt with each preference. Each round has this many times as much as the one before.
 constexpr std::size_t kFirstAttempt = 2'000'000;
 constexpr std::size_t kGrowth = 3;
+
+// The search is recursive: one level for each item that is placed, and for each floor that rises.
+constexpr std::size_t kMostDepth = 3'000;
+
+// Heights that items reach are found if an arena has at most this many units, and if at most this part of the
+// arena may be wasted in a clique. More waste reaches nearly all heights.
+constexpr std::size_t kMostUnits = 16'384;
+constexpr std::size_t kLeastShare = 16;
 
 }  // namespace
 
@@ -34,12 +45,18 @@ class Packer::Search {
     crossing_.assign(cliques_.members.size(), 0);
     cuts_.assign(cliques_.members.size(), 1);
     is_dirty_.assign(cliques_.members.size(), false);
+    keys_.resize(cliques_.members.size());
+    unit_ = 0;
+    for (const Item& item : items_)
+      unit_ = std::gcd(unit_, std::gcd(item.bytes, std::max(item.alignment, grain_)));
     for (std::uint32_t i = 0; i < count; ++i)
       if (items_[i].bytes == 0) placed_[i] = true;
   }
 
   std::optional<PackResult> pack(std::size_t capacity, Effort& effort) {
     capacity_ = capacity;
+    needed_ = kNever;
+    failures_.clear();
     for (std::size_t units = kFirstAttempt;; units *= kGrowth)
       for (const Preference preference : kPreferences) {
         if (effort.left() == 0) return std::nullopt;
@@ -58,10 +75,10 @@ class Packer::Search {
 
   // Of the unplaced items of a clique.
   struct State {
-    std::size_t floor = kNever;     // kNever: all items are placed
-    std::size_t top = 0;            // no arrangement of the items above their releases ends below
-    std::uint32_t lowest = 0;       // items whose release is the floor
-    std::uint32_t below = kNobody;  // the item that was placed last
+    std::size_t floor = kNever;  // kNever: all items are placed
+    std::size_t top = 0;         // no arrangement of the items above their releases ends below
+    std::size_t bytes = 0;
+    std::uint32_t lowest = 0;  // items whose release is the floor
   };
 
   // What changed, so that it can be undone: the release of an item, the state of a clique, or a placed item.
@@ -70,6 +87,7 @@ class Packer::Search {
     std::uint32_t index = 0;
     std::size_t release = 0;
     State state;
+    bool by_reach = false;  // the release rose in reach()
   };
 
   struct Branching {
@@ -101,10 +119,11 @@ class Packer::Search {
   }
 
   Outcome attempt() {
-    needed_ = kNever;
+    std::fill(keys_.begin(), keys_.end(), SearchKey{});
     for (std::uint32_t i = 0; i < items_.size(); ++i) {
       placed_[i] = items_[i].bytes == 0;
       release_[i] = 0;
+      toggle(i);
     }
     trail_.clear();
     dirty_.clear();
@@ -117,6 +136,7 @@ class Packer::Search {
       state_[c] = {};
       touch(c);
     }
+    depth_ = reached_ = 0;
     if (!update()) return Outcome::kFails;
     return solve(0, static_cast<std::uint32_t>(state_.size()));
   }
@@ -142,9 +162,22 @@ class Packer::Search {
     return Outcome::kFits;
   }
 
+  // As solve(), where items connect all cliques of the range.
   Outcome branch(std::uint32_t begin, std::uint32_t end) {
+    SearchKey key;
+    for (std::uint32_t c = begin; c < end; ++c) key ^= keys_[c];
+    const bool has_effort = effort_->spend(5 * (end - begin) + 200);
+    if (failures_.contains(key)) return Outcome::kFails;
+    if (!has_effort || depth_ == kMostDepth) return Outcome::kOutOfEffort;
+    ++depth_;
+    const Outcome outcome = try_branches(begin, end);
+    --depth_;
+    if (outcome == Outcome::kFails) failures_.add(key);
+    return outcome;
+  }
+
+  Outcome try_branches(std::uint32_t begin, std::uint32_t end) {
     const Branching at = choose(begin, end);
-    if (!effort_->spend(5 * (end - begin) + 200)) return Outcome::kOutOfEffort;
     const std::size_t floor = state_[at.clique].floor, mark = trail_.size();
     for (const std::uint32_t i : candidates(at.clique)) {
       if (is_exchanged(i, at.clique)) continue;
@@ -202,15 +235,13 @@ class Packer::Search {
     return found;
   }
 
-  // True if another arrangement, in which this item changes places with another one, is tried too.
+  // True if an equal item, which may be in the place of this one, is tried instead.
   bool is_exchanged(std::uint32_t i, std::uint32_t clique) const {
-    for (const std::uint32_t other : cliques_.members[clique])
-      if (!placed_[other] && rank_[other] < rank_[i] && is_parallel(other, i) &&
-          items_[other].bytes == items_[i].bytes && release_[other] == release_[i])
-        return true;
-    const std::uint32_t below = state_[clique].below;
-    return below != kNobody && is_parallel(below, i) && rank_[i] < rank_[below] &&
-           offsets_[below] + items_[below].bytes == release_[i];
+    return std::any_of(cliques_.members[clique].begin(), cliques_.members[clique].end(),
+                       [&](std::uint32_t other) {
+                         return !placed_[other] && rank_[other] < rank_[i] && is_parallel(other, i) &&
+                                items_[other].bytes == items_[i].bytes && release_[other] == release_[i];
+                       });
   }
 
   bool is_parallel(std::uint32_t a, std::uint32_t b) const {
@@ -220,14 +251,13 @@ class Packer::Search {
 
   void place(std::uint32_t i, std::size_t offset) {
     trail_.push_back({Change::Kind::kPlaced, i, 0, {}});
+    toggle(i);
     placed_[i] = true;
     offsets_[i] = offset;
     const std::size_t top = offset + items_[i].bytes;
     for (std::uint32_t c = cliques_.first[i]; c <= cliques_.last[i]; ++c) {
       if (c < cliques_.last[i]) --crossing_[c];
       touch(c);
-      trail_.push_back({Change::Kind::kState, c, 0, state_[c]});
-      state_[c].below = i;
       for (const std::uint32_t other : cliques_.members[c]) release(other, top);
       effort_->spend(20 + 10 * cliques_.members[c].size());
     }
@@ -257,11 +287,19 @@ class Packer::Search {
 
   // ---- consequences ----
 
-  void release(std::uint32_t i, std::size_t offset) {
+  void release(std::uint32_t i, std::size_t offset, bool by_reach = false) {
     if (placed_[i] || release_[i] >= offset) return;
-    trail_.push_back({Change::Kind::kRelease, i, release_[i], {}});
+    trail_.push_back({Change::Kind::kRelease, i, release_[i], {}, by_reach});
+    if (by_reach) ++reached_;
+    toggle(i);
     release_[i] = round_up(offset, std::max(items_[i].alignment, grain_));
+    toggle(i);
     for (std::uint32_t c = cliques_.first[i]; c <= cliques_.last[i]; ++c) touch(c);
+  }
+
+  // Adds an unplaced item with its release to the key of the range in which it is, or takes it out again.
+  void toggle(std::uint32_t i) {
+    if (items_[i].bytes != 0) keys_[cliques_.first[i]] ^= SearchKey::of(i, release_[i]);
   }
 
   void touch(std::uint32_t clique) {
@@ -273,14 +311,19 @@ class Packer::Search {
   // Computes the states of the cliques that changed. Returns false if one of them does not fit any more.
   bool update() {
     bool fits = true;
-    for (const std::uint32_t c : dirty_) {
+    for (std::size_t at = 0; at < dirty_.size(); ++at) {  // the list grows
+      const std::uint32_t c = dirty_[at];
       is_dirty_[c] = false;
       if (!fits) continue;
       trail_.push_back({Change::Kind::kState, c, 0, state_[c]});
       compute(c);
-      if (state_[c].top <= capacity_) continue;
+      if (state_[c].top <= capacity_) {
+        reach(c);
+        continue;
+      }
       fits = false;
-      needed_ = std::min(needed_, state_[c].top);
+      // In a larger arena more may be wasted, so the heights that are reached here exclude this size only.
+      needed_ = std::min(needed_, reached_ == 0 ? state_[c].top : capacity_ / unit_ * unit_ + unit_);
       ++cuts_[c];
     }
     dirty_.clear();
@@ -290,12 +333,13 @@ class Packer::Search {
   void compute(std::uint32_t clique) {
     State& state = state_[clique];
     state.floor = kNever;
-    state.top = 0;
+    state.top = state.bytes = 0;
     state.lowest = 0;
     stack_.clear();
     for (const std::uint32_t i : cliques_.members[clique]) {
       if (placed_[i]) continue;
       stack_.emplace_back(release_[i], items_[i].bytes);
+      state.bytes += items_[i].bytes;
       if (release_[i] < state.floor) {
         state.floor = release_[i];
         state.lowest = 0;
@@ -307,6 +351,23 @@ class Packer::Search {
     effort_->spend(40 + 20 * cliques_.members[clique].size());
   }
 
+  // An item lies on some of the others of its clique, so its offset is a sum of sizes above the floor, plus
+  // waste. Raises releases to the next offset of this kind.
+  void reach(std::uint32_t clique) {
+    const State& state = state_[clique];
+    if (state.floor == kNever) return;
+    const std::size_t most = (capacity_ - state.floor) / unit_;
+    const std::size_t waste = (capacity_ - state.floor - state.bytes) / unit_;
+    if (most > kMostUnits || waste > most / kLeastShare || state.lowest == stack_.size()) return;
+    heights_.start(most);
+    for (const auto& [release, bytes] : stack_) heights_.add(bytes / unit_);
+    heights_.add_waste(waste);
+    effort_->spend(20 + stack_.size() * heights_.words());
+    for (const std::uint32_t i : cliques_.members[clique])
+      if (!placed_[i] && release_[i] != state.floor)
+        release(i, state.floor + heights_.next((release_[i] - state.floor) / unit_) * unit_, true);
+  }
+
   void undo(std::size_t mark) {
     for (const std::uint32_t c : dirty_) is_dirty_[c] = false;
     dirty_.clear();
@@ -314,13 +375,17 @@ class Packer::Search {
       const Change& change = trail_.back();
       switch (change.kind) {
         case Change::Kind::kRelease:
+          if (change.by_reach) --reached_;
+          toggle(change.index);
           release_[change.index] = change.release;
+          toggle(change.index);
           break;
         case Change::Kind::kState:
           state_[change.index] = change.state;
           break;
         case Change::Kind::kPlaced:
           placed_[change.index] = false;
+          toggle(change.index);
           for (std::uint32_t c = cliques_.first[change.index]; c < cliques_.last[change.index]; ++c)
             ++crossing_[c];
           break;
@@ -329,9 +394,10 @@ class Packer::Search {
   }
 
   const std::vector<Item>& items_;
-  std::size_t grain_;
+  std::size_t grain_, unit_ = 1;  // every size and alignment is a multiple of a unit
   Cliques cliques_;
-  std::size_t capacity_ = 0, needed_ = kNever;
+  std::size_t capacity_ = 0, needed_ = kNever, depth_ = 0;
+  std::size_t reached_ = 0;                     // changes of the trail by reach()
   std::vector<std::size_t> release_, offsets_;  // per item
   std::vector<bool> placed_;                    // per item
   std::vector<std::uint32_t> rank_;             // per item
@@ -342,6 +408,9 @@ class Packer::Search {
   std::vector<std::uint32_t> dirty_;
   std::vector<bool> is_dirty_;
   std::vector<std::pair<std::size_t, std::size_t>> stack_;
+  std::vector<SearchKey> keys_;  // per clique: of the unplaced items that begin there
+  Failures failures_;            // with this capacity
+  Heights heights_;
   Effort* effort_ = nullptr;
 };
 

@@ -14,8 +14,8 @@ namespace {
 // Pairs of items that share a step, and items, up to which the searches compare items with each other. Longer
 // lists are placed in one sweep.
 constexpr std::size_t kMostPairs = 2'000'000;
-// The search is recursive: one level for each item.
-constexpr std::size_t kMostPacked = 3'000;
+// Items up to which the search packs.
+constexpr std::size_t kMostPacked = 2'000;
 
 std::size_t greatest(const std::vector<std::size_t>& list) {
   return list.empty() ? 0 : *std::max_element(list.begin(), list.end());

@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -26,6 +28,8 @@ __all__ = ["plan_from_csv", "plan_from_json"]
 _INTEGERS = ("nbytes", "first", "last", "offset")
 _COLUMNS = tuple(each.name for each in fields(MemoryBuffer))
 _MOST_ALIGNMENT = 64
+_MOST = 1 << 48
+_MOST_STEPS = 1 << 24
 
 
 def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
@@ -40,15 +44,15 @@ def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
         got = sorted(data) if isinstance(data, dict) else type(data).__name__
         raise _refusal(path, "not a memory plan", f"an object with {', '.join(keys)}", got)
     arenas = [_arena(path, row) for row in _rows(path, data, "arenas")]
-    buffers = [_buffer(path, f"buffer {i}", row) for i, row in enumerate(_rows(path, data, "buffers"))]
-    if not isinstance(data["name"], str) or not all(isinstance(each, str) for each in data["steps"]):
-        raise _refusal(path, "names that are no strings", "strings", data["name"])
-    for each in data["live_bytes"]:
-        _count(path, "live_bytes", each)
-    plan = MemoryPlan(
-        data["name"], tuple(buffers), tuple(arenas), tuple(data["steps"]), tuple(data["live_bytes"])
-    )
-    return _checked(path, plan)
+    steps, live = _list(path, data, "steps", str), _list(path, data, "live_bytes", int)
+    if not isinstance(data["name"], str):
+        raise _refusal(path, "'name' is wrong", "a string", data["name"])
+    if len(live) != len(steps) + 1:
+        raise _refusal(path, "'live_bytes' is wrong", f"{len(steps) + 1} numbers", len(live))
+    rows = _rows(path, data, "buffers")
+    buffers = [_buffer(path, f"buffer {i}", row, len(steps)) for i, row in enumerate(rows)]
+    counts = tuple(_count(path, "live_bytes", each) for each in live)
+    return _checked(path, MemoryPlan(data["name"], tuple(buffers), tuple(arenas), tuple(steps), counts))
 
 
 def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
@@ -65,7 +69,7 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
         found["shape"] = [_number(path, f"shape in line {number}", n) for n in found["shape"].split("x") if n]
         for key in _INTEGERS:
             found[key] = _number(path, f"{key} in line {number}", found[key])
-        buffers.append(_buffer(path, f"line {number}", found))
+        buffers.append(_buffer(path, f"line {number}", found, _MOST_STEPS))
     end = max((each.last for each in buffers), default=0)
     steps, live, arenas = tuple(map(str, range(end))), [0] * (end + 1), []
     for name in dict.fromkeys(each.arena for each in buffers):
@@ -84,6 +88,9 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
 def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:
     """Returns the plan with the fault that the independent check finds."""
     names = [each.name for each in plan.arenas]
+    for twice, count in Counter([*names, *(each.name for each in plan.buffers)]).items():
+        if count > 1:
+            raise _refusal(path, "a name is there twice", "another name for each arena and buffer", twice)
     for each in plan.buffers:
         if each.arena not in (*names, CALLER, CONSTANTS):
             raise _refusal(path, f"the arena of '{each.name}' is unknown", names, each.arena)
@@ -92,12 +99,18 @@ def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:
         places = _places(path, plan.buffers, arena.name, arena.alignment)
         offsets = [each.offset for each in members]
         fault = _core.placement_fault(places, offsets, arena.nbytes)
+        if not fault and arena.lower_bound > arena.nbytes:
+            fault = f"the lower bound, {arena.lower_bound:,} bytes, is above the size"
         if fault:
-            for number in range(len(members) - 1, -1, -1):
-                for word in ("buffer", "buffers", "and"):
-                    fault = f"{fault} ".replace(f"{word} {number} ", f"{word} '{members[number].name}' ")
-            return replace(plan, fault=f"{arena.name}: {fault.strip()}")
+            return replace(plan, fault=f"{arena.name}: {_named(fault, members)}")
     return plan
+
+
+def _named(fault: str, members: Sequence[MemoryBuffer]) -> str:
+    """Returns the text of a fault with names instead of numbers."""
+    return re.sub(
+        r"\b(buffers?|and) (\d+)\b", lambda found: f"{found[1]} '{members[int(found[2])].name}'", fault
+    )
 
 
 def _places(
@@ -148,7 +161,15 @@ def _arena(path: str | os.PathLike[str], row: Mapping[str, Any]) -> MemoryArena:
     return MemoryArena(row["name"], nbytes, alignment, bound)
 
 
-def _buffer(path: str | os.PathLike[str], where: str, row: Mapping[str, Any]) -> MemoryBuffer:
+def _list(path: str | os.PathLike[str], data: Mapping[str, Any], key: str, kind: type) -> list[Any]:
+    found = data[key]
+    if not isinstance(found, list) or not all(isinstance(each, kind) for each in found):
+        raise _refusal(path, f"'{key}' is wrong", f"a list of {kind.__name__}", type(found).__name__)
+    return found
+
+
+def _buffer(path: str | os.PathLike[str], where: str, row: Mapping[str, Any], end: int) -> MemoryBuffer:
+    """Returns a buffer that is needed until step `end` at most."""
     missing = [key for key in _COLUMNS if key not in row]
     if missing:
         raise _refusal(path, f"{where} has no {missing[0]}", ", ".join(_COLUMNS), ", ".join(row))
@@ -164,6 +185,8 @@ def _buffer(path: str | os.PathLike[str], where: str, row: Mapping[str, Any]) ->
         raise _refusal(path, f"alias of {where}", "none, view, in_place or part", row["alias"])
     if row["last"] < row["first"]:
         raise _refusal(path, f"{where} ends before it begins", f"at least {row['first']}", row["last"])
+    if row["last"] > end:
+        raise _refusal(path, f"{where} is needed after the end", f"step {end} at most", row["last"])
     return MemoryBuffer(**{**{key: row[key] for key in _COLUMNS}, "shape": shape})
 
 
@@ -174,8 +197,8 @@ def _number(path: str | os.PathLike[str], what: str, text: str) -> int:
 
 
 def _count(path: str | os.PathLike[str], what: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise _refusal(path, what, "a natural number", value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
+        raise _refusal(path, what, "a natural number below 2**48", value)
     return value
 
 
