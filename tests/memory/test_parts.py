@@ -1,4 +1,4 @@
-"""Concatenations in place: runs with parts return the bytes of runs in which each result has its own memory."""
+"""Concatenations in place: runs with parts return the bytes of runs in which no two results share memory."""
 
 from __future__ import annotations
 

@@ -84,11 +84,20 @@ def test_a_wrong_plan_has_a_fault(program: tosaic.Program, tmp_path: Path, chang
     assert bool(fault) == bool(read.fault)
 
 
+def test_targets_in_a_circle_are_a_fault(program: tosaic.Program, tmp_path: Path) -> None:
+    def change(data: Any) -> None:
+        for one, other in (("sin", "cos"), ("cos", "sin")):
+            _row(data, one).update(alias="view", alias_of=other)
+
+    program.plan_memory().to_json(tmp_path / "plan.json")
+    assert "shares memory with itself" in _changed(tmp_path / "plan.json", change).fault
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         (lambda data: data.pop("arenas"), "not a memory plan: expected an object with name"),
-        (lambda data: data["arenas"][0].update(nbytes=-1), "nbytes: expected a natural number below 2**48, got -1"),
+        (lambda data: data["arenas"][0].update(nbytes=-1), "a natural number below 2**48, got -1"),
         (lambda data: data["arenas"][0].update(alignment=3), "expected a power of two, got 3"),
         (lambda data: _row(data, "cat").update(arena="flash"), "the arena of 'cat' is unknown"),
         (lambda data: _row(data, "cat").update(alias="copy"), "alias of buffer"),

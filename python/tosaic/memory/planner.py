@@ -14,7 +14,10 @@ from tosaic.memory.sharing import Shared, share
 from tosaic.memory.spread import Movable, peak_of, spread
 from tosaic.options import refusal
 
-__all__ = ["plan_of", "plan_schedule"]
+__all__ = ["EFFORT", "plan_of", "plan_schedule"]
+
+EFFORT = 400_000_000
+"""For one arena, in units of about a nanosecond. Only hard cases take it: a search ends at the bound."""
 
 _SCRATCH_ALIGNMENT = 64
 """Groups place their tensors at multiples of this many bytes in their scratch."""
@@ -221,9 +224,9 @@ class _Planner:
                 continue
             size, alignment = self._options.memories.get(name, (None, self._options.alignment))
             buffers = self._buffers(own, runs, alignment)
-            offsets, nbytes, bound, bytes_at = _core.place_shared(buffers)
+            offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, budget=EFFORT)
             if size is not None and nbytes > size:
-                offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, enough=size)
+                offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, enough=size, budget=EFFORT)
             self._require_size(name, nbytes)
             for i, offset in zip(own, offsets, strict=False):
                 values[i] = Place(name, offset)

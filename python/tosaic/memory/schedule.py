@@ -61,7 +61,7 @@ class Internal:
     nbytes, offset : int
         Size, and first byte in the scratch.
     alias, alias_of : str
-        How it shares memory, ``none``, ``view`` or ``in_place``, and with which tensor.
+        How it shares memory, ``none``, ``view``, ``in_place`` or ``part``, and with which tensor.
     """
 
     name: str

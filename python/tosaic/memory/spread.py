@@ -80,7 +80,7 @@ def spread(
     return found
 
 
-Numbered: TypeAlias = tuple[int, Movable]
+_Numbered: TypeAlias = tuple[int, Movable]
 
 
 class _Memory:
@@ -93,7 +93,7 @@ class _Memory:
         for each in self._held:
             self._add(each, 1)
 
-    def take(self, offered: Sequence[Numbered]) -> list[int]:
+    def take(self, offered: Sequence[_Numbered]) -> list[int]:
         """Takes what fits, in this order; returns the numbers of what was taken.
 
         All for which no step needs too many bytes are placed together. Only if that fails, each half is.
