@@ -496,14 +496,28 @@ class Session:
     @property
     def memory(self) -> dict[str, Any]: ...
 
+PLACE_BUDGET: int
+
 def place_buffers(
-    buffers: Sequence[tuple[int, int, int]], *, alignment: int
+    buffers: Sequence[tuple[int, int, int]],
+    *,
+    alignment: int,
+    budget: int = ...,
+    seconds: float | None = ...,
 ) -> tuple[list[int], int, int]: ...
 def place_shared(
     buffers: Sequence[tuple[int, int, int, int, str, int, int]],
-) -> tuple[list[int], int, list[int]]: ...
+    *,
+    enough: int = ...,
+    budget: int = ...,
+    seconds: float | None = ...,
+) -> tuple[list[int], int, int, list[int]]: ...
+def placement_fault(
+    buffers: Sequence[tuple[int, int, int, int, str, int, int]], offsets: Sequence[int], size: int
+) -> str: ...
 def in_place_operands(node: Node) -> int: ...
 def view_offsets(node: Node, *, alignment: int) -> list[int] | None: ...
+def part_offsets(node: Node, *, alignment: int) -> list[int | None] | None: ...
 def metrics(reference: Any, value: Any, *, unit: float | None = ...) -> dict[str, Any]: ...
 def compare(
     a: Graph,

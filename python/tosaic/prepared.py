@@ -295,6 +295,7 @@ class Preparable(Runnable):
         in_place: bool = True,
         scratch: bool = True,
         arenas: Mapping[str, str] | None = None,
+        memories: Mapping[str, int | tuple[int | None, int] | None] | None = None,
     ) -> MemoryPlan:
         """Plans the memory of the whole program: host and groups, inputs and outputs.
 
@@ -322,6 +323,11 @@ class Preparable(Runnable):
             ``activation``, ``scratch``), else by the group that makes it (``group0``, or ``host``). By
             default, states are in the arena ``states``, and everything else is in ``activations``. Views are
             in the arena of what they show.
+        memories : mapping, optional
+            Memories of limited size, fastest first: ``{"sram": 262144, "dram": None}``, or with an alignment
+            of their own, ``{"sram": (262144, 16), "dram": (None, 64)}``. What `arenas` leaves open goes into
+            the first memory in which it fits: the buffers whose bytes are used most often come first, then
+            those that are needed for the shortest time, then the largest.
 
         Returns
         -------
@@ -331,10 +337,12 @@ class Preparable(Runnable):
         Raises
         ------
         InvalidGraph
-            An option has another value, or an entry of `arenas` names nothing in the program.
+            An option has another value, an entry of `arenas` names nothing in the program, or a memory is too
+            small. The error names the step at which most is needed, and the largest buffers there.
         """
         from tosaic.memory.of_program import schedule_of
-        from tosaic.memory.planner import options_of, plan_schedule
+        from tosaic.memory.plan_options import options_of
+        from tosaic.memory.planner import plan_schedule
 
         options = options_of(
             alignment=alignment,
@@ -343,6 +351,7 @@ class Preparable(Runnable):
             in_place=in_place,
             scratch=scratch,
             arenas=arenas,
+            memories=memories,
         )
         return plan_schedule(schedule_of(self, alignment=alignment), options)
 

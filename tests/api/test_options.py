@@ -172,6 +172,7 @@ def is_no_port(value: Any) -> bool:
 ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "alignment": lambda value: is_whole(value) and int(value) in [1 << i for i in range(21)],
     "arenas": is_empty,
+    "memories": lambda value: is_empty(value) or (isinstance(value, dict) and value == {"inputs": None}),
     "plan_inputs": is_flag,
     "plan_outputs": is_flag,
     "scratch": is_flag,
@@ -334,6 +335,7 @@ def test_every_public_function_is_tested_here(publics) -> None:
 def test_every_option_is_in_the_table_or_checked_by_its_reader(publics) -> None:
     elsewhere = {"inner", "inputs", "outputs", "model", "name", "quantizers", "rules"}
     elsewhere |= {"arenas", "claimants", "config", "costs", "executor", "exported", "levels", "tools"}
+    elsewhere.add("memories")
     elsewhere |= {
         "bind",
         "mode",

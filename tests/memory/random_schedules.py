@@ -33,6 +33,9 @@ def random_schedule(seed: int, *, steps: int = 8) -> Schedule:
             live.append(_add_view(made, rng, operands[0]))
             made.steps.append(Step(f"step{number}"))
             continue
+        if rng.random() < 0.2:
+            live.append(_add_concat(made, number, operands))
+            continue
         size = made.values[operands[0]].nbytes if rng.random() < 0.7 else None
         results = [_add(made, rng, "result", size)]
         if rng.random() < 0.2:
@@ -53,6 +56,18 @@ def random_schedule(seed: int, *, steps: int = 8) -> Schedule:
 def _add(made: Schedule, rng: random.Random, kind: str, nbytes: int | None = None) -> int:
     size = rng.choice((0, 1, 3, 8, 8, 16, 24)) if nbytes is None else nbytes
     return made.add(Value(f"v{len(made.values)}", kind, "i8", (size,), size))
+
+
+def _add_concat(made: Schedule, number: int, operands: Sequence[int]) -> int:
+    """Adds a concatenation; its step has a name by which a run knows it."""
+    sizes = [made.values[each].nbytes for each in operands]
+    value = made.add(Value(f"v{len(made.values)}", "result", "i8", (sum(sizes),), sum(sizes)))
+    parts: dict[int, int] = {}
+    for at, each in enumerate(operands):
+        if sizes[at] and sum(sizes[:at]) % 8 == 0:
+            parts.setdefault(each, sum(sizes[:at]))
+    made.steps.append(Step(f"concat{number}", "host", tuple(operands), (value,), parts=tuple(parts.items())))
+    return value
 
 
 def _add_view(made: Schedule, rng: random.Random, base: int) -> int:
@@ -91,7 +106,11 @@ def run_apart(schedule: Schedule) -> list[Bytes]:
     for number, step in enumerate(schedule.steps):
         operands = [read(value).copy() for value in step.reads]
         for place, value in enumerate(step.writes):
-            held[value] = _result(number, place, operands, schedule.values[value].nbytes)
+            held[value] = (
+                np.concatenate(operands)
+                if step.name.startswith("concat")
+                else _result(number, place, operands, schedule.values[value].nbytes)
+            )
     return [read(value).copy() for value in schedule.final]
 
 
@@ -114,5 +133,9 @@ def run_planned(schedule: Schedule, plan: MemoryPlan) -> list[Bytes]:
             arenas[each.arena][each.offset : each.offset + each.nbytes] = 0xAB
         operands = [bytes_of(value).copy() for value in step.reads]
         for place, value in enumerate(step.writes):
-            bytes_of(value)[:] = _result(number, place, operands, schedule.values[value].nbytes)
+            concat = step.name.startswith("concat")
+            nbytes = schedule.values[value].nbytes
+            bytes_of(value)[:] = (
+                np.concatenate(operands) if concat else _result(number, place, operands, nbytes)
+            )
     return [bytes_of(value).copy() for value in schedule.final]

@@ -13,7 +13,8 @@ import pytest
 import tosaic
 from tosaic.memory.check import Place, fault_of
 from tosaic.memory.plan import MemoryBuffer, MemoryPlan
-from tosaic.memory.planner import options_of, plan_schedule
+from tosaic.memory.plan_options import options_of
+from tosaic.memory.planner import plan_schedule
 from tosaic.memory.schedule import Schedule, Step, Value
 
 from memory.random_schedules import random_schedule, run_apart, run_planned

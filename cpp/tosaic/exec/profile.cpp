@@ -9,16 +9,19 @@ namespace tosaic::exec {
 namespace {
 
 // `last` is the node whose results the step writes.
-StepWork work_of(const Graph& graph, const Step& step, const Node& last) {
+StepWork work_of(const Prepared& prepared, const Step& step, const Node& last) {
+  const Graph& graph = prepared.graph();
   const Node& node = graph.node(step.node);
   StepWork work;
   if (step.kind == StepKind::kKernel) work.multiply_adds = multiply_adds(graph, node);
   for (std::uint32_t i = 0; i < last.result_count; ++i)
     work.bytes_written += graph.type(graph.result(last, i)).bytes();
   const std::span<const ValueId> operands = graph.operands(node);
+  const std::vector<bool> in_place = memory::operands_in_place(graph, node, prepared.memory());
   std::set<std::size_t> seen;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (!operands[i].valid() || !seen.insert(operands[i].index()).second) continue;
+    if (in_place[i]) work.bytes_written -= graph.type(operands[i]).bytes();
+    if (in_place[i] || !operands[i].valid() || !seen.insert(operands[i].index()).second) continue;
     const std::uint64_t bytes = graph.type(operands[i]).bytes();
     const bool is_selected_from = i == 0 && info(node.op).has(kMovement);
     work.bytes_read += is_selected_from ? std::min(bytes, work.bytes_written) : bytes;
@@ -43,7 +46,7 @@ void add_steps(const Prepared& prepared, std::optional<std::uint32_t> parent, st
                     .region = region};
     if (is_fused)
       for (const std::uint32_t follower : step.fusion.followers) place.nodes.push_back(steps[follower].node);
-    place.work = work_of(*graph, step, graph->node(place.nodes.back()));
+    place.work = work_of(prepared, step, graph->node(place.nodes.back()));
     places.push_back(std::move(place));
     for (std::uint32_t i = 0; i < step.regions.size(); ++i) add_steps(step.regions[i], at, i, places);
   }

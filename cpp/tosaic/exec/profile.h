@@ -54,7 +54,7 @@ struct StepWork {
   std::uint64_t multiply_adds = 0;
   // Operands and results, each once. Values between fused nodes are neither read nor written. An operator that
   // only moves elements, such as a slice or an embedding, reads at most as many bytes of its first operand as it
-  // writes.
+  // writes. Operands that are a part of the result of a concatenation already are neither read nor written.
   std::uint64_t bytes_read = 0, bytes_written = 0;
 };
 

@@ -18,17 +18,21 @@ namespace {
 using std::int64_t;
 using Extents = std::vector<int64_t>;
 
-// One copy from an operand to a result.
+// One copy from an operand to a result. Nothing is copied if the operand begins at byte `part_at` of the
+// result: it was written as a part of the result.
 struct Move {
   std::size_t operand = 0, result = 0;
   StridedCopy copy;
+  std::optional<std::size_t> part_at = {};
+  bool is_done(const std::byte* from, const std::byte* to) const { return part_at && from == to + *part_at; }
 };
 
 Kernel run_moves(std::vector<Move> moves) {
   Kernel kernel;
   kernel.run = [moves = std::make_shared<const std::vector<Move>>(std::move(moves))](const Arrays& arrays) {
     for (const Move& move : *moves)
-      move.copy.run(arrays.operands[move.operand], arrays.results[move.result], arrays.team);
+      if (!move.is_done(arrays.operands[move.operand], arrays.results[move.result]))
+        move.copy.run(arrays.operands[move.operand], arrays.results[move.result], arrays.team);
   };
   return kernel;
 }
@@ -111,7 +115,8 @@ Kernel cat(const Request& request) {
     StridedCopy copy = copy_of(request, list(part.shape), dense(part.shape), dense(to));
     copy.target_offset = at * contiguous_strides(to)[axis];
     at += part.shape[axis];
-    moves.push_back({i, 0, std::move(copy)});
+    const auto part_at = static_cast<std::size_t>(copy.target_offset) * byte_size(part.dtype);
+    moves.push_back({i, 0, std::move(copy), part_at});
   }
   return run_moves(std::move(moves));
 }
@@ -128,7 +133,8 @@ Kernel stack(const Request& request) {
     if (part.dtype != request.results[0].dtype) fail_unsupported(request);
     StridedCopy copy = copy_of(request, list(part.shape), dense(part.shape), list(target));
     copy.target_offset = static_cast<int64_t>(i) * stride;
-    moves.push_back({i, 0, std::move(copy)});
+    const auto part_at = static_cast<std::size_t>(copy.target_offset) * byte_size(part.dtype);
+    moves.push_back({i, 0, std::move(copy), part_at});
   }
   return run_moves(std::move(moves));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "tosaic/base/error.h"
 
@@ -16,20 +17,40 @@ struct Contents {
   bool operator==(const Contents&) const = default;
 };
 
-// One entry per buffer. Targets precede their views.
+// The contents of each buffer. A target may be behind the buffers that share its memory.
 std::vector<Contents> contents_of(std::span<const Buffer> buffers) {
-  std::vector<Contents> out;
-  out.reserve(buffers.size());
+  std::vector<std::optional<Contents>> known(buffers.size());
+  std::vector<std::size_t> chain;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
-    const Buffer& buffer = buffers[i];
-    if (buffer.alias != AliasKind::kView) {
-      out.push_back({i, 0});
-      continue;
+    std::size_t at = i;
+    for (; !known[at] && buffers[at].alias == AliasKind::kView; at = buffers[at].target) chain.push_back(at);
+    if (!known[at]) known[at] = Contents{at, 0};
+    for (; !chain.empty(); chain.pop_back()) {
+      const Buffer& view = buffers[chain.back()];
+      const Contents& shown = *known[view.target];
+      known[chain.back()] = Contents{shown.written, shown.offset + view.target_offset};
     }
-    const Contents shown = out[buffer.target];
-    out.push_back({shown.written, shown.offset + buffer.target_offset});
   }
+  std::vector<Contents> out;
+  for (const std::optional<Contents>& each : known) out.push_back(*each);
   return out;
+}
+
+// A buffer without a target, or whose chain of targets has no end; "" if there is none.
+std::string chain_fault(std::span<const Buffer> buffers) {
+  enum class Mark : std::uint8_t { kNew, kOnChain, kEnds };
+  std::vector<Mark> marks(buffers.size(), Mark::kNew);
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    std::size_t at = i;
+    for (; marks[at] == Mark::kNew && buffers[at].alias != AliasKind::kNone; at = buffers[at].target) {
+      marks[at] = Mark::kOnChain;
+      if (buffers[at].target >= buffers.size())
+        return "buffer " + std::to_string(at) + " shares memory with a buffer that is not there";
+    }
+    if (marks[at] == Mark::kOnChain) return "buffer " + std::to_string(at) + " shares memory with itself";
+    for (at = i; marks[at] == Mark::kOnChain; at = buffers[at].target) marks[at] = Mark::kEnds;
+  }
+  return {};
 }
 
 class Checker {
@@ -57,6 +78,8 @@ class Checker {
     if (end(i) > end(buffer.target)) return name + " ends outside its target";
     if (buffer.alias == AliasKind::kView && buffers_[buffer.target].first > buffer.first)
       return name + " is a view of what does not exist yet";
+    if (buffer.alias == AliasKind::kPart && buffers_[buffer.target].first < buffer.first)
+      return name + " is written after that of which it is a part";
     return {};
   }
 
@@ -85,7 +108,18 @@ class Checker {
     const Contents& a = contents_[earlier];
     const Contents& b = contents_[later];
     if (a.written == b.written) return begin(earlier) + b.offset == begin(later) + a.offset;
-    return replaces(later, earlier) || replaces(earlier, later);
+    return replaces(later, earlier) || replaces(earlier, later) || is_part(a.written, b.written) ||
+           is_part(b.written, a.written);
+  }
+
+  // True if the contents of `inner` become a part of those of `outer`, directly or as parts of parts.
+  bool is_part(std::size_t inner, std::size_t outer) const {
+    while (buffers_[inner].alias != AliasKind::kNone) {
+      const bool is_direct = buffers_[inner].alias == AliasKind::kPart;
+      inner = contents_[buffers_[inner].target].written;
+      if (is_direct && inner == outer) return true;
+    }
+    return false;
   }
 
   // True if the contents of `fresh` are computed in place of those of `old`, at the step at which `old` ends.
@@ -105,6 +139,7 @@ class Checker {
 
 std::string placement_fault(std::span<const Buffer> buffers, const Placement& placement) {
   if (placement.offsets.size() != buffers.size()) return "not one offset per buffer";
+  if (std::string text = chain_fault(buffers); !text.empty()) return text;
   return Checker(buffers, placement).fault();
 }
 

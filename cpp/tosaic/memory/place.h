@@ -7,18 +7,27 @@
 //    | | a  |  c  |    |      `bytes - lower_bound` bounds what is lost.
 //    +-+----+-----+----+--> steps
 //
-// Buffers that share memory on purpose name a target: they are views of it, parts of it, or results computed
-// in its place. The buffer at the end of a chain of targets is the root. All buffers of a root are moved
-// together, and live from the first step of any of them to the last.
+// Buffers that share memory on purpose name a target: they are views of it, results computed in its place, or
+// parts of it that are written before it. The buffer at the end of a chain of targets is the root. All
+// buffers of a root are moved together, and live from the first step of any of them to the last.
 //
-// Several greedy orders are tried (first fit and best fit). Then a local search moves buffers that touch the
-// top to an earlier place in the order, until the lower bound is reached or the budget is spent. If too many
-// pairs of buffers overlap in time, they are placed in one sweep over the steps instead. The same input has
-// the same offsets.
+// The flow (one file each):
+//
+//   buffers --items--> items that move, lower bound
+//           --greedy-> the best of several orders of placing (first fit and best fit)
+//           --pack---> above the bound: a search decides whether the items fit at the bound. If they do not,
+//                      the bound rises
+//           --greedy-> if the search was not finished: local search, then pack at sizes between
+//           --check--> offsets
+//
+// If too many pairs of buffers overlap in time, they are placed in one sweep over the steps instead (sweep).
+// The same input has the same offsets, unless a deadline ends the search.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -29,6 +38,7 @@ enum class AliasKind : std::uint8_t {
   kNone,     // memory of its own
   kView,     // holds the contents of its target, or a part of them
   kInPlace,  // overwrites the target's bytes at its first step, which is the target's last
+  kPart,     // its final contents, or those computed in its place, become a part of the target's
 };
 [[nodiscard]] std::string_view to_string(AliasKind kind);
 
@@ -40,26 +50,28 @@ struct Buffer {
   std::size_t alignment = 64;
   std::uint32_t first = 0, last = 0;
   AliasKind alias = AliasKind::kNone;
-  std::uint32_t target = kNoTarget;  // an earlier buffer
-  std::size_t target_offset = 0;     // bytes from the start of the target to the start of this buffer
+  std::uint32_t target = kNoTarget;
+  std::size_t target_offset = 0;  // bytes from the start of the target to the start of this buffer
 };
 
 struct Placement {
   std::vector<std::size_t> offsets;  // one per buffer
   std::size_t bytes = 0;             // the size of the arena
-  std::size_t lower_bound = 0;       // the greatest sum of live bytes at any step: no arena can be smaller
+  std::size_t lower_bound = 0;       // no arena can be smaller
   [[nodiscard]] std::size_t gap() const { return bytes - lower_bound; }
 };
 
 struct PlaceOptions {
-  std::size_t budget = 10'000'000;  // comparisons of the local search; about 10 ns each
+  std::size_t budget = 10'000'000;  // units of the searches; a unit is about a nanosecond
+  std::size_t enough = 0;           // the search ends at an arena of this size
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};  // ends the searches earlier
 };
 
 // Throws InvalidGraph for a malformed list (alignment, target, part outside its target), and InternalError
 // if the independent check (check.h) finds a fault in the result.
 [[nodiscard]] Placement place(std::span<const Buffer> buffers, const PlaceOptions& options = {});
 
-// Bytes live at each step; shared memory counts once.
+// Bytes live at each step; shared memory counts once. The greatest number is the first lower bound.
 [[nodiscard]] std::vector<std::size_t> live_bytes(std::span<const Buffer> buffers);
 
 }  // namespace tosaic::memory

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tosaic/analysis/liveness.h"
+#include "tosaic/memory/sharing.h"
 
 namespace tosaic::memory {
 namespace {
@@ -55,99 +55,6 @@ std::optional<Blocks> blocks(const Graph& graph, const Node& node) {
   return std::nullopt;
 }
 
-// Decides which results share memory, and with which value.
-class Sharing {
- public:
-  Sharing(const Graph& graph, std::span<const NodeNeeds> needs, const PlanOptions& options, MemoryPlan& plan)
-      : graph_(graph), needs_(needs), options_(options), plan_(plan), live_(analysis::liveness(graph)) {
-    const std::size_t count = graph.values().size();
-    root_.resize(count);
-    offset_.assign(count, 0);
-    contents_end_.assign(count, 0);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      root_[i] = i;
-      contents_end_[i] = live_[i].last;
-    }
-    write_early();
-    plan_.alias.assign(count, AliasKind::kNone);
-    plan_.alias_of.assign(count, ValueId());
-    if (!options.share) return;
-    for (const Node& node : graph.nodes()) share(node);
-  }
-
-  [[nodiscard]] std::uint32_t root(ValueId value) const { return root_[value.index()]; }
-  [[nodiscard]] std::size_t offset(ValueId value) const { return offset_[value.index()]; }
-  [[nodiscard]] const Lifetime& live(ValueId value) const { return live_[value.index()]; }
-
- private:
-  void write_early() {
-    for (std::uint32_t step = 0; step < needs_.size(); ++step) {
-      if (!needs_[step].writer) continue;
-      const Node& node = graph_.nodes()[step];
-      for (std::uint32_t i = 0; i < node.result_count; ++i)
-        live_[node.first_result + i].first = *needs_[step].writer;
-    }
-  }
-
-  void share(const Node& node) {
-    if (node.result_count == 0) return;
-    const NodeNeeds needs = needs_.empty() ? NodeNeeds{} : needs_[graph_.id(node).index()];
-    if (needs.writer) return;
-    if (const auto offsets = needs.writes_all ? std::nullopt : view_offsets(graph_, node))
-      share_views(node, *offsets);
-    else
-      share_in_place(node, needs.in_place);
-  }
-
-  void join(ValueId value, ValueId with, std::size_t offset, AliasKind kind) {
-    const std::uint32_t root = root_[with.index()];
-    root_[value.index()] = root;
-    offset_[value.index()] = offset_[with.index()] + offset;
-    plan_.alias[value.index()] = kind;
-    plan_.alias_of[value.index()] = with;
-    const std::uint32_t last = live_[value.index()].last;
-    contents_end_[root] = kind == AliasKind::kView ? std::max(contents_end_[root], last) : last;
-  }
-
-  void share_views(const Node& node, const std::vector<std::size_t>& offsets) {
-    for (std::size_t i = 0; i < offsets.size(); ++i)
-      join(graph_.result(node, i), graph_.operands(node)[0], offsets[i], AliasKind::kView);
-  }
-
-  void share_in_place(const Node& node, std::uint32_t allowed) {
-    const std::uint32_t step = graph_.id(node).index();
-    const auto operands = graph_.operands(node);
-    for (std::size_t i = 0; i < operands.size() && i < 32; ++i) {
-      if ((allowed >> i & 1u) == 0 || !operands[i].valid()) continue;
-      if (!may_overwrite(node, i, step)) continue;
-      join(graph_.result(node), operands[i], 0, AliasKind::kInPlace);
-      return;
-    }
-  }
-
-  bool may_overwrite(const Node& node, std::size_t i, std::uint32_t step) const {
-    const auto operands = graph_.operands(node);
-    const std::uint32_t root = root_[operands[i].index()];
-    if (graph_.values()[root].kind != ValueKind::kResult || contents_end_[root] != step) return false;
-    const std::size_t bytes = graph_.type(graph_.result(node)).bytes();
-    if (bytes == 0 || bytes != graph_.values()[root].type.bytes() || offset_[operands[i].index()] != 0 ||
-        bytes != graph_.type(operands[i]).bytes())
-      return false;
-    for (std::size_t other = 0; other < operands.size(); ++other)
-      if (other != i && operands[other].valid() && root_[operands[other].index()] == root) return false;
-    return true;
-  }
-
-  const Graph& graph_;
-  std::span<const NodeNeeds> needs_;
-  const PlanOptions& options_;
-  MemoryPlan& plan_;
-  std::vector<Lifetime> live_;
-  std::vector<std::uint32_t> root_;          // per value: the value that owns its memory
-  std::vector<std::size_t> offset_;          // per value: bytes from the root's start
-  std::vector<std::uint32_t> contents_end_;  // per root: the last step that reads its present contents
-};
-
 // The locations of roots (values that own memory). Inputs, constants, and results that are computed in the
 // memory of an output are outside the arena. All other roots are in the arena.
 class Roots {
@@ -194,15 +101,16 @@ ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs,
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     if (roots.of(sharing.root(ValueId(i))).area != Area::kArena) continue;
     const Lifetime& live = sharing.live(ValueId(i));
-    Buffer buffer{graph.values()[i].type.bytes(), kAlignment, live.first, live.last};
-    if (plan.alias[i] != AliasKind::kNone) {
-      const ValueId with = plan.alias_of[i];
-      buffer.alias = plan.alias[i];
-      buffer.target = out.of_value[with.index()];
-      buffer.target_offset = sharing.offset(ValueId(i)) - sharing.offset(with);
-    }
     out.of_value[i] = static_cast<std::uint32_t>(out.buffers.size());
-    out.buffers.push_back(buffer);
+    out.buffers.push_back({graph.values()[i].type.bytes(), kAlignment, live.first, live.last});
+  }
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
+    if (out.of_value[i] == kNoTarget || plan.alias[i] == AliasKind::kNone) continue;
+    const ValueId with = plan.alias_of[i];
+    Buffer& buffer = out.buffers[out.of_value[i]];
+    buffer.alias = plan.alias[i];
+    buffer.target = out.of_value[with.index()];
+    buffer.target_offset = sharing.offset(ValueId(i)) - sharing.offset(with);
   }
   for (std::uint32_t step = 0; step < needs.size(); ++step) {
     if (needs[step].scratch_bytes == 0) continue;
@@ -243,6 +151,35 @@ std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const N
     if (offsets.back() % alignment != 0) return std::nullopt;
   }
   return offsets;
+}
+
+std::optional<std::vector<std::size_t>> part_offsets(const Graph& graph, const Node& node,
+                                                     std::size_t alignment) {
+  if (node.op != Op::kCat && node.op != Op::kTosaConcat && node.op != Op::kStack) return std::nullopt;
+  const TensorType& whole = graph.type(graph.result(node));
+  const auto axis =
+      static_cast<std::int64_t>(normalize_axis(Graph::attrs<AxisAttrs>(node).axis, whole.shape.size()));
+  if (!outermost(whole.shape, axis)) return std::nullopt;
+  std::vector<std::size_t> offsets;
+  std::size_t at = 0;
+  for (const ValueId operand : graph.operands(node)) {
+    const std::size_t bytes = graph.type(operand).bytes();
+    offsets.push_back(bytes != 0 && at % alignment == 0 ? at : kNoPart);
+    at += bytes;
+  }
+  return at == whole.bytes() ? std::optional(std::move(offsets)) : std::nullopt;
+}
+
+std::vector<bool> operands_in_place(const Graph& graph, const Node& node, const MemoryPlan& plan) {
+  const auto operands = graph.operands(node);
+  std::vector<bool> found(operands.size());
+  const auto offsets = part_offsets(graph, node);
+  if (!offsets) return found;
+  const Location& whole = plan.values[graph.result(node).index()];
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    found[i] = (*offsets)[i] != kNoPart && plan.values[operands[i].index()] ==
+                                               Location{whole.area, whole.slot, whole.offset + (*offsets)[i]};
+  return found;
 }
 
 MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs, const PlanOptions& options) {

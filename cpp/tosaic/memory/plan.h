@@ -10,6 +10,9 @@
 //   - A result is computed in place of an operand if the kernel allows it, the operand is in the memory of a
 //     result (not of an input or constant), its contents are not read after that node, operand and result
 //     have the same number of bytes, and no other operand of the node is in the same memory.
+//   - An operand of a concatenation of the outermost extent is written into the result, if it is a result that
+//     fills its memory, which no output has, at an aligned offset (parts.h). The result then has its memory
+//     from the first step of its parts, so this is done only where the lower bound does not rise.
 #pragma once
 
 #include <optional>
@@ -69,5 +72,17 @@ struct MemoryPlan {
 // multiple of `alignment`. Returns nothing for other nodes.
 [[nodiscard]] std::optional<std::vector<std::size_t>> view_offsets(const Graph& graph, const Node& node,
                                                                    std::size_t alignment = kAlignment);
+
+// For each operand of a concatenation along the outermost axis of extent other than 1, the byte offset in the
+// result, or kNoPart if the operand is empty or the offset is no multiple of `alignment`. Returns nothing for
+// other nodes.
+inline constexpr std::size_t kNoPart = static_cast<std::size_t>(-1);
+[[nodiscard]] std::optional<std::vector<std::size_t>> part_offsets(const Graph& graph, const Node& node,
+                                                                   std::size_t alignment = kAlignment);
+
+// For each operand of a node, true if the node is a concatenation and the operand is a part of the result,
+// which the node does not copy.
+[[nodiscard]] std::vector<bool> operands_in_place(const Graph& graph, const Node& node,
+                                                  const MemoryPlan& plan);
 
 }  // namespace tosaic::memory

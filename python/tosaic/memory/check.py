@@ -67,6 +67,8 @@ class _Run:
         self._sizes, self._alignment = sizes, alignment
         # By memory: (first byte, byte behind the last, mark, byte of the marked value at the first byte)
         self._bytes: dict[str, list[tuple[int, int, int, int]]] = {}
+        # By value: the concatenations that hold it, and what is added to a byte of it to get theirs
+        self._copies: dict[int, list[tuple[int, int]]] = {}
 
     def fault(self, owned: Sequence[str]) -> str:
         return self._bad_place() or self._at_start() or self._in_steps() or self._at_end(owned)
@@ -109,13 +111,18 @@ class _Run:
                     if self._meets(value, span):
                         return f"the scratch of {step.name} has bytes of {self._name(value)}"
                 self._mark(span, _SCRATCH)
+            parts = [each for each in step.parts if self._is_part(step.writes[0], *each)]
             for number, value in enumerate(step.writes):
                 allowed = step.in_place if number == 0 else ()
+                inside = [each for each, _ in parts] if number == 0 else []
                 for other in (*step.reads, *step.writes[:number]):
-                    if self._clashes(value, other, other in allowed):
+                    if other not in inside and self._clashes(value, other, other in allowed):
                         return f"{step.name} writes {self._name(value)} over {self._name(other)}"
             for value in step.writes:
                 self._write(value)
+            for value, offset in parts:
+                contents, at = self._schedule.contents(value)
+                self._copies.setdefault(contents, []).append((step.writes[0], offset - at))
         return ""
 
     def _at_end(self, owned: Sequence[str]) -> str:
@@ -137,6 +144,11 @@ class _Run:
         return ""
 
     # ---- bytes ----
+
+    def _is_part(self, whole: int, value: int, offset: int) -> bool:
+        """True if a value is in the bytes that it has in a concatenation."""
+        outer, own = self._span(whole), self._span(value)
+        return outer is not None and own is not None and own[0] == outer[0] and own[1] == outer[1] + offset
 
     def _name(self, value: int) -> str:
         return self._schedule.values[value].name
@@ -175,10 +187,19 @@ class _Run:
         contents, offset = self._schedule.contents(value)
         found = sorted(self._within(span))
         covered = sum(min(b, end) - max(a, first) for a, b, _, _ in found)
-        return covered == end - first and all(
-            mark == contents and at + max(a, first) - a == offset + max(a, first) - first
-            for a, _, mark, at in found
-        )
+        same = self._same(contents, offset)
+        return covered == end - first and all((mark, at + first - a) in same for a, _, mark, at in found)
+
+    def _same(self, contents: int, offset: int) -> set[tuple[int, int]]:
+        """Returns the values, and the bytes in them, that have some contents: with concatenations of them."""
+        found, new = {(contents, offset)}, [(contents, offset)]
+        while new:
+            value, at = new.pop()
+            for whole, shift in self._copies.get(value, ()):
+                if (whole, at + shift) not in found:
+                    found.add((whole, at + shift))
+                    new.append((whole, at + shift))
+        return found
 
     def _meets(self, value: int, span: tuple[str, int, int]) -> bool:
         own = self._span(value)

@@ -20,7 +20,8 @@ from tosaic import _core
 from tosaic.dim_order import is_same_order
 from tosaic.dtypes import BITS, bytes_of, is_float
 from tosaic.memory.plan import CALLER, CONSTANTS
-from tosaic.memory.planner import PlanOptions, plan_schedule
+from tosaic.memory.plan_options import PlanOptions
+from tosaic.memory.planner import plan_schedule
 from tosaic.memory.schedule import HOST, Internal, Schedule, Step, Value
 from tosaic.operator_facts import elementwise_operators
 from tosaic.ports import caller_outputs, first_inputs
@@ -313,7 +314,19 @@ class _Host(_Steps):
         over = [each.value for i, each in enumerate(operands) if each is not None and mask >> i & 1]
         scratch, internals = self._regions(node)
         reads = [each for each in operands if each is not None]
-        self.step(node.name, reads, made, in_place=tuple(over), scratch=scratch, internals=internals)
+        parts = self._parts_in(node, operands)
+        self.step(
+            node.name, reads, made, in_place=tuple(over), scratch=scratch, internals=internals, parts=parts
+        )
+
+    def _parts_in(self, node: _core.Node, operands: Sequence[_Held | None]) -> tuple[tuple[int, int], ...]:
+        """Returns the operands of a concatenation that are whole blocks of the result."""
+        offsets = _core.part_offsets(node, alignment=self._alignment) or []
+        found: dict[int, int] = {}
+        for held, offset in zip(operands, offsets, strict=False):
+            if held is not None and offset is not None:
+                found.setdefault(held.value, offset)
+        return tuple(found.items())
 
     def _regions(self, node: _core.Node) -> tuple[int, tuple[Internal, ...]]:
         """Returns the scratch of a node with regions, one of which runs at a time.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +19,23 @@ from tosaic.writing import write_text
 if TYPE_CHECKING:
     import os
 
-__all__ = ["CALLER", "CONSTANTS", "MemoryArena", "MemoryBuffer", "MemoryComparison", "MemoryPlan"]
+__all__ = [
+    "CALLER",
+    "CONSTANTS",
+    "MemoryArena",
+    "MemoryBuffer",
+    "MemoryComparison",
+    "MemoryPlan",
+    "alignment_of",
+]
 
 CALLER = "caller"
 CONSTANTS = "constants"
+
+
+def alignment_of(offsets: Iterable[int], most: int) -> int:
+    """Returns the greatest alignment, at most `most`, that all offsets have."""
+    return math.gcd(most, *offsets)
 
 
 @dataclass(frozen=True)
@@ -36,8 +51,8 @@ class MemoryArena:
         The first byte of the arena, and of each buffer in it, is a multiple of it. The scratch of groups is
         aligned to 64 bytes at least.
     lower_bound : int
-        For each step, the sizes of the buffers that are needed at that step are added up. This is the
-        greatest sum: no arena that holds these buffers can be smaller.
+        No arena that holds these buffers can be smaller. For each step, the sizes of the buffers that are
+        needed at that step are added up; the bound is the greatest sum, or more if a search proves it.
     """
 
     name: str
@@ -76,8 +91,8 @@ class MemoryBuffer:
     offset : int
         First byte: in the arena; for ``caller``, in the caller's array; for ``constants``, in the constant.
     alias : str
-        ``none``; ``view`` of the same bytes; or ``in_place``: computed over a buffer that nobody reads
-        afterwards.
+        ``none``; ``view`` of the same bytes; ``in_place``: computed over a buffer that nobody reads
+        afterwards; or ``part``: written into the result of a concatenation.
     alias_of : str
         The buffer with which it shares memory; empty if there is none.
     """
@@ -213,6 +228,45 @@ class MemoryPlan(Reportable):
             row = {name: getattr(buffer, name) for name in columns}
             writer.writerow([*{**row, "shape": "x".join(map(str, buffer.shape))}.values()])
         write_text(path, text.getvalue())
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike[str]) -> MemoryPlan:
+        """Reads a plan that `to_json` wrote, and checks it again.
+
+        Returns
+        -------
+        MemoryPlan
+            Its `fault` is what the independent check finds, whatever the file says.
+
+        Raises
+        ------
+        InvalidGraph
+            The file cannot be read, or is no memory plan.
+        """
+        from tosaic.memory.read_plan import plan_from_json
+
+        return plan_from_json(path)
+
+    @classmethod
+    def from_csv(cls, path: str | os.PathLike[str]) -> MemoryPlan:
+        """Reads the buffers that `to_csv` wrote, and checks them again.
+
+        A CSV file has no arenas and no names of steps: arenas are as large as their buffers need, and bounds
+        are the greatest sums of bytes that are needed at a step.
+
+        Returns
+        -------
+        MemoryPlan
+            Its `fault` is what the independent check finds.
+
+        Raises
+        ------
+        InvalidGraph
+            The file cannot be read, or is no memory plan.
+        """
+        from tosaic.memory.read_plan import plan_from_csv
+
+        return plan_from_csv(path)
 
     def __repr__(self) -> str:
         return (

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 
 from tosaic import _core
 from tosaic.memory.check import Place, fault_of
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan
+from tosaic.memory.plan_options import KINDS, PlanOptions
 from tosaic.memory.schedule import HOST, Schedule, Step
 from tosaic.memory.sharing import Shared, share
-from tosaic.options import is_mapping, refusal
+from tosaic.memory.spread import Movable, peak_of, spread
+from tosaic.options import refusal
 
-__all__ = ["KINDS", "PlanOptions", "options_of", "plan_of", "plan_schedule"]
+__all__ = ["EFFORT", "plan_of", "plan_schedule"]
 
-KINDS = ("input", "output", "state", "activation", "scratch")
+EFFORT = 400_000_000
+"""For one arena, in units of about a nanosecond. Only hard cases take it: a search ends at the bound."""
+
 _SCRATCH_ALIGNMENT = 64
 """Groups place their tensors at multiples of this many bytes in their scratch."""
 
 _DEFAULT = {"state": "states"}
 _ACTIVATIONS = "activations"
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What a plan is made for; `Preparable.plan_memory` explains the options."""
-
-    alignment: int = 16
-    plan_inputs: bool = True
-    plan_outputs: bool = True
-    in_place: bool = True
-    scratch: bool = True
-    arenas: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ def plan_schedule(schedule: Schedule, options: PlanOptions) -> MemoryPlan:
 
 
 def _without_scratch(schedule: Schedule) -> Schedule:
-    steps = [Step(each.name, each.part, each.reads, each.writes, each.in_place) for each in schedule.steps]
+    steps = [replace(each, scratch=0, internals=()) for each in schedule.steps]
     rest = (schedule.outputs, schedule.new_values, schedule.loops)
     return Schedule(schedule.name, schedule.values, steps, *rest)
 
@@ -79,8 +71,17 @@ class _Planner:
         self._outputs = {value for _, value in schedule.outputs}
         self._new = {(old, value) for old, value in schedule.new_values}
         self._arenas = self._arena_of_each()
-        self._shared = share(schedule, in_place=options.in_place, may_overwrite=self._may_overwrite)
+        self._shared = share(
+            schedule,
+            in_place=options.in_place,
+            may_overwrite=self._may_overwrite,
+            may_be_part=self._may_be_part if options.in_place else None,
+            alignment=max((options.alignment, *(each for _, each in options.memories.values()))),
+            leaving=frozenset() if options.plan_outputs else self._outputs,
+        )
         self._callers = self._in_memory_of_the_caller()
+        if options.memories:
+            self._spread()
 
     def plan(self) -> MemoryPlan:
         placed = self._placed()
@@ -117,9 +118,65 @@ class _Planner:
 
         def arena(name: str, part: str, kind: str) -> str:
             found = next((wanted[key] for key in (name, kind, part) if key in wanted), None)
-            return found or _DEFAULT.get(kind, _ACTIVATIONS)
+            return found or ("" if self._options.memories else _DEFAULT.get(kind, _ACTIVATIONS))
 
         return [arena(*each) for each in names]
+
+    def _spread(self) -> None:
+        """Chooses a memory for all that `arenas` leaves open. What shares memory stays together."""
+        count, options = len(self._schedule.values), self._options
+        used = [0] * count  # how often the bytes of each root are read or written
+        for step in self._schedule.steps:
+            for value in (*step.reads, *step.writes):
+                used[self._shared[value].root] += 1
+        owners, movables, fixed = [], [], dict[str, list[Movable]]()
+        for owner, each in self._movables(used):
+            if self._arenas[owner]:
+                fixed.setdefault(self._arenas[owner], []).append(each)
+            else:
+                owners.append(owner)
+                movables.append(each)
+        for owner, name in zip(owners, spread(movables, options.memories, fixed), strict=True):
+            self._arenas[owner] = name
+        for i, shared in enumerate(self._shared):
+            self._arenas[i] = self._arenas[shared.root] or next(iter(options.memories))
+
+    def _movables(self, used: Sequence[int]) -> list[tuple[int, Movable]]:
+        """Returns what is placed: roots by value, and the scratch of steps behind all values."""
+        spans: dict[int, list[int]] = {}
+        for i, shared in enumerate(self._shared):
+            if self._is_planned(i):
+                spans.setdefault(shared.root, []).extend((shared.first, shared.last))
+        values = self._schedule.values
+        found = [
+            (root, Movable(values[root].name, values[root].nbytes, min(span), max(span), used[root]))
+            for root, span in spans.items()
+        ]
+        for number, step in enumerate(self._schedule.steps):
+            if step.scratch:
+                scratch = Movable(_scratch_name(step), step.scratch, number, number, 2, _SCRATCH_ALIGNMENT)
+                found.append((len(values) + number, scratch))
+        return found
+
+    def _require_size(self, name: str, nbytes: int) -> None:
+        """Refuses a memory that is too small for what has to be in it."""
+        size, alignment = self._options.memories.get(name, (None, 1))
+        if size is None or nbytes <= size:
+            return
+        inside = [each for i, each in self._movables([0] * len(self._shared)) if self._arenas[i] == name]
+        at, _ = peak_of(inside, alignment)
+        held = sorted((e for e in inside if e.first <= at <= e.last), key=lambda each: -each.nbytes)
+        steps = self._schedule.steps
+        step = steps[at].name if at < len(steps) else "the end"
+        largest = ", ".join(f"'{each.name}' ({each.nbytes:,})" for each in held[:5])
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="plan_memory",
+            what=f"memory '{name}' is too small at step {at}, '{step}'",
+            expected=f"{nbytes:,} bytes, of which {largest} are the largest",
+            got=f"{size:,} bytes",
+            node=step,
+        )
 
     # ---- sharing ----
 
@@ -133,6 +190,9 @@ class _Planner:
             leaves = result in self._outputs and not self._options.plan_outputs
             return self._options.plan_inputs and not leaves
         return value.kind == "result"
+
+    def _may_be_part(self, root: int, whole: int) -> bool:
+        return self._arenas[root] == self._arenas[whole]
 
     def _in_memory_of_the_caller(self) -> set[int]:
         """Returns the values whose memory is the caller's: inputs, and what outputs are computed in."""
@@ -162,16 +222,21 @@ class _Planner:
             runs = [i for i in steps if self._arenas[count + i] == name]
             if not own and not runs:
                 continue
-            offsets, nbytes, bytes_at = _core.place_shared(self._buffers(own, runs))
+            size, alignment = self._options.memories.get(name, (None, self._options.alignment))
+            buffers = self._buffers(own, runs, alignment)
+            offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, budget=EFFORT)
+            if size is not None and nbytes > size:
+                offsets, nbytes, bound, bytes_at = _core.place_shared(buffers, enough=size, budget=EFFORT)
+            self._require_size(name, nbytes)
             for i, offset in zip(own, offsets, strict=False):
                 values[i] = Place(name, offset)
             for i, offset in zip(runs, offsets[len(own) :], strict=True):
                 scratch[i] = Place(name, offset)
-            arenas.append(MemoryArena(name, nbytes, self._options.alignment, max(bytes_at, default=0)))
+            arenas.append(MemoryArena(name, nbytes, alignment, bound))
             live = [a + b for a, b in zip(live, [*bytes_at, *[0] * len(live)], strict=False)]
         for i, shared in enumerate(self._shared):
             if shared.root in self._callers:
-                values[i] = Place(_callers_name(shared.root), schedule.contents(i)[1])
+                values[i] = Place(_callers_name(shared.root), shared.at)
         return _Placed(values, scratch, arenas, live)
 
     def _is_planned(self, value: int) -> bool:
@@ -179,10 +244,9 @@ class _Planner:
         return root not in self._callers and self._schedule.values[root].kind != "constant"
 
     def _buffers(
-        self, members: Sequence[int], steps: Iterable[int]
+        self, members: Sequence[int], steps: Iterable[int], alignment: int
     ) -> list[tuple[int, int, int, int, str, int, int]]:
         position = {value: at for at, value in enumerate(members)}
-        alignment = self._options.alignment
         found = []
         for i in members:
             shared, nbytes = self._shared[i], self._schedule.values[i].nbytes
@@ -298,31 +362,3 @@ def _scratch_name(step: Step) -> str:
 def _callers_name(value: int) -> str:
     """Returns the name of an array of the caller, which no arena has."""
     return f"{CALLER}:{value}"
-
-
-def options_of(**options: object) -> PlanOptions:
-    """Returns options, of which the mapping of arenas is checked here.
-
-    Raises
-    ------
-    InvalidGraph
-        ``arenas`` is no mapping from names to names of arenas.
-    """
-    arenas = options.get("arenas")
-    expected = (
-        "a mapping from names to names of arenas, which are identifiers, such as {'scratch': 'sram'}, "
-        f"other than '{CALLER}' and '{CONSTANTS}'"
-    )
-    if arenas is None:
-        options["arenas"] = {}
-    elif not is_mapping(arenas):
-        raise refusal("plan_memory", "arenas", expected, arenas)
-    else:
-        reserved = (CALLER, CONSTANTS)
-        for key, name in arenas.items():  # type: ignore[attr-defined]
-            if (
-                not (isinstance(key, str) and isinstance(name, str) and name.isidentifier())
-                or name in reserved
-            ):
-                raise refusal("plan_memory", "arenas", expected, {key: name})
-    return PlanOptions(**options)  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ class Internal:
     nbytes, offset : int
         Size, and first byte in the scratch.
     alias, alias_of : str
-        How it shares memory, ``none``, ``view`` or ``in_place``, and with which tensor.
+        How it shares memory, ``none``, ``view``, ``in_place`` or ``part``, and with which tensor.
     """
 
     name: str
@@ -89,6 +89,9 @@ class Step:
         Bytes that the step needs while it runs.
     internals : tuple of Internal
         The tensors in the scratch.
+    parts : tuple of (int, int)
+        Of a concatenation: values among `reads` that may be in the first of `writes` already, and the byte
+        of the result at which each begins.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Step:
     in_place: tuple[int, ...] = ()
     scratch: int = 0
     internals: tuple[Internal, ...] = ()
+    parts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass

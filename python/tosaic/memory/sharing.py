@@ -5,6 +5,9 @@ The rules:
 - A view has the memory of its base.
 - The first result of a step may be computed over an operand if the step allows it, nobody reads the operand
   afterwards, it fills its memory, both have the same size, and no other operand is in that memory.
+- An operand of a concatenation of whole blocks is written into the result, if it fills memory of its own, if
+  its contents are read no longer than the result is left alone, and if no step then needs more bytes than any
+  step needed before. The result has its memory from the first step of its parts.
 - Nothing is computed over an operand inside a loop, whose next round may read the operand again.
 - An input that the caller owns, and a state, are overwritten only by their own new values. An input whose
   memory is planned belongs to the program once it is read.
@@ -12,8 +15,12 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
 
 from tosaic.memory.schedule import Schedule, Step
 
@@ -29,13 +36,15 @@ class Shared:
     first, last : int
         The steps from which and until which it is needed, both inclusive.
     kind : str
-        ``none``, ``view`` or ``in_place``.
+        ``none``, ``view``, ``in_place`` or ``part``.
     target : int or None
         The value whose memory it shares.
     offset : int
         The first byte in the target.
     root : int
         The value to which the memory belongs.
+    at : int
+        The first byte in the root.
     """
 
     first: int
@@ -44,6 +53,7 @@ class Shared:
     target: int | None
     offset: int
     root: int
+    at: int = 0
 
 
 def lifetimes(schedule: Schedule) -> tuple[list[int], list[int]]:
@@ -84,6 +94,9 @@ def share(
     *,
     in_place: bool,
     may_overwrite: Callable[[int, int], bool],
+    may_be_part: Callable[[int, int], bool] | None = None,
+    alignment: int = 1,
+    leaving: Set[int] = frozenset(),
 ) -> list[Shared]:
     """Decides which values share memory; one entry for each value.
 
@@ -94,8 +107,23 @@ def share(
         Results may be computed over operands.
     may_overwrite : callable
         ``may_overwrite(root, result)``: True if the memory of `root` may hold `result`.
+    may_be_part : callable, optional
+        ``may_be_part(root, result)``: True if the memory of `root` may be a part of that of `result`. Without
+        it, nothing is written into the result of a concatenation.
+    alignment : int
+        Of values that are no views.
+    leaving : set of int
+        Values that are computed in memory of the caller where they fill a memory.
     """
-    return _Sharing(schedule, may_overwrite).run(in_place)
+    sharing = _Sharing(schedule, may_overwrite)
+    sharing.compute_in_place(in_place)
+    if may_be_part is not None and any(step.parts for step in schedule.steps):
+        sharing.write_parts(may_be_part, alignment, leaving)
+    return sharing.found()
+
+
+_Span: TypeAlias = tuple[int, int, int]
+"""First step, last step, bytes."""
 
 
 class _Sharing:
@@ -105,8 +133,9 @@ class _Sharing:
         self._first, self._last = lifetimes(schedule)
         self._read_until = list(self._last)
         self._target: dict[int, int] = {}  # results in place of operands
+        self._part: dict[int, tuple[int, int]] = {}  # memories in results of concatenations
 
-    def run(self, in_place: bool) -> list[Shared]:
+    def compute_in_place(self, in_place: bool) -> None:
         for number, step in enumerate(self._schedule.steps):
             is_repeated = any(begin <= number <= end for begin, end in self._schedule.loops)
             if in_place and step.in_place and step.writes and not is_repeated:
@@ -115,14 +144,70 @@ class _Sharing:
         for i, value in enumerate(self._schedule.values):
             if value.kind == "state" and i not in overwritten:
                 self._last[i] = self._schedule.end
+
+    def found(self) -> list[Shared]:
         return [self._shared(i) for i in range(len(self._schedule.values))]
 
+    def _owner(self, value: int) -> tuple[int, int]:
+        """Returns the value to which the memory of a value belongs, and the first byte in it."""
+        value, at = self._schedule.contents(value)
+        while value in self._target or value in self._part:
+            if value in self._target:
+                value, _ = self._schedule.contents(self._target[value])
+            else:
+                value, offset = self._part[value]
+                at += offset
+        return value, at
+
     def _root(self, value: int) -> int:
-        """Returns the value to which the memory of a value belongs."""
-        value, _ = self._schedule.contents(value)
-        while value in self._target:
-            value, _ = self._schedule.contents(self._target[value])
-        return value
+        return self._owner(value)[0]
+
+    # ---- parts ----
+
+    def write_parts(self, may_be_part: Callable[[int, int], bool], alignment: int, leaving: Set[int]) -> None:
+        """Writes operands of concatenations into their results."""
+        memories = _Memories(self._schedule, alignment)
+        outside = {self._root(each) for each in leaving if self._fills(each)}
+        for i, value in enumerate(self._schedule.values):
+            root = self._root(i)
+            nbytes = 0 if root in outside or value.kind == "constant" else self._schedule.values[root].nbytes
+            memories.need(root, self._first[i], self._last[i], nbytes)
+        memories.count()
+        overwritten = {self._schedule.contents(each)[0]: result for result, each in self._target.items()}
+        for number, step in enumerate(self._schedule.steps):
+            if not step.parts or any(begin <= number <= end for begin, end in self._schedule.loops):
+                continue
+            whole = step.writes[0]
+            parts = {
+                root: (whole, offset)
+                for root, offset in self._parts(step, overwritten, alignment).items()
+                if root not in outside and may_be_part(root, self._root(whole))
+            }
+            self._part |= {root: parts[root] for root in memories.joined(self._root(whole), parts)}
+
+    def _fills(self, value: int) -> bool:
+        """True if a value has all of the memory in which it is."""
+        values = self._schedule.values
+        return values[value].nbytes == values[self._root(value)].nbytes
+
+    def _parts(self, step: Step, overwritten: Mapping[int, int], alignment: int) -> dict[int, int]:
+        """Returns the memories that may be a part of the result of a concatenation, and where they begin."""
+        whole = step.writes[0]
+        found: dict[int, int] = {}
+        end = self._first[overwritten[whole]] if whole in overwritten else self._schedule.end + 1
+        readers = Counter(self._root(each) for each in step.reads)
+        for operand, offset in step.parts:
+            root, at = self._owner(operand)
+            contents, _ = self._schedule.contents(operand)
+            if self._schedule.values[root].kind != "result" or at or not self._fills(operand):
+                continue
+            if offset % alignment or readers[root] > 1 or root == self._root(whole):
+                continue
+            if contents in overwritten or self._read_until[contents] >= end:
+                continue
+            found[root] = offset
+            self._read_until[whole] = max(self._read_until[whole], self._read_until[contents])
+        return found
 
     def _over_an_operand(self, number: int, step: Step) -> None:
         result = step.writes[0]
@@ -147,9 +232,59 @@ class _Sharing:
 
     def _shared(self, i: int) -> Shared:
         view = self._schedule.values[i].view_of
-        span, root = (self._first[i], self._last[i]), self._root(i)
+        span, (root, at) = (self._first[i], self._last[i]), self._owner(i)
         if view is not None:
-            return Shared(*span, "view", view[0], view[1], root)
+            return Shared(*span, "view", view[0], view[1], root, at)
         if i in self._target:
-            return Shared(*span, "in_place", self._target[i], 0, root)
-        return Shared(*span, "none", None, 0, root)
+            return Shared(*span, "in_place", self._target[i], 0, root, at)
+        if i in self._part:
+            return Shared(*span, "part", *self._part[i], root, at)
+        return Shared(*span, "none", None, 0, root, at)
+
+
+class _Memories:
+    """The memories of a schedule over time, and the bytes that each step needs."""
+
+    def __init__(self, schedule: Schedule, alignment: int) -> None:
+        self._schedule, self._alignment = schedule, alignment
+        self._spans: dict[int, _Span] = {}
+        self._needed = np.array([*(self._aligned(step.scratch) for step in schedule.steps), 0])
+
+    def _aligned(self, nbytes: int) -> int:
+        return -(-nbytes // self._alignment) * self._alignment
+
+    def need(self, root: int, first: int, last: int, nbytes: int) -> None:
+        """Notes that a memory is needed in some steps."""
+        begin, end, known = self._spans.get(root, (first, last, 0))
+        self._spans[root] = min(begin, first), max(end, last), max(known, self._aligned(nbytes))
+
+    def count(self) -> None:
+        """Counts the bytes that each step needs."""
+        for span in self._spans.values():
+            self._add(span, 1)
+
+    def _add(self, span: _Span, sign: int) -> None:
+        first, last, nbytes = span
+        self._needed[first : last + 1] += sign * nbytes
+
+    def joined(self, whole: int, parts: Iterable[int]) -> list[int]:
+        """Makes memories parts of another one, as far as the greatest need does not rise; returns these.
+
+        The earliest are left out first, because the whole is needed from its earliest part on.
+        """
+        chosen = sorted(parts, key=lambda root: -self._spans[root][0])
+        if not chosen:
+            return chosen
+        peak, old = self._needed.max(), self._spans[whole]
+        for each in (whole, *chosen):
+            self._add(self._spans[each], -1)
+        while True:
+            spans = [self._spans[each] for each in (whole, *chosen)]
+            first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+            self._spans[whole] = first, last, old[2]
+            self._add(self._spans[whole], 1)
+            if not chosen or self._needed[first : last + 1].max() <= peak:
+                return chosen
+            self._add(self._spans[whole], -1)
+            self._spans[whole] = old
+            self._add(self._spans[chosen.pop()], 1)

@@ -150,13 +150,15 @@ class PteMethod(Reportable):
         plan_inputs: bool = True,
         plan_outputs: bool = True,
         arenas: Mapping[str, str] | None = None,
+        memories: Mapping[str, int | tuple[int | None, int] | None] | None = None,
     ) -> MemoryPlan:
         """Plans the memory of the same instructions with tosaic; see `Program.plan_memory`.
 
         Views are those of the file. Nothing is computed over an operand, since kernels of ExecuTorch need not
         allow it. ``method.plan_memory().compare(method.memory_plan)`` shows both plans side by side.
         """
-        from tosaic.memory.planner import options_of, plan_schedule
+        from tosaic.memory.plan_options import options_of
+        from tosaic.memory.planner import plan_schedule
         from tosaic.pte.memory_plan import schedule_of_method
 
         options = options_of(
@@ -165,6 +167,7 @@ class PteMethod(Reportable):
             plan_outputs=plan_outputs,
             in_place=False,
             arenas=arenas,
+            memories=memories,
         )
         return plan_schedule(schedule_of_method(self._file, self._method), options)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.memory.check import Place, fault_of
-from tosaic.memory.plan import MemoryArena, MemoryPlan
+from tosaic.memory.plan import MemoryArena, MemoryPlan, alignment_of
 from tosaic.memory.planner import plan_of
 from tosaic.memory.schedule import HOST, Schedule, Step, Value
 from tosaic.memory.sharing import Shared, share
@@ -23,7 +23,7 @@ from tosaic.pte.payloads import program_of_payload, sides_of_payload
 __all__ = ["plan_in_file", "schedule_of_method"]
 
 _MOST_ALIGNMENT = 16
-"""ExecuTorch's alignment of planned tensors."""
+"""ExecuTorch's alignment of planned tensors. The file does not say that of a plan."""
 
 
 def schedule_of_method(file: _core.PteFile, method: _core.PteMethod) -> Schedule:
@@ -46,7 +46,7 @@ def plan_in_file(file: _core.PteFile, method: _core.PteMethod) -> MemoryPlan:
     schedule = reader.schedule
     shared = share(schedule, in_place=False, may_overwrite=lambda _root, _result: False)
     places = [reader.place(i) for i in range(len(schedule.values))]
-    alignment = _alignment([place.offset for place in places if place is not None])
+    alignment = alignment_of((place.offset for place in places if place is not None), _MOST_ALIGNMENT)
     arenas, live = [], [0] * (schedule.end + 1)
     for number, nbytes in enumerate(method.memories):
         name = _memory(number)
@@ -64,21 +64,13 @@ def plan_in_file(file: _core.PteFile, method: _core.PteMethod) -> MemoryPlan:
     return plan_of(schedule, shared, places, scratch, arenas, live, fault)
 
 
-def _alignment(offsets: list[int]) -> int:
-    """Returns the alignment of a plan, which the file does not say: what all offsets are multiples of."""
-    found = _MOST_ALIGNMENT
-    while any(offset % found for offset in offsets):
-        found //= 2
-    return found
-
-
 def _live(schedule: Schedule, shared: list[Shared], members: list[int], alignment: int) -> list[int]:
     """Returns the bytes that are needed at each step. Views are not counted beside their bases."""
     roots = [i for i in members if shared[i].kind == "none"]
     buffers = [
         (schedule.values[i].nbytes, alignment, shared[i].first, shared[i].last, "none", -1, 0) for i in roots
     ]
-    return _core.place_shared(buffers)[2]
+    return _core.place_shared(buffers, budget=0)[3]
 
 
 def _memory(number: int) -> str:

@@ -57,11 +57,14 @@ def describe_memory_comparison(comparison: MemoryComparison) -> Report:
             f"{plan.peak:,}",
             f"{plan.lower_bound:,}",
             f"{plan.gap:,}",
-            *(str(sum(each.alias == kind for each in _outside(plan))) for kind in ("view", "in_place")),
+            *(
+                str(sum(each.alias == kind for each in _outside(plan)))
+                for kind in ("view", "in_place", "part")
+            ),
         )
         for title, plan in plans
     ]
-    columns = ("plan", "peak", "proven bound", "gap", "views", "in place")
+    columns = ("plan", "peak", "proven bound", "gap", "views", "in place", "parts")
     pictures = [
         Section(f"{title}: {arena.name}", Picture(arena_svg(plan, arena.name)))
         for title, plan in plans
@@ -124,9 +127,12 @@ def _outside(plan: MemoryPlan) -> list[MemoryBuffer]:
 
 def _sharing(plan: MemoryPlan) -> str:
     buffers = _outside(plan)
-    views, over = (sum(each.alias == kind for each in buffers) for kind in ("view", "in_place"))
+    views, over, parts = (
+        sum(each.alias == kind for each in buffers) for kind in ("view", "in_place", "part")
+    )
     mine = sum(each.arena == "caller" for each in buffers)
-    return f"{count(len(buffers), 'buffer')}, {count(views, 'view')}, {over} in place, {mine} of the caller"
+    shared = f"{count(views, 'view')}, {over} in place, " + f"{count(parts, 'part')}, " * bool(parts)
+    return f"{count(len(buffers), 'buffer')}, {shared}{mine} of the caller"
 
 
 def _sections(plan: MemoryPlan) -> Iterable[Section]:

@@ -22,12 +22,14 @@ std::vector<Buffer> random_buffers(std::mt19937& random, std::size_t count, std:
   return buffers;
 }
 
-// The least arena. For some order of the buffers, placing each at its lowest free offset is optimal, so all
-// orders are tried.
+// The least arena, a multiple of the least alignment. For some order of the buffers, placing each at its lowest
+// free offset is optimal, so all orders are tried.
 std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
   std::vector<std::size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::size_t best = static_cast<std::size_t>(-1);
+  std::size_t grain = 64;
+  for (const Buffer& buffer : buffers) grain = std::min(grain, buffer.alignment);
   do {
     std::vector<std::size_t> offsets(buffers.size());
     std::size_t top = 0;
@@ -42,14 +44,15 @@ std::size_t best_by_brute_force(const std::vector<Buffer>& buffers) {
           if (!together || offset >= offsets[order[j]] + other.bytes ||
               offsets[order[j]] >= offset + buffer.bytes)
             continue;
-          offset = (offsets[order[j]] + other.bytes + 63) / 64 * 64;
+          const std::size_t end = offsets[order[j]] + other.bytes;
+          offset = (end + buffer.alignment - 1) / buffer.alignment * buffer.alignment;
           moved = true;
         }
       }
       offsets[order[k]] = offset;
       top = std::max(top, offset + buffer.bytes);
     }
-    best = std::min(best, (top + 63) / 64 * 64);
+    best = std::min(best, (top + grain - 1) / grain * grain);
   } while (std::next_permutation(order.begin(), order.end()));
   return best;
 }
@@ -88,7 +91,8 @@ TEST_CASE("random buffers are placed without fault and never below the bound", "
     REQUIRE(placement_fault(buffers, placement).empty());
     REQUIRE(placement.bytes >= placement.lower_bound);
     const std::vector<std::size_t> live = live_bytes(buffers);
-    REQUIRE(placement.lower_bound == (live.empty() ? 0 : std::ranges::max(live)));
+    // a search may prove more than the greatest load
+    REQUIRE(placement.lower_bound >= (live.empty() ? 0 : std::ranges::max(live)));
   }
 }
 
@@ -102,6 +106,25 @@ TEST_CASE("tiny cases reach the optimum that brute force finds", "[memory]") {
     }
     REQUIRE(place(buffers).bytes == best_by_brute_force(buffers));
   }
+}
+
+TEST_CASE("bounds above the greatest load are those that brute force finds", "[memory]") {
+  const unsigned seed = 8;
+  INFO("seed " << seed);
+  std::mt19937 random(seed);
+  int above = 0;
+  for (int round = 0; round < 150; ++round) {
+    std::vector<Buffer> buffers = random_buffers(random, 6, 5, 12);
+    for (Buffer& buffer : buffers) buffer.alignment = std::size_t{1} << random() % 4;
+    buffers[0].alignment = 1;
+    for (Buffer& buffer : buffers) ++buffer.bytes;
+    const Placement placement = place(buffers);
+    const std::size_t least = best_by_brute_force(buffers);
+    REQUIRE(placement.bytes == least);
+    REQUIRE(placement.lower_bound == least);
+    above += least > std::ranges::max(live_bytes(buffers));
+  }
+  CHECK(above > 20);
 }
 
 TEST_CASE("the same buffers get the same offsets", "[memory]") {
@@ -148,6 +171,12 @@ TEST_CASE("the checker finds each kind of fault", "[memory]") {
   in_place[0].last = 2;  // read after it was overwritten
   CHECK(placement_fault(in_place, {{0, 0}, 64, 64}) == "buffers 0 and 1 overlap while both are live");
   CHECK_THROWS_AS(check(in_place, {{0, 0}, 64, 64}), InternalError);
+
+  const std::vector<Buffer> circle{{64, 64, 0, 2, AliasKind::kView, 1, 0},
+                                   {64, 64, 0, 2, AliasKind::kView, 0, 0}};
+  CHECK(placement_fault(circle, {{0, 0}, 64, 64}) == "buffer 0 shares memory with itself");
+  const std::vector<Buffer> nowhere{{64, 64, 0, 2, AliasKind::kPart, 5, 0}};
+  CHECK(placement_fault(nowhere, {{0}, 64, 64}) == "buffer 0 shares memory with a buffer that is not there");
 }
 
 TEST_CASE("malformed buffers are refused", "[memory]") {
@@ -156,7 +185,7 @@ TEST_CASE("malformed buffers are refused", "[memory]") {
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 2, 1}}),
                     "[memory/place] buffer 0 ends before it begins");
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 1, 0}}),
-                    "[memory/place] buffer 1 shares memory with a buffer that is not before it");
+                    "[memory/place] buffer 1 shares memory with itself");
   CHECK_THROWS_WITH(place(std::vector<Buffer>{{8, 4, 0, 1}, {8, 4, 0, 1, AliasKind::kView, 0, 4}}),
                     "[memory/place] buffer 1 does not fit into the buffer whose memory it shares");
 }
