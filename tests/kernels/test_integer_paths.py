@@ -23,7 +23,7 @@ def _shape(array: Array, dtype: str) -> str:
 
 
 class Drawn:
-    """A contraction of i8 or i16 and, in most draws, the rescale and clamp behind it."""
+    """A contraction of i8 or i16 and, in most draws, the rescale and clamps behind it."""
 
     def __init__(self, seed: int, *, wide: bool = False) -> None:
         self.random = np.random.default_rng([seed, wide])
@@ -77,13 +77,14 @@ class Drawn:
         if self.random.random() < 0.8:
             lines += self._rescale(dims, shape[-1])
             last, dtype = "scaled", self.scaled
-            if dtype == "i8" and self.random.random() < 0.4:
-                low, high = sorted(self.random.integers(-128, 128, 2))
+            while dtype != "i32" and self.random.random() < 0.4:
+                least = -(1 << (int(dtype[1:]) - 1))
+                low, high = sorted(self.random.integers(least, -least, 2))
                 lines.append(
-                    f"%clamped: i8[{dims}] = tosa.clamp(%scaled) "
+                    f"%{last}.c: {dtype}[{dims}] = tosa.clamp(%{last}) "
                     f"{{min_val={low}, max_val={high}, nan_mode=propagate}}"
                 )
-                last = "clamped"
+                last += ".c"
         graph = _core.Graph.parse(_text([*lines, f'return %{last} path="out"']))
         expected = _core.Session(graph, reference=True).run(self.arrays)[0]
         for isa in _core.usable_isas():
@@ -101,7 +102,8 @@ class Drawn:
         shifts = self.random.integers(lowest, 48, count)
         most = 15 if self.wide else 31
         multipliers = self.random.integers(1 << (most - 1), (1 << most) - 1, count)
-        self.scaled = str(self.random.choice(["i8", "i8", "i8", "i16", "i32"]))
+        common = "i16" if self.wide else "i8"
+        self.scaled = str(self.random.choice([common, common, "i8", "i16", "i32"]))
         rounding = "double_round" if not self.wide and self.random.random() < 0.2 else "single_round"
         zero_point = self.zero_point(0.7) if self.scaled == "i8" else 0
         attrs = (
@@ -222,3 +224,34 @@ def test_products(seed: int) -> None:
         "dtype=i32}",
         (batch, rows, columns),
     )
+
+
+@pytest.mark.parametrize("channel", [0, 3, 17, 39])
+def test_a_sum_of_48_bits_without_a_result_is_refused_by_every_path(channel: int) -> None:
+    """The value of one element is out of range of its multiplier, wherever a vector has it."""
+    values = np.full(40, 1000, np.int64)
+    values[channel] = 1 << 46
+    multipliers, shifts = np.full(40, 1 << 14), np.full(40, 29)
+    drawn = Drawn(channel, wide=True)
+    drawn.add("x", np.ones((1, 1, 1, 40), np.int16), "i16")
+    drawn.add("w", np.zeros((40, 1, 1, 40), np.int8), "i8")
+    drawn.add("b", values, "i48")
+    graph = _core.Graph.parse(
+        _text(
+            [
+                *drawn.inputs,
+                "%sums: i48[1,1,1,40] = tosa.conv2d(%x, %w, %b) {pad=[0,0,0,0], stride=[1,1], "
+                "dilation=[1,1], input_zp=0, weight_zp=0, acc_type=i48, local_bound=false}",
+                "%scaled: i16[1,1,1,40] = tosa.rescale(%sums) {input_zp=0, output_zp=0, dtype=i16, "
+                "scale32=false, rounding_mode=single_round, per_channel=true, input_unsigned=false, "
+                f"output_unsigned=false, multiplier={_list(multipliers)}, shift={_list(shifts)}}}",
+                'return %scaled path="out"',
+            ]
+        )
+    )
+    messages = set()
+    for options in ({"reference": True}, *({"isa": isa} for isa in _core.usable_isas())):
+        with pytest.raises(_core.InvalidGraph, match=f"got {1 << 46}") as raised:
+            _core.Session(graph, **options).run(drawn.arrays)
+        messages.add(str(raised.value))
+    assert len(messages) == 1
