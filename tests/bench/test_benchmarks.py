@@ -29,7 +29,7 @@ from bench import (
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
 
 
-def test_lowering_is_fifty_times_as_fast_as_executorch() -> None:
+def test_lowering_is_a_hundred_and_fifty_times_as_fast_as_executorch() -> None:
     result = lowering.run()
     assert lowering.section(result).publish() == 0, result
 
