@@ -235,16 +235,15 @@ void read_attribute(Op op, const char* name, py::handle from, T& to) {
   }
 }
 
-// The name of a field as a Python string. It is made once for each literal and never freed, like the literal.
-PyObject* key_of(const char* name) {
+}  // namespace
+
+PyObject* interned(const char* literal) {
   static std::unordered_map<const char*, PyObject*> keys;
-  PyObject*& key = keys[name];
-  if (key == nullptr) key = PyUnicode_InternFromString(name);
+  PyObject*& key = keys[literal];
+  if (key == nullptr) key = PyUnicode_InternFromString(literal);
   if (key == nullptr) throw py::error_already_set();
   return key;
 }
-
-}  // namespace
 
 Attrs attrs_from(Op op, py::handle fields) {
   Attrs attrs = default_attrs(op);
@@ -254,7 +253,7 @@ Attrs attrs_from(Op op, py::handle fields) {
       [op, &fields](auto& typed) {
         Py_ssize_t found = 0;
         std::remove_cvref_t<decltype(typed)>::fields(typed, [&](const char* name, auto& member) {
-          if (PyObject* value = PyDict_GetItemWithError(fields.ptr(), key_of(name))) {
+          if (PyObject* value = PyDict_GetItem(fields.ptr(), interned(name))) {
             ++found;
             read_attribute(op, name, value, member);
           }

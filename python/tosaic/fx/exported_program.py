@@ -73,13 +73,13 @@ class _Program(ProgramReader):
         self.shared = Shared(
             Weights(diagnostics), self.sizes, diagnostics, _ROWS, Decompositions(), operators
         )
-        signature, spec = ep.graph_signature, ep.call_spec
+        signature = ep.graph_signature
         super().__init__(
             Importer(self.shared, _core.GraphBuilder(method), ep.graph_module),
             list(ep.graph_module.graph.nodes),
             [_input_spec(each) for each in signature.input_specs],
             [OutputSpec(each.kind.name.lower(), each.target or "") for each in signature.output_specs],
-            (_tree(spec.in_spec), _tree(spec.out_spec)),
+            _trees(ep),
             module_argument_names(ep),
             diagnostics,
         )
@@ -130,18 +130,29 @@ def _tree(spec: Any) -> Tree | None:
     return None if spec is None else convert_treespec(spec)
 
 
+def _call_of(ep: Any) -> Any:
+    """Returns the signature of the call of the exported module; None if torch did not record it.
+
+    ``ep.call_spec`` has parts of it, but makes a class whenever it is read.
+    """
+    return next((entry.signature for entry in ep.module_call_graph if entry.fqn == ""), None)
+
+
+def _trees(ep: Any) -> tuple[Tree | None, Tree | None]:
+    call = _call_of(ep)
+    return (None, None) if call is None else (_tree(call.in_spec), _tree(call.out_spec))
+
+
 def module_argument_names(ep: Any) -> tuple[str, ...]:
     """Returns the parameter names of the exported module; empty if torch did not record them."""
-    for entry in ep.module_call_graph:
-        if entry.fqn == "" and entry.signature is not None:
-            return tuple(entry.signature.forward_arg_names or ())
-    return ()
+    call = _call_of(ep)
+    return () if call is None else tuple(call.forward_arg_names or ())
 
 
 def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
     """Returns the structures of (args, kwargs) and of the result, which have so many leaves."""
-    spec = ep.call_spec
-    return arguments_tree(_tree(spec.in_spec), inputs), results_tree(_tree(spec.out_spec), outputs)
+    taken, returned = _trees(ep)
+    return arguments_tree(taken, inputs), results_tree(returned, outputs)
 
 
 def import_program(

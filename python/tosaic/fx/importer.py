@@ -39,9 +39,7 @@ _CONSTANTS = frozenset(
 class Importer(NodeReader, NodeWriter):
     """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
 
-    node_type = Node
-    constant_types = _CONSTANTS
-    list_types = _LISTS
+    argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, _LISTS)
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 

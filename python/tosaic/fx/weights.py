@@ -58,13 +58,13 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
     return code
 
 
-def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
+def _watch(tensor: torch.Tensor, name: str, storage: Any = None) -> Callable[[], str]:
     """Makes a check that the tensor still has its memory and, where torch counts writes, was not written.
 
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
     """
-    storage = tensor.untyped_storage()
+    storage = tensor.untyped_storage() if storage is None else storage
     address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
     try:
         version = tensor._version
@@ -160,8 +160,8 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
-def _require_memory(tensor: Any, name: str) -> None:
-    """Refuses a tensor that is not strided on the CPU, or whose storage was freed or cut."""
+def _require_memory(tensor: Any, name: str) -> Any:
+    """Returns the storage of a tensor; refuses one that is not strided on the CPU, or was freed or cut."""
     if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
         raise _no_memory(tensor, name)
     size = tensor.itemsize
@@ -170,10 +170,9 @@ def _require_memory(tensor: Any, name: str) -> None:
     else:
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
-    if not span:
-        return
-    needed, found = tensor.storage_offset() * size + span, tensor.untyped_storage().nbytes()
-    if found < needed:
+    storage = tensor.untyped_storage()
+    needed, found = tensor.storage_offset() * size + span, storage.nbytes()
+    if span and found < needed:
         raise _core.make_error(
             _core.InvalidGraph,
             where="import",
@@ -182,6 +181,7 @@ def _require_memory(tensor: Any, name: str) -> None:
             got=f"{found} bytes",
             hint="Export the module while it has its weights",
         )
+    return storage
 
 
 def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
@@ -205,7 +205,7 @@ class Weights:
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known
-        _require_memory(tensor, name)
+        storage = _require_memory(tensor, name)
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
@@ -213,7 +213,7 @@ class Weights:
         address, _, shape, _, is_negated = key
         if address and key in self._tied:
             return self._tied[key]
-        changed = _watch(tensor, name)
+        changed = _watch(tensor, name, storage)
         owner = tensor
         if is_negated or not tensor.is_contiguous():
             owner = tensor.detach().resolve_neg().contiguous()

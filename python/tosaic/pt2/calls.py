@@ -31,7 +31,6 @@ __all__ = ["ArchiveReader", "Shared", "code_of"]
 
 _GETITEM = getitem_row()
 _CONSTANTS = frozenset({int, float, bool, str, type(None), Dtype, Device, Named, MemoryFormat})
-_LISTS = frozenset({list, tuple})
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,7 @@ class ArchiveReader(NodeReader):
         The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
     """
 
-    node_type = Node
-    constant_types = _CONSTANTS
-    list_types = _LISTS
+    argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, (list, tuple))
     tensor_type = TensorMeta
     number_types = (Symbolic, int, float, bool)
 

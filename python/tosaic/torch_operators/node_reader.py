@@ -17,6 +17,7 @@ from tosaic.torch_operators.aliasing import Aliases
 from tosaic.torch_operators.complex_values import as_complex, has_complex
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
+from tosaic.torch_operators.origins import module_path, source_of
 from tosaic.torch_operators.value import NoValue, Ref
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeReader"]
 
-_PLAIN = frozenset({int, float, bool, str, type(None)})
-_PLAIN_OR_REF = _PLAIN | {Ref}
+_ORIGINS = _core.OriginReader(module_path, source_of)
 
 
 class NodeReader(InPlaceCalls, NestedGraphs):
     """Reads the nodes of one graph into a builder."""
 
     _rows: Sequence[Any] = ()
+    _outer: Any = None  # the writer of the call whose decomposition this reader reads
 
     if TYPE_CHECKING:
 
@@ -50,9 +51,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         def _foreign(self, node: Any) -> Any:
             """Reads a call of no operator overload."""
 
-        node_type: type  # of a node
-        constant_types: frozenset[Any]  # of arguments that are their own values, and not complex
-        list_types: frozenset[Any]
+        argument_types: _core.ArgumentTypes
         _is_complex: bool  # the result of the call
 
         def resolved(self, value: Any) -> Any:
@@ -117,7 +116,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             elif row.dropped:
                 env[node] = NoValue(row.target)
             elif row.evaluated and row.names:
-                env[node] = self._evaluate_size(row, self._values_of(node, row)[0])
+                values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+                env[node] = self._evaluate_size(row, values)
             else:
                 env[node] = self._call(node, row)
         elif op == "get_attr":
@@ -149,36 +149,6 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             return held[self.resolved(index)]
         return NoValue(str(container.target))
 
-    def _values_of(self, node: Any, row: Any) -> tuple[list[Any], bool]:
-        """Returns the arguments of a call in the order of the schema: nodes by their values.
-
-        The second result is False if one of them may be a `Complex`, a `NoValue` or a complex number, or may
-        contain one.
-        """
-        env, node_type, constants, lists = self.env, self.node_type, self.constant_types, self.list_types
-        args = node.args
-        kwargs = node.kwargs
-        if kwargs or len(args) != row.arity:
-            args = row.complete(args, kwargs)
-        values: list[Any] = []
-        is_plain = True
-        for arg in args:
-            kind = type(arg)
-            if kind is node_type:
-                value = env[arg]
-                if type(value) is not Ref:
-                    is_plain = False
-            elif kind in constants:
-                value = arg
-            elif kind in lists and _PLAIN.issuperset(map(type, arg)):
-                value = list(arg)
-            else:
-                value = self.resolved(arg)
-                if type(value) is not list or not _PLAIN_OR_REF.issuperset(map(type, value)):
-                    is_plain = False
-            values.append(value)
-        return values, is_plain
-
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:
         return any(type(value) is NoValue for value in values)
@@ -191,7 +161,9 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
     def _read_call(self, node: Any, row: Any) -> Any:
         """Reads a call by the row of the table or, where that cannot read it, as the reader does."""
-        values, is_plain = self._values_of(node, row)
+        values, is_plain = _core.read_arguments(
+            self.argument_types, node.args, node.kwargs, row.names, row.defaults, self.env, self.resolved
+        )
         try:
             self._expect(node, row)
         except _core.UnsupportedOp:
@@ -221,6 +193,17 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """Learns result sizes that depend on data, if the data is constant; True if it did."""
         del values
         return False
+
+    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node of this call. Its type is checked against the type that torch recorded."""
+        row = self._row
+        if self._outer is not None or row is None or row.mutates:
+            return super().emit(op, attrs, operands)
+        dtype, shape = self.dtype, self.shape
+        value = self.builder.add_call(
+            op, attrs, operands, _ORIGINS, self._node, self._prefix, row.target, dtype, shape
+        )
+        return Ref(value, dtype, shape)
 
     def target_name(self) -> str:
         """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
