@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <string_view>
+#include <unordered_map>
 
 #include "bind.h"
 #include "tosaic/base/error.h"
@@ -236,6 +237,14 @@ void read_attribute(Op op, const char* name, py::handle from, T& to) {
 
 }  // namespace
 
+PyObject* interned(const char* literal) {
+  static std::unordered_map<const char*, PyObject*> keys;
+  PyObject*& key = keys[literal];
+  if (key == nullptr) key = PyUnicode_InternFromString(literal);
+  if (key == nullptr) throw py::error_already_set();
+  return key;
+}
+
 Attrs attrs_from(Op op, py::handle fields) {
   Attrs attrs = default_attrs(op);
   if (fields.is_none()) return attrs;
@@ -244,7 +253,7 @@ Attrs attrs_from(Op op, py::handle fields) {
       [op, &fields](auto& typed) {
         Py_ssize_t found = 0;
         std::remove_cvref_t<decltype(typed)>::fields(typed, [&](const char* name, auto& member) {
-          if (PyObject* value = PyDict_GetItemString(fields.ptr(), name)) {
+          if (PyObject* value = PyDict_GetItem(fields.ptr(), interned(name))) {
             ++found;
             read_attribute(op, name, value, member);
           }

@@ -22,6 +22,7 @@ void bind_errors(py::module_& m);
 void bind_ir(py::module_& m);
 void bind_constant(py::module_& m);
 void bind_graph_builder(py::module_& m);
+void bind_call_arguments(py::module_& m);
 void bind_exec(py::module_& m);
 void bind_memory(py::module_& m);
 void bind_compare(py::module_& m);
@@ -60,6 +61,9 @@ void bind_pt2(py::module_& m);
 // From a tosaic.QParams or a dict of its fields. Returns null for None. Throws InvalidGraph for anything
 // else.
 [[nodiscard]] QParamsRef qparams_from(py::handle object);
+
+// The Python string of a literal. It is made once for each literal and never freed, like the literal.
+[[nodiscard]] PyObject* interned(const char* literal);
 
 // The parts of an error by name: the dict `error.parts`.
 [[nodiscard]] py::dict error_parts_to_dict(const ErrorParts& parts);

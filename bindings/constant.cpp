@@ -28,6 +28,20 @@ std::shared_ptr<Constant> make_python_constant(std::string name, const std::stri
                        Storage(owned(std::move(owner)), bytes, nbytes, callback(changed)));
 }
 
+template <class T>
+py::array numbers_as(const Constant& constant, T (Elements::*read)(std::size_t) const) {
+  const Elements elements(constant);
+  py::array_t<T> out(std::vector<py::ssize_t>(constant.shape.begin(), constant.shape.end()));
+  T* to = out.mutable_data();
+  for (std::size_t i = 0; i < elements.size(); ++i) to[i] = (elements.*read)(i);
+  return out;
+}
+
+py::array numbers_of(const Constant& constant) {
+  return is_float(constant.dtype) ? numbers_as<double>(constant, &Elements::as_double)
+                                  : numbers_as<std::int64_t>(constant, &Elements::as_int);
+}
+
 }  // namespace
 
 void bind_constant(py::module_& m) {
@@ -56,6 +70,10 @@ void bind_constant(py::module_& m) {
           "array", [](const std::shared_ptr<Constant>& c) { return array_of(c); },
           "The elements as a read-only array: a copy if they are a view of somebody's memory. Raises "
           "InvalidGraph when they were changed since import.")
+      .def("numbers", &numbers_of,
+           "A copy of the elements: floats as float64, all others as int64. Raises InvalidGraph when they "
+           "were "
+           "changed since import.")
       .def_property_readonly(
           "is_view", [](const Constant& c) { return c.storage.is_view(); },
           "True: the memory is another's, who may write or free it.")

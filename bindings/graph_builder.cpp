@@ -29,6 +29,50 @@ OriginRef origin_from(const py::tuple& parts) {
   return origin;
 }
 
+// The origin of a node of an FX graph, from what torch recorded in its `meta`.
+class OriginReader {
+ public:
+  OriginReader(py::function module_path, py::function source_of)
+      : module_path_(std::move(module_path)), source_of_(std::move(source_of)) {}
+
+  [[nodiscard]] OriginRef read(std::string fx_name, PyObject* target, PyObject* meta) const {
+    auto origin = std::make_shared<Origin>();
+    origin->fx_name = std::move(fx_name);
+    origin->target = text_of(target);
+    if (PyObject* stack = recorded(meta, "nn_module_stack"); stack != nullptr && PyDict_Check(stack))
+      origin->module_path = path_of(stack);
+    if (PyObject* trace = recorded(meta, "stack_trace"); trace != nullptr && PyObject_IsTrue(trace) == 1) {
+      const auto source = py::reinterpret_steal<py::tuple>(called(source_of_, trace));
+      origin->file = text_of(PyTuple_GET_ITEM(source.ptr(), 0));
+      origin->line = static_cast<std::int32_t>(PyLong_AsLong(PyTuple_GET_ITEM(source.ptr(), 1)));
+    }
+    return origin;
+  }
+
+ private:
+  static PyObject* recorded(PyObject* meta, const char* key) {
+    return PyDict_Check(meta) ? PyDict_GetItem(meta, interned(key)) : nullptr;
+  }
+  static py::handle called(const py::function& function, PyObject* argument) {
+    PyObject* const result = PyObject_CallOneArg(function.ptr(), argument);
+    if (result == nullptr) throw py::error_already_set();
+    return result;
+  }
+  // The path of the innermost module: the last entry of the stack is a tuple of its path and its type.
+  [[nodiscard]] std::string path_of(PyObject* stack) const {
+    PyObject* key = nullptr;
+    PyObject* last = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(stack, &at, &key, &last) != 0;) continue;
+    if (last == nullptr) return "";
+    const auto path = py::reinterpret_steal<py::object>(PySequence_GetItem(last, 0));
+    if (!path) throw py::error_already_set();
+    return text_of(py::reinterpret_steal<py::object>(called(module_path_, path.ptr())).ptr());
+  }
+
+  py::function module_path_;  // of the recorded path
+  py::function source_of_;    // (file, line) of a stack trace
+};
+
 DimOrder order_from(py::handle order) { return order.is_none() ? DimOrder() : DimOrder(to_dims(order)); }
 
 TensorType type_from(py::handle dtype, py::handle shape) {
@@ -67,7 +111,7 @@ std::uint32_t add_input(GraphBuilder& builder, std::string name, py::handle dtyp
 }
 
 std::uint32_t add_node(GraphBuilder& builder, int op_id, py::handle attrs, py::handle operands,
-                       const py::object& name, const py::tuple& origin, std::span<const TensorType> recorded,
+                       std::string name, OriginRef origin, std::span<const TensorType> recorded,
                        std::vector<std::shared_ptr<const Graph>> regions) {
   const Op op = op_from(op_id);
   const std::vector<ValueId> ids = operands_from(operands);
@@ -75,8 +119,8 @@ std::uint32_t add_node(GraphBuilder& builder, int op_id, py::handle attrs, py::h
       .add_node({.op = op,
                  .attrs = attrs_from(op, attrs),
                  .operands = ids,
-                 .origin = origin_from(origin),
-                 .name = text_of(name.ptr()),
+                 .origin = std::move(origin),
+                 .name = std::move(name),
                  .recorded = recorded,
                  .regions = std::move(regions)})
       .index();
@@ -84,9 +128,26 @@ std::uint32_t add_node(GraphBuilder& builder, int op_id, py::handle attrs, py::h
 
 std::uint32_t add(GraphBuilder& builder, int op, py::handle attrs, py::handle operands,
                   const py::object& name, const py::tuple& origin, py::handle dtype, py::handle shape) {
-  if (dtype.is_none()) return add_node(builder, op, attrs, operands, name, origin, {}, {});
+  std::string text = text_of(name.ptr());
+  if (dtype.is_none())
+    return add_node(builder, op, attrs, operands, std::move(text), origin_from(origin), {}, {});
   const TensorType recorded = type_from(dtype, shape);
-  return add_node(builder, op, attrs, operands, name, origin, std::span(&recorded, 1), {});
+  return add_node(builder, op, attrs, operands, std::move(text), origin_from(origin), std::span(&recorded, 1),
+                  {});
+}
+
+std::uint32_t add_call(GraphBuilder& builder, int op, py::handle attrs, py::handle operands,
+                       const OriginReader& origins, py::handle node, const std::string& prefix,
+                       py::handle target, py::handle dtype, py::handle shape) {
+  const TensorType recorded = type_from(dtype, shape);
+  const auto name = py::reinterpret_steal<py::object>(PyObject_GetAttr(node.ptr(), interned("name")));
+  if (!name) throw py::error_already_set();
+  const auto meta = py::reinterpret_steal<py::object>(PyObject_GetAttr(node.ptr(), interned("meta")));
+  if (!meta) throw py::error_already_set();
+  std::string text = text_of(name.ptr());
+  OriginRef origin = origins.read(prefix + text, target.ptr(), meta.ptr());
+  return add_node(builder, op, attrs, operands, std::move(text), std::move(origin), std::span(&recorded, 1),
+                  {});
 }
 
 std::uint32_t add_many(GraphBuilder& builder, int op, py::handle attrs, py::handle operands,
@@ -97,12 +158,16 @@ std::uint32_t add_many(GraphBuilder& builder, int op, py::handle attrs, py::hand
     const auto pair = py::reinterpret_borrow<py::tuple>(type);
     recorded.push_back(type_from(pair[0], pair[1]));
   }
-  return add_node(builder, op, attrs, operands, name, origin, recorded, {regions.begin(), regions.end()});
+  return add_node(builder, op, attrs, operands, text_of(name.ptr()), origin_from(origin), recorded,
+                  {regions.begin(), regions.end()});
 }
 
 }  // namespace
 
 void bind_graph_builder(py::module_& m) {
+  py::class_<OriginReader>(m, "OriginReader", "Reads the origins of the nodes of an FX graph.")
+      .def(py::init<py::function, py::function>(), py::arg("module_path"), py::arg("source_of"),
+           "`module_path` makes a path of a recorded one, `source_of` (file, line) of a stack trace.");
   py::class_<GraphBuilder>(m, "GraphBuilder",
                            "Writes a graph front to back; values are named by their index.")
       .def(py::init([](std::string name, const std::string& stage) {
@@ -125,6 +190,9 @@ void bind_graph_builder(py::module_& m) {
            py::arg("origin"), py::arg("dtype"), py::arg("shape"),
            "A node with one checked result (dtype None: unchecked). Operand -1 is absent. Origin: (fx name, "
            "target, module path, file, line). Returns its first value.")
+      .def("add_call", &add_call, py::arg("op"), py::arg("attrs"), py::arg("operands"), py::arg("origins"),
+           py::arg("node"), py::arg("prefix"), py::arg("target"), py::arg("dtype"), py::arg("shape"),
+           "As `add`, with the name of an FX node. The node is the origin, its name behind `prefix`.")
       .def("add_many", &add_many, py::arg("op"), py::arg("attrs"), py::arg("operands"), py::arg("name"),
            py::arg("origin"), py::arg("types"), py::arg("regions") = std::vector<std::shared_ptr<Graph>>{},
            "A node whose results are checked against, or given by, `types`: a list of (dtype, shape).")

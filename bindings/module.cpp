@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, m) {
   tosaic::python::bind_constant(m);
   tosaic::python::bind_ir(m);
   tosaic::python::bind_graph_builder(m);
+  tosaic::python::bind_call_arguments(m);
   tosaic::python::bind_exec(m);
   tosaic::python::bind_memory(m);
   tosaic::python::bind_compare(m);

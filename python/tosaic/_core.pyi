@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
@@ -89,6 +89,7 @@ class Constant:
     def data_ptr(self) -> int: ...
     @property
     def array(self) -> npt.NDArray[np.generic]: ...
+    def numbers(self) -> npt.NDArray[np.float64 | np.int64]: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
     @property
     def is_view(self) -> bool: ...
@@ -230,6 +231,24 @@ class Graph:
     def own_constants(self) -> Graph: ...
     def __len__(self) -> int: ...
 
+class OriginReader:
+    def __init__(
+        self, module_path: Callable[[str], str], source_of: Callable[[str], tuple[str, int]]
+    ) -> None: ...
+
+class ArgumentTypes:
+    def __init__(self, node: type, value: type, constants: Iterable[Any], lists: Iterable[Any]) -> None: ...
+
+def read_arguments(
+    types: ArgumentTypes,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    names: tuple[str, ...],
+    defaults: tuple[Any, ...],
+    env: dict[Any, Any],
+    resolved: Callable[[Any], Any],
+) -> tuple[list[Any], bool]: ...
+
 class GraphBuilder:
     def __init__(self, name: str, stage: str = "exported") -> None: ...
     def add_input(
@@ -251,6 +270,18 @@ class GraphBuilder:
         origin: tuple[str, str, str, str, int],
         dtype: int | str | None,
         shape: Sequence[int] | None,
+    ) -> int: ...
+    def add_call(
+        self,
+        op: int,
+        attrs: Mapping[str, Any] | None,
+        operands: Sequence[int],
+        origins: OriginReader,
+        node: Any,
+        prefix: str,
+        target: str,
+        dtype: int | str,
+        shape: Sequence[int],
     ) -> int: ...
     def add_many(
         self,

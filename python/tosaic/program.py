@@ -59,7 +59,7 @@ class Program(Preparable):
         super().__init__(graph, signature)
         self._diagnostics = tuple(diagnostics)
         self._verify: Callable[[], None] | None = None
-        self._module_types: dict[str, str] = {}
+        self._module_types: Mapping[str, str] | Callable[[], Mapping[str, str]] = {}
         self._import_seconds: float | None = None
         # By path of an input or output: the qparams that the sidecar of a file records. None: no sidecar.
         self._qparams_of_sidecar: Mapping[str, tuple[QParams, ...]] | None = None
@@ -76,6 +76,8 @@ class Program(Preparable):
         Selections of a `tosaic.QConfig` by type use them. Empty for programs that were not imported from
         torch.
         """
+        if callable(self._module_types):
+            self._module_types = self._module_types()
         return dict(self._module_types)
 
     @classmethod
@@ -86,12 +88,15 @@ class Program(Preparable):
         diagnostics: Sequence[Diagnostic],
         verify: Callable[[], None],
         operators: Sequence[ForeignOp] = (),
-        module_types: Mapping[str, str] | None = None,
+        module_types: Callable[[], Mapping[str, str]] = dict,
     ) -> Program:
-        """Makes a program whose constants are views; `verify_weights` calls `verify`."""
+        """Makes a program whose constants are views; `verify_weights` calls `verify`.
+
+        `module_types` is called when the types are asked for.
+        """
         program = cls(graph, signature, diagnostics=diagnostics)
         program._verify = verify
-        program._module_types = dict(module_types or {})
+        program._module_types = module_types
         program._overrides = Overrides({}, operators)
         return program
 
@@ -151,6 +156,7 @@ class Program(Preparable):
     def __getstate__(self) -> dict[str, Any]:
         """Copies the constants first, as `snapshot` does, so that a pickle or copy owns them."""
         self._own_graph()
+        self._module_types = self.module_types
         return super().__getstate__()
 
     @checked
@@ -245,7 +251,7 @@ class Program(Preparable):
     def _copy(self) -> Program:
         """Returns the same program, without functions of the caller, in its initial states."""
         made = Program(self._own_graph(), self._signature, diagnostics=self._diagnostics)
-        made._module_types = self._module_types
+        made._module_types = self.module_types
         made._import_seconds = self._import_seconds
         return made
 

@@ -118,6 +118,8 @@ def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> li
     """
     from tosaic.diagnostics import Diagnostic
 
+    if not described:
+        return []
     called = foreign_targets(graph)
     unknown = ", ".join(f"'{target}'" for target in sorted(called - described.keys()))
     notes = [

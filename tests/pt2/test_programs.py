@@ -34,7 +34,7 @@ def assert_same(path: Path) -> Any:
     ours, theirs = read_pt2(path), fx.from_exported(load_exported(path))
     assert ours.graph.text() == theirs.graph.text()
     assert ours.signature == theirs.signature
-    assert ours.module_types == theirs.module_types
+    assert ours.module_types() == theirs.module_types()
     assert ours.diagnostics == theirs.diagnostics
     for name, constant in theirs.graph.constants.items():
         own = ours.graph.constants[name]

@@ -17,12 +17,12 @@ from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes, wanted_sizes
-from tosaic.fx.targets import Row
 from tosaic.fx.treespec import convert_treespec
-from tosaic.fx.weights import CODE_OF, Weights, dtype_code
+from tosaic.fx.weights import REAL_OF, Weights, dtype_code
 from tosaic.process import collection_paused
 from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import arguments_tree, results_tree
+from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import module_types
 from tosaic.torch_operators.program_reader import ImportedProgram, InputSpec, OutputSpec, ProgramReader
 from tosaic.torch_operators.value import Ref
@@ -68,17 +68,18 @@ class _Program(ProgramReader):
     def __init__(self, ep: Any, method: str, operators: Mapping[str, ForeignOp]) -> None:
         diagnostics = Diagnostics()
         self.ep = ep
+        self._state, self._constants = ep.state_dict, ep.constants
         self.sizes = Sizes()
         self.shared = Shared(
             Weights(diagnostics), self.sizes, diagnostics, _ROWS, Decompositions(), operators
         )
-        signature, spec = ep.graph_signature, ep.call_spec
+        signature = ep.graph_signature
         super().__init__(
             Importer(self.shared, _core.GraphBuilder(method), ep.graph_module),
             list(ep.graph_module.graph.nodes),
             [_input_spec(each) for each in signature.input_specs],
             [OutputSpec(each.kind.name.lower(), each.target or "") for each in signature.output_specs],
-            (_tree(spec.in_spec), _tree(spec.out_spec)),
+            _trees(ep),
             module_argument_names(ep),
             diagnostics,
         )
@@ -94,29 +95,29 @@ class _Program(ProgramReader):
         return recorded.layout is torch.strided
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
-        target = spec.target
-        tensor = self.ep.state_dict[target] if target in self.ep.state_dict else self.ep.constants[target]
-        if tensor.is_complex() and not is_state:
-            self.importer.env[node] = self.importer.complex_constant(tensor, target, spec.kind)
+        target, importer = spec.target, self.importer
+        tensor = self._state[target] if target in self._state else self._constants[target]
+        dtype = tensor.dtype
+        if dtype in REAL_OF and not is_state:
+            importer.env[node] = importer.complex_constant(tensor, target, spec.kind)
             return
         weights = self.shared.weights
-        code = CODE_OF[tensor.dtype]
+        code = dtype_code(dtype, f"'{target}'")
         if is_state:
             constant = weights.snapshot(tensor, target, spec.kind)
-            self.importer.env[node] = self._add_state(node, spec, code, constant)
+            importer.env[node] = self._add_state(node, spec, code, constant)
             return
-        value = self.importer.builder.add_constant(weights.tensor(tensor, target, spec.kind))
-        ref = self.importer.env[node] = Ref(value, code, tensor.shape)
-        self.importer.remember(ref, tensor)
+        value = importer.builder.add_constant(weights.tensor(tensor, target, spec.kind))
+        importer.env[node] = Ref(value, code, tensor.shape, tensor)
 
 
 def _input_spec(spec: Any) -> InputSpec:
-    kind = _KINDS.get(spec.kind, str(spec.kind))
+    kind = _KINDS.get(spec.kind) or str(spec.kind)
     return InputSpec(kind, spec.target or "", getattr(spec.arg, "value", None))
 
 
 # Rows by call target. Targets are torch operators, whose rows do not depend on the program.
-_ROWS: dict[Any, Row | None] = {}
+_ROWS: dict[Any, OperatorRow | None] = {}
 _KINDS = {
     InputKind.USER_INPUT: "user_input",
     InputKind.PARAMETER: "parameter",
@@ -129,25 +130,37 @@ def _tree(spec: Any) -> Tree | None:
     return None if spec is None else convert_treespec(spec)
 
 
+def _call_of(ep: Any) -> Any:
+    """Returns the signature of the call of the exported module; None if torch did not record it.
+
+    ``ep.call_spec`` has parts of it, but makes a class whenever it is read.
+    """
+    return next((entry.signature for entry in ep.module_call_graph if entry.fqn == ""), None)
+
+
+def _trees(ep: Any) -> tuple[Tree | None, Tree | None]:
+    call = _call_of(ep)
+    return (None, None) if call is None else (_tree(call.in_spec), _tree(call.out_spec))
+
+
 def module_argument_names(ep: Any) -> tuple[str, ...]:
     """Returns the parameter names of the exported module; empty if torch did not record them."""
-    for entry in ep.module_call_graph:
-        if entry.fqn == "" and entry.signature is not None:
-            return tuple(entry.signature.forward_arg_names or ())
-    return ()
+    call = _call_of(ep)
+    return () if call is None else tuple(call.forward_arg_names or ())
 
 
 def trees_of_call(ep: Any, inputs: int, outputs: int) -> tuple[Tree, Tree]:
     """Returns the structures of (args, kwargs) and of the result, which have so many leaves."""
-    spec = ep.call_spec
-    return arguments_tree(_tree(spec.in_spec), inputs), results_tree(_tree(spec.out_spec), outputs)
+    taken, returned = _trees(ep)
+    return arguments_tree(taken, inputs), results_tree(returned, outputs)
 
 
 def import_program(
     ep: Any, *, bind: Any = None, method: str = "forward", operators: Mapping[str, ForeignOp] | None = None
 ) -> ImportedProgram:
     """See `tosaic.fx.from_exported`."""
-    return read_program(ep, bind=bind, method=method, operators=operators).imported
+    with collection_paused():  # the values of the nodes die before it ends, so that no collection visits them
+        return read_program(ep, bind=bind, method=method, operators=operators).imported
 
 
 def read_program(

@@ -20,13 +20,15 @@ from tosaic.fx.decomposed import Expansion, is_random
 from tosaic.fx.node_writer import NodeWriter, Shared
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.weights import CODE_OF, TORCH_OF
-from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
+from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
 from tosaic.torch_operators.node_reader import NodeReader
+from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
 
 __all__ = ["Importer"]
 
+_GETITEM = getitem_row()
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
@@ -37,7 +39,7 @@ _CONSTANTS = frozenset(
 class Importer(NodeReader, NodeWriter):
     """Reads the nodes of one FX graph into a builder; the rows of the table call back into it."""
 
-    node_type = Node
+    argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, _LISTS)
     tensor_type = torch.Tensor
     number_types = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
@@ -54,47 +56,16 @@ class Importer(NodeReader, NodeWriter):
         self.env: dict[Node, Any] = {}  # by node: its `Ref`, a list of them, a number, or a `NoValue`
         self._owner = owner  # the module whose attributes the graph reads
 
-    def _resolve(self, target: Any) -> Row | None:
-        if target is operator.getitem:
-            row: Row | None = Row("getitem", "getitem", None)
-            assert row is not None
-            row.getitem = True
-        else:
-            row = row_for(target)
-        return row
+    def _resolve(self, target: Any) -> OperatorRow | None:
+        return _GETITEM if target is operator.getitem else row_for(target)
 
-    def _call(self, node: Any, row: Row) -> Any:
-        values = self._values_of(node, row)
-        if row.evaluated:
-            return self._evaluate_size(row, values)
-        try:
-            self._expect(node, row)
-        except _core.UnsupportedOp:
-            if not self._learn_sizes(values):
-                raise
-            self._expect(node, row)
-        if row.training_at and row.is_training(values):
-            self.note(
-                "training",
-                f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
-                "unless that is what you mean",
-            )
-        if has_complex(values):
-            return self._complex_call(row, values)
-        result = None
-        if row.emit is not None and NoValue not in map(type, values):
-            result = row.emit(self, *values)
-            if self._is_complex:
-                result = as_complex(self, row.name, result)
-        reason = ""
-        if result is None:
-            result = self._evaluated(values)
+    def _read_otherwise(self, row: Row, values: Sequence[Any]) -> Any:
+        """Reads a call by torch: its result if all operands are constants, or else its decomposition."""
+        result, reason = self._evaluated(values), ""
         if result is None:
             result, reason = self._decomposed(row, values)
         if result is None:
             result = self._opaque(row.target, values[: row.required], self._keywords(row, values), reason)
-        if row.mutates:
-            self._written(node, row, result)
         return result
 
     def _complex_call(self, row: Row, values: Sequence[Any]) -> Any:
@@ -131,7 +102,7 @@ class Importer(NodeReader, NodeWriter):
         return self.lifted_tensor(result) if readable else None
 
     def _constants_of(self, values: Sequence[Any]) -> list[torch.Tensor | None]:
-        return [self._held(ref) if isinstance(ref, Ref) else None for ref in tensors_of(values)]
+        return [ref.held if isinstance(ref, Ref) else None for ref in tensors_of(values)]
 
     def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
         """Returns the result of the call over these tensors; None if another run may have another result."""
@@ -233,9 +204,7 @@ class Importer(NodeReader, NodeWriter):
         if found.is_complex():
             return self.complex_constant(found, str(node.target), "lifted")
         constant = self._shared.weights.tensor(found, str(node.target), "lifted")
-        ref = Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape))
-        self.remember(ref, found)
-        return ref
+        return Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape), found)
 
     def _foreign(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""

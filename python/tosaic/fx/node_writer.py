@@ -16,14 +16,16 @@ from tosaic.foreign import ForeignOp
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.memory_order import order_of_format
 from tosaic.fx.shapes import Sizes
-from tosaic.fx.targets import Row
 from tosaic.fx.weights import CODE_OF, REAL_OF, Weights, dtype_code
 from tosaic.torch_operators.aliasing import Aliases
+from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import error_at, origin_of
 from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.writer import CallWriter
 
 __all__ = ["NodeWriter", "Shared"]
+
+_INT = frozenset({int})
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,9 @@ class Shared:
     weights: Weights
     sizes: Sizes
     diagnostics: Diagnostics
-    rows: dict[Any, Row | None]
+    rows: dict[Any, OperatorRow | None]
     decompositions: Decompositions
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
-    constants: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)  # by (builder, value id)
 
 
 class NodeWriter(CallWriter):
@@ -65,7 +66,7 @@ class NodeWriter(CallWriter):
     ) -> None:
         super().__init__(builder)
         self._node: Any = None
-        self._row: Row | None = None
+        self._row: OperatorRow | None = None
         self._shared = shared
         self._prefix = prefix
         self._aliases: Aliases | None = None
@@ -76,19 +77,20 @@ class NodeWriter(CallWriter):
 
     # ---- the call ----
 
-    def _expect(self, node: Any, row: Row) -> None:
+    def _expect(self, node: Any, row: OperatorRow) -> None:
         """Sets the result types that torch recorded for the call. A complex result has the type of a part."""
         recorded = node.meta.get("val")
         self._is_complex = False
         if isinstance(recorded, torch.Tensor):
-            self.dtype = CODE_OF.get(recorded.dtype, -1)
-            self.shape = self._shape_of(recorded.shape)
-            if self.dtype < 0:
-                self._is_complex = recorded.dtype in REAL_OF
-                real = REAL_OF.get(recorded.dtype, recorded.dtype)
-                self.dtype = dtype_code(real, f"the result of '{node.name}'")
+            dtype, shape = recorded.dtype, recorded.shape
+            code = CODE_OF.get(dtype)
+            if code is None:
+                self._is_complex = dtype in REAL_OF
+                code = dtype_code(REAL_OF.get(dtype, dtype), f"the result of '{node.name}'")
+            self.dtype = code
+            self.shape = shape if _INT.issuperset(map(type, shape)) else self._shape_of(shape)
             if not row.single:
-                self.types = [(self.dtype, self.shape)]
+                self.types = [(code, self.shape)]
             return
         if recorded is None and row.single:
             raise self.error(
@@ -180,36 +182,16 @@ class NodeWriter(CallWriter):
     def lifted_tensor(self, tensor: torch.Tensor) -> Ref:
         """Adds a constant from a tensor that was computed at import."""
         constant = self._shared.weights.tensor(tensor, self._name(), "lifted")
-        ref = Ref(self.builder.add_constant(constant), CODE_OF[tensor.dtype], tuple(tensor.shape))
-        self.remember(ref, tensor)
-        return ref
-
-    def remember(self, ref: Ref, tensor: torch.Tensor) -> None:
-        """Notes that a value is the constant `tensor`."""
-        self._shared.constants[id(self.builder), ref.id] = tensor
+        value = self.builder.add_constant(constant)
+        return Ref(value, CODE_OF[tensor.dtype], tuple(tensor.shape), tensor)
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """Returns the elements of a constant, or None for other values.
 
         Notes that the import reads the elements.
         """
-        tensor = self._held(ref)
-        if tensor is None:
-            return None
-        self._shared.weights.read(tensor)
-        wide = torch.float64 if tensor.is_floating_point() else torch.int64
-        return tensor.detach().to(wide, copy=True).numpy()  # torch pins memory shared with numpy
+        return None if ref.held is None else self._shared.weights.numbers(ref.held)
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
         """Returns the dim order that a memory format asks for; None for other formats and other values."""
         return order_of_format(memory_format, rank)
-
-    def _held(self, ref: Ref) -> torch.Tensor | None:
-        return self._shared.constants.get((id(self.builder), ref.id))
-
-    def same(self, ref: Ref, result: Ref) -> Ref:
-        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
-        tensor = self._held(ref)
-        if tensor is not None:
-            self.remember(result, tensor)
-        return result

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
@@ -57,15 +58,18 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
     return code
 
 
-def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
+def _watch(tensor: torch.Tensor, name: str, storage: Any = None) -> Callable[[], str]:
     """Makes a check that the tensor still has its memory and, where torch counts writes, was not written.
 
     The check holds a reference to the storage, so that the storage is not freed when the parameter gets other
     memory.
     """
-    storage = tensor.untyped_storage()
+    storage = tensor.untyped_storage() if storage is None else storage
     address, start, size = tensor.data_ptr(), storage.data_ptr(), storage.nbytes()
-    version = None if tensor.is_inference() else tensor._version
+    try:
+        version = tensor._version
+    except RuntimeError:  # tensors of inference mode have none
+        version = None
 
     def changed() -> str:
         if storage.data_ptr() != start or storage.nbytes() != size:
@@ -77,7 +81,7 @@ def _watch(tensor: torch.Tensor, name: str) -> Callable[[], str]:
         if moved:
             return f"'{name}' was given other memory after import; {_AGAIN}"
         if version is not None and tensor._version != version:
-            return f"'{name}' was changed in place after import; {_AGAIN}"
+            return _written(name)
         return ""
 
     return changed
@@ -105,14 +109,38 @@ class _Copy:
     def verify(self) -> None:
         message = self.changed()
         if not message and not _same_bits(self.tensor.detach(), self.elements):
-            message = f"'{self.name}' was changed in place after import; {_AGAIN}"
-        if message:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where="import",
-                what=f"constant '{self.name}' was changed after import: {message}",
-                hint="Import the model again",
-            )
+            message = _written(self.name)
+        _require_unchanged(self.name, message)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The elements of a constant that the import has read, for a later comparison."""
+
+    constant: _core.Constant
+    numbers: NDArray[Any]
+    changed: Callable[[], str]
+
+    def verify(self) -> None:
+        name = self.constant.name
+        message = self.changed()
+        if not message and self.constant.numbers().tobytes() != self.numbers.tobytes():
+            message = _written(name)
+        _require_unchanged(name, message)
+
+
+def _written(name: str) -> str:
+    return f"'{name}' was changed in place after import; {_AGAIN}"
+
+
+def _require_unchanged(name: str, message: str) -> None:
+    if message:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="import",
+            what=f"constant '{name}' was changed after import: {message}",
+            hint="Import the model again",
+        )
 
 
 def _no_memory(tensor: Any, name: str) -> Exception:
@@ -132,16 +160,19 @@ def _no_memory(tensor: Any, name: str) -> Exception:
     )
 
 
-def _require_memory(tensor: Any, name: str) -> None:
-    """Refuses a tensor that is not strided on the CPU, or whose storage was freed or cut."""
+def _require_memory(tensor: Any, name: str) -> Any:
+    """Returns the storage of a tensor; refuses one that is not strided on the CPU, or was freed or cut."""
     if type(tensor) not in _PLAIN_TENSORS or not tensor.is_cpu or tensor.layout is not torch.strided:
         raise _no_memory(tensor, name)
-    if not tensor.numel():
-        return
-    size = tensor.element_size()
-    last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    needed, found = (tensor.storage_offset() + last + 1) * size, tensor.untyped_storage().nbytes()
-    if found < needed:
+    size = tensor.itemsize
+    if tensor.is_contiguous():
+        span = tensor.nbytes
+    else:
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        span = (1 + sum((count - 1) * stride for count, stride in steps)) * size if tensor.numel() else 0
+    storage = tensor.untyped_storage()
+    needed, found = tensor.storage_offset() * size + span, storage.nbytes()
+    if span and found < needed:
         raise _core.make_error(
             _core.InvalidGraph,
             where="import",
@@ -150,6 +181,7 @@ def _require_memory(tensor: Any, name: str) -> None:
             got=f"{found} bytes",
             hint="Export the module while it has its weights",
         )
+    return storage
 
 
 def _memory_of(tensor: torch.Tensor, code: int) -> tuple[Any, ...]:
@@ -164,25 +196,26 @@ class Weights:
         self._tensors: dict[int, _core.Constant] = {}
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, bytes], _core.Constant] = {}
+        self._changes: dict[int, Callable[[], str]] = {}  # by id of a tensor
         self._copies: dict[int, _Copy] = {}
+        self._read: dict[int, _Numbers] = {}
 
     def tensor(self, tensor: Any, name: str, kind: str) -> _core.Constant:
         """Returns a constant over the tensor's memory; tied tensors share one constant."""
         known = self._tensors.get(id(tensor))
         if known is not None:
             return known
-        _require_memory(tensor, name)
+        storage = _require_memory(tensor, name)
         code = CODE_OF.get(tensor.dtype)
         if code is None:
             code = dtype_code(tensor.dtype, f"'{name}'")
-        shape = tensor.shape
-        address = tensor.data_ptr()
         key = _memory_of(tensor, code)
+        address, _, shape, _, is_negated = key
         if address and key in self._tied:
             return self._tied[key]
-        changed = _watch(tensor, name)
+        changed = _watch(tensor, name, storage)
         owner = tensor
-        if not tensor.is_contiguous() or tensor.is_neg():
+        if is_negated or not tensor.is_contiguous():
             owner = tensor.detach().resolve_neg().contiguous()
             address = owner.data_ptr()
             self._copies[id(tensor)] = _Copy(name, tensor, owner, changed)
@@ -193,6 +226,7 @@ class Weights:
             )
         constant = _core.Constant(name, kind, code, shape, address, owner.nbytes, owner, changed)
         self._tensors[id(tensor)] = self._tied[key] = constant
+        self._changes[id(tensor)] = changed
         return constant
 
     def parts(self, tensor: torch.Tensor, name: str, kind: str) -> tuple[_core.Constant, _core.Constant]:
@@ -222,13 +256,28 @@ class Weights:
         if id(tensor) in self._copies:
             return
         if not name:
-            constant = self._tensors.get(id(tensor)) or self._tied.get(
-                _memory_of(tensor, CODE_OF[tensor.dtype])
-            )
+            constant = self._constant_of(tensor)
             if constant is None:  # the import itself made the tensor
                 return
             name = constant.name
         self._copies[id(tensor)] = _Copy(name, tensor, tensor.detach().clone(), _watch(tensor, name))
+
+    def _constant_of(self, tensor: torch.Tensor) -> _core.Constant | None:
+        return self._tensors.get(id(tensor)) or self._tied.get(_memory_of(tensor, CODE_OF[tensor.dtype]))
+
+    def numbers(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Returns the elements of a tensor that `tensor` was called for, in its shape.
+
+        They are 64-bit numbers: float64 for floats, and int64 for all others. Notes that the import depends
+        on them.
+        """
+        known = self._read.get(id(tensor))
+        if known is None:
+            constant = self._constant_of(tensor)
+            assert constant is not None
+            changed = self._changes.get(id(tensor)) or _watch(tensor, constant.name)
+            known = self._read[id(tensor)] = _Numbers(constant, constant.numbers(), changed)
+        return known.numbers
 
     def verify(self) -> None:
         """Compares everything that the import has read with the current elements, in full.
@@ -240,6 +289,8 @@ class Weights:
         """
         for copy in self._copies.values():
             copy.verify()
+        for read in self._read.values():
+            read.verify()
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
         """Returns a rank-0 constant; equal numbers of one dtype share one constant."""

@@ -20,17 +20,17 @@ from tosaic.pt2.schemas import is_of_torch, row_of
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, TensorMeta
-from tosaic.torch_operators.complex_values import as_complex, emit_complex, has_complex, is_known
+from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.node_reader import NodeReader
-from tosaic.torch_operators.operator_row import OperatorRow, Schema
+from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
 from tosaic.torch_operators.origins import error_at, origin_of
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
 
 __all__ = ["ArchiveReader", "Shared", "code_of"]
 
-_GETITEM = OperatorRow("getitem", "getitem", Schema(), None)
-_GETITEM.getitem = True
+_GETITEM = getitem_row()
+_CONSTANTS = frozenset({int, float, bool, str, type(None), Dtype, Device, Named, MemoryFormat})
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ class Shared:
     diagnostics: Diagnostics
     rows: dict[Any, OperatorRow | None] = field(default_factory=dict)
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
-    constants: dict[tuple[int, int], Any] = field(default_factory=dict)  # by (builder, value id)
 
 
 def code_of(meta: TensorMeta, what: str) -> int:
@@ -68,7 +67,7 @@ class ArchiveReader(NodeReader):
         The prefix of FX names in origins: the path of a nested graph, such as ``cond.0.``.
     """
 
-    node_type = Node
+    argument_types = _core.ArgumentTypes(Node, Ref, _CONSTANTS, (list, tuple))
     tensor_type = TensorMeta
     number_types = (Symbolic, int, float, bool)
 
@@ -97,51 +96,33 @@ class ArchiveReader(NodeReader):
             return _GETITEM
         return row_of(target) if target.count(".") >= 2 and not target.startswith("torch.") else None
 
-    def _read_node(self, node: Any) -> None:
-        try:
-            super()._read_node(node)
-        except _core.InvalidGraph as error:
-            parts = error.parts
-            if parts["node"] or parts["where"] == "pt2":
-                raise
-            said = {key: parts[key] for key in ("expected", "got", "hint")}
-            self._node = node
-            raise self.error(_core.InvalidGraph, parts["what"], **said) from error
-        except MISUSE as error:  # rows rely on the schema of the operator, which a damaged file breaks
-            if isinstance(error, _core.Error):
-                raise
-            self._node = node
-            got = f"{type(error).__name__}: {error}"[:300]
-            raise self.error(
-                _core.InvalidGraph, "the operator does not take these arguments", got=got
-            ) from error
+    def _located(self, error: Exception, node: Any) -> Exception:
+        """Locates errors also of damaged files: rows rely on the schema of the operator."""
+        if isinstance(error, _core.InvalidGraph):
+            known = error.parts["node"] or error.parts["where"] == "pt2"
+            return error if known or node is None else self._error_at(node, error)
+        if node is None or isinstance(error, _core.Error) or not isinstance(error, MISUSE):
+            return super()._located(error, node)
+        self._node = node
+        got = f"{type(error).__name__}: {error}"[:300]
+        return self.error(_core.InvalidGraph, "the operator does not take these arguments", got=got)
 
     def _call(self, node: Any, row: OperatorRow) -> Any:
-        if not row.names:
-            return self._without_row(node, row)
-        values = self._values_of(node, row)
-        if row.evaluated:
-            return self._evaluate_size(row, values)
-        self._expect(node, row)
-        if row.training_at and row.is_training(values):
-            self.note(
-                "training",
-                f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
-                "unless that is what you mean",
-            )
+        return self._read_call(node, row) if row.names else self._without_row(node, row)
+
+    def _complex_call(self, row: OperatorRow, values: Sequence[Any]) -> Any:
         result = None
-        if has_complex(values):
-            if is_known(row.name, row.emit):
-                result = emit_complex(self, row.name, row.emit, values)
-        elif row.emit is not None and NoValue not in map(type, values):
-            result = row.emit(self, *values)
-            if self._is_complex:
-                result = as_complex(self, row.name, result)
+        if is_known(row.name, row.emit):
+            result = emit_complex(self, row.name, row.emit, values)
         if result is None:
             raise self._beyond(row)
         if row.mutates:
-            self._written(node, row, result)
+            self._written(self._node, row, result)
         return result
+
+    def _read_otherwise(self, row: OperatorRow, values: Sequence[Any]) -> Any:
+        del values
+        raise self._beyond(row)
 
     def _without_row(self, node: Any, row: OperatorRow) -> Any:
         """Reads a call of an operator without a row: an opaque node, unless torch may take the call apart."""
@@ -280,37 +261,16 @@ class ArchiveReader(NodeReader):
         code = CODE[dtype_name(array.dtype)]
         address = array.ctypes.data
         constant = _core.Constant(self._name(), "lifted", code, array.shape, address, array.nbytes, array)
-        ref = Ref(self.builder.add_constant(constant), code, array.shape)
-        self.remember(ref, array)
-        return ref
-
-    def remember(self, ref: Ref, held: str | NDArray[Any]) -> None:
-        """Notes that a value is a constant: a tensor of the file, by its name, or an array."""
-        self._shared.constants[id(self.builder), ref.id] = held
+        return Ref(self.builder.add_constant(constant), code, array.shape, constant)
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """Returns the elements of a constant as 64-bit numbers, or None for other values."""
-        held = self._shared.constants.get((id(self.builder), ref.id))
-        if held is None:
-            return None
-        found: NDArray[Any]
-        if isinstance(held, str):
-            weights = self._shared.weights
-            found = weights.elements(weights.stored(held))
-        else:
-            found = held.astype(np.float64 if held.dtype.kind == "f" else np.int64)
-        return found
+        constant: _core.Constant | None = ref.held
+        return None if constant is None else constant.numbers()
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
         """Returns the dim order that a memory format asks for; None for other formats and other values."""
         return memory_format.order(rank) if isinstance(memory_format, MemoryFormat) else None
-
-    def same(self, ref: Ref, result: Ref) -> Ref:
-        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
-        held = self._shared.constants.get((id(self.builder), ref.id))
-        if held is not None:
-            self.remember(result, held)
-        return result
 
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
         """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""

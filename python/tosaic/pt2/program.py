@@ -128,8 +128,7 @@ class _Program(ProgramReader):
         view = None if is_state else weights.view(spec.target, spec.kind)
         if view is not None:
             constant, code, shape = view
-            ref = reader.env[node] = Ref(reader.builder.add_constant(constant), code, shape)
-            reader.remember(ref, spec.target)
+            reader.env[node] = Ref(reader.builder.add_constant(constant), code, shape, constant)
             return
         stored = weights.stored(spec.target)
         if stored.meta.is_complex() and not is_state:
@@ -138,9 +137,9 @@ class _Program(ProgramReader):
             constant = weights.snapshot(stored, spec.kind)
             reader.env[node] = self._add_state(node, spec, stored.code, constant)
         else:
-            value = reader.builder.add_constant(weights.constant(stored, spec.kind))
-            ref = reader.env[node] = Ref(value, stored.code, stored.meta.shape)
-            reader.remember(ref, spec.target)
+            constant = weights.constant(stored, spec.kind)
+            value = reader.builder.add_constant(constant)
+            reader.env[node] = Ref(value, stored.code, stored.meta.shape, constant)
 
 
 def _verify(archive: Archive) -> None:

@@ -23,7 +23,7 @@ from tosaic.pt2.archive import Archive
 from tosaic.pt2.checked import beyond, damaged
 from tosaic.pt2.nodes import Classes
 from tosaic.pt2.values import Symbolic, TensorMeta
-from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 
 __all__ = ["Stored", "Weights"]
@@ -223,22 +223,6 @@ class Weights:
         strides = tuple(stride * size for stride in meta.stride())
         view: NDArray[Any] = np.ndarray(meta.shape, _carrier(stored), data.data, meta.offset * size, strides)
         return np.array(view, order="C")
-
-    def elements(self, stored: Stored) -> NDArray[Any]:
-        """Returns the elements as rows read them: floats as float64, all others as int64.
-
-        Raises
-        ------
-        UnsupportedOp
-            Numpy has no such dtype.
-        """
-        name = _core.DTYPES[stored.code]
-        array = self.copied(stored)
-        if name == "bf16":
-            array = (array.astype(np.uint32) << 16).view(np.float32)
-        elif name not in NUMPY:
-            raise beyond(f"the elements of '{stored.name}' are needed", got=name)
-        return array.astype(np.float64 if CATEGORY[stored.code] == 2 else np.int64)
 
     def number(self, value: bool | int | float, code: int) -> _core.Constant:
         """Returns a rank-0 constant; equal numbers of one dtype share one constant."""

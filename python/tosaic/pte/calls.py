@@ -216,11 +216,6 @@ class KernelWriter(CallWriter):
         del memory_format, rank
         return None
 
-    def same(self, ref: Ref, result: Ref) -> Ref:
-        """Returns `result`: the builder knows which values are constants."""
-        del ref
-        return result
-
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
         """Returns the strides of an operand, which is dense in its dim order, and 0; else (None, 0)."""
         tensor = self._operands[position]

@@ -25,7 +25,7 @@ class Aliases:
     """Memory shared between the nodes of one FX graph."""
 
     def __init__(
-        self, nodes: Sequence[Any], row_of: Callable[[Any], OperatorRow | None], counts: Callable[[Any], bool]
+        self, nodes: Sequence[Any], rows: Sequence[OperatorRow | None], counts: Callable[[Any], bool]
     ) -> None:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
@@ -37,9 +37,9 @@ class Aliases:
         self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
-        for node in nodes:
+        for node, row in zip(nodes, rows, strict=True):
             if node.op == "call_function":
-                self._add(node, row_of(node))
+                self._add(node, row)
         for node in nodes:
             self._members.setdefault(self._root(node), []).append(node)
         self._mutated = {self._root(node) for node in self._mutated}

@@ -130,9 +130,6 @@ class Call(Protocol):
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:
         """Returns the dim order that a memory format asks for; None for other formats and other values."""
 
-    def same(self, ref: Ref, result: Ref) -> Ref:
-        """Returns `result`, after noting that it is the same constant as `ref`, if `ref` is one."""
-
     def memory_of_operand(self, position: int) -> tuple[tuple[int, ...] | None, int]:
         """Returns strides and storage offset of an operand as torch recorded them; else (None, 0)."""
 

@@ -42,7 +42,9 @@ def identity_or_cast(c: Call, x: Ref, order: Sequence[int] | None) -> Ref:
     ]
 )
 def identity(c: Call, x: Ref, *_: Any) -> Ref:
-    return c.same(x, c.emit(OP["clone"], None, (x.id,)))
+    result = c.emit(OP["clone"], None, (x.id,))
+    result.held = x.held
+    return result
 
 
 @on("contiguous")

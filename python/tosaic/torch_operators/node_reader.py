@@ -8,35 +8,51 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases
+from tosaic.torch_operators.complex_values import as_complex, has_complex
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
+from tosaic.torch_operators.origins import module_path, source_of
 from tosaic.torch_operators.value import NoValue, Ref
+
+if TYPE_CHECKING:
+    from tosaic.torch_operators.call import Call
 
 __all__ = ["NodeReader"]
 
-_PLAIN = frozenset({int, float, bool, str, type(None)})
+_ORIGINS = _core.OriginReader(module_path, source_of)
 
 
 class NodeReader(InPlaceCalls, NestedGraphs):
     """Reads the nodes of one graph into a builder."""
+
+    _rows: Sequence[Any] = ()
+    _outer: Any = None  # the writer of the call whose decomposition this reader reads
 
     if TYPE_CHECKING:
 
         def _resolve(self, target: Any) -> Any:
             """Returns the `OperatorRow` of a call target, or None for a call of no operator overload."""
 
-        def _call(self, node: Any, row: Any) -> Any:
-            """Reads a call of an operator overload."""
+        def _expect(self, node: Any, row: Any) -> None:
+            """Sets the types of the results that are recorded for the call."""
+
+        def _complex_call(self, row: Any, values: Sequence[Any]) -> Any:
+            """Reads a call with complex operands."""
+
+        def _read_otherwise(self, row: Any, values: Sequence[Any]) -> Any:
+            """Reads a call that has no row in the table, or with arguments that the row does not cover."""
 
         def _foreign(self, node: Any) -> Any:
             """Reads a call of no operator overload."""
 
-        node_type: type  # of a node
+        argument_types: _core.ArgumentTypes
+        _is_complex: bool  # the result of the call
 
         def resolved(self, value: Any) -> Any:
             """Replaces the nodes in an argument by their values, and symbolic sizes by numbers."""
@@ -50,22 +66,20 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory."""
         rows = self._shared.rows
         mutates = False
+        self._rows = found = []
         for node in nodes:
+            row = None
             if node.op == "call_function":
                 target = node.target
-                if target in rows:
+                try:
                     row = rows[target]
-                else:
+                except KeyError:
                     row = rows[target] = self._resolve(target)
                 if row is not None and row.mutates:
                     mutates = True
+            found.append(row)
         if mutates:
-            self._aliases = Aliases(nodes, lambda node: rows[node.target], self._counts)
-
-    def _counts(self, user: Any) -> bool:
-        """True for a use that makes a value live: any use except by a dropped call (an assertion)."""
-        row = self._shared.rows.get(user.target) if user.op == "call_function" else None
-        return row is None or not row.dropped
+            self._aliases = Aliases(nodes, found, partial(_counts, rows))
 
     def is_mutated(self, node: Any) -> bool:
         """True if a call writes into the memory of this node."""
@@ -73,17 +87,25 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
     def read(self, nodes: Sequence[Any]) -> None:
         """Reads every call and attribute; the placeholders must be in ``env`` already."""
+        env, foreign = self.env, self._shared.foreign
         node = None
         try:
-            for node in nodes:
-                self._read_node(node)
-        except _core.UnsupportedOp as error:
-            raise self._located(error, node) from error
+            for node, row in zip(nodes, self._rows, strict=True):
+                if row is not None and row.is_ordinary and not foreign:
+                    self._node, self._row = node, row
+                    env[node] = self._read_call(node, row)
+                else:
+                    self._read_other(node, row)
+        except Exception as error:
+            located = self._located(error, node)
+            if located is error:
+                raise
+            raise located from error
 
-    def _read_node(self, node: Any) -> None:
+    def _read_other(self, node: Any, row: Any) -> None:
+        """Reads what is no call of an ordinary row."""
         env, op = self.env, node.op
         if op == "call_function":
-            row = self._shared.rows[node.target]
             self._node, self._row = node, row
             if row is None:
                 env[node] = self._foreign(node)
@@ -93,6 +115,9 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                 env[node] = self._described(node, row, self._shared.foreign[row.target])
             elif row.dropped:
                 env[node] = NoValue(row.target)
+            elif row.evaluated and row.names:
+                values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
+                env[node] = self._evaluate_size(row, values)
             else:
                 env[node] = self._call(node, row)
         elif op == "get_attr":
@@ -104,11 +129,15 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                 hint="Export the module",
             )
 
-    def _located(self, error: Any, node: Any) -> Exception:
+    def _located(self, error: Exception, node: Any) -> Exception:
         """Locates the error of an unknown size at the node that needs it; other errors know their node."""
+        if not isinstance(error, _core.UnsupportedOp) or error.parts["node"] or node is None:
+            return error
+        return self._error_at(node, error)
+
+    def _error_at(self, node: Any, error: Any) -> Exception:
+        """Returns an error like this one, located at a node."""
         parts = error.parts
-        if parts["node"] or node is None:
-            return error  # type: ignore[no-any-return]
         said = {key: parts[key] for key in ("expected", "got", "hint")}
         self._node = node
         return self.error(type(error), parts["what"], **said)
@@ -120,22 +149,61 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             return held[self.resolved(index)]
         return NoValue(str(container.target))
 
-    def _values_of(self, node: Any, row: Any) -> list[Any]:
-        """Returns the arguments of a call in the order of the schema: nodes by their values."""
-        env, node_type = self.env, self.node_type
-        args = node.args
-        if node.kwargs or len(args) != row.arity:
-            args = row.complete(args, node.kwargs)
-        return [
-            env[arg] if type(arg) is node_type else arg if type(arg) in _PLAIN else self.resolved(arg)
-            for arg in args
-        ]
-
     @staticmethod
     def _has_no_value(values: Sequence[Any]) -> bool:
         return any(type(value) is NoValue for value in values)
 
     # ---- the call ----
+
+    def _call(self, node: Any, row: Any) -> Any:
+        """Reads a call of an operator overload."""
+        return self._read_call(node, row)
+
+    def _read_call(self, node: Any, row: Any) -> Any:
+        """Reads a call by the row of the table or, where that cannot read it, as the reader does."""
+        values, is_plain = _core.read_arguments(
+            self.argument_types, node.args, node.kwargs, row.names, row.defaults, self.env, self.resolved
+        )
+        try:
+            self._expect(node, row)
+        except _core.UnsupportedOp:
+            if not self._learn_sizes(values):
+                raise
+            self._expect(node, row)
+        if row.training_at and row.is_training(values):
+            self.note(
+                "training",
+                f"'{node.name}' ({row.target}) is in training mode: call .eval() before torch.export.export, "
+                "unless that is what you mean",
+            )
+        if not is_plain and has_complex(values):
+            return self._complex_call(row, values)
+        result = None
+        if row.emit is not None and (is_plain or NoValue not in map(type, values)):
+            result = row.emit(self, *values)
+            if self._is_complex:
+                result = as_complex(cast("Call", self), row.name, result)
+        if result is None:
+            result = self._read_otherwise(row, values)
+        if row.mutates:
+            self._written(node, row, result)
+        return result
+
+    def _learn_sizes(self, values: Sequence[Any]) -> bool:
+        """Learns result sizes that depend on data, if the data is constant; True if it did."""
+        del values
+        return False
+
+    def emit(self, op: int, attrs: dict[str, Any] | None, operands: Sequence[int]) -> Ref:
+        """Adds the node of this call. Its type is checked against the type that torch recorded."""
+        row = self._row
+        if self._outer is not None or row is None or row.mutates:
+            return super().emit(op, attrs, operands)
+        dtype, shape = self.dtype, self.shape
+        value = self.builder.add_call(
+            op, attrs, operands, _ORIGINS, self._node, self._prefix, row.target, dtype, shape
+        )
+        return Ref(value, dtype, shape)
 
     def target_name(self) -> str:
         """Returns the operator name of this call: ``add`` for ``add.Tensor``."""
@@ -174,3 +242,9 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if type(operand) is Ref and name == "sym_numel":
             return math.prod(operand.shape)
         return self._shared.sizes.value(self._node.meta["val"])
+
+
+def _counts(rows: Mapping[Any, Any], user: Any) -> bool:
+    """True for a use that makes a value live: any use except by a dropped call (an assertion)."""
+    row = rows.get(user.target) if user.op == "call_function" else None
+    return row is None or not row.dropped

@@ -10,7 +10,7 @@ from tosaic.torch_operators.call import Emit
 from tosaic.torch_operators.casts import contiguous, dropout, is_identity_in_place, to
 from tosaic.torch_operators.table import DROPPED, EVALUATED, WHOLE
 
-__all__ = ["OperatorRow", "Parameter", "Result", "Schema"]
+__all__ = ["OperatorRow", "Parameter", "Result", "Schema", "getitem_row"]
 
 # Schema parameters whose value differs between training and inference.
 _TRAINING = ("train", "training", "dropout", "dropout_p")
@@ -99,6 +99,8 @@ class OperatorRow:
     dropped, evaluated, getitem : bool
         `dropped` is True for assertions, `evaluated` for calls that return sizes, `getitem` for
         ``operator.getitem``.
+    is_ordinary : bool
+        False for these three, and for an operator without parameters.
     training_at : tuple of int
         Positions of the parameters that distinguish training from inference.
     """
@@ -112,6 +114,7 @@ class OperatorRow:
         "emit",
         "evaluated",
         "getitem",
+        "is_ordinary",
         "mutates",
         "name",
         "names",
@@ -142,6 +145,7 @@ class OperatorRow:
         self.changes_shape = base in _CHANGES_SHAPE
         self.dropped = name in DROPPED
         self.evaluated = name in EVALUATED
+        self.is_ordinary = bool(parameters) and not (self.dropped or self.evaluated)
         # The table does not read results of dynamic types.
         self.single = len(schema.results) == 1 and schema.results[0].is_tensor
         self.returned = [_returned(each, schema.results) for each in parameters]
@@ -200,6 +204,13 @@ class OperatorRow:
     def writes_nothing(self, node: Any) -> bool:
         """True if the call is in-place by name only."""
         return is_identity_in_place(self.name.partition(".")[0], self.complete(node.args, node.kwargs))
+
+
+def getitem_row() -> OperatorRow:
+    """Returns the row of ``operator.getitem``."""
+    row = OperatorRow("getitem", "getitem", Schema(), None)
+    row.getitem = True
+    return row
 
 
 def _returned(parameter: Parameter, results: Sequence[Result]) -> int | None:

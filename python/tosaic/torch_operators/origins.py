@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 from tosaic import _core
@@ -64,22 +64,27 @@ def origin_of(name: str, target: str, meta: dict[str, Any]) -> tuple[str, str, s
     stack = meta.get("nn_module_stack")
     trace = meta.get("stack_trace")
     path = module_path(next(reversed(stack.values()))[0]) if stack else ""
-    file, line = source_of(trace) if trace else _NO_SOURCE
-    return name, target, path, file, line
+    return (name, target, path, *(source_of(trace) if trace else _NO_SOURCE))
 
 
-def module_types(nodes: Iterable[Any]) -> dict[str, str]:
-    """Returns the types of the modules that contain the nodes, by path: ``torch.nn.modules.conv.Conv2d``."""
+def module_types(nodes: Iterable[Any]) -> Callable[[], dict[str, str]]:
+    """Returns a function that returns the types of the modules that contain the nodes, by path.
+
+    A type is text: ``torch.nn.modules.conv.Conv2d``. The function refers to what torch recorded of the nodes,
+    and not to the nodes.
+    """
+    stacks = {id(stack): stack for node in nodes if (stack := node.meta.get("nn_module_stack"))}
+    return partial(_types_in, list(stacks.values()))
+
+
+def _types_in(stacks: Iterable[Mapping[str, tuple[str, Any]]]) -> dict[str, str]:
     found: dict[str, str] = {}
-    known, stacks = set(), set()
-    for node in nodes:
-        stack = node.meta.get("nn_module_stack")
-        if not stack or id(stack) in stacks:  # nodes of a file share them
-            continue
-        stacks.add(id(stack))
-        for recorded, kind in stack.values():
-            if (recorded, kind) not in known:
-                known.add((recorded, kind))
+    known: set[tuple[str, ...]] = set()
+    for stack in stacks:
+        keys = tuple(stack)  # a key stands for one module
+        if keys not in known:
+            known.add(keys)
+            for recorded, kind in stack.values():
                 found.setdefault(module_path(recorded), type_name(kind))
     return found
 

@@ -39,15 +39,15 @@ class ImportedProgram:
     verify : callable
         Raises InvalidGraph if something that the import read from torch's memory (scales, and weights that
         are not dense) has changed since.
-    module_types : dict of str to str
-        The types of the modules that contain calls, by path.
+    module_types : callable
+        Returns the types of the modules that contain calls, by path.
     """
 
     graph: _core.Graph
     signature: Signature
     diagnostics: tuple[Diagnostic, ...]
     verify: Callable[[], None]
-    module_types: dict[str, str]
+    module_types: Callable[[], dict[str, str]]
 
 
 class InputSpec(NamedTuple):

@@ -53,10 +53,10 @@ def _numbers(c: Call, value: Any, what: str) -> _Numbers:
 def _whole(c: Call, numbers: _Numbers) -> _Numbers:
     """Returns zero points as integers; torchao also stores them as floats."""
     if isinstance(numbers, list):
-        if all(type(value) is int for value in numbers):
-            return numbers
         integers: _Numbers = [int(value) for value in numbers]
         exact = integers == numbers
+    elif numbers.dtype == np.int64:
+        return numbers
     else:
         with np.errstate(invalid="ignore"):
             integers = numbers.astype(np.int64)
@@ -69,38 +69,38 @@ def _whole(c: Call, numbers: _Numbers) -> _Numbers:
 
 
 def _bound(c: Call, bound: Any, least: int) -> int:
-    if type(bound) is int:
-        return bound
     return least if bound is None else int(_numbers(c, bound, "a bound")[0])
 
 
 def _attributes(
     c: Call, axis: int | None, low: Any, high: Any, scale: Any, zero_point: Any, storage: int
 ) -> dict[str, Any]:
-    """Returns the attributes of a quantize or dequantize.
+    """Returns the attributes of a quantize or dequantize, with the dtype of the call's result.
 
     By default, zero points are 0, and the bounds are those of the storage dtype.
     """
-    scales = _numbers(c, scale, "the scale")
-    zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
-    bounds = [
-        _bound(c, bound, least) for bound, least in zip((low, high), INTEGER_LIMITS[storage], strict=True)
-    ]
+    least, greatest = INTEGER_LIMITS[storage]
+    scales = [scale] if type(scale) is float else _numbers(c, scale, "the scale")
+    if type(zero_point) is int:
+        zeros: _Numbers = [zero_point]
+    else:
+        zeros = [] if zero_point is None else _whole(c, _numbers(c, zero_point, "the zero point"))
     return {
+        "dtype": c.dtype,
         "axis": axis,
-        "qmin": bounds[0],
-        "qmax": bounds[1],
+        "qmin": low if type(low) is int else _bound(c, low, least),
+        "qmax": high if type(high) is int else _bound(c, high, greatest),
         "scales": scales,
         "zero_points": zeros if len(zeros) else [0] * len(scales),
     }
 
 
 def _quantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
-    return c.emit(OP["quantize"], attrs | {"dtype": c.dtype}, (x.id,))
+    return c.emit(OP["quantize"], attrs, (x.id,))
 
 
 def _dequantized(c: Call, x: Ref, attrs: dict[str, Any]) -> Ref:
-    return c.emit(OP["dequantize"], attrs | {"dtype": c.dtype}, (x.id,))
+    return c.emit(OP["dequantize"], attrs, (x.id,))
 
 
 def _along(x: Ref, attrs: dict[str, Any]) -> dict[str, Any]:

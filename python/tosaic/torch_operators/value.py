@@ -10,14 +10,26 @@ __all__ = ["Complex", "NoValue", "Ref", "tensors_of"]
 
 
 class Ref:
-    """A tensor value of the graph being built: its id, its dtype (position in DTYPES) and its shape."""
+    """A tensor value of the graph being built.
 
-    __slots__ = ("dtype", "id", "shape")
+    Attributes
+    ----------
+    id : int
+        The builder's number of the value.
+    dtype : int
+        Position in DTYPES.
+    shape : sequence of int
+    held : object
+        For a constant, what the reader reads its elements from; None for other values.
+    """
 
-    def __init__(self, value_id: int, dtype: int, shape: Sequence[int]) -> None:
+    __slots__ = ("dtype", "held", "id", "shape")
+
+    def __init__(self, value_id: int, dtype: int, shape: Sequence[int], held: Any = None) -> None:
         self.id = value_id
         self.dtype = dtype
         self.shape = shape
+        self.held = held
 
 
 @dataclass(frozen=True)

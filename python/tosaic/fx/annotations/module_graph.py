@@ -13,15 +13,15 @@ from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes
-from tosaic.fx.targets import Row
 from tosaic.fx.weights import Weights, dtype_code
 from tosaic.process import collection_paused
+from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["import_module"]
 
 # Rows by call target, which do not depend on the module.
-_ROWS: dict[Any, Row | None] = {}
+_ROWS: dict[Any, OperatorRow | None] = {}
 
 
 def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
