@@ -88,8 +88,9 @@ bool Deferred::is_view() const {
 }
 
 void Deferred::derive_from(std::shared_ptr<const Recipe> recipe) {
+  // The old recipe dies when the lock is released: with it may die an object of Python.
   const std::lock_guard lock(mutex_);
-  if (recipe_ != nullptr) recipe_ = std::move(recipe);
+  if (recipe_ != nullptr) recipe_.swap(recipe);
 }
 
 void Deferred::finish(Storage bytes, const Recipe& recipe) {
