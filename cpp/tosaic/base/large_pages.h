@@ -18,7 +18,7 @@ inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] st
   const auto first = reinterpret_cast<std::uintptr_t>(begin);
   const std::uintptr_t low = (first + kLargePage - 1) / kLargePage * kLargePage;
   const std::uintptr_t high = (first + size) / kLargePage * kLargePage;
-  if (low < high) madvise(reinterpret_cast<void*>(low), high - low, MADV_HUGEPAGE);
+  if (low < high) madvise(static_cast<std::byte*>(begin) + (low - first), high - low, MADV_HUGEPAGE);
 #endif
 }
 
