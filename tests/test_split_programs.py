@@ -13,15 +13,15 @@ from partitions.random_programs import kind_of
 from partitions.split_checking import check_program
 
 _NUMBER = {
-    "quantized everywhere": 20,
-    "hostile": 20,
-    "torch": 60,
-    "torch, quantized": 140,
-    "layouts": 800,
-    "layouts, quantized": 960,
+    "quantized everywhere": 10,
+    "hostile": 10,
+    "torch": 30,
+    "torch, quantized": 70,
+    "layouts": 400,
+    "layouts, quantized": 480,
 }
-"""By kind: 2,000 programs, a tenth of the full tier. More of them are of the kinds that are made fast."""
-_SHARDS = 20
+"""By kind: 1,000 programs, a twentieth of the full tier. More of them are of the kinds that are made fast."""
+_SHARDS = 10
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # pytest has tests/ on its path already
 import numpy as np
 import torch
 import tosaic
-from bench.lowering import LEAST_PASSES_RATIO, LEAST_PAYLOAD_SPEED
+from bench.lowering import LEAST_PASSES_RATIO, LEAST_PAYLOAD_SPEED, OUR_REPEATS
 from bench.own_lowering import OwnTimes, own_times
 from bench.page import Measured, Section, in_turns, milliseconds, options_of, table
 from models.delegates import WithDelegates, delegates_of, lower_with_executorch, operators_of
@@ -80,7 +80,9 @@ def _row(name: str, rounds: int) -> Row:
     network = build(name)
     program = converted(network.module, [network.sample(i) for i in range(_CALIBRATION_SAMPLES)], "arm")
     (ours, _), (theirs, their_program) = in_turns(
-        [lambda: _lowered(program).to_bytes(), lambda: lower_with_executorch(program, _TARGET)], rounds
+        [lambda: _lowered(program).to_bytes(), lambda: lower_with_executorch(program, _TARGET)],
+        rounds,
+        OUR_REPEATS,
     )
     args = network.sample(_CALIBRATION_SAMPLES)
     lowered = _lowered(program)
@@ -134,7 +136,8 @@ def section(result: Result) -> Section:
     text = (
         "From a converted program to the bytes of a TOSA INT file. The time of tosaic includes the import;\n"
         "ExecuTorch runs `to_edge_transform_and_lower` with Arm's partitioner.\n"
-        f"Both run alternately in one process (rounds: {result.rounds}; the table has medians).\n"
+        f"Both run alternately in one process (rounds: {result.rounds}, in each ours\n"
+        f"{OUR_REPEATS[0]} times; the table has medians).\n"
         f"Signal-to-noise ratios are against torch's q/dq graph.\n\n{table(header, rows)}\n\n"
         f"Each network has to be lowered at least {LEAST_RATIO:.0f} times as fast. Passes and payload\n"
         "are as in the section on lowering to floats, with the same limits."

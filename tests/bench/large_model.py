@@ -176,11 +176,11 @@ def measure(name: str) -> Row:
         save_memory = _resident("VmHWM") - before
         before = _resident("VmRSS")
         prepared = lowered.prepare()
-        found = np.asarray(prepared.run_arrays(*(each.numpy() for each in args)))
+        found = np.asarray(prepared.run_arrays([each.numpy() for each in args])[0])
         run_memory = _resident("VmRSS") - before
         del prepared
         load, loaded = _seconds(lambda: tosaic.load_tosa(path))
-        again = np.asarray(loaded.run_arrays(*(each.numpy() for each in args)))
+        again = np.asarray(loaded.run_arrays([each.numpy() for each in args])[0])
     return Row(
         name,
         sum(array.nbytes for array in arrays),

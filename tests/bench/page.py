@@ -81,17 +81,23 @@ def timed(body: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, found
 
 
-def in_turns(bodies: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[float, Any]]:
+def in_turns(
+    bodies: Sequence[Callable[[], Any]], rounds: int, repeats: Sequence[int] = ()
+) -> list[tuple[float, Any]]:
     """Returns median seconds and last result of each body.
 
     Each body runs once as a warm-up. Then all run alternately, so that the state of the machine is the same.
+    In each round, body i runs `repeats[i]` times, by default once. A body of milliseconds beside one of
+    seconds should run several times: after the long one, the first run of the short one gets its memory from
+    the system.
     """
     results: list[Any] = [body() for body in bodies]
     times: list[list[float]] = [[] for _ in bodies]
     for _ in range(rounds):
         for i, body in enumerate(bodies):
-            seconds, results[i] = timed(body)
-            times[i].append(seconds)
+            for _ in range(repeats[i] if repeats else 1):
+                seconds, results[i] = timed(body)
+                times[i].append(seconds)
     return [(median(t), result) for t, result in zip(times, results, strict=True)]
 
 
