@@ -29,7 +29,7 @@ OriginRef origin_from(const py::tuple& parts) {
   return origin;
 }
 
-// The origin of a node of an FX graph, from what torch recorded in its `meta`.
+// Makes the origin of an FX node from the entries of its dictionary `meta`, which torch filled.
 class OriginReader {
  public:
   OriginReader(py::function module_path, py::function source_of)

@@ -22,7 +22,7 @@ struct Memory {
   std::byte* begin;
 };
 
-// Storages in the order of `sizes`. Their bytes are not set.
+// One new storage for each size. Its bytes are not set.
 std::vector<Memory> allocate_all(const std::vector<std::size_t>& sizes) {
   const auto rounded = [](std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
   std::size_t shared_bytes = 0;

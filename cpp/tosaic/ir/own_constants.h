@@ -22,11 +22,12 @@ class Team;
 // import or during the copy.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants(const std::shared_ptr<const Graph>& graph);
 
-// As own_constants(), but the copies are made later (ir/recipe.h).
+// As own_constants(), but does not copy yet: the constants are deferred storages (ir/recipe.h), which
+// compute_constants() or their first reader copies.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
 
-// Computes the deferred constants of `graph`, in its regions too. The threads of `team` share the work; null: this
-// thread alone. Does the same with those deferred constants of `others` that still depend on memory of others then:
+// Computes the deferred constants of `graph` and of its regions. The threads of `team` share the work; if it is
+// null, the calling thread does all. Does the same with those deferred constants of `others` that still depend on memory of others then:
 // most of them can be computed from the constants of `graph`. Does not check whether owners changed their memory:
 // use verify_views() on the graph that was imported.
 void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team);

@@ -31,7 +31,7 @@ void verify_buffer(std::span<const Buffer> buffers, std::size_t i) {
   if (buffer.alias != AliasKind::kNone) verify_inside(buffers, i, buffer.target, buffer.target_offset);
 }
 
-// The buffer to which the memory of another one belongs, and the first byte of the other one in it.
+// Where a buffer is: the root that has the memory, and the offset of the buffer in it, in bytes.
 struct Owner {
   std::uint32_t root = 0;
   std::size_t offset = 0;

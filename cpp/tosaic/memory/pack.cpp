@@ -81,7 +81,8 @@ class Packer::Search {
     std::uint32_t lowest = 0;  // items whose release is the floor
   };
 
-  // What changed, so that it can be undone: the release of an item, the state of a clique, or a placed item.
+  // One step of the search, recorded so that it can be undone: the release of an item rose, a clique changed its
+  // state, or an item was placed.
   struct Change {
     enum class Kind : std::uint8_t { kRelease, kState, kPlaced } kind;
     std::uint32_t index = 0;

@@ -1,7 +1,7 @@
 // pack: decides whether items fit into an arena of a given size.
 //
-//   bytes                      Items are placed from the bottom up. `release` is the lowest offset that an item
-//    ^                         can still have: above all placed items that it meets. A clique's floor is the
+//   bytes                      Items are placed from the bottom up. `release` of an item is the lowest offset it
+//    ^                         can have above the placed items that live with it. A clique's floor is the
 //    |      +----+             least release of its items. Where the floor is lower than on both sides, there is
 //    | +--+ | b  |  floor      a valley; an item of the least release in a valley lies within the valley.
 //    | |a |_|    |___          In one clique of the valley, either such an item is placed on the floor, or

@@ -8,8 +8,9 @@
 //    +-+----+-----+----+--> steps
 //
 // Buffers that share memory on purpose name a target: they are views of it, results computed in its place, or
-// parts of it that are written before it. The buffer at the end of a chain of targets is the root. All
-// buffers of a root are moved together, and live from the first step of any of them to the last.
+// parts of it that are written before it. The buffer at the end of a chain of targets is the root. A root and
+// the buffers that lead to it are moved as one, whose lifetime begins with the earliest of their lifetimes and
+// ends with the latest.
 //
 // The flow (one file each):
 //

@@ -76,7 +76,7 @@ class ProfiledStep:
     seconds : float
         `own_seconds` of the step and of all steps inside of it.
     least_seconds : float
-        The shortest time in one run, with the steps inside of it.
+        As `seconds`, but the least over all runs instead of the median.
     multiply_adds : int
         Products that are added up in a run. 0 for operators that are no contractions or attentions.
     bytes_read, bytes_written : int

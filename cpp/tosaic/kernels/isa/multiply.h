@@ -111,7 +111,7 @@ template <class S, class W, class L>
   sum = (Vector<std::uint32_t>)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
-// sum[i] += the four products of right[4i + k] and left[4i + k], both with sign, modulo 2^32.
+// For k from 0 to 3: sum[i] += right[4i + k] * left[4i + k], both with sign, modulo 2^32.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                Vector<std::int32_t> left) {
   sum = (Vector<std::uint32_t>)vdotq_s32((int32x4_t)sum, (int8x16_t)right, (int8x16_t)left);

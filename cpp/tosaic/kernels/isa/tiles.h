@@ -158,7 +158,8 @@ template <class T, int W>
 }
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
-// Computes a tile of R rows by W vectors of quads by products of two rows, eight deep, and two columns.
+// Computes a tile of R rows by W vectors. One instruction multiplies two rows of A by two columns of B, over a depth
+// of eight.
 template <int R, int W>
 void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>& columns) {
   using Bytes = Vector<std::int8_t>;
