@@ -1,12 +1,15 @@
 // large_pages: asks the system to use large pages for memory that is about to be written.
 //
-// The first access to 50 MB in pages of 4 KiB costs as much as copying them.
+// The first access to 50 MB in pages of 4 KiB costs as much as copying them, and reading them later takes longer, too.
 #pragma once
 
 #include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
+#include <utility>
+#include <vector>
 
 namespace tosaic {
 
@@ -21,5 +24,40 @@ inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] st
   if (low < high) madvise(static_cast<std::byte*>(begin) + (low - first), high - low, MADV_HUGEPAGE);
 #endif
 }
+
+template <class T>
+struct LargePageAllocator {
+  using value_type = T;
+  static constexpr std::size_t kLeastBytes = 2 * kLargePage;
+
+  LargePageAllocator() = default;
+  template <class U>
+  explicit(false) LargePageAllocator(const LargePageAllocator<U>&) {}
+
+  [[nodiscard]] static std::align_val_t alignment(std::size_t bytes) {
+    return std::align_val_t{bytes >= kLeastBytes ? kLargePage : 64};
+  }
+  [[nodiscard]] T* allocate(std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    void* memory = ::operator new(bytes, alignment(bytes));
+    if (bytes >= kLeastBytes) advise_large_pages(memory, bytes);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t count) { ::operator delete(memory, alignment(count * sizeof(T))); }
+  // Elements without a value are not initialised.
+  template <class U>
+  void construct(U* at) {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+  }
+  bool operator==(const LargePageAllocator&) const = default;
+};
+
+// An array of large pages, which `LargeArray<T>(n)` does not initialise.
+template <class T>
+using LargeArray = std::vector<T, LargePageAllocator<T>>;
 
 }  // namespace tosaic

@@ -81,7 +81,6 @@ void multiply(const Plan& plan, const double* a, int64_t rows, int64_t depth, co
   block.a = a;
   block.a_stride = depth;
   block.b = b;
-  block.panel_depth = depth;
   block.c = c;
   block.c_stride = cols;
   plan.gemm->multiply(block);

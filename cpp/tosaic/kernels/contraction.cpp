@@ -332,13 +332,13 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
   const Operand& right = request.operands[roles.right];
   std::vector<Factor<T>> widened;
   if (right.constant != nullptr) {
-    if constexpr (kCompensates<T>) {
-      inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
-    } else {
-      widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
-      widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
-      inputs.right = widened.data();
-    }
+    inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
+    if constexpr (!kCompensates<T>)
+      if (right.dtype != kOwnDType<Factor<T>> || reduced.zero_points[1] != 0) {
+        widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
+        widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
+        inputs.right = widened.data();
+      }
     inputs.packs = request.options.packs;
     if (inputs.packs != nullptr)
       inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>);

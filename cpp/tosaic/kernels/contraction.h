@@ -121,11 +121,11 @@ struct FastInputs {
 
 // The weights that `make` packs. They are shared through `inputs.packs` if that is not null.
 template <class T, class Make>
-[[nodiscard]] std::shared_ptr<const std::vector<Factor<T>>> packed_weights(const FastInputs<T>& inputs,
-                                                                           Make&& make) {
+[[nodiscard]] std::shared_ptr<const LargeArray<Factor<T>>> packed_weights(const FastInputs<T>& inputs,
+                                                                          Make&& make) {
   if (inputs.packs != nullptr)
     return inputs.packs->template share<Factor<T>>(inputs.key, std::forward<Make>(make));
-  return std::make_shared<const std::vector<Factor<T>>>(std::forward<Make>(make)());
+  return std::make_shared<const LargeArray<Factor<T>>>(std::forward<Make>(make)());
 }
 
 // Cores of plain loops. T is double or int64, and int64 sums wrap.

@@ -4,13 +4,14 @@
 //   channels first, 1x1   result[channels x pixels] = weights * input (floats only)
 //   channels first        as channels last, with transpositions before and after
 //
-// The patches of a block are gathered just before they are multiplied. A 1x1 convolution without stride needs
-// no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
+// The patches of a block are gathered just before they are multiplied, or floats are read in place (lines.h). A 1x1
+// convolution without stride needs no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
 // which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
 // without stride.
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
+#include "tosaic/kernels/lines.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -55,8 +56,9 @@ PhaseAxis phase_axis(const Convolution& conv, std::size_t axis, Index phase) {
 
 struct Phase {
   std::array<PhaseAxis, 3> axis;
-  std::size_t packed = 0;  // offset of its packed weights, in elements
+  std::size_t packed = 0;  // offset of its packed weights, in elements; one matrix for each group
   GemmGrid grid = {};
+  bool reads_lines = false;  // multiply_lines() computes it
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
   [[nodiscard]] Index num_taps() const {
     return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
@@ -83,11 +85,11 @@ class ChannelsLast {
     for (Phase& phase : phases_) {
       phase.packed = packed_size_;
       const Index depth = depth_of(phase);
-      packed_size_ +=
-          static_cast<std::size_t>(conv_.groups * packed_elements(kernels_, depth, conv_.group_out()));
+      packed_size_ += static_cast<std::size_t>(conv_.groups * bands_of(phase).elements());
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
-      gather_size_ = std::max(gather_size_, blocking.gather_elements());
+      phase.reads_lines = reads_lines(phase, blocking);
+      gather_size_ = std::max(gather_size_, gather_elements(phase, blocking));
       phase.grid =
           gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
       if (puts_rows() || (rescales() && blocking.depth < depth))
@@ -95,7 +97,7 @@ class ChannelsLast {
     }
     if (inputs.right != nullptr) {
       packed_ = packed_weights(inputs, [&] {
-        std::vector<Factor<T>> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
+        LargeArray<Factor<T>> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
         pack(inputs.right, unpacked.data(), packed.data());
         return packed;
       });
@@ -136,8 +138,7 @@ class ChannelsLast {
       const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
       if constexpr (kCompensates<T>) terms += conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
-        const Factor<T>* weights =
-            packed + phase.packed + group * packed_elements(kernels_, depth_of(phase), conv_.group_out());
+        const Factor<T>* weights = packed + phase.packed + group * bands_of(phase).elements();
         run_group(phase, group, operands.left, weights, bias, result, workspace);
       }
     }
@@ -155,11 +156,11 @@ class ChannelsLast {
   // Writes column_terms() of each phase: one per output channel.
   void find_terms(const Factor<T>* packed, Sum<T>* terms) const {
     for (const Phase& phase : phases_) {
-      const Index depth = depth_of(phase);
+      const Bands<T> bands = bands_of(phase);
       const Factor<T>* weights = packed + phase.packed;
       for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
-        column_terms(kernels_, weights, depth, conv_.group_out(), inputs_.left_zero_point, terms);
-        weights += packed_elements(kernels_, depth, conv_.group_out());
+        column_terms(kernels_, bands, weights, inputs_.left_zero_point, terms);
+        weights += bands.elements();
       }
     }
   }
@@ -178,9 +179,29 @@ class ChannelsLast {
   }
 
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
+  // How the weights of a group are packed.
+  [[nodiscard]] Bands<T> bands_of(const Phase& phase) const {
+    return {kernels_, depth_of(phase), conv_.group_out()};
+  }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
     const SumsTo to = rescales() ? SumsTo::kRescale : puts_rows() ? SumsTo::kTake : SumsTo::kResult;
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase), to);
+  }
+
+  [[nodiscard]] bool reads_lines([[maybe_unused]] const Phase& phase, const GemmBlocking& blocking) const {
+    if constexpr (std::is_same_v<T, float>)
+      return !is_pointwise(conv_) && !puts_rows() &&
+             prefers_lines(kernels_, blocking, patches_of(phase, nullptr), conv_.group_out(),
+                           depth_of(phase));
+    return false;
+  }
+  [[nodiscard]] Index gather_elements(const Phase& phase, const GemmBlocking& blocking) const {
+    if constexpr (std::is_same_v<T, float>)
+      if (phase.reads_lines) {
+        const Patches<T> patches = patches_of(phase, nullptr);
+        return Lines<T>(patches).elements(lines_of_block(blocking.rows, patches.out));
+      }
+    return blocking.gather_elements();
   }
 
   // Packs each phase and group: first as rows [group_out][taps][group_in], then as panels.
@@ -193,8 +214,8 @@ class ChannelsLast {
         Factor<T>* row = unpacked;
         for (Index o = 0; o < conv_.group_out(); ++o, row += depth)
           unpack_filter(phase, from + o * conv_.weight_out, row);
-        kernels_.pack_transposed(unpacked, depth, depth, conv_.group_out(), to);
-        to += packed_elements(kernels_, depth, conv_.group_out());
+        pack_bands(kernels_, bands_of(phase), unpacked, 1, depth, to);
+        to += bands_of(phase).elements();
       }
     }
   }
@@ -236,25 +257,31 @@ class ChannelsLast {
                  const Sum<T>* bias, std::byte* result, const Workspace& workspace) const {
     const Patches<T> patches = patches_of(phase, input + group * conv_.group_in());
     const Index channel = group * conv_.group_out();
-    for_each_part(workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
-                  [&](const GemmPart& part, Worker worker) {
-                    run_part(phase,
-                             {part.first_row, part.end_row, channel + part.first_col, channel + part.end_col},
-                             patches, weights + part.first_col * whole_steps<T>(depth_of(phase)), bias,
-                             result, workers_.of(workspace.scratch, worker));
-                  });
+    for_each_part(
+        workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
+        [&](const GemmPart& part, Worker worker) {
+          run_part(phase, {part.first_row, part.end_row, channel + part.first_col, channel + part.end_col},
+                   patches, {weights, part.first_col}, bias, result, workers_.of(workspace.scratch, worker));
+        });
   }
 
-  // Computes the part, whose columns are output channels. `weights` are those of its columns.
-  void run_part(const Phase& phase, const GemmPart& part, const Patches<T>& patches, const Factor<T>* weights,
+  // The packed weights of a group, and the first column of them that is multiplied.
+  struct Weights {
+    const Factor<T>* packed;
+    Index first_col;
+  };
+
+  // Computes the part, whose columns are output channels.
+  void run_part(const Phase& phase, const GemmPart& part, const Patches<T>& patches, const Weights& weights,
                 const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
     const Index cols = part.end_col - part.first_col;
     GemmProblem<T> problem;
     problem.first_row = part.first_row;
     problem.rows = part.end_row;
     problem.cols = cols;
-    problem.depth = depth_of(phase);
-    problem.b = weights;
+    problem.b = weights.packed;
+    problem.bands = bands_of(phase);
+    problem.first_col = weights.first_col;
     problem.clamp = inputs_.clamp;
     problem.low = inputs_.low;
     problem.high = inputs_.high;
@@ -288,6 +315,8 @@ class ChannelsLast {
       problem.c = reinterpret_cast<Sum<T>*>(result) + part.first_col;
       problem.c_stride = conv_.out_channels;
     }
+    if constexpr (std::is_same_v<T, float>)
+      if (phase.reads_lines) return multiply_lines(kernels_, blocking_of(phase), problem);
     multiply(kernels_, blocking_of(phase), problem);
   }
 
@@ -330,7 +359,7 @@ class ChannelsLast {
   std::vector<Phase> phases_;
   std::size_t packed_size_ = 0;
   Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
-  std::shared_ptr<const std::vector<Factor<T>>> packed_;
+  std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
   ScratchPlan plan_;
   std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0;
@@ -354,7 +383,7 @@ class PointwiseFirst {
     grid_ = gemm_grid(kernels_, conv_.group_out(), pixels, depth, inputs.threads);
     if (inputs.right != nullptr) {
       spread_ = packed_weights(inputs, [&] {
-        std::vector<T> spread(conv_.out_channels * weight_stride_);
+        LargeArray<T> spread(conv_.out_channels * weight_stride_);
         spread_weights(inputs.right, spread.data());
         return spread;
       });
@@ -363,7 +392,7 @@ class PointwiseFirst {
     }
     bias_at_ = plan_.take<T>(conv_.out_channels);
     ScratchPlan own;
-    own.take<T>(packed_elements(kernels_, depth, block_cols_));
+    own.take<T>(Bands<T>(kernels_, depth, block_cols_).elements());
     workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
@@ -409,14 +438,15 @@ class PointwiseFirst {
     const Index pixels = conv_.in_pixels();
     for (Index col = part.first_col; col < part.end_col; col += block_cols_) {
       const Index cols = std::min(block_cols_, part.end_col - col);
-      kernels_.pack(input + col, pixels, conv_.group_in(), cols, packed);
+      const Bands<T> bands(kernels_, conv_.group_in(), cols);
+      pack_bands(kernels_, bands, input + col, pixels, 1, packed);
       GemmProblem<T> problem{.rows = part.end_row,
                              .cols = cols,
-                             .depth = conv_.group_in(),
                              .first_row = part.first_row,
                              .a = weights,
                              .a_stride = weight_stride_,
                              .b = packed,
+                             .bands = bands,
                              .c = result + col,
                              .c_stride = pixels,
                              .row_bias = bias,
@@ -432,7 +462,7 @@ class PointwiseFirst {
   const GemmKernels<T>& kernels_;
   GemmBlocking blocking_;
   Index weight_stride_ = 0, block_cols_ = 0;
-  std::shared_ptr<const std::vector<T>> spread_;
+  std::shared_ptr<const LargeArray<T>> spread_;
   GemmGrid grid_;
   ScratchPlan plan_;
   std::size_t spread_at_ = 0, bias_at_ = 0;

@@ -19,7 +19,7 @@ class Parameters {
   Parameters(const Convolution& conv, const FastInputs<T>& inputs, ScratchPlan& plan) : conv_(conv) {
     if (inputs.right != nullptr)
       weights_ = packed_weights(inputs, [&] {
-        std::vector<Factor<T>> weights(static_cast<std::size_t>(size()));
+        LargeArray<Factor<T>> weights(static_cast<std::size_t>(size()));
         arrange(inputs.right, weights.data());
         return weights;
       });
@@ -65,7 +65,7 @@ class Parameters {
   }
 
   Convolution conv_;
-  std::shared_ptr<const std::vector<Factor<T>>> weights_;
+  std::shared_ptr<const LargeArray<Factor<T>>> weights_;
   std::size_t weights_at_ = 0, bias_at_ = 0;
 };
 
@@ -183,7 +183,7 @@ class DepthwiseQuadLines {
     line_bytes_ = ceil_div(pixels * channels, kQuadBlock) * kQuadBlock + 2 * kQuadBlock;
     if (inputs.right != nullptr)
       weights_ = packed_weights(inputs, [&] {
-        std::vector<Byte> weights(static_cast<std::size_t>(weight_bytes()));
+        LargeArray<Byte> weights(static_cast<std::size_t>(weight_bytes()), Byte{});
         arrange_weights(inputs.right, weights.data());
         return weights;
       });
@@ -356,7 +356,7 @@ class DepthwiseQuadLines {
   const DepthwiseQuadKernels& kernels_;
   bool merges_pixels_ = false;
   Index blocks_ = 0, slots_ = 0, line_bytes_ = 0;
-  std::shared_ptr<const std::vector<Byte>> weights_;
+  std::shared_ptr<const LargeArray<Byte>> weights_;
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;

@@ -15,6 +15,7 @@
 #include <array>
 #include <functional>
 
+#include "tosaic/kernels/bands.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/parallel.h"
 
@@ -26,7 +27,7 @@ using TakeRows = std::function<void(std::int64_t row, std::int64_t count, const 
 
 template <class T>
 struct GemmProblem {
-  std::int64_t rows = 0, cols = 0, depth = 0;
+  std::int64_t rows = 0, cols = 0;
   std::int64_t first_row = 0;    // the rows before it are not computed
   const Source<T>* a = nullptr;  // the rows of A; null: the rows are `patches`
   std::int64_t a_stride = 0;
@@ -34,7 +35,10 @@ struct GemmProblem {
   Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
   Factor<T> right_zero_point = 0;        // of B; only for quads, and then row_bias is null
   const Patches<T>* patches = nullptr;
-  const Factor<T>* b = nullptr;  // packed
+  const Factor<T>* b =
+      nullptr;  // packed as `bands`, of which columns [first_col, first_col + cols) are multiplied
+  Bands<T> bands;
+  std::int64_t first_col = 0;
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
   const Sum<T>* column_bias = nullptr;
@@ -55,8 +59,6 @@ struct GemmBlocking {
   // Gathering may write a vector beyond the last element.
   [[nodiscard]] std::int64_t gather_elements() const { return rows * gathered_stride + 64; }
 };
-
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // True if rows that are `stride` elements apart fall into only few cache sets. Such a matrix is copied, not
 // read in place.
@@ -80,26 +82,19 @@ enum class SumsTo : std::uint8_t { kResult, kTake, kRescale };
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                          std::int64_t depth, SumsTo to = SumsTo::kResult) {
-  // 128 for floats, so that a sum of 4608 terms consists of 36 partial sums of 128 terms. This halves the
-  // rounding error of partial sums of 512 terms, at the same speed. Sums of integers need no blocks, and are
-  // rescaled while they are in registers if there is only one.
-  constexpr std::int64_t max_depth = std::is_same_v<T, WidePairs> ? kMostWideDepth
-                                     : kRescales<T>               ? 16384 / kFactorBytes<T>
-                                                                  : 512 / kFactorBytes<T>;
   constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
-  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, max_depth));
+  GemmBlocking blocking;
+  blocking.depth = band_depth<T>(depth);
   std::int64_t max_tiles = 16;
-  if (to == SumsTo::kTake || (to == SumsTo::kRescale && parts > 1)) {
+  if (to == SumsTo::kTake || (to == SumsTo::kRescale && blocking.depth < depth)) {
     const std::int64_t tile_bytes =
         kernels.max_rows * std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(Sum<T>));
     max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
   }
   if (kRescales<T>) {
-    const std::int64_t row_bytes = std::clamp<std::int64_t>(depth, 1, max_depth) * kFactorBytes<T>;
+    const std::int64_t row_bytes = blocking.depth * kFactorBytes<T>;
     max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
-  GemmBlocking blocking;
-  blocking.depth = parts == 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(rows, kernels.max_rows));
   blocking.rows = std::min(std::max<std::int64_t>(rows, 1),
                            kernels.max_rows * ceil_div(tiles, ceil_div(tiles, max_tiles)));
@@ -176,13 +171,6 @@ void for_each_part(Team* team, const GemmKernels<T>& kernels, const GemmGrid& gr
             });
 }
 
-// The number of elements of B[depth x cols] when it is packed.
-template <class T>
-[[nodiscard]] std::int64_t packed_elements(const GemmKernels<T>& kernels, std::int64_t depth,
-                                           std::int64_t cols) {
-  return ceil_div(cols, kernels.panel) * kernels.panel * whole_steps<T>(depth);
-}
-
 template <class T>
 void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem,
                   std::int64_t row, std::int64_t from, const GemmBlock<T>& block) {
@@ -194,35 +182,33 @@ void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, c
                         block.rows, block.depth, problem.gathered, blocking.gathered_stride);
 }
 
-// The sum of each column of B[depth x cols], which is packed.
+// The sum of each column of a packed operand.
 template <class T>
-void column_sums(const GemmKernels<T>& kernels, const Factor<T>* packed, std::int64_t depth,
-                 std::int64_t cols, Sum<T>* sums) {
-  std::array<Factor<T>, 1024> ones;
-  ones.fill(1);
+void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
+                 Sum<T>* sums) {
+  const std::vector<Factor<T>> ones(static_cast<std::size_t>(whole_steps<T>(bands.band)), 1);
   GemmBlock<T> block;
   block.rows = 1;
-  block.cols = cols;
+  block.cols = bands.cols;
   block.a = ones.data();
-  block.b = packed;
-  block.panel_depth = whole_steps<T>(depth);
   block.c = sums;
-  std::fill_n(sums, cols, Sum<T>{});
+  std::fill_n(sums, bands.cols, Sum<T>{});
   block.accumulate = true;
-  for (; block.first_depth < block.panel_depth; block.first_depth += block.depth) {
-    block.depth = std::min<std::int64_t>(ones.size(), block.panel_depth - block.first_depth);
+  for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
+    block.depth = whole_steps<T>(bands.depth_at(from));
+    block.b = packed + bands.offset(from, 0);
     kernels.multiply(block);
   }
 }
 
-// The terms that are to be added to the sums of quads because of the zero point of A: one per column of
-// B[depth x cols], which is packed.
+// The terms that are to be added to the sums of quads because of the zero point of A: one per column of a packed
+// operand.
 template <class T>
-void column_terms(const GemmKernels<T>& kernels, const Factor<T>* packed, std::int64_t depth,
-                  std::int64_t cols, Factor<T> zero_point, Sum<T>* terms) {
-  column_sums(kernels, packed, depth, cols, terms);
+void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
+                  Factor<T> zero_point, Sum<T>* terms) {
+  column_sums(kernels, bands, packed, terms);
   const auto by = static_cast<Sum<T>>(-(kQuadOffset + std::int32_t{zero_point}));
-  for (std::int64_t j = 0; j < cols; ++j) terms[j] *= by;
+  for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
 
 // The most rows of a block, of all instruction sets.
@@ -240,6 +226,7 @@ void row_terms(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, con
 
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
+  const Bands<T>& bands = problem.bands;
   const bool stages_c = problem.take != nullptr || problem.rescale != nullptr;
   const bool gathers = problem.a == nullptr || problem.copies_rows;
   [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
@@ -247,15 +234,13 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
   for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
-    block.panel_depth = whole_steps<T>(problem.depth);
     block.c_stride = problem.c_stride;
     block.row_bias = problem.row_bias == nullptr ? nullptr : problem.row_bias + row;
     std::int64_t from = 0;
     do {
-      block.depth = std::min(blocking.depth, problem.depth - from);
-      block.first_depth = from;
+      block.depth = std::min(blocking.depth, bands.depth - from);
       block.accumulate = from > 0;
-      block.clamp = problem.clamp && from + block.depth == problem.depth;
+      block.clamp = problem.clamp && from + block.depth == bands.depth;
       block.low = problem.low;
       block.high = problem.high;
       block.a = problem.gathered;
@@ -273,10 +258,10 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.row_bias = terms.data();
         }
       }
-      const bool is_last = from + blocking.depth >= problem.depth;
+      const bool is_last = from + blocking.depth >= bands.depth;
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
         block.cols = std::min(blocking.cols, problem.cols - col);
-        block.b = problem.b + col * block.panel_depth;
+        block.b = problem.b + bands.offset(from, problem.first_col + col);
         if (problem.c != nullptr) block.c = problem.c + (stages_c ? 0 : row * problem.c_stride) + col;
         if (problem.rescale != nullptr && is_last) {
           rescale = problem.rescale->at(col);
@@ -289,7 +274,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
       }
       block.row_bias = nullptr;
       from += blocking.depth;
-    } while (from < problem.depth);
+    } while (from < bands.depth);
     if (problem.take != nullptr) (*problem.take)(row, block.rows, problem.c);
   }
 }

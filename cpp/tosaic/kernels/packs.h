@@ -5,7 +5,8 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
+
+#include "tosaic/base/large_pages.h"
 
 namespace tosaic::kernels {
 
@@ -14,10 +15,10 @@ class Packs {
   // Returns the weights that were packed for this key before. If there are none, calls `make` and stores its
   // result. The key contains everything on which the result depends, T included.
   template <class T, class Make>
-  std::shared_ptr<const std::vector<T>> share(const std::string& key, Make&& make) {
+  std::shared_ptr<const LargeArray<T>> share(const std::string& key, Make&& make) {
     std::shared_ptr<const void>& known = known_[key];
-    if (!known) known = std::make_shared<const std::vector<T>>(std::forward<Make>(make)());
-    return std::static_pointer_cast<const std::vector<T>>(known);
+    if (!known) known = std::make_shared<const LargeArray<T>>(std::forward<Make>(make)());
+    return std::static_pointer_cast<const LargeArray<T>>(known);
   }
 
  private:

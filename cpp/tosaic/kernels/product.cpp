@@ -42,8 +42,7 @@ class BlockedProduct {
     if (inputs.right != nullptr) pack_constant(inputs.right);
     grid_ = gemm_grid(kernels_, p_.rows, p_.cols, p_.depth, inputs.threads);
     ScratchPlan own;
-    if (packed_ == nullptr)
-      packed_at_ = own.take<Factor<T>>(packed_elements(kernels_, p_.depth, packed_cols_));
+    if (packed_ == nullptr) packed_at_ = own.take<Factor<T>>(bands_of(packed_cols_).elements());
     if constexpr (kRescales<T>) bias_at_ = own.take<Sum<T>>(p_.cols + kernels_.panel);
     if (copies_rows_) gathered_at_ = own.take<Factor<T>>(blocking_.gather_elements());
     if (rescales() && blocking_.depth < p_.depth) staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
@@ -73,11 +72,13 @@ class BlockedProduct {
   }
 
  private:
+  [[nodiscard]] Bands<T> bands_of(Index cols) const { return {kernels_, p_.depth, cols}; }
+
   void multiply_by_constant(const CoreOperands<T>& operands, std::byte* result,
                             const Workspace& workspace) const {
     for (std::size_t i = 0; i < p_.batches.size(); ++i) {
       const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
-      const Factor<T>* packed = packed_->data() + matrix * packed_elements(kernels_, p_.depth, p_.cols);
+      const Right right{packed_->data() + matrix * bands_of(p_.cols).elements(), bands_of(p_.cols), 0};
       const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       for_each_part(
@@ -87,7 +88,7 @@ class BlockedProduct {
             const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
                                           kCompensates<T> ? terms + col : nullptr, cols, scratch);
             multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
-                             packed + col * whole_steps<T>(p_.depth), added,
+                             {right.packed, right.bands, col}, added,
                              {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
           });
     }
@@ -110,36 +111,35 @@ class BlockedProduct {
                       std::byte* scratch) const {
     const Product::Batch& batch = p_.batches[static_cast<std::size_t>(matrix)];
     const Index cols = std::min(packed_cols_, p_.cols - col);
+    const Bands<T> bands = bands_of(cols);
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
-    pack(operands.right + batch.b + col * p_.b_col, cols, packed);
+    pack(operands.right + batch.b + col * p_.b_col, bands, packed);
     auto* terms = piece<Sum<T>>(scratch, bias_at_);
-    if constexpr (kCompensates<T>)
-      column_terms(kernels_, packed, p_.depth, cols, inputs_.left_zero_point, terms);
+    if constexpr (kCompensates<T>) column_terms(kernels_, bands, packed, inputs_.left_zero_point, terms);
     const Sum<T>* bias = p_.has_bias ? operands.third + col : nullptr;
-    multiply_columns({operands.left + batch.a, 0, p_.rows}, packed, bias_of(bias, terms, cols, scratch),
-                     {matrix * p_.rows * p_.cols, col, cols}, result, scratch);
+    multiply_columns({operands.left + batch.a, 0, p_.rows}, {packed, bands, 0},
+                     bias_of(bias, terms, cols, scratch), {matrix * p_.rows * p_.cols, col, cols}, result,
+                     scratch);
   }
 
-  void pack(const Factor<T>* b, Index cols, Factor<T>* panels) const {
-    if (p_.b_col == 1)
-      kernels_.pack(b, p_.b_depth, p_.depth, cols, panels);
-    else
-      kernels_.pack_transposed(b, p_.b_col, p_.depth, cols, panels);
+  void pack(const Factor<T>* b, const Bands<T>& bands, Factor<T>* packed) const {
+    pack_bands(kernels_, bands, b, p_.b_depth, p_.b_col, packed);
   }
 
   void pack_constant(const Factor<T>* right) {
     const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
     const Index matrices = std::max<Index>(1, p_.b_size / matrix);  // empty ones are equal
-    const Index elements = packed_elements(kernels_, p_.depth, p_.cols);
+    const Bands<T> bands = bands_of(p_.cols);
+    const Index elements = bands.elements();
     packed_ = packed_weights(inputs_, [&] {
-      std::vector<Factor<T>> packed(matrices * elements);
-      for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, p_.cols, packed.data() + m * elements);
+      LargeArray<Factor<T>> packed(matrices * elements);
+      for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, bands, packed.data() + m * elements);
       return packed;
     });
     if constexpr (kCompensates<T>) {
       terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
       for (Index m = 0; m < matrices; ++m)
-        column_terms(kernels_, packed_->data() + m * elements, p_.depth, p_.cols, inputs_.left_zero_point,
+        column_terms(kernels_, bands, packed_->data() + m * elements, inputs_.left_zero_point,
                      terms_.data() + m * p_.cols);
     }
   }
@@ -168,18 +168,26 @@ class BlockedProduct {
     Index first, end;
   };
 
-  void multiply_columns(const Rows& rows, const Factor<T>* packed, const Sum<T>* bias, const Columns& columns,
+  // A packed right operand, and the first column of it that is multiplied.
+  struct Right {
+    const Factor<T>* packed;
+    Bands<T> bands;
+    Index first_col;
+  };
+
+  void multiply_columns(const Rows& rows, const Right& right, const Sum<T>* bias, const Columns& columns,
                         std::byte* result, std::byte* scratch) const {
     GemmProblem<T> problem{.rows = rows.end,
                            .cols = columns.count,
-                           .depth = p_.depth,
                            .first_row = rows.first,
                            .a = rows.a,
                            .a_stride = p_.a_row,
                            .copies_rows = copies_rows_,
                            .zero_point = inputs_.left_zero_point,
                            .right_zero_point = inputs_.right_zero_point,
-                           .b = packed,
+                           .b = right.packed,
+                           .bands = right.bands,
+                           .first_col = right.first_col,
                            .column_bias = bias,
                            .clamp = inputs_.clamp,
                            .low = inputs_.low,
@@ -233,7 +241,7 @@ class BlockedProduct {
   GemmBlocking blocking_;
   bool copies_rows_ = false;
   Index packed_cols_ = 0;
-  std::shared_ptr<const std::vector<Factor<T>>> packed_;
+  std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   GemmGrid grid_;
   ScratchPlan plan_;
   std::vector<Sum<T>> terms_;

@@ -4,10 +4,9 @@
 //   C[rows x cols] (+)= A[rows x depth] * B[depth x cols]       vectors are along the columns
 //
 // The rows of a block of A are `a_stride` apart, and their elements are adjacent. The block is a part of the
-// operand itself, or of gathered rows or image patches. B is packed in panels of `panel` columns. Panel p
-// starts at element p * panel * panel_depth. It is an array [panel_depth][width], where width is `panel`, or
-// `lanes` for a last panel of at most `lanes` columns. Columns beyond the matrix are zero. Each element of C
-// is summed in order of depth.
+// operand itself, or of gathered rows or image patches. B is packed in panels of `panel` columns, one after the
+// other. A panel is an array [depth][width], where width is `panel`, or `lanes` for a last panel of at most
+// `lanes` columns. Columns beyond the matrix are zero. Each element of C is summed in order of depth.
 //
 // Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an array
 // [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B there
@@ -113,13 +112,23 @@ template <class T>
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
 }
 
+// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride.
+template <class T>
+struct Run {
+  const Factor<T>* a = nullptr;
+  std::int64_t depth = 0;
+};
+
 template <class T>
 struct GemmBlock {
   std::int64_t rows = 0, cols = 0, depth = 0;
   const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
-  const Factor<T>* b = nullptr;                   // the first panel
-  std::int64_t panel_depth = 0, first_depth = 0;  // the panels' depth, and where this block starts in it
+  // If not null, the rows of A consist of these runs, which have the block's depth together, and `a` is not read. Only
+  // for floats.
+  const Run<T>* runs = nullptr;
+  std::int64_t num_runs = 0;
+  const Factor<T>* b = nullptr;  // the first panel
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
   bool accumulate = false;  // adds to C; if false, overwrites it

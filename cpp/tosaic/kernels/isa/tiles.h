@@ -30,6 +30,15 @@ template <class T>
   return false;
 }
 
+// Fetches what a tile of `step` bytes at a time reads of B, and the next tile does. The processor's own prefetching stops
+// at the end of each page of 4096 bytes.
+template <std::int64_t step>
+[[gnu::always_inline]] inline void fetch_ahead(const void* b) {
+  constexpr Index line = 64, ahead = 4096;
+#pragma GCC unroll 2
+  for (Index at = 0; at < step; at += line) __builtin_prefetch(static_cast<const char*>(b) + ahead + at);
+}
+
 template <class T>
 struct Columns {
   Index first;  // first column of the tile, in the block
@@ -207,6 +216,30 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 }
 #endif
 
+// Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B. Returns where B goes on.
+template <class T, int R, int W>
+[[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[R][W],
+                                                            const Factor<T>* first, Index stride,
+                                                            const Factor<T>* b, Index depth) {
+  const Factor<T>* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
+#pragma GCC unroll 4
+  for (int i = 0; i < R; i += 4) a[i / 4] = first + i * stride;
+  for (Index k = 0; k < depth; k += Arithmetic<T>::kStep) {
+    Vector<Factor<T>> right[W];
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
+    fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
+    b += W * kLanes<Factor<T>>;
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i) {
+      const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) add_product(sum[i][j], right[j], left);
+    }
+  }
+  return b;
+}
+
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
@@ -216,23 +249,19 @@ void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
-  const Index stride = block.a_stride;
-  const Factor<T>* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
-#pragma GCC unroll 4
-  for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
-  const Factor<T>* b = columns.panel;
-  for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
-    Vector<Factor<T>> right[W];
-#pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
-    b += W * kLanes<Factor<T>>;
+  add_products<T, R, W>(sum, block.a + row * block.a_stride, block.a_stride, columns.panel, block.depth);
+  finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
+}
+
+// Does the same if the rows of A consist of runs.
+template <class T, int R, int W>
+void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
+  Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i) {
-      const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
-#pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) add_product(sum[i][j], right[j], left);
-    }
-  }
+  for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
+  const Factor<T>* b = columns.panel;
+  for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run)
+    b = add_products<T, R, W>(sum, run->a + row * block.a_stride, block.a_stride, b, run->depth);
   finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
 }
 
@@ -243,16 +272,32 @@ template <class T, int W, int... R>
 struct Tiles {
   static constexpr Tile<T> kByRows[] = {tile<T, R, W>...};
 };
+// Empty for forms whose rows never consist of runs.
+template <class T, int W, int... R>
+struct TilesOfRuns {
+  static constexpr Tile<T> kByRows[sizeof...(R)] = {};
+};
+template <int W, int... R>
+struct TilesOfRuns<float, W, R...> {
+  static constexpr Tile<float> kByRows[] = {tile_of_runs<float, R, W>...};
+};
 #if defined(__AVX512F__)
-template <class T, int W>
-using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
+#define TOSAIC_ROWS 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 #elif defined(__aarch64__)
-template <class T, int W>
-using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8>;
+#define TOSAIC_ROWS 1, 2, 3, 4, 5, 6, 7, 8
 #else
-template <class T, int W>
-using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6>;
+#define TOSAIC_ROWS 1, 2, 3, 4, 5, 6
 #endif
+
+// The tiles of `width` columns, one for each number of rows.
+template <class T>
+[[gnu::always_inline]] inline const Tile<T>* tiles_of(const GemmBlock<T>& block, Index width) {
+  if (width == kLanes<Partial<T>>)
+    return block.runs == nullptr ? Tiles<T, 1, TOSAIC_ROWS>::kByRows
+                                 : TilesOfRuns<T, 1, TOSAIC_ROWS>::kByRows;
+  return block.runs == nullptr ? Tiles<T, 2, TOSAIC_ROWS>::kByRows : TilesOfRuns<T, 2, TOSAIC_ROWS>::kByRows;
+}
+#undef TOSAIC_ROWS
 
 // Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
 // additions.
@@ -263,8 +308,8 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   Vector<Partial<T>> sum[kPanels][2];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
-  const Index panel_size = block.panel_depth * 2 * lanes;
-  const Factor<T>* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
+  const Index panel_size = whole_steps<T>(block.depth) * 2 * lanes;
+  const Factor<T>* b = block.b + first_panel * panel_size;
   for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
     const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
@@ -294,19 +339,18 @@ void multiply(const GemmBlock<T>& block) {
   constexpr Index panel = 2 * lanes;
   const Index whole_panels = block.cols / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
+  const Index panel_size = whole_steps<T>(block.depth) * panel;
   Index row = 0;
   for (Index t = 0; t < tiles; ++t) {
     const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
     Index p = 0;
-    if (block.rows == 1)
+    if (block.rows == 1 && block.runs == nullptr)
       for (; p + 4 <= whole_panels; p += 4) row_times_panels(block, p);
     for (; p * panel < block.cols; ++p) {
       const Index left = block.cols - p * panel;
       const Index width = width_of<T>(left);
-      const Columns<T> columns{p * panel, left < width ? left : width,
-                               block.b + p * panel * block.panel_depth + block.first_depth * width};
-      const Tile<T>* by_rows = width == lanes ? AllTiles<T, 1>::kByRows : AllTiles<T, 2>::kByRows;
-      by_rows[rows - 1](block, row, columns);
+      const Columns<T> columns{p * panel, left < width ? left : width, block.b + p * panel_size};
+      tiles_of(block, width)[rows - 1](block, row, columns);
     }
     row += rows;
   }

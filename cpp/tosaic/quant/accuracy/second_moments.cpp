@@ -135,7 +135,7 @@ template <class T>
 void SecondMoments::add_products(std::int64_t group, std::span<const T> columns, std::int64_t depth,
                                  std::vector<T>& panels, std::vector<T>& products) {
   static const GemmKernels<T>& kernels = gemm_of(T{});
-  panels.resize(static_cast<std::size_t>(packed_elements(kernels, depth, columns_)));
+  panels.resize(static_cast<std::size_t>(depth * ceil_div(columns_, kernels.panel) * kernels.panel));
   products.resize(static_cast<std::size_t>(kRowsOfTile * columns_));
   kernels.pack_transposed(columns.data(), kDepth, depth, columns_, panels.data());
   std::int64_t* sums = sums_.data() + group * triangle();
@@ -148,7 +148,6 @@ void SecondMoments::add_products(std::int64_t group, std::span<const T> columns,
     block.a = columns.data() + row * kDepth;
     block.a_stride = kDepth;
     block.b = panels.data();
-    block.panel_depth = depth;
     block.c = products.data();
     block.c_stride = columns_;
     kernels.multiply(block);

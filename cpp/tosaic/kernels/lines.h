@@ -1,0 +1,184 @@
+// Convolutions of floats whose patches are not gathered: a tile of output pixels of one line reads the lines of the
+// input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line that the patch
+// reaches (isa/gemm.h, Run).
+//
+// Where patches reach beyond the left or right edge, the lines are copied once for a block of output lines, with
+// their padding. A line beyond the upper or lower edge is a line of zeros.
+#pragma once
+
+#include <array>
+#include <numeric>
+
+#include "tosaic/kernels/gemm.h"
+
+namespace tosaic::kernels {
+
+// The lines that a block of output lines reads. A line of outputs is (batch, d, h). All lines of a block have the same
+// batch and d.
+template <class T>
+class Lines {
+ public:
+  explicit Lines(const Patches<T>& patches) : p_(patches) {}
+
+  [[nodiscard]] std::int64_t line_elements() const { return width() * p_.channels; }
+  // Scratch for a block of so many output lines: the copied lines, and a line of zeros.
+  [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
+    return (copies() ? p_.taps[0] * reach(lines) + 1 : 1) * line_elements();
+  }
+  // How many elements of input are copied for each output line of such blocks.
+  [[nodiscard]] double copied(std::int64_t lines) const {
+    return copies()
+               ? static_cast<double>(p_.taps[0] * reach(lines) * line_elements()) / static_cast<double>(lines)
+               : 0;
+  }
+  // The elements between the runs of adjacent output pixels.
+  [[nodiscard]] std::int64_t stride() const { return p_.step[2] * p_.channels; }
+
+  // Finds, and copies if necessary, what lines [first, end) of outputs read.
+  void load(std::int64_t first, std::int64_t end, T* scratch) {
+    const std::int64_t plane = first / p_.out[1];
+    image_ = p_.input + plane / p_.out[0] * p_.batch_stride;
+    depth_ = plane % p_.out[0] * p_.step[0];
+    zeros_ = scratch;
+    std::fill_n(scratch, line_elements(), T{});
+    if (!copies()) return;
+    first_height_ = first % p_.out[1] * p_.step[1] + p_.offset[1][0];
+    reach_ = reach(end - first);
+    copied_ = scratch + line_elements();
+    for (std::int64_t tap = 0; tap < p_.taps[0]; ++tap)
+      for (std::int64_t i = 0; i < reach_; ++i) {
+        T* to = copied_ + (tap * reach_ + i) * line_elements();
+        if (const T* line = line_of_image(tap, first_height_ + i)) copy_padded(line, to);
+      }
+  }
+
+  // The runs of depths [from, from + depth) for the pixels of an output line from `pixel` on. Returns their number.
+  template <std::size_t kMost>
+  std::int64_t runs(std::int64_t line, std::int64_t pixel, std::int64_t from, std::int64_t depth,
+                    std::array<Run<T>, kMost>& to) const {
+    const std::int64_t run = p_.taps[2] * p_.channels;
+    std::int64_t count = 0;
+    for (const std::int64_t end = from + depth; from < end; ++count) {
+      const std::int64_t tap = from / run, begin = from % run;
+      const std::int64_t size = std::min(run - begin, end - from);
+      to[static_cast<std::size_t>(count)] = {
+          line_at(tap / p_.taps[1], tap % p_.taps[1], line) + pixel * stride() + begin, size};
+      from += size;
+    }
+    return count;
+  }
+
+ private:
+  // Pixels of a line that the patches of an output line reach.
+  [[nodiscard]] std::int64_t width() const {
+    return (p_.out[2] - 1) * p_.step[2] + p_.offset[2][p_.taps[2] - 1] - p_.offset[2][0] + 1;
+  }
+  // Lines of a plane that so many output lines reach.
+  [[nodiscard]] std::int64_t reach(std::int64_t lines) const {
+    return (lines - 1) * p_.step[1] + p_.offset[1][p_.taps[1] - 1] - p_.offset[1][0] + 1;
+  }
+  [[nodiscard]] bool copies() const { return p_.offset[2][0] < 0 || p_.offset[2][0] + width() > p_.in[2]; }
+
+  // The first pixel of a line of the input; null if the line is outside.
+  [[nodiscard]] const T* line_of_image(std::int64_t depth_tap, std::int64_t height) const {
+    const std::int64_t depth = depth_ + p_.offset[0][depth_tap];
+    if (depth < 0 || depth >= p_.in[0] || height < 0 || height >= p_.in[1]) return nullptr;
+    return image_ + depth * p_.stride[0] + height * p_.stride[1];
+  }
+
+  // What the patch of pixel 0 of an output line reads first with these taps.
+  [[nodiscard]] const T* line_at(std::int64_t depth_tap, std::int64_t height_tap, std::int64_t output) const {
+    const std::int64_t height = output % p_.out[1] * p_.step[1] + p_.offset[1][height_tap];
+    const T* line = line_of_image(depth_tap, height);
+    if (line == nullptr) return zeros_;
+    return copies() ? copied_ + (depth_tap * reach_ + height - first_height_) * line_elements()
+                    : line + p_.offset[2][0] * p_.channels;
+  }
+
+  void copy_padded(const T* line, T* to) const {
+    const std::int64_t left = std::clamp<std::int64_t>(-p_.offset[2][0], 0, width());
+    const std::int64_t end = std::clamp<std::int64_t>(p_.in[2] - p_.offset[2][0], left, width());
+    std::fill_n(to, left * p_.channels, T{});
+    std::copy_n(line + (p_.offset[2][0] + left) * p_.channels, (end - left) * p_.channels,
+                to + left * p_.channels);
+    std::fill_n(to + end * p_.channels, (width() - end) * p_.channels, T{});
+  }
+
+  const Patches<T>& p_;
+  const T* image_ = nullptr;
+  std::int64_t depth_ = 0, first_height_ = 0, reach_ = 0;
+  T *zeros_ = nullptr, *copied_ = nullptr;
+};
+
+// The output lines of a block, for a product whose blocks have so many rows.
+[[nodiscard]] constexpr std::int64_t lines_of_block(std::int64_t rows, const std::int64_t (&out)[3]) {
+  return std::clamp<std::int64_t>(rows / std::max<std::int64_t>(out[2], 1), 1,
+                                  std::max<std::int64_t>(out[1], 1));
+}
+
+// True if reading lines is possible, and takes less time than gathering patches. Lines save the gathering, but the rows
+// of a tile have to be in one output line, so that tiles may have fewer rows.
+template <class T>
+[[nodiscard]] bool prefers_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
+                                 const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
+  constexpr double kGather = 0.12;                           // an element of a patch or line, in nanoseconds
+  constexpr double kTileRows = 0.4;                          // what a tile takes besides its rows, in rows
+  constexpr std::int64_t cache_set = 4096, fewest_sets = 4;  // as rows_collide()
+  if (!patches.row_is_contiguous || patches.out[2] == 0 || depth == 0) return false;
+  const Lines<T> lines(patches);
+  if (cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>) < fewest_sets) return false;
+  const std::int64_t width = patches.out[2], count = lines_of_block(blocking.rows, patches.out);
+  const auto tiles = [&](std::int64_t rows) { return static_cast<double>(ceil_div(rows, kernels.max_rows)); };
+  const double row = static_cast<double>(depth * cols) * kMultiplyAddCost<T>;
+  const double by_lines =
+      row * (static_cast<double>(width) + kTileRows * tiles(width)) + kGather * lines.copied(count);
+  const double a_block = row * (static_cast<double>(blocking.rows) + kTileRows * tiles(blocking.rows));
+  const double by_patches = a_block * static_cast<double>(width) / static_cast<double>(blocking.rows) +
+                            kGather * static_cast<double>(width * depth);
+  return by_lines < by_patches;
+}
+
+// Computes the problem, whose rows are patches, without gathering them. `gathered` is scratch of Lines::elements(). Sums
+// go to C.
+template <class T>
+void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
+                    const GemmProblem<T>& problem) {
+  const Patches<T>& patches = *problem.patches;
+  const Bands<T>& bands = problem.bands;
+  const std::int64_t width = patches.out[2], height = patches.out[1];
+  Lines<T> lines(patches);
+  std::array<Run<T>, 512 / sizeof(T)> runs;  // the most that a band has
+  GemmBlock<T> block;
+  block.a_stride = lines.stride();
+  block.runs = runs.data();
+  block.c_stride = problem.c_stride;
+  block.low = problem.low;
+  block.high = problem.high;
+  for (std::int64_t row = problem.first_row; row < problem.rows;) {
+    const std::int64_t first = row / width;
+    const std::int64_t plane_end = (first / height + 1) * height;
+    const std::int64_t end = std::min(
+        {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
+    lines.load(first, end, problem.gathered);
+    for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
+      block.depth = bands.depth_at(from);
+      block.accumulate = from > 0;
+      block.clamp = problem.clamp && from + block.depth == bands.depth;
+      for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
+        block.cols = std::min(blocking.cols, problem.cols - col);
+        block.b = problem.b + bands.offset(from, problem.first_col + col);
+        block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
+        for (std::int64_t line = first; line < end; ++line) {
+          const std::int64_t begin = std::max(row, line * width);
+          block.rows = std::min(problem.rows, (line + 1) * width) - begin;
+          block.num_runs = lines.runs(line, begin - line * width, from, block.depth, runs);
+          block.c = problem.c + begin * problem.c_stride + col;
+          kernels.multiply(block);
+        }
+      }
+    }
+    row = std::min(problem.rows, end * width);
+  }
+}
+
+}  // namespace tosaic::kernels
