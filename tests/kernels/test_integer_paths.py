@@ -53,7 +53,12 @@ class Drawn:
         return values.astype(np.int16 if bits == 16 else np.int8)
 
     def add_weights(self, array: Array) -> None:
-        """Constant weights, which kernels pack in advance, or weights that are an input."""
+        """Constant weights, which kernels pack in advance, or weights that are an input.
+
+        With small weights, more products of i16 and i8 are added up before a sum needs more than 32 bits.
+        """
+        if self.wide and self.random.random() < 0.5:
+            array = array // np.int8(16)
         if array.size > _MOST_CONSTANT or self.random.random() < 0.4:
             self.add("w", array, "i8")
             return
@@ -66,7 +71,8 @@ class Drawn:
 
     def bias(self, channels: int) -> None:
         count = channels if self.random.random() < 0.7 else 1
-        values = self.random.integers(-(1 << 20), 1 << 20, (count,))
+        most = 1 << int(self.random.choice([20, 42] if self.wide else [20]))
+        values = self.random.integers(-most, most, (count,))
         self.add("b", values.astype(np.int64 if self.wide else np.int32), self.sums)
 
     def run(self, call: str, shape: Sequence[int]) -> None:

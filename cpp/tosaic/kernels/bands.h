@@ -14,6 +14,11 @@ namespace tosaic::kernels {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+// The depth of all bands but the last, if there are at most so many.
+[[nodiscard]] constexpr std::int64_t band_of_parts(std::int64_t depth, std::int64_t parts) {
+  return parts <= 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
+}
+
 // The depth of a band, which is also the depth of a block of a product.
 template <class T>
 [[nodiscard]] constexpr std::int64_t band_depth(std::int64_t depth) {
@@ -23,8 +28,7 @@ template <class T>
   constexpr std::int64_t most = std::is_same_v<T, WidePairs> ? kMostWideDepth
                                 : kRescales<T>               ? 16384 / kFactorBytes<T>
                                                              : 512 / kFactorBytes<T>;
-  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(depth, most));
-  return parts == 1 ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, parts), 16) * 16;
+  return band_of_parts(depth, ceil_div(depth, most));
 }
 
 template <class T>
@@ -35,9 +39,11 @@ struct Bands {
 
   Bands() = default;
   Bands(const GemmKernels<T>& kernels, std::int64_t all_depth, std::int64_t all_cols)
+      : Bands(kernels, all_depth, all_cols, band_depth<T>(all_depth)) {}
+  Bands(const GemmKernels<T>& kernels, std::int64_t all_depth, std::int64_t all_cols, std::int64_t band_rows)
       : depth(all_depth),
         cols(all_cols),
-        band(band_depth<T>(all_depth)),
+        band(band_rows),
         padded_cols(ceil_div(all_cols, kernels.panel) * kernels.panel) {}
 
   [[nodiscard]] std::int64_t elements() const { return padded_cols * whole_steps<T>(depth); }

@@ -411,7 +411,8 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
   Epilogue<T> epilogue{.run = {},
                        .bytes = requantizer.bytes,
                        .scratch_bytes = requantizer.scratch_bytes,
-                       .tables = requantizer.tables};
+                       .tables = requantizer.tables,
+                       .word_tables = requantizer.word_tables};
   epilogue.run = [run = std::move(requantizer.run)](const Sum<T>* sums, Index count, Index channel,
                                                     std::byte* to, std::byte* scratch) {
     run(reinterpret_cast<const Value<T>*>(sums), count, channel, to, scratch);

@@ -98,6 +98,8 @@ struct Epilogue {
   // has a result. Then the loops rescale the sums of a tile themselves and do not call `run`, which owns the
   // memory of the tables.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
+  // Likewise, if T is WidePairs and the result is i16. Only sums of one band are rescaled in the loops.
+  std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
   explicit operator bool() const { return run != nullptr; }
 };
 

@@ -12,6 +12,7 @@
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
 #include "tosaic/kernels/lines.h"
+#include "tosaic/kernels/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -57,6 +58,7 @@ PhaseAxis phase_axis(const Convolution& conv, std::size_t axis, Index phase) {
 struct Phase {
   std::array<PhaseAxis, 3> axis;
   std::size_t packed = 0;  // offset of its packed weights, in elements; one matrix for each group
+  Index band = 1;          // depth of the bands of its packed weights
   GemmGrid grid = {};
   bool reads_lines = false;  // multiply_lines() computes it
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
@@ -82,9 +84,12 @@ class ChannelsLast {
  public:
   ChannelsLast(const Convolution& conv, const FastInputs<T>& inputs)
       : conv_(conv), inputs_(inputs), kernels_(*inputs.gemm), phases_(phases_of(conv)) {
+    if (!conv_.transposed && inputs_.epilogue.word_tables)
+      words_.emplace(*inputs_.epilogue.word_tables, conv_.groups, conv_.group_out(), kernels_.lanes);
     for (Phase& phase : phases_) {
       phase.packed = packed_size_;
       const Index depth = depth_of(phase);
+      phase.band = band_of(phase);
       packed_size_ += static_cast<std::size_t>(conv_.groups * bands_of(phase).elements());
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
@@ -92,6 +97,7 @@ class ChannelsLast {
       gather_size_ = std::max(gather_size_, gather_elements(phase, blocking));
       phase.grid =
           gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
+      if (phase.band < depth) words_.reset();  // sums of several bands are added up in memory
       if (puts_rows() || (rescales() && blocking.depth < depth))
         staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
@@ -111,6 +117,7 @@ class ChannelsLast {
       if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
     bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
+    if (words_) added_at_ = plan_.take<Index>(words_->elements());
     ScratchPlan own;
     gathered_at_ = own.take<Factor<T>>(gather_size_);
     staged_at_ = own.take<Sum<T>>(staged_size_);
@@ -134,12 +141,17 @@ class ChannelsLast {
         find_terms(packed, piece<Sum<T>>(scratch, terms_at_));
         terms = piece<Sum<T>>(scratch, terms_at_);
       }
+    const Index* added = nullptr;
+    if constexpr (std::is_same_v<T, WidePairs>)
+      if (auto* to = piece<Index>(scratch, added_at_);
+          words_ && words_->find(conv_.has_bias ? operands.third : nullptr, conv_.bias_stride, to))
+        added = to;
     for (const Phase& phase : phases_) {
       const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
       if constexpr (kCompensates<T>) terms += conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
         const Factor<T>* weights = packed + phase.packed + group * bands_of(phase).elements();
-        run_group(phase, group, operands.left, weights, bias, result, workspace);
+        run_group(phase, group, operands.left, {weights, bias, added}, result, workspace);
       }
     }
   }
@@ -181,11 +193,19 @@ class ChannelsLast {
   [[nodiscard]] Index depth_of(const Phase& phase) const { return phase.num_taps() * conv_.group_in(); }
   // How the weights of a group are packed.
   [[nodiscard]] Bands<T> bands_of(const Phase& phase) const {
-    return {kernels_, depth_of(phase), conv_.group_out()};
+    return {kernels_, depth_of(phase), conv_.group_out(), phase.band};
+  }
+  [[nodiscard]] Index band_of(const Phase& phase) const {
+    if constexpr (std::is_same_v<T, WidePairs>)
+      if (inputs_.right != nullptr)
+        return exact_band(depth_of(phase), conv_.out_channels, [&](Index o, Factor<T>* to) {
+          unpack_filter(phase, filter(inputs_.right, o), to);
+        });
+    return band_depth<T>(depth_of(phase));
   }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
     const SumsTo to = rescales() ? SumsTo::kRescale : puts_rows() ? SumsTo::kTake : SumsTo::kResult;
-    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth_of(phase), to);
+    return gemm_blocking(kernels_, conv_.batch * phase.pixels(), bands_of(phase), to);
   }
 
   [[nodiscard]] bool reads_lines([[maybe_unused]] const Phase& phase, const GemmBlocking& blocking) const {
@@ -210,14 +230,19 @@ class ChannelsLast {
       Factor<T>* to = packed + phase.packed;
       const Index depth = depth_of(phase);
       for (Index group = 0; group < conv_.groups; ++group) {
-        const Factor<T>* from = weights + group * conv_.weight_group;
         Factor<T>* row = unpacked;
         for (Index o = 0; o < conv_.group_out(); ++o, row += depth)
-          unpack_filter(phase, from + o * conv_.weight_out, row);
+          unpack_filter(phase, filter(weights, group * conv_.group_out() + o), row);
         pack_bands(kernels_, bands_of(phase), unpacked, 1, depth, to);
         to += bands_of(phase).elements();
       }
     }
+  }
+
+  // The weights of an output channel.
+  [[nodiscard]] const Factor<T>* filter(const Factor<T>* weights, Index channel) const {
+    return weights + channel / conv_.group_out() * conv_.weight_group +
+           channel % conv_.group_out() * conv_.weight_out;
   }
 
   void unpack_filter(const Phase& phase, const Factor<T>* from, Factor<T>* to) const {
@@ -253,39 +278,41 @@ class ChannelsLast {
     return patches;
   }
 
-  void run_group(const Phase& phase, Index group, const Source<T>* input, const Factor<T>* weights,
-                 const Sum<T>* bias, std::byte* result, const Workspace& workspace) const {
-    const Patches<T> patches = patches_of(phase, input + group * conv_.group_in());
-    const Index channel = group * conv_.group_out();
-    for_each_part(
-        workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
-        [&](const GemmPart& part, Worker worker) {
-          run_part(phase, {part.first_row, part.end_row, channel + part.first_col, channel + part.end_col},
-                   patches, {weights, part.first_col}, bias, result, workers_.of(workspace.scratch, worker));
-        });
-  }
-
-  // The packed weights of a group, and the first column of them that is multiplied.
-  struct Weights {
+  // What the columns of a product are: the packed weights of a group, the biases of all channels, and the terms of
+  // WordScaling if it applies.
+  struct Right {
     const Factor<T>* packed;
-    Index first_col;
+    const Sum<T>* bias;
+    const Index* added;
   };
 
+  void run_group(const Phase& phase, Index group, const Source<T>* input, const Right& right,
+                 std::byte* result, const Workspace& workspace) const {
+    const Patches<T> patches = patches_of(phase, input + group * conv_.group_in());
+    const Index channel = group * conv_.group_out();
+    for_each_part(workspace.team, kernels_, phase.grid, conv_.batch * phase.pixels(), conv_.group_out(),
+                  [&](const GemmPart& part, Worker worker) {
+                    run_part(phase,
+                             {part.first_row, part.end_row, channel + part.first_col, channel + part.end_col},
+                             patches, group, right, result, workers_.of(workspace.scratch, worker));
+                  });
+  }
+
   // Computes the part, whose columns are output channels.
-  void run_part(const Phase& phase, const GemmPart& part, const Patches<T>& patches, const Weights& weights,
-                const Sum<T>* bias, std::byte* result, std::byte* scratch) const {
+  void run_part(const Phase& phase, const GemmPart& part, const Patches<T>& patches, Index group,
+                const Right& right, std::byte* result, std::byte* scratch) const {
     const Index cols = part.end_col - part.first_col;
     GemmProblem<T> problem;
     problem.first_row = part.first_row;
     problem.rows = part.end_row;
     problem.cols = cols;
-    problem.b = weights.packed;
+    problem.b = right.packed;
     problem.bands = bands_of(phase);
-    problem.first_col = weights.first_col;
+    problem.first_col = part.first_col - group * conv_.group_out();
     problem.clamp = inputs_.clamp;
     problem.low = inputs_.low;
     problem.high = inputs_.high;
-    problem.column_bias = bias == nullptr ? nullptr : bias + part.first_col;
+    problem.column_bias = right.bias == nullptr ? nullptr : right.bias + part.first_col;
     problem.gathered = piece<Factor<T>>(scratch, gathered_at_);
     problem.zero_point = inputs_.left_zero_point;
     problem.right_zero_point = inputs_.right_zero_point;
@@ -300,7 +327,13 @@ class ChannelsLast {
       put_rows(phase, {row, count, part.first_col, cols, sums}, result, scratch);
     };
     RescaleTables<std::int32_t> tables;
-    if (rescales()) {
+    WordTables words;
+    if (right.added != nullptr) {
+      words = words_->at(group, problem.first_col, right.added);
+      problem.rescale_words = &words;
+      problem.words = reinterpret_cast<std::int16_t*>(result) + part.first_col;
+      problem.words_stride = conv_.out_channels;
+    } else if (rescales()) {
       tables = inputs_.epilogue.tables->at(part.first_col);
       problem.rescale = &tables;
       problem.bytes = reinterpret_cast<std::int8_t*>(result) + part.first_col;
@@ -361,8 +394,9 @@ class ChannelsLast {
   Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
+  std::optional<WordScaling> words_;
   ScratchPlan plan_;
-  std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0;
+  std::size_t unpacked_at_ = 0, packed_at_ = 0, terms_at_ = 0, bias_at_ = 0, added_at_ = 0;
   PerWorker workers_;
   std::size_t gathered_at_ = 0, staged_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
@@ -379,7 +413,7 @@ class PointwiseFirst {
     const Index panels = std::max<Index>(1, 65536 / (std::max<Index>(depth, 1) * kernels_.panel));
     block_cols_ = std::min(panels * kernels_.panel,
                            ceil_div(std::max<Index>(pixels, 1), kernels_.panel) * kernels_.panel);
-    blocking_ = gemm_blocking(kernels_, conv_.group_out(), pixels, depth);
+    blocking_ = gemm_blocking(kernels_, conv_.group_out(), Bands<T>(kernels_, depth, pixels));
     grid_ = gemm_grid(kernels_, conv_.group_out(), pixels, depth, inputs.threads);
     if (inputs.right != nullptr) {
       spread_ = packed_weights(inputs, [&] {

@@ -8,6 +8,7 @@
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
+#include "tosaic/kernels/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -78,6 +79,10 @@ class DepthwiseLines {
     if (multiplier() > 1)
       repeated_at_ = plan_.take<Source<T>>(conv_.batch * conv_.in_pixels() * conv_.out_channels);
     if (!inputs_.epilogue) return;
+    if (inputs_.epilogue.word_tables) {
+      words_.emplace(*inputs_.epilogue.word_tables, 1, conv_.out_channels, inputs_.gemm->lanes);
+      added_at_ = plan_.take<Index>(words_->elements());
+    }
     ScratchPlan own;
     sums_at_ = own.take<Sum<T>>(line_size());
     epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
@@ -92,6 +97,12 @@ class DepthwiseLines {
     DepthwiseLine<T> prototype = this->line();
     prototype.weight = parameters_.weights(operands, scratch);
     prototype.bias = parameters_.bias(operands, scratch);
+    WordTables words;
+    if constexpr (std::is_same_v<T, WidePairs>)
+      if (auto* added = piece<Index>(scratch, added_at_); words_ && words_->find(prototype.bias, 1, added)) {
+        words = words_->at(0, 0, added);
+        prototype.rescale_words = &words;
+      }
     const Source<T>* images =
         multiplier() == 1
             ? operands.left
@@ -137,6 +148,10 @@ class DepthwiseLines {
 
   void run_line(DepthwiseLine<T>& line, Index at, std::byte* result, std::byte* scratch) const {
     const Epilogue<T>& epilogue = inputs_.epilogue;
+    if (line.rescale_words != nullptr) {
+      line.words = reinterpret_cast<std::int16_t*>(result) + at;
+      return kernels_.line(line);
+    }
     line.output = epilogue ? piece<Sum<T>>(scratch, sums_at_) : reinterpret_cast<Sum<T>*>(result) + at;
     kernels_.line(line);
     if (epilogue)
@@ -159,7 +174,8 @@ class DepthwiseLines {
   const DepthwiseKernels<T>& kernels_;
   ScratchPlan plan_;
   Parameters<T> parameters_;
-  std::size_t repeated_at_ = 0;
+  std::optional<WordScaling> words_;
+  std::size_t repeated_at_ = 0, added_at_ = 0;
   PerWorker workers_;
   std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };

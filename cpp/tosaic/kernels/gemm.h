@@ -52,6 +52,11 @@ struct GemmProblem {
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;
+  // If not null, the sums are rescaled to `words` in place of C. Entry 0 of the tables belongs to column 0. Only for
+  // WidePairs, and if there is one band.
+  const WordTables* rescale_words = nullptr;
+  std::int16_t* words = nullptr;
+  std::int64_t words_stride = 0;
 };
 
 struct GemmBlocking {
@@ -80,18 +85,19 @@ enum class SumsTo : std::uint8_t { kResult, kTake, kRescale };
 
 // A block of C that is scratch memory has at most c_bytes.
 template <class T>
-[[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
-                                         std::int64_t depth, SumsTo to = SumsTo::kResult) {
+[[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows,
+                                         const Bands<T>& bands, SumsTo to = SumsTo::kResult) {
   constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   GemmBlocking blocking;
-  blocking.depth = band_depth<T>(depth);
+  const std::int64_t cols = bands.cols;
+  blocking.depth = bands.band;
   std::int64_t max_tiles = 16;
-  if (to == SumsTo::kTake || (to == SumsTo::kRescale && blocking.depth < depth)) {
+  if (to == SumsTo::kTake || (to == SumsTo::kRescale && blocking.depth < bands.depth)) {
     const std::int64_t tile_bytes =
         kernels.max_rows * std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(Sum<T>));
     max_tiles = std::clamp<std::int64_t>(c_bytes / tile_bytes, 1, max_tiles);
   }
-  if (kRescales<T>) {
+  if (!kReadsInPlace<T>) {  // the depth of a block may be large
     const std::int64_t row_bytes = blocking.depth * kFactorBytes<T>;
     max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
@@ -231,6 +237,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
   const bool gathers = problem.a == nullptr || problem.copies_rows;
   [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
   RescaleTables<std::int32_t> rescale;
+  WordTables words;
   for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
@@ -270,6 +277,12 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.bytes_stride = problem.bytes_stride;
         }
         block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
+        if (problem.rescale_words != nullptr) {
+          words = problem.rescale_words->at(col);
+          block.rescale_words = &words;
+          block.words = problem.words + row * problem.words_stride + col;
+          block.words_stride = problem.words_stride;
+        }
         kernels.multiply(block);
       }
       block.row_bias = nullptr;

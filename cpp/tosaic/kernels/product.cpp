@@ -6,6 +6,7 @@
 // of columns.
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
+#include "tosaic/kernels/word_scaling.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -27,7 +28,10 @@ class BlockedProduct {
   BlockedProduct(const Product& product, const FastInputs<T>& inputs)
       : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
     const SumsTo to = rescales() ? SumsTo::kRescale : inputs_.epilogue ? SumsTo::kTake : SumsTo::kResult;
-    blocking_ = gemm_blocking(kernels_, p_.rows, p_.cols, p_.depth, to);
+    band_ = band();
+    blocking_ = gemm_blocking(kernels_, p_.rows, bands_of(p_.cols), to);
+    if (inputs_.epilogue.word_tables && inputs_.right != nullptr && band_ >= p_.depth)
+      words_.emplace(*inputs_.epilogue.word_tables, 1, p_.cols, kernels_.lanes);
     copies_rows_ = !kReadsInPlace<T> || rows_collide<T>(p_.a_row);
     // A block of packed columns is wide enough to be worth a pass over A, and small enough for the cache.
     packed_cols_ = std::min(
@@ -50,6 +54,7 @@ class BlockedProduct {
       staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
       epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
     }
+    if (words_) words_at_ = plan_.take<Index>(words_->elements());
     workers_ = plan_.take_each(own, inputs.threads.count);
   }
 
@@ -72,13 +77,32 @@ class BlockedProduct {
   }
 
  private:
-  [[nodiscard]] Bands<T> bands_of(Index cols) const { return {kernels_, p_.depth, cols}; }
+  [[nodiscard]] Bands<T> bands_of(Index cols) const { return {kernels_, p_.depth, cols, band_}; }
+  [[nodiscard]] Index band() const {
+    if constexpr (std::is_same_v<T, WidePairs>)
+      if (inputs_.right != nullptr)
+        return exact_band(p_.depth, num_matrices() * p_.cols, [&](Index j, Factor<T>* to) {
+          const Factor<T>* from = inputs_.right + j / p_.cols * p_.depth * p_.cols + j % p_.cols * p_.b_col;
+          for (Index k = 0; k < p_.depth; ++k) to[k] = from[k * p_.b_depth];
+        });
+    return band_depth<T>(p_.depth);
+  }
+  // Matrices in the right operand. Empty ones are equal.
+  [[nodiscard]] Index num_matrices() const {
+    return std::max<Index>(1, p_.b_size / std::max<Index>(1, p_.depth * p_.cols));
+  }
 
   void multiply_by_constant(const CoreOperands<T>& operands, std::byte* result,
                             const Workspace& workspace) const {
+    const Index* added_words = nullptr;
+    if constexpr (std::is_same_v<T, WidePairs>)
+      if (auto* to = piece<Index>(workspace.scratch, words_at_);
+          words_ && words_->find(p_.has_bias ? operands.third : nullptr, 1, to))
+        added_words = to;
     for (std::size_t i = 0; i < p_.batches.size(); ++i) {
       const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
-      const Right right{packed_->data() + matrix * bands_of(p_.cols).elements(), bands_of(p_.cols), 0};
+      const Right right{packed_->data() + matrix * bands_of(p_.cols).elements(), bands_of(p_.cols), 0,
+                        added_words};
       const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       for_each_part(
@@ -88,7 +112,7 @@ class BlockedProduct {
             const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
                                           kCompensates<T> ? terms + col : nullptr, cols, scratch);
             multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
-                             {right.packed, right.bands, col}, added,
+                             {right.packed, right.bands, col, right.added_words}, added,
                              {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
           });
     }
@@ -117,7 +141,7 @@ class BlockedProduct {
     auto* terms = piece<Sum<T>>(scratch, bias_at_);
     if constexpr (kCompensates<T>) column_terms(kernels_, bands, packed, inputs_.left_zero_point, terms);
     const Sum<T>* bias = p_.has_bias ? operands.third + col : nullptr;
-    multiply_columns({operands.left + batch.a, 0, p_.rows}, {packed, bands, 0},
+    multiply_columns({operands.left + batch.a, 0, p_.rows}, {packed, bands, 0, nullptr},
                      bias_of(bias, terms, cols, scratch), {matrix * p_.rows * p_.cols, col, cols}, result,
                      scratch);
   }
@@ -127,8 +151,7 @@ class BlockedProduct {
   }
 
   void pack_constant(const Factor<T>* right) {
-    const Index matrix = std::max<Index>(1, p_.depth * p_.cols);
-    const Index matrices = std::max<Index>(1, p_.b_size / matrix);  // empty ones are equal
+    const Index matrix = p_.depth * p_.cols, matrices = num_matrices();
     const Bands<T> bands = bands_of(p_.cols);
     const Index elements = bands.elements();
     packed_ = packed_weights(inputs_, [&] {
@@ -173,6 +196,7 @@ class BlockedProduct {
     const Factor<T>* packed;
     Bands<T> bands;
     Index first_col;
+    const Index* added_words;  // the terms of WordScaling if it applies
   };
 
   void multiply_columns(const Rows& rows, const Right& right, const Sum<T>* bias, const Columns& columns,
@@ -197,7 +221,13 @@ class BlockedProduct {
       put_rows(columns, row, count, sums, result, scratch);
     };
     RescaleTables<std::int32_t> tables;
-    if (rescales()) {
+    WordTables words;
+    if (right.added_words != nullptr) {
+      words = words_->at(0, columns.first, right.added_words);
+      problem.rescale_words = &words;
+      problem.words = reinterpret_cast<std::int16_t*>(result) + columns.matrix + columns.first;
+      problem.words_stride = p_.cols;
+    } else if (rescales()) {
       tables = inputs_.epilogue.tables->at(columns.first);
       problem.rescale = &tables;
       problem.bytes = reinterpret_cast<std::int8_t*>(result) + columns.matrix + columns.first;
@@ -245,6 +275,9 @@ class BlockedProduct {
   GemmGrid grid_;
   ScratchPlan plan_;
   std::vector<Sum<T>> terms_;
+  Index band_ = 1;
+  std::optional<WordScaling> words_;
+  std::size_t words_at_ = 0;
   PerWorker workers_;
   std::size_t packed_at_ = 0, bias_at_ = 0, gathered_at_ = 0, staged_at_ = 0,
               epilogue_at_ = 0;  // of a worker

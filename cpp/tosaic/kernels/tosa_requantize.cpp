@@ -457,6 +457,10 @@ Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Sh
     if (attrs.dtype == DType::kI8 && !attrs.output_unsigned && attrs.input_zp == 0 &&
         !fast->tables.is_bound && !fast->plan.channels.empty())
       requantizer.tables = fast->tables.at(fast->plan, 0);
+  if constexpr (!kIs32)
+    if (attrs.dtype == DType::kI16 && !attrs.output_unsigned && attrs.input_zp == 0 &&
+        !fast->plan.channels.empty())
+      requantizer.word_tables = fast->tables.at(fast->plan, 0);
   return requantizer;
 }
 

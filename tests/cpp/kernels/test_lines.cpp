@@ -79,7 +79,7 @@ void check(const Shape& shape, Isa isa, std::mt19937& random) {
                            bias = draw_floats(random, shape.cols + 32);
   std::vector<float> packed(static_cast<std::size_t>(bands.elements()));
   pack_bands(kernels, bands, weights.data(), shape.cols, 1, packed.data());
-  const GemmBlocking blocking = gemm_blocking(kernels, pixels, shape.cols, depth);
+  const GemmBlocking blocking = gemm_blocking(kernels, pixels, bands);
 
   GemmProblem<float> problem;
   problem.first_row = draw(random, 0, pixels - 1);  // a thread's part begins anywhere
@@ -132,7 +132,8 @@ TEST_CASE("lines are read if gathering would take longer", "[lines]") {
       patches.taps[axis] = taps[axis];
     }
     const Index depth = 9 * channels;
-    return prefers_lines(kernels, gemm_blocking(kernels, size * size, cols, depth), patches, cols, depth);
+    return prefers_lines(kernels, gemm_blocking(kernels, size * size, Bands<float>(kernels, depth, cols)),
+                         patches, cols, depth);
   };
   CHECK(prefers(64, 64, 56));
   CHECK_FALSE(prefers(64, 512, 3));    // tiles of three rows

@@ -1,6 +1,7 @@
 #include "tosaic/kernels/isa/depthwise.h"
 
 #include "tosaic/kernels/isa/multiply.h"
+#include "tosaic/kernels/isa/words.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -114,7 +115,12 @@ template <class T, int P, int V>
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
       if constexpr (kWidens<T>) {
-        store_wide(line, sum[p][v], channel + v * lanes, to + v * lanes, whole ? lanes : valid);
+        if (line.rescale_words != nullptr)
+          WordLanes(*line.rescale_words, channel + v * lanes)
+              .store_words(line.words + (out + p) * line.channels + channel + v * lanes, sum[p][v],
+                           whole ? lanes : valid);
+        else
+          store_wide(line, sum[p][v], channel + v * lanes, to + v * lanes, whole ? lanes : valid);
         continue;
       } else {
         Vector<Sum<T>> value = sum[p][v];

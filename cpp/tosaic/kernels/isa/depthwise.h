@@ -22,6 +22,9 @@ struct DepthwiseLine {
   const Factor<T>* weight = nullptr;
   const Sum<T>* bias = nullptr;  // null: no bias
   Sum<T>* output = nullptr;
+  // If not null, the sums are rescaled to `words` instead of `output`, and `bias` is not added. Only for WidePairs.
+  const WordTables* rescale_words = nullptr;
+  std::int16_t* words = nullptr;
   std::int64_t channels = 0;
   std::int64_t in[3] = {}, stride[3] = {}, taps[3] = {}, dilation[3] = {};  // stride: elements along d, h, w
   std::int64_t first[3] = {};  // input coordinate of tap 0 at the line's first output

@@ -15,7 +15,7 @@
 //   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to 16
 //               bits.
 //   WidePairs   i16 times i8, without zero points. Sums of a block are exact in 32 bits, because its depth is at
-//               most kMostWideDepth. They are added up in 64 bits.
+//               most kMostWideDepth, or because its elements of B are small. They are added up in 64 bits.
 //   Quads       i8 times i8, modulo 2^32. On x86, A is read as bytes without sign, B as bytes with sign, and
 //               gathering adds q = 128 to the elements of A. On Arm, both have a sign, and q = 0. With a + q = u, and
 //               zero points a_zp and b_zp,
@@ -142,6 +142,10 @@ struct GemmBlock {
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;
+  // If not null, the sums are rescaled to `words` instead of C, and column_bias is not added. Only for WidePairs.
+  const WordTables* rescale_words = nullptr;
+  std::int16_t* words = nullptr;
+  std::int64_t words_stride = 0;
 };
 
 // Image patches as rows of A, channels last. A row is an output position (batch, d, h, w), and the depth is

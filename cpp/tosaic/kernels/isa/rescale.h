@@ -35,6 +35,37 @@ struct RescaleTables {
   }
 };
 
+// The parameters with which sums of 32 bits are rescaled to i16: see isa/words.h. The tables have one entry per column,
+// or `multiplier` and `shift` have one for all columns if `uniform` is true; kRescalePadding further ones follow. Every
+// sum has a result.
+struct WordTables {
+  const std::int32_t* multiplier = nullptr;
+  const std::int32_t* shift = nullptr;
+  const std::int64_t* added = nullptr;  // the entries of a vector of columns are in the order of word_place()
+  bool uniform = false;
+  std::int32_t output_zp = 0;
+  std::int32_t min = 0, max = 0;  // limits of the result
+
+  // The tables of the columns from `column` on, which is a multiple of the lanes of a vector.
+  [[nodiscard]] WordTables at(std::int64_t column) const {
+    WordTables tables = *this;
+    tables.added += column;
+    if (uniform) return tables;
+    tables.multiplier += column;
+    tables.shift += column;
+    return tables;
+  }
+};
+
+// Where the 64-bit product of a lane is: instructions of x86 multiply the even lanes of a vector, or the odd ones.
+[[nodiscard]] constexpr std::int64_t word_place(std::int64_t lane, [[maybe_unused]] std::int64_t lanes) {
+#if defined(__aarch64__)
+  return lane;
+#else
+  return lane % 2 * (lanes / 2) + lane / 2;
+#endif
+}
+
 // At least the number of lanes of any vector.
 inline constexpr std::int64_t kRescalePadding = 16;
 

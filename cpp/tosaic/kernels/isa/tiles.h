@@ -8,6 +8,7 @@
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/isa/multiply.h"
 #include "tosaic/kernels/isa/rescale_tile.h"
+#include "tosaic/kernels/isa/words.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -129,6 +130,20 @@ template <class T, int R, int W>
     for (int j = 0; j < W; ++j) store(to + (i * W + j) * kLanes<Partial<T>>, sum[i][j]);
 }
 
+// Rescales the sums of a tile to i16. They come from memory: if this were a part of the tile's function, the compiler would
+// not keep the sums in registers during its loop.
+template <class T>
+[[gnu::noinline]] void finish_words(const GemmBlock<T>& block, const Partial<T>* sums, Index width, Index row,
+                                    Index rows, Index column, Index valid) {
+  constexpr Index lanes = kLanes<Partial<T>>;
+  for (Index j = 0; j < valid; j += lanes) {
+    const WordLanes by(*block.rescale_words, column + j);
+    std::int16_t* to = block.words + row * block.words_stride + column + j;
+    for (Index i = 0; i < rows; ++i, to += block.words_stride)
+      by.store_words(to, load(sums + i * width + j), valid - j);
+  }
+}
+
 // Finishes a tile of R rows by W vectors, of which the first `valid` columns are in C.
 template <class T, int R, int W>
 [[gnu::always_inline]] inline void finish_tile(const GemmBlock<T>& block, Vector<Partial<T>> (&sum)[R][W],
@@ -137,6 +152,7 @@ template <class T, int R, int W>
   if constexpr (!std::is_same_v<Partial<T>, Sum<T>>) {
     Partial<T> sums[R * width];
     store_tile<T, R, W>(sum, sums);
+    if (block.rescale_words != nullptr) return finish_words(block, sums, width, row, R, column, valid);
     finish_wide(block, sums, width, row, R, column, valid);
   } else {
     Sum<T>* c = block.c + row * block.c_stride + column;
