@@ -195,9 +195,9 @@ class Maker {
   py::object meta_of(const pt2::Node& node, const std::vector<py::object>& nodes) {
     py::dict meta;
     if (node.kind == pt2::NodeKind::kCall || node.kind == pt2::NodeKind::kGetItem)
-      meta["nn_module_stack"] = node.modules ? stacks_[*node.modules] : no_modules_;
-    if (node.stack_trace) meta["stack_trace"] = trace_of(*node.stack_trace);
-    if (node.recorded) meta["val"] = value_of(*node.recorded, nodes);
+      meta[module_stack_] = node.modules ? stacks_[*node.modules] : no_modules_;
+    if (node.stack_trace) meta[stack_trace_] = trace_of(*node.stack_trace);
+    if (node.recorded) meta[recorded_] = value_of(*node.recorded, nodes);
     return meta;
   }
 
@@ -274,6 +274,7 @@ class Maker {
   std::vector<py::object> stacks_;
   std::unordered_map<std::string_view, py::object> targets_;
   py::str placeholder_{"placeholder"}, call_{"call_function"}, attribute_{"get_attr"}, output_{"output"};
+  py::str module_stack_{"nn_module_stack"}, stack_trace_{"stack_trace"}, recorded_{"val"};
   py::dict no_modules_;
   py::object last_trace_;
   std::string_view last_trace_text_;

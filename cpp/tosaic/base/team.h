@@ -69,4 +69,12 @@ class Team {
   std::shared_ptr<Shared> shared_;  // null if this thread is alone
 };
 
+// Calls work(part) for each part < parts: in the threads of the team, or in this one if there is no team.
+template <class F>
+void for_each_in(Team* team, std::size_t parts, F&& work) {
+  if (team != nullptr && team->size() > 1)
+    return team->run_all(parts, [&](std::size_t part, std::uint32_t) { work(part); });
+  for (std::size_t part = 0; part < parts; ++part) work(part);
+}
+
 }  // namespace tosaic

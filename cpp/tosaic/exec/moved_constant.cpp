@@ -35,7 +35,8 @@ class Permute final : public Recipe {
     return static_cast<std::size_t>(target_strides_[0]) * width_;
   }
   void prepare() const override {
-    if (!reads_units()) static_cast<void>(source().bytes());
+    if (perm_[0] == 0) return Recipe::prepare();
+    static_cast<void>(source().bytes());
   }
   void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
     if (const std::byte* from = source().in_memory()) {
@@ -59,9 +60,6 @@ class Permute final : public Recipe {
   }
 
  private:
-  [[nodiscard]] bool reads_units() const {
-    return perm_[0] == 0 ? UnitReader::reads(source(), unit_bytes()) : source().in_memory() != nullptr;
-  }
   // The copy of so many units.
   [[nodiscard]] kernels::StridedCopy copy_of(std::size_t units) const {
     std::vector<std::int64_t> extents = extents_;

@@ -133,15 +133,11 @@ void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team) {
   }
   if (jobs.empty()) return;
   std::vector<Memory> results = allocate_all(sizes);
-  const auto run = [&](const Part& part) {
+  for_each_in(team, parts.size(), [&](std::size_t index) {
+    const Part& part = parts[index];
     const Recipe& recipe = *jobs[part.job].recipe;
     recipe.compute(part.begin, part.end, results[part.job].begin + part.begin * recipe.unit_bytes());
-  };
-  if (team == nullptr || team->size() == 1) {
-    std::ranges::for_each(parts, run);
-  } else {
-    team->run_all(parts.size(), [&](std::size_t part, std::uint32_t) { run(parts[part]); });
-  }
+  });
   for (std::size_t i = 0; i < jobs.size(); ++i)
     jobs[i].target->finish(std::move(results[i].storage), *jobs[i].recipe);
 }

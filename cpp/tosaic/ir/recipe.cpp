@@ -22,6 +22,10 @@ class Copy final : public Recipe {
 
 }  // namespace
 
+void Recipe::prepare() const {
+  if (!UnitReader::reads(source_, unit_bytes())) static_cast<void>(source_.bytes());
+}
+
 std::shared_ptr<const Recipe> Recipe::inverse(const Storage& /*result*/) const { return nullptr; }
 
 Storage deferred_copy(const Storage& source) {

@@ -30,8 +30,8 @@ class Recipe {
   [[nodiscard]] virtual std::size_t unit_bytes() const = 0;
   // Writes the units [begin, end) to `to`. Threads may call it at the same time, after prepare().
   virtual void compute(std::size_t begin, std::size_t end, std::byte* to) const = 0;
-  // Computes the source if compute() cannot read it unit by unit.
-  virtual void prepare() const = 0;
+  // Computes the source if compute() cannot read its units, which have the size of those of the result.
+  virtual void prepare() const;
   // The recipe that computes the source from the finished bytes `result`. Null if the bytes do not determine it.
   [[nodiscard]] virtual std::shared_ptr<const Recipe> inverse(const Storage& result) const;
   // True if the bytes are those of the source, and are only copied so that they have another owner.

@@ -22,10 +22,6 @@ void FileImage::add(std::span<const std::byte> bytes, Owner owner) {
 }
 
 void FileImage::copy(std::byte* to, Team* team) const {
-  if (team == nullptr || team->size() == 1) {
-    for (const std::span<const std::byte> piece : pieces_) to = std::copy(piece.begin(), piece.end(), to);
-    return;
-  }
   struct Part {
     std::span<const std::byte> bytes;
     std::byte* to;
@@ -36,7 +32,7 @@ void FileImage::copy(std::byte* to, Team* team) const {
       parts.push_back({piece.subspan(at, std::min(kPartBytes, piece.size() - at)), to + at});
     to += piece.size();
   }
-  team->run_all(parts.size(), [&](std::size_t index, std::uint32_t) {
+  for_each_in(team, parts.size(), [&](std::size_t index) {
     const Part& part = parts[index];
     std::copy(part.bytes.begin(), part.bytes.end(), part.to);
   });

@@ -94,9 +94,6 @@ class ScaledWeight final : public Recipe {
       : Recipe(weight), dtype_(dtype), channels_(std::move(channels)), scale_(std::move(scale)) {}
 
   [[nodiscard]] std::size_t unit_bytes() const override { return channels_.block * byte_size(dtype_); }
-  void prepare() const override {
-    if (!UnitReader::reads(source(), unit_bytes())) static_cast<void>(source().bytes());
-  }
   void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
     UnitReader units(source(), unit_bytes());
     for (std::size_t unit = begin; unit < end; ++unit, to += unit_bytes())
