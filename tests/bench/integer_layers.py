@@ -104,7 +104,7 @@ def _row(name: str, *, isa: str, rounds: int) -> Row:
         steps = max(steps, int(np.abs(theirs - found).max()))
         distinct = min(distinct, len(np.unique(found)))
     shapes, whole = in_turns(session, image, layers, rounds)
-    factors = "i8" if isa == "avx512vnni" else "i16"
+    factors = "i16" if _core.peak_multiply_adds(isa, "i8") is None else "i8"
     return Row(name, isa, shapes, whole, peak_of(isa, factors), steps, distinct)
 
 

@@ -172,15 +172,15 @@ class DepthwiseQuadLines {
   using Word = std::uint32_t;
 
   DepthwiseQuadLines(const Convolution& conv, const FastInputs<Quads>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_quads) {
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_quads), block_(kernels_.block) {
     const Index channels = conv_.out_channels;
-    const Index period = std::lcm(channels, kQuadBlock);
-    merges_pixels_ = conv_.step[2] == 1 && (channels < kQuadBlock || period <= kLongestPeriod);
+    const Index period = std::lcm(channels, block_);
+    merges_pixels_ = conv_.step[2] == 1 && (channels < block_ || period <= kLongestPeriod);
     const Index line_elements = conv_.out[2] * channels;
-    blocks_ = ceil_div(merges_pixels_ ? std::min(period, line_elements) : channels, kQuadBlock);
+    blocks_ = ceil_div(merges_pixels_ ? std::min(period, line_elements) : channels, block_);
     slots_ = (conv_.taps[1] - 1) * conv_.dilation[1] + 1;
     const Index pixels = (conv_.out[2] - 1) * conv_.step[2] + (conv_.taps[2] - 1) * conv_.dilation[2] + 1;
-    line_bytes_ = ceil_div(pixels * channels, kQuadBlock) * kQuadBlock + 2 * kQuadBlock;
+    line_bytes_ = ceil_div(pixels * channels, block_) * block_ + 2 * block_;
     if (inputs.right != nullptr)
       weights_ = packed_weights(inputs, [&] {
         std::vector<Byte> weights(static_cast<std::size_t>(weight_bytes()));
@@ -190,7 +190,7 @@ class DepthwiseQuadLines {
     else
       weights_at_ = plan_.take<Byte>(weight_bytes());
     if (rescales()) arrange_tables();
-    terms_at_ = plan_.take<Word>(blocks_ * kQuadBlock);
+    terms_at_ = plan_.take<Word>(blocks_ * block_);
     ScratchPlan own;
     lines_at_ = own.take<Byte>((slots_ + 1) * line_bytes_);
     taps_at_ = own.take<const Byte*>(4 * quads());
@@ -223,7 +223,7 @@ class DepthwiseQuadLines {
   void run_lines(Index begin, Index end, const Byte* images, DepthwiseQuads line, std::byte* result,
                  std::byte* scratch) const {
     line.taps = piece<const Byte*>(scratch, taps_at_);
-    kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
+    kernels_.pad(inputs_.left_zero_point, line_bytes_ - block_, pad_line(scratch));
     Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
     for (Index i = begin; i < end; ++i) {
       const Index h = i % conv_.out[1];
@@ -237,7 +237,7 @@ class DepthwiseQuadLines {
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] Index quads() const { return ceil_div(conv_.num_taps(), 4); }
-  [[nodiscard]] Index weight_bytes() const { return blocks_ * quads() * 4 * kQuadBlock; }
+  [[nodiscard]] Index weight_bytes() const { return blocks_ * quads() * 4 * block_; }
   [[nodiscard]] Byte* slot(Index image_line, std::byte* scratch) const {
     return piece<Byte>(scratch, lines_at_) + image_line % slots_ * line_bytes_;
   }
@@ -248,8 +248,8 @@ class DepthwiseQuadLines {
   // Calls set(place, channel) for each place of the arranged tables that has a channel.
   template <class F>
   void for_each_place(F set) const {
-    for (Index place = 0; place < blocks_ * kQuadBlock; ++place) {
-      const Index element = place / kQuadBlock * kQuadBlock + quad_channel(place % kQuadBlock);
+    for (Index place = 0; place < blocks_ * block_; ++place) {
+      const Index element = place / block_ * block_ + quad_channel(block_, place % block_);
       if (merges_pixels_ || element < conv_.out_channels) set(place, element % conv_.out_channels);
     }
   }
@@ -257,17 +257,17 @@ class DepthwiseQuadLines {
   void arrange_weights(const Byte* weights, Byte* to) const {
     std::fill_n(to, weight_bytes(), Byte{0});
     for_each_place([&](Index place, Index channel) {
-      Byte* block = to + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
+      Byte* block = to + place / block_ * quads() * 4 * block_ + place % block_ * 4;
       const Byte* from = weights + channel * conv_.weight_group;
       for (Index tap = 0; tap < conv_.num_taps(); ++tap)
-        block[tap / 4 * 4 * kQuadBlock + tap % 4] =
+        block[tap / 4 * 4 * block_ + tap % 4] =
             from[tap / conv_.taps[2] * conv_.weight_tap[1] + tap % conv_.taps[2] * conv_.weight_tap[2]];
     });
   }
 
   void arrange_tables() {
     const RescaleTables<std::int32_t>& t = *inputs_.epilogue.tables;
-    multiplier_.assign(static_cast<std::size_t>(blocks_ * kQuadBlock), 0);
+    multiplier_.assign(static_cast<std::size_t>(blocks_ * block_), 0);
     shift_.assign(multiplier_.size(), 33);  // of places without a channel: any shift of a single rounding
     for_each_place([&](Index place, Index channel) {
       multiplier_[place] = t.multiplier[t.uniform ? 0 : channel];
@@ -278,12 +278,12 @@ class DepthwiseQuadLines {
   // The bias minus (128 + zero point) times the sum of the weights.
   void find_terms(const CoreOperands<Quads>& operands, const Byte* weights, Word* terms) const {
     const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
-    std::fill_n(terms, blocks_ * kQuadBlock, Word{0});
+    std::fill_n(terms, blocks_ * block_, Word{0});
     for_each_place([&](Index place, Index channel) {
-      const Byte* block = weights + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
+      const Byte* block = weights + place / block_ * quads() * 4 * block_ + place % block_ * 4;
       Word sum = 0;
       for (Index tap = 0; tap < conv_.num_taps(); ++tap)
-        sum += static_cast<Word>(std::int32_t{block[tap / 4 * 4 * kQuadBlock + tap % 4]});
+        sum += static_cast<Word>(std::int32_t{block[tap / 4 * 4 * block_ + tap % 4]});
       terms[place] = sum * by + (conv_.has_bias ? operands.third[channel * conv_.bias_stride] : Word{0});
     });
   }
@@ -314,7 +314,7 @@ class DepthwiseQuadLines {
   // the number of the next line.
   Index copy_lines(const Byte* image, Index h, Index copied, std::byte* scratch) const {
     const Index channels = conv_.in_channels, row = conv_.in[2] * channels;
-    const Index size = line_bytes_ - kQuadBlock;  // padding and copies may write more
+    const Index size = line_bytes_ - block_;  // padding and copies may write more
     const Index before = std::min(conv_.pad[2] * channels, size), inside = std::min(row, size - before);
     const Index first = h * conv_.step[1] - conv_.pad[1];
     Index next = std::max(copied, std::max<Index>(first, 0));
@@ -354,6 +354,7 @@ class DepthwiseQuadLines {
   Convolution conv_;
   FastInputs<Quads> inputs_;
   const DepthwiseQuadKernels& kernels_;
+  const Index block_;
   bool merges_pixels_ = false;
   Index blocks_ = 0, slots_ = 0, line_bytes_ = 0;
   std::shared_ptr<const std::vector<Byte>> weights_;

@@ -9,6 +9,10 @@
 
 namespace tosaic::kernels {
 
+// The kernels of Isa::kAvxVnni are in namespace avxvnni, whose instructions have the encoding VEX, and in
+// avxvnni_evex. True if the processor has those of VEX; only on x86.
+[[nodiscard]] bool has_avx_vnni();
+
 [[nodiscard]] const GemmKernels<float>& gemm_kernels_f32(Isa isa);
 [[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
 [[nodiscard]] const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa);

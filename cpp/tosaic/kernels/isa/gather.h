@@ -43,7 +43,7 @@ constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
 // Does the same as as_factors() for at most kShortRun bytes: a narrow store takes less time.
 constexpr Index kShortRun = 16;
 [[gnu::always_inline]] inline void short_factors(std::int8_t* to, const std::int8_t* from, Index count) {
-#if defined(__AVX512VL__)
+#if TOSAIC_VECTOR_BYTES == 64
   const auto mask = static_cast<__mmask16>((1U << count) - 1);
   const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(mask, from), _mm_set1_epi8(kFlipped));
   __builtin_memcpy(to, &bytes, sizeof bytes);

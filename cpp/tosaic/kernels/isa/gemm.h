@@ -192,6 +192,14 @@ extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx512
+namespace avxvnni {
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace avxvnni
+namespace avxvnni_evex {
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace avxvnni_evex
 namespace avx512vnni {
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 extern const GemmKernels<Quads> kGemmQuads;

@@ -14,7 +14,7 @@ namespace {
 
 using Index = std::int64_t;
 
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
 constexpr int kRows = 14;
 #elif defined(__aarch64__)  // 32 registers, as AVX-512 has, but up to four multiply-adds in a cycle
 constexpr int kRows = 8;
@@ -243,7 +243,7 @@ template <class T, int W, int... R>
 struct Tiles {
   static constexpr Tile<T> kByRows[] = {tile<T, R, W>...};
 };
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
 template <class T, int W>
 using AllTiles = Tiles<T, W, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
 #elif defined(__aarch64__)

@@ -13,7 +13,7 @@ using Bytes = Vector<Byte>;
 using Sums = Vector<std::uint32_t>;
 constexpr int kVectors = 4;
 constexpr Index kSumLanes = kLanes<std::uint32_t>;
-static_assert(kQuadBlock == kLanes<Byte>);
+constexpr Index kBlock = kLanes<Byte>;
 
 // Adds the products of four taps to the sums of a block. Taps from `taps` on are zero.
 template <int kTaps>
@@ -46,8 +46,8 @@ template <int kQuads, int kLast>
 void store_sums(const Sums (&sum)[kVectors], std::uint32_t* to, Index valid) {
   std::uint32_t arranged[kVectors * kSumLanes];
   for (int v = 0; v < kVectors; ++v) store(arranged + v * kSumLanes, sum[v]);
-  for (Index place = 0; place < kQuadBlock; ++place)
-    if (quad_channel(place) < valid) to[quad_channel(place)] = arranged[place];
+  for (Index place = 0; place < kBlock; ++place)
+    if (quad_channel(kBlock, place) < valid) to[quad_channel(kBlock, place)] = arranged[place];
 }
 
 template <RescaleWay kWay>
@@ -57,7 +57,7 @@ template <RescaleWay kWay>
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) scaled[v] = rescale_vector((V32)sum[v], by[v]);
   const auto bytes = (Bytes)range.bytes(range.words(scaled[0], scaled[1]), range.words(scaled[2], scaled[3]));
-  if (valid >= kQuadBlock)
+  if (valid >= kBlock)
     store(to, bytes);
   else
     store_bytes(to, bytes, valid);
@@ -68,17 +68,17 @@ void line_of(const DepthwiseQuads& line) {
   const RescaleTables<std::int32_t>& t = line.rescale;
   const ByteRange range(t);
   for (Index block = 0; block < line.blocks; ++block) {
-    const Byte* weights = line.weights + block * line.quads * kQuadBlock * 4;
+    const Byte* weights = line.weights + block * line.quads * kBlock * 4;
     Sums terms[kVectors];
-    for (int v = 0; v < kVectors; ++v) terms[v] = load(line.terms + block * kQuadBlock + v * kSumLanes);
+    for (int v = 0; v < kVectors; ++v) terms[v] = load(line.terms + block * kBlock + v * kSumLanes);
     const auto lane_scale = [&](Index v) {
-      const Index at = block * kQuadBlock + v * kSumLanes;
+      const Index at = block * kBlock + v * kSumLanes;
       return line.bytes == nullptr ? LaneScale<kWay>(V32{}, V32{} + 33)
                                    : LaneScale<kWay>(load(t.multiplier + at), load(t.shift + at));
     };
     const LaneScale<kWay> by[kVectors] = {lane_scale(0), lane_scale(1), lane_scale(2), lane_scale(3)};
     for (Index x = 0; x < line.pixels; ++x)
-      for (Index e = block * kQuadBlock; e < line.elements; e += line.blocks * kQuadBlock) {
+      for (Index e = block * kBlock; e < line.elements; e += line.blocks * kBlock) {
         Sums sum[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) sum[v] = terms[v];
@@ -109,6 +109,6 @@ void pad_line(Byte zero_point, Index count, Byte* to) { pad(to, zero_point, coun
 }  // namespace
 
 extern const DepthwiseQuadKernels kDepthwiseQuads;
-const DepthwiseQuadKernels kDepthwiseQuads = {depthwise_line, copy_line, pad_line};
+const DepthwiseQuadKernels kDepthwiseQuads = {kBlock, depthwise_line, copy_line, pad_line};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
