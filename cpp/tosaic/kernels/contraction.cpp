@@ -50,6 +50,15 @@ const DepthwiseKernels<WidePairs>* depthwise_kernels(Isa isa, WidePairs) {
   return &depthwise_kernels_wide_pairs(isa);
 }
 
+template <class T>
+const DepthwiseStepKernels<T>* depthwise_step_kernels(Isa /*isa*/, T) {
+  return nullptr;
+}
+const DepthwiseStepKernels<Pairs>* depthwise_step_kernels(Isa isa, Pairs) {
+  return depthwise_pair_steps(isa);
+}
+const DepthwiseStepKernels<Quads>* depthwise_step_kernels(Isa isa, Quads) { return depthwise_quads(isa); }
+
 // ---- convolutions ----
 
 Spatial trailing(const Dims& dims, std::size_t first, std::size_t rank, Index fill) {
@@ -318,7 +327,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
   const bool has_epilogue(epilogue);
   FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
                        .depthwise = depthwise_kernels(isa, T{}),
-                       .depthwise_quads = depthwise_quad_kernels(isa),
+                       .depthwise_steps = depthwise_step_kernels(isa, T{}),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .threads = request.options.threads,
                        .epilogue = std::move(epilogue)};

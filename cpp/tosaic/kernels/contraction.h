@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tosaic/kernels/isa/depthwise.h"
-#include "tosaic/kernels/isa/depthwise_quads.h"
+#include "tosaic/kernels/isa/depthwise_steps.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
@@ -106,7 +106,8 @@ template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
   const DepthwiseKernels<T>* depthwise = nullptr;
-  const DepthwiseQuadKernels* depthwise_quads = nullptr;  // in place of `depthwise`, if kCompensates<T>
+  // In place of `depthwise`, for bytes: always if kCompensates<T>, else if not null and they compute the convolution.
+  const DepthwiseStepKernels<T>* depthwise_steps = nullptr;
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>

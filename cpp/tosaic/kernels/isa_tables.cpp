@@ -48,8 +48,15 @@ const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
 const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, nullptr);
 }
-const DepthwiseQuadKernels* depthwise_quad_kernels(Isa isa) {
+const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);
+}
+const DepthwiseStepKernels<Pairs>* depthwise_pair_steps([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa >= Isa::kAvx512) return &avx512::kDepthwisePairSteps;
+  if (isa >= Isa::kAvx2) return &avx2::kDepthwisePairSteps;
+#endif
+  return nullptr;
 }
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
 const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tosaic/kernels/isa/depthwise.h"
-#include "tosaic/kernels/isa/depthwise_quads.h"
+#include "tosaic/kernels/isa/depthwise_steps.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/isa/peak.h"
 #include "tosaic/kernels/isa/pool.h"
@@ -19,7 +19,9 @@ namespace tosaic::kernels {
 [[nodiscard]] const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa);
 // Null for an instruction set that does not multiply quads.
 [[nodiscard]] const GemmKernels<Quads>* gemm_kernels_quads(Isa isa);
-[[nodiscard]] const DepthwiseQuadKernels* depthwise_quad_kernels(Isa isa);
+[[nodiscard]] const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa);
+// Null for an instruction set that multiplies tap by tap.
+[[nodiscard]] const DepthwiseStepKernels<Pairs>* depthwise_pair_steps(Isa isa);
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa);
