@@ -15,30 +15,22 @@ using Sums = Vector<std::uint32_t>;
 constexpr int kVectors = 4;
 constexpr Index kSumLanes = kLanes<std::uint32_t>;
 constexpr Index kBlock = kLanes<Byte>;
+using Words = Vector<std::int16_t>;
 
 #if !defined(__aarch64__) && TOSAIC_VECTOR_BYTES == 32
-using Words = Vector<std::int16_t>;
 // Interleaves the words of two vectors in each 16 bytes.
 [[gnu::always_inline]] inline void interleave(Words a, Words b, Words& low, Words& high) {
   low = (Words)_mm256_unpacklo_epi16((__m256i)a, (__m256i)b);
   high = (Words)_mm256_unpackhi_epi16((__m256i)a, (__m256i)b);
 }
-// The even 8 bytes, then the odd ones.
-[[gnu::always_inline]] inline Vector<Byte> halves_in_order(Vector<Byte> x) {
-  return (Vector<Byte>)__builtin_shufflevector((V64)x, (V64)x, 0, 2, 1, 3);
-}
 #elif !defined(__aarch64__) && TOSAIC_VECTOR_BYTES == 64
-using Words = Vector<std::int16_t>;
 [[gnu::always_inline]] inline void interleave(Words a, Words b, Words& low, Words& high) {
   low = (Words)_mm512_unpacklo_epi16((__m512i)a, (__m512i)b);
   high = (Words)_mm512_unpackhi_epi16((__m512i)a, (__m512i)b);
 }
-[[gnu::always_inline]] inline Vector<Byte> halves_in_order(Vector<Byte> x) {
-  return (Vector<Byte>)__builtin_shufflevector((V64)x, (V64)x, 0, 2, 4, 6, 1, 3, 5, 7);
-}
 #endif
 
-// The factors of four taps of a block, interleaved. Taps from `taps` on are zero.
+// The factors of four taps of a block, interleaved. Taps from kTaps on are zero.
 template <int kTaps>
 [[gnu::always_inline]] inline void load_step(const Byte* const* tap, Index at,
                                              Vector<Byte> (&factors)[kVectors]) {
@@ -107,7 +99,14 @@ template <class T, RescaleWay kWay>
   for (int v = 0; v < kVectors; ++v) scaled[v] = rescale_vector((V32)sum[v], by[v]);
   auto bytes =
       (Vector<Byte>)range.bytes(range.words(scaled[0], scaled[1]), range.words(scaled[2], scaled[3]));
-  if constexpr (std::is_same_v<T, Pairs>) bytes = halves_in_order(bytes);
+#if TOSAIC_VECTOR_BYTES == 32
+  // The bytes of both halves of a block are next to each other in each 16 bytes.
+  if constexpr (std::is_same_v<T, Pairs>)
+    bytes = (Vector<Byte>)__builtin_shufflevector((V64)bytes, (V64)bytes, 0, 2, 1, 3);
+#elif TOSAIC_VECTOR_BYTES == 64
+  if constexpr (std::is_same_v<T, Pairs>)
+    bytes = (Vector<Byte>)__builtin_shufflevector((V64)bytes, (V64)bytes, 0, 2, 4, 6, 1, 3, 5, 7);
+#endif
   if (valid >= kBlock)
     store(to, bytes);
   else
