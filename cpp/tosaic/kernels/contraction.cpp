@@ -388,11 +388,24 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
 }
 
-// True if quads can compute the request, which fits_pairs().
-bool fits_quads(const Request& request, const Reduced& reduced) {
+// True if every constant weight is read once, for few rows. Then reading it takes longer than multiplying.
+bool reads_weights_once(const Request& request, const Roles& roles, const Reduced& reduced) {
+  constexpr Index kFewRows = 2;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  return gemm_kernels_quads(request.options.isa) != nullptr &&
-         (conv == nullptr || !is_depthwise(*conv) || quads_fit(*conv, reduced.zero_points[1]));
+  const Index rows =
+      conv != nullptr ? conv->batch * conv->out_pixels() : std::get<Product>(reduced.shape).rows;
+  return request.operands[roles.right].constant != nullptr && rows <= kFewRows;
+}
+
+// True if quads are to compute the request, which fits_pairs(): if they can, and are multiplied by instructions for
+// quads, or are chosen for their bytes.
+bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const Isa isa = request.options.isa;
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  if (conv != nullptr && is_depthwise(*conv))
+    return multiplies_quads(isa) && quads_fit(*conv, reduced.zero_points[1]);
+  return multiplies_quads(isa) ||
+         (gemm_kernels_quads(isa) != nullptr && reads_weights_once(request, roles, reduced));
 }
 
 // True if WidePairs can compute the request: elements of 16 and 8 bits without zero points, no addend.
@@ -467,8 +480,8 @@ Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& r
   if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
     return requantizing_kernel<WidePairs>(request, roles, reduced);
   if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
-  return fits_quads(request, reduced) ? requantizing_kernel<Quads>(request, roles, reduced)
-                                      : requantizing_kernel<Pairs>(request, roles, reduced);
+  return fits_quads(request, roles, reduced) ? requantizing_kernel<Quads>(request, roles, reduced)
+                                             : requantizing_kernel<Pairs>(request, roles, reduced);
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -487,8 +500,8 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
   if (fits_pairs(request, roles, reduced))
-    return fits_quads(request, reduced) ? fast_kernel<Quads>(request, roles, reduced)
-                                        : fast_kernel<Pairs>(request, roles, reduced);
+    return fits_quads(request, roles, reduced) ? fast_kernel<Quads>(request, roles, reduced)
+                                               : fast_kernel<Pairs>(request, roles, reduced);
   if (fits_wide_pairs(request, roles, reduced)) return fast_kernel<WidePairs>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }

@@ -46,8 +46,13 @@ const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
 #endif
 }
 const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
-  return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, nullptr);
+  const GemmKernels<Quads>* as_pairs = nullptr;
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa >= Isa::kAvx2) as_pairs = isa >= Isa::kAvx512 ? &avx512::kGemmQuads : &avx2::kGemmQuads;
+#endif
+  return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, as_pairs);
 }
+bool multiplies_quads(Isa isa) { return depthwise_quads(isa) != nullptr; }
 const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);
 }

@@ -17,8 +17,11 @@ namespace tosaic::kernels {
 [[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
 [[nodiscard]] const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa);
 [[nodiscard]] const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa);
-// Null for an instruction set that does not multiply quads.
+// True if the instruction set has instructions that multiply quads.
+[[nodiscard]] bool multiplies_quads(Isa isa);
+// Null for an instruction set without such instructions, except those that multiply quads as pairs.
 [[nodiscard]] const GemmKernels<Quads>* gemm_kernels_quads(Isa isa);
+// Null for an instruction set without such instructions.
 [[nodiscard]] const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa);
 // Null for an instruction set that multiplies tap by tap.
 [[nodiscard]] const DepthwiseStepKernels<Pairs>* depthwise_pair_steps(Isa isa);

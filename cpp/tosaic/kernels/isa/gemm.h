@@ -24,7 +24,8 @@
 //                 sum (a - a_zp)(b - b_zp) = sum u b - (q + a_zp) sum b - b_zp (sum u - depth (q + a_zp))
 //
 //               The second term depends on the column only and the third one on the row only. They are added as
-//               biases of columns and rows. Padding of a patch is the zero point.
+//               biases of columns and rows. Padding of a patch is the zero point. Sets without instructions for quads
+//               multiply them as two pairs: that takes more time than Pairs, but B has half as many bytes.
 //
 // Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels has the
 // first elements of the pairs before the second ones: isa/pairs.h.
@@ -181,12 +182,14 @@ extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace baseline
 namespace avx2 {
+extern const GemmKernels<Quads> kGemmQuads;
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx2
 namespace avx512 {
+extern const GemmKernels<Quads> kGemmQuads;
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<Pairs> kGemmPairs;
