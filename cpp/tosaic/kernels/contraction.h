@@ -135,7 +135,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. A product of integers has no addend.
+// Cores of vectorised loops. A product of integers has no addend. PositivePairs are for constant right operands, and
+// not for depthwise convolutions.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>

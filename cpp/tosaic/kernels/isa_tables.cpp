@@ -53,6 +53,13 @@ const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, as_pairs);
 }
 bool multiplies_quads(Isa isa) { return depthwise_quads(isa) != nullptr; }
+const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX2)
+  static const bool has_other_adders = __builtin_cpu_is("amd") != 0;
+  if (isa == Isa::kAvx2 && has_other_adders) return &avx2::kGemmPositivePairs;
+#endif
+  return nullptr;
+}
 const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);
 }

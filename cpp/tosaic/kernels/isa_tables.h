@@ -25,6 +25,8 @@ namespace tosaic::kernels {
 [[nodiscard]] const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa);
 // Null for an instruction set that multiplies tap by tap.
 [[nodiscard]] const DepthwiseStepKernels<Pairs>* depthwise_pair_steps(Isa isa);
+// Null unless they take less time than those of Pairs.
+[[nodiscard]] const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs(Isa isa);
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa);

@@ -74,12 +74,12 @@ template <int W>
 #endif
 }
 
-// True if rescale_registers() computes a tile of this width: all columns exist, nothing else is to be added, and
-// the high halves of products suffice.
+// True if rescale_registers() computes a tile of this width: all columns exist, no sums are to be added, and the
+// high halves of products suffice.
 template <class T>
 [[gnu::always_inline]] inline bool fits_registers(const GemmBlock<T>& block, std::int64_t width,
                                                   std::int64_t valid) {
-  return valid == width && block.rescale->high_halves && block.row_bias == nullptr && !block.accumulate;
+  return valid == width && block.rescale->high_halves && !block.accumulate;
 }
 
 template <class T, int R, int W>

@@ -37,6 +37,15 @@ struct Columns {
   const Factor<T>* panel;
 };
 
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void add_row_biases(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W],
+                                                  Index row) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
+}
+
 // Writes the sums of R rows by W whole vectors to C: adds C and biases and clamps, as the block says.
 template <class T, int R, int W>
 [[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W], Sum<T>* c,
@@ -56,12 +65,7 @@ template <class T, int R, int W>
       for (int i = 0; i < R; ++i) sum[i][j] += bias;
     }
   }
-  if (block.row_bias != nullptr) {
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
-  }
+  if (block.row_bias != nullptr) add_row_biases<T, R, W>(block, sum, row);
   if (block.clamp) {
     const Vector<Sum<T>> low = broadcast(block.low);
     const Vector<Sum<T>> high = broadcast(block.high);
@@ -134,8 +138,10 @@ template <class T, int R, int W>
     if (valid == width && !rescales(block)) return finish<T, R, W>(block, sum, c, row, column);
 #if defined(TOSAIC_RESCALES_VECTORS)
     if constexpr (kRescales<T>)
-      if (rescales(block) && fits_registers(block, width, valid))
+      if (rescales(block) && fits_registers(block, width, valid)) {
+        if (block.row_bias != nullptr) add_row_biases<T, R, W>(block, sum, row);
         return rescale_registers<T, R, W>(block, sum, row, column);
+      }
 #endif
     Sum<T> sums[R * width];
     store_tile<T, R, W>(sum, sums);
@@ -207,12 +213,17 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 }
 #endif
 
+// isa/positive_pairs.h
+template <int R, int W>
+void positive_tile(const GemmBlock<PositivePairs>& block, Index row, const Columns<PositivePairs>& columns);
+
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   if constexpr (std::is_same_v<T, Quads> && R > 1) return matrix_tile<R, W>(block, row, columns);
 #endif
+  if constexpr (std::is_same_v<T, PositivePairs>) return positive_tile<R, W>(block, row, columns);
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
