@@ -76,7 +76,7 @@ extern const ConvertKernels kConvert;
 // The table `name` that was compiled for `isa`, which must be one of usable_isas().
 #if defined(TOSAIC_HAVE_AVX2) && defined(TOSAIC_HAVE_AVX512)
 #define TOSAIC_SELECT_ISA(isa, name) \
-  ((isa) >= Isa::kAvx512 ? avx512::name : (isa) == Isa::kAvx2 ? avx2::name : baseline::name)
+  ((isa) >= Isa::kAvx512 ? avx512::name : (isa) >= Isa::kAvx2 ? avx2::name : baseline::name)
 #else
 #define TOSAIC_SELECT_ISA(isa, name) (static_cast<void>(isa), baseline::name)
 #endif

@@ -42,13 +42,27 @@ const GemmKernels<Pairs>& gemm_kernels(Isa isa, Pairs) { return gemm_kernels_pai
 const GemmKernels<WidePairs>& gemm_kernels(Isa isa, WidePairs) { return gemm_kernels_wide_pairs(isa); }
 // Only for an instruction set that multiplies quads.
 const GemmKernels<Quads>& gemm_kernels(Isa isa, Quads) { return *gemm_kernels_quads(isa); }
+// Only where they are chosen.
+const GemmKernels<PositivePairs>& gemm_kernels(Isa isa, PositivePairs) {
+  return *gemm_kernels_positive_pairs(isa);
+}
 const DepthwiseKernels<Quads>* depthwise_kernels(Isa /*isa*/, Quads) { return nullptr; }
+const DepthwiseKernels<PositivePairs>* depthwise_kernels(Isa /*isa*/, PositivePairs) { return nullptr; }
 const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
 const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
 const DepthwiseKernels<Pairs>* depthwise_kernels(Isa isa, Pairs) { return &depthwise_kernels_pairs(isa); }
 const DepthwiseKernels<WidePairs>* depthwise_kernels(Isa isa, WidePairs) {
   return &depthwise_kernels_wide_pairs(isa);
 }
+
+template <class T>
+const DepthwiseStepKernels<T>* depthwise_step_kernels(Isa /*isa*/, T) {
+  return nullptr;
+}
+const DepthwiseStepKernels<Pairs>* depthwise_step_kernels(Isa isa, Pairs) {
+  return depthwise_pair_steps(isa);
+}
+const DepthwiseStepKernels<Quads>* depthwise_step_kernels(Isa isa, Quads) { return depthwise_quads(isa); }
 
 // ---- convolutions ----
 
@@ -318,7 +332,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
   const bool has_epilogue(epilogue);
   FastInputs<T> inputs{.gemm = &gemm_kernels(isa, T{}),
                        .depthwise = depthwise_kernels(isa, T{}),
-                       .depthwise_quads = depthwise_quad_kernels(isa),
+                       .depthwise_steps = depthwise_step_kernels(isa, T{}),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .threads = request.options.threads,
                        .epilogue = std::move(epilogue)};
@@ -327,18 +341,23 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     inputs.low = static_cast<Sum<T>>(clamp->low);
     inputs.high = static_cast<Sum<T>>(clamp->high);
   }
-  if constexpr (!kReadsInPlace<T>) inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0]);
-  if constexpr (kCompensates<T>) inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1]);
+  constexpr Index offset = std::is_same_v<T, PositivePairs> ? kPositiveOffset : 0;
+  if constexpr (!kReadsInPlace<T>)
+    inputs.left_zero_point = static_cast<Factor<T>>(reduced.zero_points[0] + offset);
+  if constexpr (kCompensates<T>)
+    inputs.right_zero_point = static_cast<Factor<T>>(reduced.zero_points[1] + offset);
   const Operand& right = request.operands[roles.right];
   std::vector<Factor<T>> widened;
   if (right.constant != nullptr) {
     inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
-    if constexpr (!kCompensates<T>)
-      if (right.dtype != kOwnDType<Factor<T>> || reduced.zero_points[1] != 0) {
+    if constexpr (!std::is_same_v<T, Quads>) {
+      const Index zero_point = kCompensates<T> ? -offset : reduced.zero_points[1];
+      if (right.dtype != kOwnDType<Factor<T>> || zero_point != 0) {
         widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
-        widen(right.dtype, right.constant, num_elements(right.shape), reduced.zero_points[1], widened.data());
+        widen(right.dtype, right.constant, num_elements(right.shape), zero_point, widened.data());
         inputs.right = widened.data();
       }
+    }
     inputs.packs = request.options.packs;
     if (inputs.packs != nullptr)
       inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>);
@@ -379,11 +398,47 @@ std::size_t channel_axis(const Request& request, const Reduced& reduced) {
   return !shape.empty() && shape.back() == channels ? shape.size() - 1 : shape.size();
 }
 
-// True if quads can compute the request, which fits_pairs().
-bool fits_quads(const Request& request, const Reduced& reduced) {
+// The product of a constant matrix that a contraction, which is not depthwise, consists of.
+struct Extents {
+  Index rows = 0, depth = 0, cols = 0;
+};
+
+Extents extents_of(const Convolution& conv) {
+  return {conv.batch * conv.out_pixels(), conv.group_in() * conv.num_taps(), conv.group_out()};
+}
+Extents extents_of(const Product& p) {
+  const Index matrices = std::max<Index>(1, p.b_size / std::max<Index>(1, p.depth * p.cols));
+  return {p.rows * static_cast<Index>(p.batches.size()) / matrices, p.depth, p.cols};
+}
+
+// True if every constant weight is read once, for few rows. Then reading it takes longer than multiplying.
+bool reads_weights_once(const Request& request, const Roles& roles, const Reduced& reduced) {
+  constexpr Index kFewRows = 2;
+  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
+  return request.operands[roles.right].constant != nullptr && extents.rows <= kFewRows;
+}
+
+// True if PositivePairs are to compute the request, which fits_pairs(): if they can, and save more time than sums of
+// the rows take.
+bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
+  constexpr Index kManyRows = 6, kManyCols = 64, kManyProducts = 4096;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  return gemm_kernels_quads(request.options.isa) != nullptr &&
-         (conv == nullptr || !is_depthwise(*conv) || quads_fit(*conv, reduced.zero_points[1]));
+  if (gemm_kernels_positive_pairs(request.options.isa) == nullptr || (conv != nullptr && is_depthwise(*conv)))
+    return false;
+  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
+  return request.operands[roles.right].constant != nullptr && extents.rows >= kManyRows &&
+         extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
+}
+
+// True if quads are to compute the request, which fits_pairs(): if they can, and are multiplied by instructions for
+// quads, or are chosen for their bytes.
+bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const Isa isa = request.options.isa;
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  if (conv != nullptr && is_depthwise(*conv))
+    return multiplies_quads(isa) && quads_fit(*conv, reduced.zero_points[1]);
+  return multiplies_quads(isa) ||
+         (gemm_kernels_quads(isa) != nullptr && reads_weights_once(request, roles, reduced));
 }
 
 // True if WidePairs can compute the request: elements of 16 and 8 bits without zero points, no addend.
@@ -459,8 +514,10 @@ Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& r
   if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
     return requantizing_kernel<WidePairs>(request, roles, reduced);
   if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
-  return fits_quads(request, reduced) ? requantizing_kernel<Quads>(request, roles, reduced)
-                                      : requantizing_kernel<Pairs>(request, roles, reduced);
+  if (fits_quads(request, roles, reduced)) return requantizing_kernel<Quads>(request, roles, reduced);
+  return fits_positive_pairs(request, roles, reduced)
+             ? requantizing_kernel<PositivePairs>(request, roles, reduced)
+             : requantizing_kernel<Pairs>(request, roles, reduced);
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -478,9 +535,11 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   }
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
-  if (fits_pairs(request, roles, reduced))
-    return fits_quads(request, reduced) ? fast_kernel<Quads>(request, roles, reduced)
-                                        : fast_kernel<Pairs>(request, roles, reduced);
+  if (fits_pairs(request, roles, reduced)) {
+    if (fits_quads(request, roles, reduced)) return fast_kernel<Quads>(request, roles, reduced);
+    return fits_positive_pairs(request, roles, reduced) ? fast_kernel<PositivePairs>(request, roles, reduced)
+                                                        : fast_kernel<Pairs>(request, roles, reduced);
+  }
   if (fits_wide_pairs(request, roles, reduced)) return fast_kernel<WidePairs>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tosaic/kernels/isa/depthwise.h"
-#include "tosaic/kernels/isa/depthwise_quads.h"
+#include "tosaic/kernels/isa/depthwise_steps.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/kernel.h"
 #include "tosaic/kernels/packs.h"
@@ -108,7 +108,8 @@ template <class T>
 struct FastInputs {
   const GemmKernels<T>* gemm = nullptr;
   const DepthwiseKernels<T>* depthwise = nullptr;
-  const DepthwiseQuadKernels* depthwise_quads = nullptr;  // in place of `depthwise`, if kCompensates<T>
+  // In place of `depthwise`, for bytes: always if kCompensates<T>, else if not null and they compute the convolution.
+  const DepthwiseStepKernels<T>* depthwise_steps = nullptr;
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
@@ -136,7 +137,8 @@ template <class T>
 template <class T>
 [[nodiscard]] Core<T> reference_product(const Product& product);
 
-// Cores of vectorised loops. A product of integers has no addend.
+// Cores of vectorised loops. A product of integers has no addend. PositivePairs are for constant right operands, and
+// not for depthwise convolutions.
 template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>

@@ -552,7 +552,8 @@ Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs, const char
 template <class T>
 Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
-  if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
+  if constexpr (!std::is_same_v<T, PositivePairs>)
+    if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
   if (conv.channels_last) {
     return as_core<T, ChannelsLast<T>>(conv, inputs, "conv.gemm");
   }
@@ -566,6 +567,7 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
 
 template Core<Pairs> fast_convolution(const Convolution&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_convolution(const Convolution&, const FastInputs<WidePairs>&);
+template Core<PositivePairs> fast_convolution(const Convolution&, const FastInputs<PositivePairs>&);
 template Core<Quads> fast_convolution(const Convolution&, const FastInputs<Quads>&);
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);

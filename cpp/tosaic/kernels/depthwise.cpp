@@ -1,6 +1,6 @@
 // Depthwise convolutions. With channels last, the kernel computes one line of the result at a time, with
 // vectors along the channels. For a channel multiplier m > 1, each channel of the input is first repeated m
-// times. Where the instruction set multiplies quads of bytes, they are four taps of a channel. With channels
+// times. Where the instruction set multiplies pairs or quads, they are two or four taps of a channel. With channels
 // first, and at most two spatial axes, it computes one channel at a time, over phase planes (isa/depthwise.h).
 // Threads share the lines or the channels.
 #include <algorithm>
@@ -180,36 +180,36 @@ class DepthwiseLines {
   std::size_t sums_at_ = 0, epilogue_at_ = 0;  // of a worker
 };
 
-// The core for bytes with channels last, where the instruction set multiplies quads. Lines of the image are
-// copied with their padding: 128 is added to each byte once, and taps beside the image need no test.
-class DepthwiseQuadLines {
+// The core for bytes with channels last, where the instruction set multiplies several taps at once. Lines of the image
+// are copied as factors, with their padding: each byte is converted once, and taps beside the image need no test.
+template <class T>
+class DepthwiseStepLines {
  public:
-  using Byte = std::int8_t;
   using Word = std::uint32_t;
 
-  DepthwiseQuadLines(const Convolution& conv, const FastInputs<Quads>& inputs)
-      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_quads) {
+  DepthwiseStepLines(const Convolution& conv, const FastInputs<T>& inputs)
+      : conv_(conv), inputs_(inputs), kernels_(*inputs.depthwise_steps), block_(kernels_.block) {
     const Index channels = conv_.out_channels;
-    const Index period = std::lcm(channels, kQuadBlock);
-    merges_pixels_ = conv_.step[2] == 1 && (channels < kQuadBlock || period <= kLongestPeriod);
+    const Index period = std::lcm(channels, block_);
+    merges_pixels_ = conv_.step[2] == 1 && (channels < block_ || period <= kLongestPeriod);
     const Index line_elements = conv_.out[2] * channels;
-    blocks_ = ceil_div(merges_pixels_ ? std::min(period, line_elements) : channels, kQuadBlock);
+    blocks_ = ceil_div(merges_pixels_ ? std::min(period, line_elements) : channels, block_);
     slots_ = (conv_.taps[1] - 1) * conv_.dilation[1] + 1;
     const Index pixels = (conv_.out[2] - 1) * conv_.step[2] + (conv_.taps[2] - 1) * conv_.dilation[2] + 1;
-    line_bytes_ = ceil_div(pixels * channels, kQuadBlock) * kQuadBlock + 2 * kQuadBlock;
+    line_size_ = ceil_div(pixels * channels, block_) * block_ + 2 * block_;
     if (inputs.right != nullptr)
       weights_ = packed_weights(inputs, [&] {
-        LargeArray<Byte> weights(static_cast<std::size_t>(weight_bytes()), Byte{});
+        LargeArray<Factor<T>> weights(static_cast<std::size_t>(weight_size()), Factor<T>{});
         arrange_weights(inputs.right, weights.data());
         return weights;
       });
     else
-      weights_at_ = plan_.take<Byte>(weight_bytes());
+      weights_at_ = plan_.take<Factor<T>>(weight_size());
     if (rescales()) arrange_tables();
-    terms_at_ = plan_.take<Word>(blocks_ * kQuadBlock);
+    terms_at_ = plan_.take<Word>(blocks_ * block_);
     ScratchPlan own;
-    lines_at_ = own.take<Byte>((slots_ + 1) * line_bytes_);
-    taps_at_ = own.take<const Byte*>(4 * quads());
+    lines_at_ = own.take<Factor<T>>((slots_ + 1) * line_size_);
+    taps_at_ = own.take<const Factor<T>*>(kStep * steps());
     if (inputs_.epilogue && !rescales()) {
       sums_at_ = own.take<Word>(line_elements);
       epilogue_at_ = own.take<std::byte>(static_cast<Index>(inputs_.epilogue.scratch_bytes));
@@ -220,26 +220,26 @@ class DepthwiseQuadLines {
   [[nodiscard]] std::size_t scratch_bytes() const { return plan_.bytes(); }
   [[nodiscard]] bool owns_right() const { return weights_ != nullptr; }
 
-  void run(const CoreOperands<Quads>& operands, std::byte* result, const Workspace& workspace) const {
-    const DepthwiseQuads prototype = this->line(operands, workspace.scratch);
+  void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
+    const DepthwiseSteps<T> prototype = this->line(operands, workspace.scratch);
     const Index line_elements = conv_.out[2] * conv_.out_channels;
     // Each part copies the lines that its first one reads, so there are few parts.
     const Loop lines{.count = conv_.batch * conv_.out[1],
                      .step = ceil_div(conv_.batch * conv_.out[1], 2 * Index{inputs_.threads.count}),
-                     .unit_cost = static_cast<double>(line_elements * quads()) * 2 * cost::kMultiplyAdd};
+                     .unit_cost = static_cast<double>(line_elements * steps()) * 2 * cost::kMultiplyAdd};
     parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
       run_lines(begin, end, operands.left, prototype, result, workers_.of(workspace.scratch, worker));
     });
   }
 
  private:
-  static constexpr Index kLongestPeriod = 1024;
+  static constexpr Index kLongestPeriod = 1024, kStep = Arithmetic<T>::kStep;
 
   // Computes lines [begin, end) of the results of all images. `scratch` is that of the worker.
-  void run_lines(Index begin, Index end, const Byte* images, DepthwiseQuads line, std::byte* result,
+  void run_lines(Index begin, Index end, const std::int8_t* images, DepthwiseSteps<T> line, std::byte* result,
                  std::byte* scratch) const {
-    line.taps = piece<const Byte*>(scratch, taps_at_);
-    kernels_.pad(inputs_.left_zero_point, line_bytes_ - kQuadBlock, pad_line(scratch));
+    line.taps = piece<const Factor<T>*>(scratch, taps_at_);
+    kernels_.pad(inputs_.left_zero_point, line_size_ - block_, pad_line(scratch));
     Index copied = 0;  // lines of the image before this one are in their slots, or not needed any more
     for (Index i = begin; i < end; ++i) {
       const Index h = i % conv_.out[1];
@@ -252,38 +252,38 @@ class DepthwiseQuadLines {
   }
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
-  [[nodiscard]] Index quads() const { return ceil_div(conv_.num_taps(), 4); }
-  [[nodiscard]] Index weight_bytes() const { return blocks_ * quads() * 4 * kQuadBlock; }
-  [[nodiscard]] Byte* slot(Index image_line, std::byte* scratch) const {
-    return piece<Byte>(scratch, lines_at_) + image_line % slots_ * line_bytes_;
+  [[nodiscard]] Index steps() const { return ceil_div(conv_.num_taps(), kStep); }
+  [[nodiscard]] Index weight_size() const { return blocks_ * steps() * kStep * block_; }
+  [[nodiscard]] Factor<T>* slot(Index image_line, std::byte* scratch) const {
+    return piece<Factor<T>>(scratch, lines_at_) + image_line % slots_ * line_size_;
   }
-  [[nodiscard]] Byte* pad_line(std::byte* scratch) const {
-    return piece<Byte>(scratch, lines_at_) + slots_ * line_bytes_;
+  [[nodiscard]] Factor<T>* pad_line(std::byte* scratch) const {
+    return piece<Factor<T>>(scratch, lines_at_) + slots_ * line_size_;
   }
 
   // Calls set(place, channel) for each place of the arranged tables that has a channel.
   template <class F>
   void for_each_place(F set) const {
-    for (Index place = 0; place < blocks_ * kQuadBlock; ++place) {
-      const Index element = place / kQuadBlock * kQuadBlock + quad_channel(place % kQuadBlock);
+    for (Index place = 0; place < blocks_ * block_; ++place) {
+      const Index element = place / block_ * block_ + step_channel<T>(block_, place % block_);
       if (merges_pixels_ || element < conv_.out_channels) set(place, element % conv_.out_channels);
     }
   }
 
-  void arrange_weights(const Byte* weights, Byte* to) const {
-    std::fill_n(to, weight_bytes(), Byte{0});
+  void arrange_weights(const Factor<T>* weights, Factor<T>* to) const {
+    std::fill_n(to, weight_size(), Factor<T>{});
     for_each_place([&](Index place, Index channel) {
-      Byte* block = to + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
-      const Byte* from = weights + channel * conv_.weight_group;
+      Factor<T>* block = to + place_in_weights(place);
+      const Factor<T>* from = weights + channel * conv_.weight_group;
       for (Index tap = 0; tap < conv_.num_taps(); ++tap)
-        block[tap / 4 * 4 * kQuadBlock + tap % 4] =
+        block[tap / kStep * kStep * block_ + tap % kStep] =
             from[tap / conv_.taps[2] * conv_.weight_tap[1] + tap % conv_.taps[2] * conv_.weight_tap[2]];
     });
   }
 
   void arrange_tables() {
     const RescaleTables<std::int32_t>& t = *inputs_.epilogue.tables;
-    multiplier_.assign(static_cast<std::size_t>(blocks_ * kQuadBlock), 0);
+    multiplier_.assign(static_cast<std::size_t>(blocks_ * block_), 0);
     shift_.assign(multiplier_.size(), 33);  // of places without a channel: any shift of a single rounding
     for_each_place([&](Index place, Index channel) {
       multiplier_[place] = t.multiplier[t.uniform ? 0 : channel];
@@ -291,26 +291,33 @@ class DepthwiseQuadLines {
     });
   }
 
-  // The bias minus (128 + zero point) times the sum of the weights.
-  void find_terms(const CoreOperands<Quads>& operands, const Byte* weights, Word* terms) const {
+  // Where the first step of a place is.
+  [[nodiscard]] Index place_in_weights(Index place) const {
+    return place / block_ * steps() * kStep * block_ + place % block_ * kStep;
+  }
+
+  // The bias and, with quads, minus (kQuadOffset + zero point) times the sum of the weights.
+  void find_terms(const CoreOperands<T>& operands, const Factor<T>* weights, Word* terms) const {
     const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
-    std::fill_n(terms, blocks_ * kQuadBlock, Word{0});
+    std::fill_n(terms, blocks_ * block_, Word{0});
     for_each_place([&](Index place, Index channel) {
-      const Byte* block = weights + place / kQuadBlock * quads() * 4 * kQuadBlock + place % kQuadBlock * 4;
       Word sum = 0;
-      for (Index tap = 0; tap < conv_.num_taps(); ++tap)
-        sum += static_cast<Word>(std::int32_t{block[tap / 4 * 4 * kQuadBlock + tap % 4]});
+      if constexpr (kCompensates<T>) {
+        const Factor<T>* block = weights + place_in_weights(place);
+        for (Index tap = 0; tap < conv_.num_taps(); ++tap)
+          sum += static_cast<Word>(std::int32_t{block[tap / kStep * kStep * block_ + tap % kStep]});
+      }
       terms[place] = sum * by + (conv_.has_bias ? operands.third[channel * conv_.bias_stride] : Word{0});
     });
   }
 
-  [[nodiscard]] DepthwiseQuads line(const CoreOperands<Quads>& operands, std::byte* scratch) const {
-    DepthwiseQuads line;
+  [[nodiscard]] DepthwiseSteps<T> line(const CoreOperands<T>& operands, std::byte* scratch) const {
+    DepthwiseSteps<T> line;
     line.num_taps = conv_.num_taps();
-    line.quads = quads();
+    line.steps = steps();
     line.blocks = blocks_;
-    line.weights = weights_ != nullptr ? weights_->data() : piece<Byte>(scratch, weights_at_);
-    if (weights_ == nullptr) arrange_weights(operands.right, piece<Byte>(scratch, weights_at_));
+    line.weights = weights_ != nullptr ? weights_->data() : piece<Factor<T>>(scratch, weights_at_);
+    if (weights_ == nullptr) arrange_weights(operands.right, piece<Factor<T>>(scratch, weights_at_));
     line.terms = piece<Word>(scratch, terms_at_);
     find_terms(operands, line.weights, piece<Word>(scratch, terms_at_));
     const Index channels = conv_.out_channels;
@@ -328,16 +335,16 @@ class DepthwiseQuadLines {
 
   // Copies the lines of the image that line h of the result reads and that are not in their slots yet. Returns
   // the number of the next line.
-  Index copy_lines(const Byte* image, Index h, Index copied, std::byte* scratch) const {
+  Index copy_lines(const std::int8_t* image, Index h, Index copied, std::byte* scratch) const {
     const Index channels = conv_.in_channels, row = conv_.in[2] * channels;
-    const Index size = line_bytes_ - kQuadBlock;  // padding and copies may write more
+    const Index size = line_size_ - block_;  // padding and copies may write more
     const Index before = std::min(conv_.pad[2] * channels, size), inside = std::min(row, size - before);
     const Index first = h * conv_.step[1] - conv_.pad[1];
     Index next = std::max(copied, std::max<Index>(first, 0));
     for (; next < std::min(first + slots_, conv_.in[1]); ++next) {
-      Byte* to = slot(next, scratch);
+      Factor<T>* to = slot(next, scratch);
       kernels_.pad(inputs_.left_zero_point, before, to);
-      kernels_.copy(image + next * row, inside, to + before);
+      kernels_.copy(image + next * row, inputs_.left_zero_point, inside, to + before);
       kernels_.pad(inputs_.left_zero_point, size - before - inside, to + before + inside);
     }
     return next;
@@ -345,19 +352,19 @@ class DepthwiseQuadLines {
 
   // Points to the element of each tap that output 0 of line h reads.
   void find_taps(Index h, std::byte* scratch) const {
-    const auto** taps = piece<const Byte*>(scratch, taps_at_);
+    const auto** taps = piece<const Factor<T>*>(scratch, taps_at_);
     for (Index tap = 0; tap < conv_.num_taps(); ++tap) {
       const Index y = h * conv_.step[1] - conv_.pad[1] + tap / conv_.taps[2] * conv_.dilation[1];
-      const Byte* from = y < 0 || y >= conv_.in[1] ? pad_line(scratch) : slot(y, scratch);
+      const Factor<T>* from = y < 0 || y >= conv_.in[1] ? pad_line(scratch) : slot(y, scratch);
       taps[tap] = from + tap % conv_.taps[2] * conv_.dilation[2] * conv_.in_channels;
     }
-    for (Index tap = conv_.num_taps(); tap < 4 * quads(); ++tap) taps[tap] = pad_line(scratch);
+    for (Index tap = conv_.num_taps(); tap < kStep * steps(); ++tap) taps[tap] = pad_line(scratch);
   }
 
-  void run_line(DepthwiseQuads& line, Index at, std::byte* result, std::byte* scratch) const {
-    const Epilogue<Quads>& epilogue = inputs_.epilogue;
+  void run_line(DepthwiseSteps<T>& line, Index at, std::byte* result, std::byte* scratch) const {
+    const Epilogue<T>& epilogue = inputs_.epilogue;
     if (rescales()) {
-      line.bytes = reinterpret_cast<Byte*>(result) + at;
+      line.bytes = reinterpret_cast<std::int8_t*>(result) + at;
       return kernels_.line(line);
     }
     line.sums = epilogue ? piece<Word>(scratch, sums_at_) : reinterpret_cast<Word*>(result) + at;
@@ -368,11 +375,12 @@ class DepthwiseQuadLines {
   }
 
   Convolution conv_;
-  FastInputs<Quads> inputs_;
-  const DepthwiseQuadKernels& kernels_;
+  FastInputs<T> inputs_;
+  const DepthwiseStepKernels<T>& kernels_;
+  const Index block_;
   bool merges_pixels_ = false;
-  Index blocks_ = 0, slots_ = 0, line_bytes_ = 0;
-  std::shared_ptr<const LargeArray<Byte>> weights_;
+  Index blocks_ = 0, slots_ = 0, line_size_ = 0;
+  std::shared_ptr<const LargeArray<Factor<T>>> weights_;
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
@@ -453,6 +461,11 @@ class DepthwisePlanes {
   std::size_t planes_at_ = 0, sums_at_ = 0;  // of a worker
 };
 
+// True if DepthwiseStepLines computes a depthwise convolution.
+bool steps_fit(const Convolution& conv) {
+  return conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 && conv.pad[0] == 0;
+}
+
 template <class T, class Algorithm>
 Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs) {
   auto algorithm = std::make_shared<const Algorithm>(conv, inputs);
@@ -478,15 +491,17 @@ template <class T>
 Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   if constexpr (std::is_same_v<T, float>)
     if (!conv.channels_last) return as_core<T, DepthwisePlanes>(conv, inputs);
+  if constexpr (std::is_same_v<T, Pairs>)
+    if (inputs.depthwise_steps != nullptr && steps_fit(conv))
+      return as_core<T, DepthwiseStepLines<T>>(conv, inputs);
   if constexpr (kCompensates<T>)
-    return as_core<T, DepthwiseQuadLines>(conv, inputs);
+    return as_core<T, DepthwiseStepLines<T>>(conv, inputs);
   else
     return as_core<T, DepthwiseLines<T>>(conv, inputs);
 }
 
 bool quads_fit(const Convolution& conv, Index right_zero_point) {
-  return is_depthwise(conv) && conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 &&
-         conv.pad[0] == 0 && right_zero_point == 0;
+  return is_depthwise(conv) && steps_fit(conv) && right_zero_point == 0;
 }
 
 template Core<Pairs> depthwise_convolution(const Convolution&, const FastInputs<Pairs>&);

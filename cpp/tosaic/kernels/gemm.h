@@ -213,7 +213,7 @@ template <class T>
 void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                   Factor<T> zero_point, Sum<T>* terms) {
   column_sums(kernels, bands, packed, terms);
-  const auto by = static_cast<Sum<T>>(-(kQuadOffset + std::int32_t{zero_point}));
+  const auto by = static_cast<Sum<T>>(-(kZeroPointOffset<T> + std::int32_t{zero_point}));
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
 
@@ -225,7 +225,8 @@ template <class T>
 void row_terms(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, const GemmBlock<T>& block,
                std::array<Sum<T>, kMostBlockRows>& terms) {
   kernels.row_sums(block.a, block.a_stride, block.rows, block.depth, terms.data());
-  const auto nothing = static_cast<Sum<T>>(block.depth * (kQuadOffset + std::int32_t{problem.zero_point}));
+  const auto nothing =
+      static_cast<Sum<T>>(block.depth * (kZeroPointOffset<T> + std::int32_t{problem.zero_point}));
   const auto by = static_cast<Sum<T>>(-std::int32_t{problem.right_zero_point});
   for (std::int64_t i = 0; i < block.rows; ++i) terms[i] = (terms[i] - nothing) * by;
 }

@@ -22,7 +22,11 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 
 // The table of the instruction set if it multiplies quads, or else `other`.
 #if defined(TOSAIC_HAVE_AVX512)
-#define TOSAIC_CHOOSE_QUADS(isa, table, other) ((isa) == Isa::kAvx512Vnni ? &avx512vnni::table : (other))
+#define TOSAIC_CHOOSE_QUADS(isa, table, other)    \
+  ((isa) == Isa::kAvx512Vnni ? &avx512vnni::table \
+   : (isa) != Isa::kAvxVnni  ? (other)            \
+   : has_avx_vnni()          ? &avxvnni::table    \
+                             : &avxvnni_evex::table)
 #elif defined(TOSAIC_HAVE_DOTPROD)
 #define TOSAIC_CHOOSE_QUADS(isa, table, other) \
   ((isa) == Isa::kI8mm ? &i8mm::table : (isa) == Isa::kDotProd ? &dotprod::table : (other))
@@ -34,16 +38,37 @@ const GemmKernels<float>& gemm_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, 
 const GemmKernels<double>& gemm_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmF64); }
 const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa) { return TOSAIC_CHOOSE(isa, kGemmPairs); }
 const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
+  const GemmKernels<WidePairs>& kernels = TOSAIC_CHOOSE(isa, kGemmWidePairs);
 #if defined(TOSAIC_HAVE_AVX512)
-  if (isa == Isa::kAvx512Vnni) return avx512vnni::kGemmWidePairs;
+  return *TOSAIC_CHOOSE_QUADS(isa, kGemmWidePairs, &kernels);
+#else
+  return kernels;
 #endif
-  return TOSAIC_CHOOSE(isa, kGemmWidePairs);
 }
 const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
-  return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, nullptr);
+  const GemmKernels<Quads>* as_pairs = nullptr;
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa >= Isa::kAvx2) as_pairs = isa >= Isa::kAvx512 ? &avx512::kGemmQuads : &avx2::kGemmQuads;
+#endif
+  return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, as_pairs);
 }
-const DepthwiseQuadKernels* depthwise_quad_kernels(Isa isa) {
+bool multiplies_quads(Isa isa) { return depthwise_quads(isa) != nullptr; }
+const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX2)
+  static const bool has_other_adders = __builtin_cpu_is("amd") != 0;
+  if (isa == Isa::kAvx2 && has_other_adders) return &avx2::kGemmPositivePairs;
+#endif
+  return nullptr;
+}
+const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);
+}
+const DepthwiseStepKernels<Pairs>* depthwise_pair_steps([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa >= Isa::kAvx512) return &avx512::kDepthwisePairSteps;
+  if (isa >= Isa::kAvx2) return &avx2::kDepthwisePairSteps;
+#endif
+  return nullptr;
 }
 const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF32); }
 const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa) { return TOSAIC_CHOOSE(isa, kDepthwiseF64); }

@@ -2,20 +2,31 @@
 #pragma once
 
 #include "tosaic/kernels/isa/depthwise.h"
-#include "tosaic/kernels/isa/depthwise_quads.h"
+#include "tosaic/kernels/isa/depthwise_steps.h"
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/isa/peak.h"
 #include "tosaic/kernels/isa/pool.h"
 
 namespace tosaic::kernels {
 
+// The kernels of Isa::kAvxVnni are in namespace avxvnni, whose instructions have the encoding VEX, and in
+// avxvnni_evex. True if the processor has those of VEX; only on x86.
+[[nodiscard]] bool has_avx_vnni();
+
 [[nodiscard]] const GemmKernels<float>& gemm_kernels_f32(Isa isa);
 [[nodiscard]] const GemmKernels<double>& gemm_kernels_f64(Isa isa);
 [[nodiscard]] const GemmKernels<Pairs>& gemm_kernels_pairs(Isa isa);
 [[nodiscard]] const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa);
-// Null for an instruction set that does not multiply quads.
+// True if the instruction set has instructions that multiply quads.
+[[nodiscard]] bool multiplies_quads(Isa isa);
+// Null for an instruction set without such instructions, except those that multiply quads as pairs.
 [[nodiscard]] const GemmKernels<Quads>* gemm_kernels_quads(Isa isa);
-[[nodiscard]] const DepthwiseQuadKernels* depthwise_quad_kernels(Isa isa);
+// Null for an instruction set without such instructions.
+[[nodiscard]] const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa);
+// Null for an instruction set that multiplies tap by tap.
+[[nodiscard]] const DepthwiseStepKernels<Pairs>* depthwise_pair_steps(Isa isa);
+// Null unless they take less time than those of Pairs.
+[[nodiscard]] const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs(Isa isa);
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa);

@@ -3,7 +3,9 @@
 
 #include <array>
 
-#if defined(TOSAIC_HAVE_DOTPROD) && defined(__linux__)
+#if defined(TOSAIC_HAVE_AVX512)
+#include <cpuid.h>
+#elif defined(TOSAIC_HAVE_DOTPROD) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(TOSAIC_HAVE_DOTPROD) && defined(__APPLE__)
@@ -14,6 +16,7 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
+#include "tosaic/kernels/isa_tables.h"
 
 namespace tosaic::kernels {
 namespace {
@@ -45,6 +48,8 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
       return true;
     case Isa::kAvx2:
       return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+    case Isa::kAvxVnni:
+      return cpu_runs(Isa::kAvx2) && (has_avx_vnni() || cpu_runs(Isa::kAvx512Vnni));
     case Isa::kAvx512:
       return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
              __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
@@ -90,12 +95,25 @@ std::string dtypes_of(std::span<const Operand> operands) {
 
 }  // namespace
 
+#if defined(TOSAIC_HAVE_AVX512)
+bool has_avx_vnni() {
+  // Compilers differ in whether __builtin_cpu_supports() knows the name.
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1U << 4)) != 0;
+  }();
+  return has;
+}
+#endif
+
 std::string_view to_string(Isa isa) {
   switch (isa) {
     case Isa::kBaseline:
       return "baseline";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx512Vnni:

@@ -169,7 +169,7 @@ class BlockedProduct {
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
 
-  // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if T is Quads. For
+  // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if kCompensates<T>. For
   // integers, the numbers are in scratch, because vector loads read beyond the last one. `terms` may be there
   // already.
   const Sum<T>* bias_of(const Sum<T>* bias, const Sum<T>* terms, Index cols, std::byte* scratch) const {
@@ -300,6 +300,7 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
 
 template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_product(const Product&, const FastInputs<WidePairs>&);
+template Core<PositivePairs> fast_product(const Product&, const FastInputs<PositivePairs>&);
 template Core<Quads> fast_product(const Product&, const FastInputs<Quads>&);
 template Core<float> fast_product(const Product&, const FastInputs<float>&);
 template Core<double> fast_product(const Product&, const FastInputs<double>&);

@@ -111,6 +111,10 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t 
   widen_any(dtype, from, count, zero_point, to);
 }
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
+           std::uint16_t* to) {
+  widen_any(dtype, from, count, zero_point, to);
+}
+void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
            std::uint32_t* to) {
   widen_any(dtype, from, count, zero_point, to);
 }

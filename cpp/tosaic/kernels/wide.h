@@ -2,7 +2,7 @@
 //
 //   double, float   floats; double also narrow integers, if it holds their sums exactly
 //   int64           integers
-//   int16, uint32   int16 for 8-bit integers whose sums are taken modulo 2^32, uint32 for the sums
+//   int16, uint32   int16 (or uint16) for 8-bit integers whose sums are taken modulo 2^32, uint32 for the sums
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,8 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t 
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, float* to);
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, std::int64_t* to);
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point, std::int16_t* to);
+void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
+           std::uint16_t* to);
 void widen(DType dtype, const std::byte* from, std::int64_t count, std::int64_t zero_point,
            std::uint32_t* to);
 

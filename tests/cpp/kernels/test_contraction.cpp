@@ -1,6 +1,9 @@
 #include <algorithm>
 
 #include "run_kernel.h"
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
@@ -420,6 +423,28 @@ TEST_CASE("sums of the largest products of i8 are exact up to 32 bits, and wrap 
       check_fast_paths(call);
     }
 }
+
+#if defined(__SSE2__)
+TEST_CASE("products of i8 are the same where floats have no denormal numbers, and leave that as it is") {
+  constexpr unsigned kFlushes = 0x8040;  // results, and operands
+  const unsigned before = _mm_getcsr();
+  for (const double left : {-128.0, 127.0})
+    for (const double right : {-128.0, 127.0}) {
+      const Call call{
+          .op = Op::kTosaMatmul,
+          .attrs = TosaMatmulAttrs{-5, 9, std::nullopt},
+          .operands = {array(DType::kI8, {1, 13, 700}, std::vector<double>(13 * 700, left)),
+                       constant(array(DType::kI8, {1, 700, 70}, std::vector<double>(700 * 70, right)))},
+          .dtype = DType::kI32,
+          .shape = {1, 13, 70}};
+      CHECK(reference(call) == std::vector<double>(13 * 70, 700 * (left + 5) * (right - 9)));
+      _mm_setcsr(before | kFlushes);
+      check_fast_paths(call);
+      CHECK((_mm_getcsr() & kFlushes) == kFlushes);
+      _mm_setcsr(before);
+    }
+}
+#endif
 
 TEST_CASE("fast products of i8 equal the reference over the whole range") {
   std::mt19937 random(11);

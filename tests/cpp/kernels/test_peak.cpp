@@ -1,6 +1,7 @@
 // Checks that the peak of a machine is measured for the factors that its kernels multiply.
 #include "tosaic/kernels/peak.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tosaic/kernels/isa_tables.h"
@@ -17,6 +18,15 @@ TEST_CASE("each usable instruction set has a peak for the factors that it multip
     CHECK(peak_multiply_adds(isa, DType::kI8).has_value() == (gemm_kernels_quads(isa) != nullptr));
     CHECK_FALSE(peak_multiply_adds(isa, DType::kI64).has_value());
   }
+}
+
+bool runs(Isa isa) { return std::ranges::find(usable_isas(), isa) != usable_isas().end(); }
+
+TEST_CASE("products of bytes need no wide vectors, but they are not chosen before wide ones", "[kernels]") {
+  if (runs(Isa::kAvx512Vnni)) CHECK(runs(Isa::kAvxVnni));
+  if (runs(Isa::kAvxVnni)) CHECK(runs(Isa::kAvx2));
+  if (runs(Isa::kAvx512)) CHECK(best_isa() >= Isa::kAvx512);
+  for (const Isa isa : usable_isas()) CHECK(parse_isa(to_string(isa)) == isa);
 }
 
 TEST_CASE("the peak of several threads is that of all together", "[kernels]") {

@@ -43,7 +43,7 @@ constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
 // Does the same as as_factors() for at most kShortRun bytes: a narrow store takes less time.
 constexpr Index kShortRun = 16;
 [[gnu::always_inline]] inline void short_factors(std::int8_t* to, const std::int8_t* from, Index count) {
-#if defined(__AVX512VL__)
+#if TOSAIC_VECTOR_BYTES == 64
   const auto mask = static_cast<__mmask16>((1U << count) - 1);
   const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(mask, from), _mm_set1_epi8(kFlipped));
   __builtin_memcpy(to, &bytes, sizeof bytes);
@@ -63,6 +63,15 @@ constexpr Index kShortRun = 16;
   if (i < count) store(to + i, load_bytes(from + i, count - i) ^ sign);
 }
 
+// Factors of PositivePairs.
+[[gnu::always_inline]] inline void as_factors(std::uint16_t* to, const std::int8_t* from, std::uint16_t,
+                                              Index count) {
+  as_factors(reinterpret_cast<std::int16_t*>(to), from, static_cast<std::int16_t>(-kPositiveOffset), count);
+}
+[[gnu::always_inline]] inline void short_factors(std::uint16_t* to, const std::int8_t* from, Index count) {
+  for (Index i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>(from[i] + kPositiveOffset);
+}
+
 // Writes `count` factors of the padding.
 template <class T>
 [[gnu::always_inline]] inline void pad(T* to, T, Index count) {
@@ -71,6 +80,10 @@ template <class T>
 [[gnu::always_inline]] inline void pad(std::int8_t* to, std::int8_t zero_point, Index count) {
   const Vector<std::int8_t> value = broadcast(zero_point) ^ broadcast(kFlipped);
   for (Index i = 0; i < count; i += kLanes<std::int8_t>) store(to + i, value);
+}
+
+[[gnu::always_inline]] inline void pad(std::uint16_t* to, std::uint16_t zero_point, Index count) {
+  for (Index i = 0; i < count; ++i) to[i] = zero_point;
 }
 
 // Fills up the last step of a row. The bytes behind a row of quads may have any value: they are multiplied by
@@ -83,6 +96,7 @@ template <class T>
 template <class T>
 void gather_rows(const Source<T>* from, Index stride, Factor<T> zero_point, Index rows, Index depth,
                  Factor<T>* dst, Index dst_stride) {
+  if (stride == depth && dst_stride == depth) return as_factors(dst, from, zero_point, rows * depth);
   for (Index i = 0; i < rows; ++i) {
     as_factors(dst + i * dst_stride, from + i * stride, zero_point, depth);
     finish_step<T>(dst + i * dst_stride, depth);

@@ -10,7 +10,7 @@
 //
 // Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an array
 // [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B there
-// are zero. There are three forms:
+// are zero. There are four forms:
 //
 //   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to 16
 //               bits.
@@ -23,7 +23,12 @@
 //                 sum (a - a_zp)(b - b_zp) = sum u b - (q + a_zp) sum b - b_zp (sum u - depth (q + a_zp))
 //
 //               The second term depends on the column only and the third one on the row only. They are added as
-//               biases of columns and rows. Padding of a patch is the zero point.
+//               biases of columns and rows. Padding of a patch is the zero point. Sets without instructions for quads
+//               multiply them as two pairs: that takes more time than Pairs, but B has half as many bytes.
+//
+//   PositivePairs  i8 times i8 in pairs, modulo 2^32. All factors are 128 more than the elements, and have 16 bits. The
+//               equation of quads holds with b + 128 in place of b, and zero points that are 128 more. Since no product
+//               is negative, the adders of floats can add them: isa/positive_pairs.h.
 //
 // Arm has no instruction that multiplies pairs and adds the products. A vector of four pairs of its panels has the
 // first elements of the pairs before the second ones: isa/pairs.h.
@@ -41,6 +46,7 @@ namespace tosaic::kernels {
 struct Pairs {};
 struct WidePairs {};
 struct Quads {};
+struct PositivePairs {};
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block and
 // of the sums, and the number of elements of depth that one step multiplies.
@@ -76,6 +82,14 @@ struct Arithmetic<Quads> {
   using Sum = std::uint32_t;
   static constexpr std::int64_t kStep = 4;
 };
+template <>
+struct Arithmetic<PositivePairs> {
+  using Source = std::int8_t;
+  using Factor = std::uint16_t;
+  using Partial = std::uint32_t;
+  using Sum = std::uint32_t;
+  static constexpr std::int64_t kStep = 2;
+};
 template <class T>
 using Source = typename Arithmetic<T>::Source;
 template <class T>
@@ -98,13 +112,20 @@ template <class T>
 inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
 // True if the zero points are not subtracted from the factors, but from the sums.
 template <class T>
-inline constexpr bool kCompensates = std::is_same_v<T, Quads>;
-// What gathering adds to the elements of A, if kCompensates.
+inline constexpr bool kCompensates = std::is_same_v<T, Quads> || std::is_same_v<T, PositivePairs>;
+// What gathering adds to the elements of A, if T is Quads.
 #if defined(__aarch64__)
 inline constexpr std::int32_t kQuadOffset = 0;
 #else
 inline constexpr std::int32_t kQuadOffset = 128;
 #endif
+
+// What is to be added to the zero point of A, if kCompensates, to have the factor of an element that is 0. The zero
+// points of PositivePairs are factors.
+template <class T>
+inline constexpr std::int32_t kZeroPointOffset = std::is_same_v<T, Quads> ? kQuadOffset : 0;
+// The factors of PositivePairs are so much more than the elements.
+inline constexpr std::int32_t kPositiveOffset = 128;
 
 // The depth rounded up to whole steps.
 template <class T>
@@ -194,17 +215,28 @@ extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace baseline
 namespace avx2 {
+extern const GemmKernels<Quads> kGemmQuads;
+extern const GemmKernels<PositivePairs> kGemmPositivePairs;
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx2
 namespace avx512 {
+extern const GemmKernels<Quads> kGemmQuads;
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;
 extern const GemmKernels<Pairs> kGemmPairs;
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace avx512
+namespace avxvnni {
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace avxvnni
+namespace avxvnni_evex {
+extern const GemmKernels<WidePairs> kGemmWidePairs;
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace avxvnni_evex
 namespace avx512vnni {
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 extern const GemmKernels<Quads> kGemmQuads;

@@ -30,7 +30,7 @@ inline constexpr float kWhole = 8388608.0F;
 
 // Rounds down. Infinities and NaN do not change.
 [[gnu::always_inline]] inline Floats floor(Floats x) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   // GCC 12 warns about the form without a mask.
   return (Floats)_mm512_maskz_roundscale_ps(0xffff, (__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 #elif defined(__AVX__)
@@ -57,7 +57,7 @@ struct Split {
 
 // False if a lane is NaN.
 [[gnu::always_inline]] inline bool all_below(Floats x, float high) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ) == 0xffff;
 #elif defined(__AVX__)
   return _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(high), _CMP_LT_OQ)) == 0xff;

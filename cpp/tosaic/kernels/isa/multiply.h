@@ -8,6 +8,26 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
+// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of 32 bytes have
+// them in two encodings.
+#if TOSAIC_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
+#define TOSAIC_ADD_QUADS _mm512_dpbusd_epi32
+#define TOSAIC_ADD_PAIRS _mm512_dpwssd_epi32
+#elif TOSAIC_VECTOR_BYTES == 32 && defined(__AVXVNNI__)
+#define TOSAIC_ADD_QUADS _mm256_dpbusd_avx_epi32
+#define TOSAIC_ADD_PAIRS _mm256_dpwssd_avx_epi32
+#elif TOSAIC_VECTOR_BYTES == 32 && defined(__AVX512VNNI__)
+#define TOSAIC_ADD_QUADS _mm256_dpbusd_epi32
+#define TOSAIC_ADD_PAIRS _mm256_dpwssd_epi32
+#endif
+#if TOSAIC_VECTOR_BYTES == 64
+using IntegerRegister = __m512i;
+#elif TOSAIC_VECTOR_BYTES == 32
+using IntegerRegister = __m256i;
+#elif defined(__SSE2__)
+using IntegerRegister = __m128i;
+#endif
+
 // The factor of the vectors of B in a step: an element of A or, for integers, a pair or quad of elements. Arm has
 // instructions that multiply a vector by lane 0 of another one; the other sets have the elements in every lane.
 template <class T>
@@ -31,6 +51,9 @@ using QuadFactor = Vector<std::int32_t>;
 #endif
 }
 [[gnu::always_inline]] inline PairFactor left_at(const std::int16_t* a) { return (PairFactor)step_factor(a); }
+[[gnu::always_inline]] inline PairFactor left_at(const std::uint16_t* a) {
+  return (PairFactor)step_factor(a);
+}
 [[gnu::always_inline]] inline QuadFactor left_at(const std::int8_t* a) { return (QuadFactor)step_factor(a); }
 
 [[gnu::always_inline]] inline void add_product(Vector<float>& sum, Vector<float> right, float left) {
@@ -73,14 +96,14 @@ using QuadFactor = Vector<std::int32_t>;
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int16_t> right,
                                                Vector<std::int32_t> left) {
   using Words = Vector<std::uint32_t>;
-#if defined(__AVX512VNNI__)
-  sum = (Words)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)right, (__m512i)left);
-#elif defined(__AVX512BW__)
-  sum += (Words)_mm512_madd_epi16((__m512i)right, (__m512i)left);
+#if defined(TOSAIC_ADD_PAIRS)
+  sum = (Words)TOSAIC_ADD_PAIRS((IntegerRegister)sum, (IntegerRegister)right, (IntegerRegister)left);
+#elif TOSAIC_VECTOR_BYTES == 64
+  sum += (Words)_mm512_madd_epi16((IntegerRegister)right, (IntegerRegister)left);
 #elif defined(__AVX2__)
-  sum += (Words)_mm256_madd_epi16((__m256i)right, (__m256i)left);
+  sum += (Words)_mm256_madd_epi16((IntegerRegister)right, (IntegerRegister)left);
 #elif defined(__SSE2__)
-  sum += (Words)_mm_madd_epi16((__m128i)right, (__m128i)left);
+  sum += (Words)_mm_madd_epi16((IntegerRegister)right, (IntegerRegister)left);
 #else
   const auto low = [](Words pairs) { return (Words)((Vector<std::int32_t>)(pairs << 16) >> 16); };
   const auto high = [](Words pairs) { return (Words)((Vector<std::int32_t>)pairs >> 16); };
@@ -89,6 +112,12 @@ using QuadFactor = Vector<std::int32_t>;
 }
 
 #endif
+
+// Does the same with factors of PositivePairs, whose highest bit is 0.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::uint16_t> right,
+                                               PairFactor left) {
+  add_product(sum, (Vector<std::int16_t>)right, left);
+}
 
 // One tap of a depthwise convolution: sum[i] += weight[i] * left[i]. Weights of 16 bits are those of pairs whose second
 // weight is zero, and only the low 16 bits of the lanes of `left` are multiplied.
@@ -104,11 +133,20 @@ template <class S, class W, class L>
 }
 #endif
 
-#if defined(__AVX512VNNI__)
+#if defined(TOSAIC_ADD_QUADS)
 // sum[i] += the four products of right[4i + k], with sign, and left[4i + k], without sign, modulo 2^32.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                Vector<std::int32_t> left) {
-  sum = (Vector<std::uint32_t>)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+  sum = (Vector<std::uint32_t>)TOSAIC_ADD_QUADS((IntegerRegister)sum, (IntegerRegister)left,
+                                                (IntegerRegister)right);
+}
+#elif defined(__AVX2__)
+// Does the same by pairs: bytes 0 and 2 of each quad, then 1 and 3.
+[[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                               Vector<std::int32_t> left) {
+  using Words = Vector<std::int16_t>;
+  add_product(sum, ((Words)right << 8) >> 8, left & 0x00ff00ff);
+  add_product(sum, (Words)right >> 8, (Vector<std::int32_t>)((Vector<std::uint16_t>)left >> 8));
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 // For k from 0 to 3: sum[i] += right[4i + k] * left[4i + k], both with sign, modulo 2^32.

@@ -12,7 +12,7 @@ namespace {
 
 // to_words() narrows 32 to 16 bits, to_bytes() 16 to 8 bits. add_words() adds with saturation. by_row() makes the
 // bytes that to_bytes() made of four vectors of sums adjacent.
-#if defined(__AVX512BW__)
+#if TOSAIC_VECTOR_BYTES == 64
 using Register = __m512i;
 [[gnu::always_inline]] inline Register to_words(V32 a, V32 b) {
   return _mm512_packs_epi32((Register)a, (Register)b);

@@ -27,6 +27,12 @@ extern const PeakKernels kPeakKernels;
 namespace avx512 {
 extern const PeakKernels kPeakKernels;
 }
+namespace avxvnni {
+extern const PeakKernels kPeakKernels;
+}
+namespace avxvnni_evex {
+extern const PeakKernels kPeakKernels;
+}
 namespace avx512vnni {
 extern const PeakKernels kPeakKernels;
 }

@@ -31,7 +31,20 @@ using Bytes16 = Vector<std::int8_t, 16>;
   quads[3] = high(b, d);
 }
 
-#if defined(__AVX512BW__)
+#if TOSAIC_VECTOR_BYTES == 32
+// Does the same in each 16 bytes.
+[[gnu::always_inline]] inline void interleave(const Vector<std::int8_t> (&row)[4],
+                                              Vector<std::int8_t> (&quads)[4]) {
+  using Bytes = Vector<std::int8_t>;
+  const auto x = [&](int i) { return (__m256i)row[i]; };
+  const __m256i low_a = _mm256_unpacklo_epi8(x(0), x(1)), high_a = _mm256_unpackhi_epi8(x(0), x(1)),
+                low_b = _mm256_unpacklo_epi8(x(2), x(3)), high_b = _mm256_unpackhi_epi8(x(2), x(3));
+  quads[0] = (Bytes)_mm256_unpacklo_epi16(low_a, low_b);
+  quads[1] = (Bytes)_mm256_unpackhi_epi16(low_a, low_b);
+  quads[2] = (Bytes)_mm256_unpacklo_epi16(high_a, high_b);
+  quads[3] = (Bytes)_mm256_unpackhi_epi16(high_a, high_b);
+}
+#elif TOSAIC_VECTOR_BYTES == 64
 // Does the same in each 16 bytes.
 [[gnu::always_inline]] inline void interleave(const Vector<std::int8_t> (&row)[4],
                                               Vector<std::int8_t> (&quads)[4]) {

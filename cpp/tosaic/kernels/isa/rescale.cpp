@@ -125,7 +125,7 @@ void scale_i64(const RescaleTables<I64>& t, const I64* values, I32* results, Ind
                    : scale_i64_of<false>(t, values, results, count);
 }
 
-#if defined(__AVX512DQ__)
+#if TOSAIC_VECTOR_BYTES == 64
 
 [[gnu::always_inline]] inline Half lower(V32 x) {
   return __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7);

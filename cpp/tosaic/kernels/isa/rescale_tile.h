@@ -43,7 +43,7 @@ struct ColumnsToBytes {
 // Stores row r of the rows of ColumnsToBytes::bytes(): a half or a quarter of the register.
 template <int W>
 [[gnu::always_inline]] inline void store_row(Register bytes, int r, std::int8_t* to) {
-#if defined(__AVX512BW__)
+#if TOSAIC_VECTOR_BYTES == 64
   if constexpr (W == 2) {
     const __m256i half = r == 0 ? _mm512_maskz_extracti32x8_epi32(0xff, bytes, 0)
                                 : _mm512_maskz_extracti32x8_epi32(0xff, bytes, 1);
@@ -74,12 +74,12 @@ template <int W>
 #endif
 }
 
-// True if rescale_registers() computes a tile of this width: all columns exist, nothing else is to be added, and
-// the high halves of products suffice.
+// True if rescale_registers() computes a tile of this width: all columns exist, no sums are to be added, and the
+// high halves of products suffice.
 template <class T>
 [[gnu::always_inline]] inline bool fits_registers(const GemmBlock<T>& block, std::int64_t width,
                                                   std::int64_t valid) {
-  return valid == width && block.rescale->high_halves && block.row_bias == nullptr && !block.accumulate;
+  return valid == width && block.rescale->high_halves && !block.accumulate;
 }
 
 template <class T, int R, int W>
@@ -112,7 +112,7 @@ struct ByteLimits {
       : low(Bytes{} + static_cast<std::int8_t>(min)), high(Bytes{} + static_cast<std::int8_t>(max)) {}
 
   [[gnu::always_inline]] void store(std::int8_t* to, V32 value, std::int64_t count) const {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
     const auto narrow = (Bytes)_mm512_maskz_cvtsepi32_epi8(0xffff, (__m512i)value);
 #elif defined(__AVX2__)
     const __m128i words =

@@ -69,7 +69,7 @@ enum class RescaleWay {
 
 // The products of the low halves of 64-bit lanes, as signed numbers.
 [[gnu::always_inline]] inline V64 product_of_low_halves(W64 a, W64 b) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   return (V64)_mm512_maskz_mul_epi32(0xff, (__m512i)a, (__m512i)b);  // GCC 12 warns about the unmasked one
 #else
   return (V64)_mm256_mul_epi32((__m256i)a, (__m256i)b);
@@ -78,7 +78,7 @@ enum class RescaleWay {
 
 // An arithmetic right shift of each lane of `sum`.
 [[gnu::always_inline]] inline W64 shifted(V64 sum, W64 shift) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   return (W64)(sum >> (V64)shift);
 #else
   const W64 bias = broadcast(std::uint64_t{1} << 63);
@@ -99,7 +99,7 @@ template <bool kDouble>
 
 // The high halves of the products of the odd lanes, and of the even lanes at their places.
 [[gnu::always_inline]] inline V32 high_halves_of(V64 even, V64 odd) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   return (V32)_mm512_mask_shuffle_epi32((__m512i)odd, 0x5555, (__m512i)even, _MM_PERM_DDBB);
 #else
   return (V32)_mm256_blend_epi32(_mm256_srli_epi64((__m256i)even, 32), (__m256i)odd, 0xaa);

@@ -15,7 +15,7 @@ namespace {
 
 using Index = std::int64_t;
 
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
 constexpr int kRows = 14;
 #elif defined(__aarch64__)  // 32 registers, as AVX-512 has, but up to four multiply-adds in a cycle
 constexpr int kRows = 8;
@@ -47,6 +47,15 @@ struct Columns {
   const Factor<T>* panel;
 };
 
+template <class T, int R, int W>
+[[gnu::always_inline]] inline void add_row_biases(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W],
+                                                  Index row) {
+#pragma GCC unroll 16
+  for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
+}
+
 // Writes the sums of R rows by W whole vectors to C: adds C and biases and clamps, as the block says.
 template <class T, int R, int W>
 [[gnu::always_inline]] inline void finish(const GemmBlock<T>& block, Vector<Sum<T>> (&sum)[R][W], Sum<T>* c,
@@ -66,12 +75,7 @@ template <class T, int R, int W>
       for (int i = 0; i < R; ++i) sum[i][j] += bias;
     }
   }
-  if (block.row_bias != nullptr) {
-#pragma GCC unroll 16
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) sum[i][j] += block.row_bias[row + i];
-  }
+  if (block.row_bias != nullptr) add_row_biases<T, R, W>(block, sum, row);
   if (block.clamp) {
     const Vector<Sum<T>> low = broadcast(block.low);
     const Vector<Sum<T>> high = broadcast(block.high);
@@ -159,8 +163,10 @@ template <class T, int R, int W>
     if (valid == width && !rescales(block)) return finish<T, R, W>(block, sum, c, row, column);
 #if defined(TOSAIC_RESCALES_VECTORS)
     if constexpr (kRescales<T>)
-      if (rescales(block) && fits_registers(block, width, valid))
+      if (rescales(block) && fits_registers(block, width, valid)) {
+        if (block.row_bias != nullptr) add_row_biases<T, R, W>(block, sum, row);
         return rescale_registers<T, R, W>(block, sum, row, column);
+      }
 #endif
     Sum<T> sums[R * width];
     store_tile<T, R, W>(sum, sums);
@@ -256,12 +262,17 @@ template <class T, int R, int W>
   return b;
 }
 
+// isa/positive_pairs.h
+template <int R, int W>
+void positive_tile(const GemmBlock<PositivePairs>& block, Index row, const Columns<PositivePairs>& columns);
+
 // Computes a tile of R rows by W vectors.
 template <class T, int R, int W>
 void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   if constexpr (std::is_same_v<T, Quads> && R > 1) return matrix_tile<R, W>(block, row, columns);
 #endif
+  if constexpr (std::is_same_v<T, PositivePairs>) return positive_tile<R, W>(block, row, columns);
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
@@ -297,7 +308,7 @@ template <int W, int... R>
 struct TilesOfRuns<float, W, R...> {
   static constexpr Tile<float> kByRows[] = {tile_of_runs<float, R, W>...};
 };
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
 #define TOSAIC_ROWS 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
 #elif defined(__aarch64__)
 #define TOSAIC_ROWS 1, 2, 3, 4, 5, 6, 7, 8

@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__AVX512F__)
+#if defined(TOSAIC_VECTOR_BYTES)  // CMakeLists.txt: narrower than the instruction set allows
+#elif defined(__AVX512F__)
 #define TOSAIC_VECTOR_BYTES 64
 #elif defined(__AVX2__)
 #define TOSAIC_VECTOR_BYTES 32

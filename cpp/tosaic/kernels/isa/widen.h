@@ -27,7 +27,7 @@ struct Widened {
 
 // Loads a vector of elements, widened to 32 bits.
 [[gnu::always_inline]] inline Vector<std::int32_t> load_widened(const std::int8_t* at) {
-#if defined(__AVX512F__)
+#if TOSAIC_VECTOR_BYTES == 64
   __m128i narrow;
   __builtin_memcpy(&narrow, at, sizeof narrow);
   return (Vector<std::int32_t>)_mm512_maskz_cvtepi8_epi32(0xffff, narrow);
@@ -66,7 +66,7 @@ template <class T>
 
 // The first `count` bytes, 0 <= count <= kLanes; the other lanes are zero.
 [[gnu::always_inline]] inline Vector<std::int8_t> load_bytes(const std::int8_t* at, std::int64_t count) {
-#if defined(__AVX512BW__)
+#if TOSAIC_VECTOR_BYTES == 64
   const auto mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
   return (Vector<std::int8_t>)_mm512_maskz_loadu_epi8(mask, at);
 #else
@@ -77,7 +77,7 @@ template <class T>
 // Stores the first `count` bytes, 0 <= count <= kLanes.
 [[gnu::always_inline]] inline void store_bytes(std::int8_t* at, Vector<std::int8_t> bytes,
                                                std::int64_t count) {
-#if defined(__AVX512BW__)
+#if TOSAIC_VECTOR_BYTES == 64
   const auto mask = count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
   _mm512_mask_storeu_epi8(at, mask, (__m512i)bytes);
 #else

@@ -1,0 +1,70 @@
+// The loop of PositivePairs (isa/gemm.h): integers that the adders of floats add. Only files of kernels/isa/ include this
+// header.
+//
+// AMD's processors since Zen multiply and add integers in the same units, but have other units for additions of floats.
+// A float whose exponent is 0 or 1 is its bits, read as an integer, times 2^-149. So as long as no sum exceeds 2^24,
+// adding two such floats adds two integers that are not negative, exactly. A sum of two products is at most 2 * 255^2,
+// so kMostSteps steps are added as floats, and then to the sums as integers. Denormal numbers must not be flushed to
+// zero: WithDenormals.
+#pragma once
+
+#include "tosaic/kernels/isa/tiles.h"
+
+namespace tosaic::kernels::TOSAIC_ISA {
+namespace {
+
+constexpr Index kMostSteps = 128;
+static_assert(kMostSteps * 2 * 255 * 255 <= 1 << 24);
+
+// Computes a tile of R rows by W vectors.
+template <int R, int W>
+void positive_tile(const GemmBlock<PositivePairs>& block, Index row, const Columns<PositivePairs>& columns) {
+  using Words = Vector<std::uint16_t>;
+  using Sums = Vector<std::uint32_t>;
+  constexpr Index step = Arithmetic<PositivePairs>::kStep;
+  const Index stride = block.a_stride;
+  const std::uint16_t* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
+#pragma GCC unroll 4
+  for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * stride;
+  const std::uint16_t* b = columns.panel;
+  Sums total[R][W];
+#pragma GCC unroll 8
+  for (int i = 0; i < R; ++i) begin_row<PositivePairs, W>(block, columns.first, total[i]);
+  for (Index from = 0; from < block.depth; from += step * kMostSteps) {
+    const Index end = from + step * kMostSteps < block.depth ? from + step * kMostSteps : block.depth;
+    Vector<float> sum[R][W] = {};
+    for (Index k = from; k < end; k += step) {
+      Words right[W];
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<std::uint16_t>);
+      b += W * kLanes<std::uint16_t>;
+#pragma GCC unroll 8
+      for (int i = 0; i < R; ++i) {
+        const auto left = step_factor(a[i / 4] + (i % 4) * stride + k);
+#pragma GCC unroll 2
+        for (int j = 0; j < W; ++j)
+          sum[i][j] += (Vector<float>)_mm256_madd_epi16((IntegerRegister)right[j], (IntegerRegister)left);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < W; ++j) total[i][j] += (Sums)sum[i][j];
+  }
+  finish_tile<PositivePairs, R, W>(block, total, row, columns.first, columns.valid);
+}
+
+// While it exists, floats have denormal numbers and raise no exceptions, whatever the program has set.
+class WithDenormals {
+ public:
+  WithDenormals() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~WithDenormals() { _mm_setcsr(before_); }
+  WithDenormals(const WithDenormals&) = delete;
+  WithDenormals& operator=(const WithDenormals&) = delete;
+
+ private:
+  unsigned before_;
+};
+
+}  // namespace
+}  // namespace tosaic::kernels::TOSAIC_ISA
