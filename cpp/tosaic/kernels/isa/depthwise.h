@@ -4,8 +4,8 @@
 // split into phase planes, one per position modulo the strides. All planes have the same pitch, so that every
 // tap reads its plane at a constant offset.
 //
-// Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each pair
-// is zero. With WidePairs there are at most kMostWideDepth taps. Some instruction sets multiply several taps of bytes at
+// Integers are multiplied as pairs, as in isa/gemm.h. A step has one tap only, so the second weight of each pair is
+// zero. With WidePairs there are at most kMostWideDepth taps. Some instruction sets multiply several taps of bytes at
 // once: isa/depthwise_steps.h.
 #pragma once
 

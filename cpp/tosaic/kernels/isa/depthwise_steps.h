@@ -54,8 +54,8 @@ template <class T>
 struct DepthwiseStepKernels {
   std::int64_t block = 0;  // elements
   void (*line)(const DepthwiseSteps<T>& line) = nullptr;
-  // Writes `count` bytes of the image as factors, and `count` factors of padding. Both may write up to block - 1 factors
-  // more.
+  // Writes `count` bytes of the image as factors, and `count` factors of padding. Both may write up to block - 1
+  // factors more.
   void (*copy)(const std::int8_t* from, Factor<T> zero_point, std::int64_t count, Factor<T>* to) = nullptr;
   void (*pad)(Factor<T> zero_point, std::int64_t count, Factor<T>* to) = nullptr;
 };

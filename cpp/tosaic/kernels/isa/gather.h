@@ -68,9 +68,6 @@ constexpr Index kShortRun = 16;
                                               Index count) {
   as_factors(reinterpret_cast<std::int16_t*>(to), from, static_cast<std::int16_t>(-kPositiveOffset), count);
 }
-[[gnu::always_inline]] inline void short_factors(std::uint16_t* to, const std::int8_t* from, Index count) {
-  for (Index i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>(from[i] + kPositiveOffset);
-}
 
 // Writes `count` factors of the padding.
 template <class T>
@@ -179,10 +176,10 @@ template <class T>
   for (Index i = 0; i < count; ++i, dst += run) {
     if (lines[i] == nullptr)
       pad(dst, zero_point, run);
-    else if constexpr (kCompensates<T>)
+    else if constexpr (std::is_same_v<T, Quads>)
       short_factors(dst, lines[i] + at, run);
     else
-      for (Index k = 0; k < run; ++k) dst[k] = static_cast<Factor<T>>(lines[i][at + k] - zero_point);
+      as_factors(dst, lines[i] + at, zero_point, run);
   }
 }
 

@@ -8,8 +8,8 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of 32 bytes have
-// them in two encodings.
+// The instructions that add products of quads of bytes, or of pairs of 16-bit integers, to sums. Vectors of 32 bytes
+// have them in two encodings.
 #if TOSAIC_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
 #define TOSAIC_ADD_QUADS _mm512_dpbusd_epi32
 #define TOSAIC_ADD_PAIRS _mm512_dpwssd_epi32

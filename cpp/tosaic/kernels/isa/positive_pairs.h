@@ -1,11 +1,12 @@
-// The loop of PositivePairs (isa/gemm.h): integers that the adders of floats add. Only files of kernels/isa/ include this
-// header.
+// The loop of PositivePairs (isa/gemm.h): integers that the adders of floats add. Only files of kernels/isa/ include
+// this header.
 //
-// AMD's processors since Zen multiply and add integers in the same units, but have other units for additions of floats.
-// A float whose exponent is 0 or 1 is its bits, read as an integer, times 2^-149. So as long as no sum exceeds 2^24,
-// adding two such floats adds two integers that are not negative, exactly. A sum of two products is at most 2 * 255^2,
-// so kMostSteps steps are added as floats, and then to the sums as integers. Denormal numbers must not be flushed to
-// zero: WithDenormals.
+// On AMD's processors, additions of integers compete with their multiplications for units, and additions of floats do
+// not: on Zen 4, the loop takes 6 cycles instead of 7.4 for a step of 6 rows and 2 vectors. A float whose exponent is
+// 0 or 1 is its bits, read as an integer, times 2^-149. So as long as no sum exceeds 2^24, adding two such floats
+// adds two integers that are not negative, exactly. A sum of two products is at most 2 * 255^2, so kMostSteps steps
+// are added as floats, and then to the sums as integers. Denormal numbers must not be flushed to zero while a tile is
+// computed.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -53,18 +54,6 @@ void positive_tile(const GemmBlock<PositivePairs>& block, Index row, const Colum
   }
   finish_tile<PositivePairs, R, W>(block, total, row, columns.first, columns.valid);
 }
-
-// While it exists, floats have denormal numbers and raise no exceptions, whatever the program has set.
-class WithDenormals {
- public:
-  WithDenormals() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~WithDenormals() { _mm_setcsr(before_); }
-  WithDenormals(const WithDenormals&) = delete;
-  WithDenormals& operator=(const WithDenormals&) = delete;
-
- private:
-  unsigned before_;
-};
 
 }  // namespace
 }  // namespace tosaic::kernels::TOSAIC_ISA
