@@ -71,9 +71,7 @@ void quantize_narrow(std::span<const float> from, const QParams& qparams, std::b
 // True for bounds and zero points of integers of 8 or 16 bits, with or without a sign.
 bool is_narrow(std::int64_t value) { return value >= -65536 && value <= 65536; }
 
-void quantize(const ArrayView& from, std::byte* to, const QParams& qparams) {
-  std::vector<float> copied;
-  const std::span<const float> floats = floats_of(from, copied);
+void quantize_floats(std::span<const float> floats, const QParams& qparams, std::byte* to) {
   const std::int64_t zero_point = qparams.zero_points.front();
   const std::size_t width = byte_size(qparams.storage);
   if (width <= 2 && is_narrow(zero_point) && is_narrow(qparams.qmin) && is_narrow(qparams.qmax))
@@ -86,6 +84,16 @@ void quantize(const ArrayView& from, std::byte* to, const QParams& qparams) {
     std::memcpy(to, &q, width);  // little endian: the low bytes
     to += width;
   }
+}
+
+void quantize(const ArrayView& from, std::byte* to, const QParams& qparams, Team* team) {
+  constexpr std::size_t part = 16384;  // elements that take longer than to call a thread
+  std::vector<float> copied;
+  const std::span<const float> floats = floats_of(from, copied);
+  for_each_in(team, (floats.size() + part - 1) / part, [&](std::size_t i) {
+    quantize_floats(floats.subspan(i * part, std::min(part, floats.size() - i * part)), qparams,
+                    to + i * part * byte_size(qparams.storage));
+  });
 }
 
 template <class T>
@@ -264,14 +272,14 @@ MutableArrayView in_graph_axes(const ArrayFormat& form, const MutableArrayView& 
 }
 
 void import_array(const ArrayFormat& form, const TensorType& type, const BoundaryFormat& boundary,
-                  const ArrayView& array, std::byte* to, const std::string& name) {
+                  const ArrayView& array, std::byte* to, const std::string& name, Team* team) {
   const ArrayView source = in_graph_axes(form, array);
   const MutableArrayView target = MutableArrayView::dense(to, type.dtype, type.shape);
   if ((!form.converts || form.qparams) && array.dtype == type.dtype) {
     copy(source, target);
     return;
   }
-  if (form.qparams) return quantize(source, to, *form.qparams);
+  if (form.qparams) return quantize(source, to, *form.qparams, team);
   const ValueRange range = allowed(type, boundary);
   const std::int64_t bad = convert_integers(source, target, range.low, range.high);
   if (bad < 0) return;

@@ -14,6 +14,7 @@
 
 #include <string>
 
+#include "tosaic/base/team.h"
 #include "tosaic/exec/array.h"
 #include "tosaic/ir/graph.h"
 
@@ -51,10 +52,10 @@ void verify_order(const ArrayFormat& form, const ArrayView& array, const std::st
 [[nodiscard]] ArrayView in_graph_axes(const ArrayFormat& form, const ArrayView& array);
 [[nodiscard]] MutableArrayView in_graph_axes(const ArrayFormat& form, const MutableArrayView& array);
 
-// Writes an input into dense memory in the graph's dtype and axes. Throws InvalidGraph if an integer is out
-// of range.
+// Writes an input into dense memory in the graph's dtype and axes. `team` quantizes floats; null: the calling thread.
+// Throws InvalidGraph if an integer is out of range.
 void import_array(const ArrayFormat& form, const TensorType& type, const BoundaryFormat& boundary,
-                  const ArrayView& array, std::byte* to, const std::string& name);
+                  const ArrayView& array, std::byte* to, const std::string& name, Team* team);
 // Writes a dense graph value into the caller's array.
 void export_array(const ArrayFormat& form, const TensorType& type, const std::byte* from,
                   const MutableArrayView& to);

@@ -115,9 +115,9 @@ class Session::Impl {
     std::unique_lock<std::mutex> turn(state_mutex_, std::defer_lock);
     if (!states_.empty() || !variables_.empty()) turn.lock();
     const auto context = take_context();
-    bind_inputs(*context, inputs);
-    bind_outputs(*context, inputs, outputs);
     Team team(threads_.count, threads_.share_all);
+    bind_inputs(*context, inputs, team);
+    bind_outputs(*context, inputs, outputs);
     if (options.times != nullptr) options.times->read();
     context->frame.run(context->inputs, context->outputs, bind_variables(), options, &result, &team);
     export_outputs(*context, outputs);
@@ -135,7 +135,8 @@ class Session::Impl {
     const BoundaryFormat& boundary = prepared_.graph().inputs()[i].boundary;
     verify_array(input_forms_[i], boundary, view, "input", input_name(i));
     Array array = Array::allocate(input_type(i).dtype, input_type(i).shape);
-    import_array(input_forms_[i], input_type(i), boundary, view, array.storage.writable(), input_name(i));
+    import_array(input_forms_[i], input_type(i), boundary, view, array.storage.writable(), input_name(i),
+                 nullptr);
     return array;
   }
 
@@ -332,7 +333,7 @@ class Session::Impl {
             {.where = "run", .what = "the trace names no node of the graph", .got = quoted(name)});
   }
 
-  void bind_inputs(Context& context, std::span<const ArrayView> arrays) const {
+  void bind_inputs(Context& context, std::span<const ArrayView> arrays, Team& team) const {
     for (const State& state : states_) context.inputs[state.input] = state.current.data();
     for (std::size_t k = 0; k < arrays.size(); ++k) {
       const std::uint32_t i = inputs_[k];
@@ -345,7 +346,7 @@ class Session::Impl {
       }
       std::byte* const staged = Context::staging(context.input_staging[i], type.bytes());
       import_array(input_forms_[i], type, prepared_.graph().inputs()[i].boundary, arrays[k], staged,
-                   input_name(i));
+                   input_name(i), &team);
       context.inputs[i] = staged;
     }
   }
