@@ -34,19 +34,21 @@ class BlockedProduct {
       words_.emplace(*inputs_.epilogue.word_tables, 1, p_.cols, kernels_.lanes);
     copies_rows_ = !kReadsInPlace<T> || rows_collide<T>(p_.a_row);
     // A block of packed columns is wide enough to be worth a pass over A, and small enough for the cache.
-    packed_cols_ = std::min(
-        ceil_div(std::max<Index>(p_.cols, 1), kernels_.panel) * kernels_.panel,
-        std::max<Index>(1, 98304 / (std::max<Index>(p_.depth, 1) * kernels_.panel)) * kernels_.panel);
-    const auto batches = static_cast<Index>(p_.batches.size());
-    const Index parts = 2 * Index{inputs.threads.count};
-    if (inputs.threads.count > 1 && batches * ceil_div(p_.cols, packed_cols_) < parts)
-      packed_cols_ =
-          std::min(packed_cols_,
-                   std::max<Index>(1, ceil_div(p_.cols * batches, parts * kernels_.panel)) * kernels_.panel);
+    // Threads need several blocks each, of about the same size.
+    constexpr Index most_elements = 98304;
+    const Index most_panels =
+        std::max<Index>(1, most_elements / (std::max<Index>(p_.depth, 1) * kernels_.panel));
+    const auto batches = std::max<Index>(1, static_cast<Index>(p_.batches.size()));
+    panels_ = std::max<Index>(1, ceil_div(p_.cols, kernels_.panel));
+    blocks_ = ceil_div(panels_, most_panels);
+    if (inputs.threads.count > 1) {
+      const Index parts = ceil_div(Index{kPartsPerThread} * Index{inputs.threads.count}, batches);
+      blocks_ = std::max(blocks_, std::min(panels_, parts));
+    }
     if (inputs.right != nullptr) pack_constant(inputs.right);
     grid_ = gemm_grid(kernels_, p_.rows, p_.cols, p_.depth, inputs.threads);
     ScratchPlan own;
-    if (packed_ == nullptr) packed_at_ = own.take<Factor<T>>(bands_of(packed_cols_).elements());
+    if (packed_ == nullptr) packed_at_ = own.take<Factor<T>>(bands_of(most_block_cols()).elements());
     if constexpr (kRescales<T>) bias_at_ = own.take<Sum<T>>(p_.cols + kernels_.panel);
     if (copies_rows_) gathered_at_ = own.take<Factor<T>>(blocking_.gather_elements());
     if (rescales() && blocking_.depth < p_.depth) staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
@@ -120,21 +122,28 @@ class BlockedProduct {
 
   void multiply_by_operand(const CoreOperands<T>& operands, std::byte* result,
                            const Workspace& workspace) const {
-    const Index blocks = ceil_div(p_.cols, packed_cols_);
-    const Loop all{.count = static_cast<Index>(p_.batches.size()) * blocks,
-                   .unit_cost = static_cast<double>(p_.rows * p_.depth * packed_cols_) * kMultiplyAddCost<T>};
+    if (p_.cols == 0) return;
+    const Loop all{
+        .count = static_cast<Index>(p_.batches.size()) * blocks_,
+        .unit_cost = static_cast<double>(p_.rows * p_.depth * most_block_cols()) * kMultiplyAddCost<T>};
     parallel_for(workspace.team, all, [&](Index begin, Index end, Worker worker) {
       for (Index unit = begin; unit < end; ++unit)
-        multiply_block(operands, unit / blocks, unit % blocks * packed_cols_, result,
+        multiply_block(operands, unit / blocks_, unit % blocks_, result,
                        workers_.of(workspace.scratch, worker));
     });
   }
 
+  // The first column of a block.
+  [[nodiscard]] Index block_col(Index block) const {
+    return std::min(panels_ * block / blocks_ * kernels_.panel, p_.cols);
+  }
+  [[nodiscard]] Index most_block_cols() const { return ceil_div(panels_, blocks_) * kernels_.panel; }
+
   // Packs a block of columns of the right operand, and multiplies by it.
-  void multiply_block(const CoreOperands<T>& operands, Index matrix, Index col, std::byte* result,
+  void multiply_block(const CoreOperands<T>& operands, Index matrix, Index block, std::byte* result,
                       std::byte* scratch) const {
     const Product::Batch& batch = p_.batches[static_cast<std::size_t>(matrix)];
-    const Index cols = std::min(packed_cols_, p_.cols - col);
+    const Index col = block_col(block), cols = block_col(block + 1) - col;
     const Bands<T> bands = bands_of(cols);
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
     pack(operands.right + batch.b + col * p_.b_col, bands, packed);
@@ -270,7 +279,7 @@ class BlockedProduct {
   const GemmKernels<T>& kernels_;
   GemmBlocking blocking_;
   bool copies_rows_ = false;
-  Index packed_cols_ = 0;
+  Index panels_ = 1, blocks_ = 1;  // of columns; blocks of a right operand that is packed when it is used
   std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   GemmGrid grid_;
   ScratchPlan plan_;
