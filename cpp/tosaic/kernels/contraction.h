@@ -122,6 +122,20 @@ struct FastInputs {
   Epilogue<T> epilogue = {};  // must be empty if Product::has_input
 };
 
+// The core of an algorithm: a class that is made of the arguments, and has run(), scratch_bytes() and owns_right().
+template <class T, class Algorithm, class... Args>
+[[nodiscard]] Core<T> as_core(const char* name, const Args&... args) {
+  auto algorithm = std::make_shared<const Algorithm>(args...);
+  Core<T> core;
+  core.scratch_bytes = algorithm->scratch_bytes();
+  core.owns_right = algorithm->owns_right();
+  core.name = name;
+  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
+    algorithm->run(operands, result, workspace);
+  };
+  return core;
+}
+
 // The weights that `make` packs. They are shared through `inputs.packs` if that is not null.
 template <class T, class Make>
 [[nodiscard]] std::shared_ptr<const LargeArray<Factor<T>>> packed_weights(const FastInputs<T>& inputs,
@@ -143,6 +157,12 @@ template <class T>
 [[nodiscard]] Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs);
 template <class T>
 [[nodiscard]] Core<T> fast_product(const Product& product, const FastInputs<T>& inputs);
+
+// True if each result reads the one pixel of the input that has its position.
+[[nodiscard]] bool is_pointwise(const Convolution& conv);
+// A core for such convolutions with channels first. T is float or double.
+template <class T>
+[[nodiscard]] Core<T> pointwise_first(const Convolution& conv, const FastInputs<T>& inputs);
 
 // True if the convolution has one input channel per group, is not transposed and has no negative padding. A
 // convolution with a single group must also have a single output channel.

@@ -466,19 +466,6 @@ bool steps_fit(const Convolution& conv) {
   return conv.group_out() == 1 && conv.in[0] * conv.taps[0] * conv.out[0] == 1 && conv.pad[0] == 0;
 }
 
-template <class T, class Algorithm>
-Core<T> as_core(const Convolution& conv, const FastInputs<T>& inputs) {
-  auto algorithm = std::make_shared<const Algorithm>(conv, inputs);
-  Core<T> core;
-  core.scratch_bytes = algorithm->scratch_bytes();
-  core.owns_right = algorithm->owns_right();
-  core.name = "conv.depthwise";
-  core.run = [algorithm](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
-    algorithm->run(operands, result, workspace);
-  };
-  return core;
-}
-
 }  // namespace
 
 bool is_depthwise(const Convolution& conv) {
@@ -489,15 +476,16 @@ bool is_depthwise(const Convolution& conv) {
 
 template <class T>
 Core<T> depthwise_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
+  constexpr const char* kName = "conv.depthwise";
   if constexpr (std::is_same_v<T, float>)
-    if (!conv.channels_last) return as_core<T, DepthwisePlanes>(conv, inputs);
+    if (!conv.channels_last) return as_core<T, DepthwisePlanes>(kName, conv, inputs);
   if constexpr (std::is_same_v<T, Pairs>)
     if (inputs.depthwise_steps != nullptr && steps_fit(conv))
-      return as_core<T, DepthwiseStepLines<T>>(conv, inputs);
+      return as_core<T, DepthwiseStepLines<T>>(kName, conv, inputs);
   if constexpr (kCompensates<T>)
-    return as_core<T, DepthwiseStepLines<T>>(conv, inputs);
+    return as_core<T, DepthwiseStepLines<T>>(kName, conv, inputs);
   else
-    return as_core<T, DepthwiseLines<T>>(conv, inputs);
+    return as_core<T, DepthwiseLines<T>>(kName, conv, inputs);
 }
 
 bool quads_fit(const Convolution& conv, Index right_zero_point) {

@@ -296,15 +296,7 @@ class BlockedProduct {
 
 template <class T>
 Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
-  auto blocked = std::make_shared<const BlockedProduct<T>>(product, inputs);
-  Core<T> core;
-  core.scratch_bytes = blocked->scratch_bytes();
-  core.owns_right = blocked->owns_right();
-  core.run = [blocked](const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) {
-    blocked->run(operands, result, workspace);
-  };
-  core.name = "matmul.gemm";
-  return core;
+  return as_core<T, BlockedProduct<T>>("matmul.gemm", product, inputs);
 }
 
 template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
