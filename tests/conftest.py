@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import pattern_traces
 import pytest
 
 
@@ -31,25 +31,9 @@ def one_thread_without_traces() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture
-def patterns_of_present_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has torchao trace the patterns of training only for kinds of convolutions that the graph contains.
-
-    Otherwise `prepare_qat_pt2e` and `convert_pt2e` trace 30 patterns of each of four kinds, for 20 seconds.
-    """
-    from torchao.quantization.pt2e import qat_utils
-
-    def of_present(replaced: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: Any, convolution: Any, *args: Any, **kwargs: Any) -> Any:
-            kind = f"aten.{convolution.__name__}."
-            if any(kind in str(node.target) for node in module.graph.nodes):
-                return replaced(module, convolution, *args, **kwargs)
-            return module
-
-        return call
-
-    for name in ("_fuse_conv_bn_qat_helper", "_fold_conv_bn_qat_helper"):
-        monkeypatch.setattr(qat_utils, name, of_present(getattr(qat_utils, name)))
+@pytest.fixture(autouse=True)
+def _few_patterns() -> None:
+    pattern_traces.only_of_present_operators()
 
 
 @pytest.fixture(scope="session")

@@ -103,7 +103,6 @@ def test_a_command_of_the_docs_runs(command, files, dynamic, capsys) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.usefixtures("patterns_of_present_convolutions")
 @pytest.mark.parametrize("examples", EXAMPLES)
 def test_the_python_blocks_of_a_page_run_and_print_what_it_shows(examples, files, capsys) -> None:
     names: dict[str, object] = {}

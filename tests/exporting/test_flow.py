@@ -144,7 +144,6 @@ def test_a_stage_may_quantize() -> None:
     np.testing.assert_array_equal(result.run(SAMPLES[1][0]), plain.run(SAMPLES[1][0]))
 
 
-@pytest.mark.usefixtures("patterns_of_present_convolutions")
 def test_training_with_quantization_in_the_graph() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
     model(SAMPLES[0][0])

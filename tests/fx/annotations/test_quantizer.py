@@ -710,7 +710,6 @@ def test_an_observer_without_samples_is_logged_when_it_is_converted(caplog):
 # ---- training ----
 
 
-@pytest.mark.usefixtures("patterns_of_present_convolutions")
 def test_convolutions_with_batch_norm_train_and_lower():
     """With and without bias, weights of 8 and 4 bits: all in one network, which torchao converts slowly."""
     from torchao.quantization.pt2e import move_exported_model_to_eval, move_exported_model_to_train

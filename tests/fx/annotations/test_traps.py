@@ -197,7 +197,6 @@ def test_a_cycle_of_sharing_through_a_residual_is_one_group() -> None:
             assert len(made.graph.nodes) == len(plain.graph.nodes)
 
 
-@pytest.mark.usefixtures("patterns_of_present_convolutions")
 def test_convolutions_with_batch_norms_train_with_rules_whether_they_have_a_bias_or_not() -> None:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
