@@ -1,7 +1,7 @@
 """Has torchao and ExecuTorch trace patterns only for operators that a graph contains.
 
-`prepare_qat_pt2e`, `convert_pt2e` and XNNPACK's quantizer export up to a hundred patterns of convolutions and batch
-norms in each call, whatever the graph contains. Most of the time of a small test would go there.
+`prepare_qat_pt2e`, `convert_pt2e` and XNNPACK's quantizer export up to a hundred patterns of convolutions
+and batch norms in each call, whatever the graph contains. Most of the time of a small test would go there.
 """
 
 from __future__ import annotations
