@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pattern_traces
 import pytest
 
 
@@ -28,6 +29,11 @@ def one_thread_without_traces() -> Iterator[None]:
     yield
     logging.disable(logging.NOTSET)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _few_patterns() -> None:
+    pattern_traces.only_of_present_operators()
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from tosaic import _core
 from tosaic.reference_model import run_reference_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-DRAWN = range(1, 6)  # tests/full draws more
+DRAWN = range(1, 4)  # tests/full draws more
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -13,15 +13,15 @@ from partitions.random_programs import kind_of
 from partitions.split_checking import check_program
 
 _NUMBER = {
-    "quantized everywhere": 10,
-    "hostile": 10,
-    "torch": 30,
-    "torch, quantized": 70,
-    "layouts": 400,
-    "layouts, quantized": 480,
+    "quantized everywhere": 5,
+    "hostile": 5,
+    "torch": 15,
+    "torch, quantized": 35,
+    "layouts": 200,
+    "layouts, quantized": 240,
 }
-"""By kind: 1,000 programs, a twentieth of the full tier. More of them are of the kinds that are made fast."""
-_SHARDS = 10
+"""By kind: 500 programs, a fortieth of the full tier. More of them are of the kinds that are made fast."""
+_SHARDS = 5
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),

@@ -1,6 +1,6 @@
 """Text parser, `.tosa` and `.pte` readers with sanitizers, on 1,000,000 mutated inputs each: errors only.
 
-The C++ tests with the tag [fuzz] do this; the CI tier runs them with 10,000 inputs. Needs the sanitized build
+The C++ tests with the tag [fuzz] do this; the CI tier runs them with 3,000 inputs. Needs the sanitized build
 of `tests/run`, and brings it up to date.
 """
 

@@ -224,7 +224,7 @@ TEST_CASE("a mutated text is parsed or causes a user error", "[ir][text][fuzz]")
   const std::vector<std::string> texts = seeds();
   const Graph original = parse(texts[0]);
   const std::uint64_t seed = setting("TOSAIC_FUZZ_SEED", 1);
-  const std::uint64_t iterations = setting("TOSAIC_FUZZ_ITERATIONS", 10000);
+  const std::uint64_t iterations = setting("TOSAIC_FUZZ_ITERATIONS", 3000);
   Mutator mutator(seed, texts);
   std::uint64_t accepted = 0;
   for (std::uint64_t i = 0; i < iterations; ++i) {

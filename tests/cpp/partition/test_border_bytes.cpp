@@ -27,7 +27,7 @@ std::vector<BorderValue> random_values(Random& random, const Dag& dag) {
 TEST_CASE("groups with fewer border bytes are right, not more, and the best ones of each pair",
           "[partition]") {
   Random random(7);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < 50; ++round) {
     const std::uint32_t size = 2 + random.below(40);
     const Sample sample = random_sample(random, size, 1 + random.below(size), 3, 50 + random.below(50));
     const std::vector<BorderValue> values = random_values(random, sample.dag);

@@ -135,11 +135,18 @@ TEST_CASE("no scale and zero point of a fine grid has a smaller error", "[observ
     const QRange to{.qmin = -8, .qmax = 7};  // few zero points, so that all of them can be tried
     const LeastError found = least_error_qparams(histogram, to);
     const Chosen whole = range_qparams(histogram.range(), to);
+    // For each zero point, a fine grid around the best share of a coarse one.
     double least = std::numeric_limits<double>::infinity();
-    for (double share = 0.002; share < 2; share *= 1.01)
-      for (std::int64_t zero_point = to.qmin; zero_point <= to.qmax; ++zero_point)
-        least = std::min(
-            least, expected_error(histogram, to, {static_cast<float>(whole.scale * share), zero_point}));
+    for (std::int64_t zero_point = to.qmin; zero_point <= to.qmax; ++zero_point) {
+      const auto error = [&](double share) {
+        return expected_error(histogram, to, {static_cast<float>(whole.scale * share), zero_point});
+      };
+      double near = 0.002;
+      for (double share = 0.002; share < 2; share *= 1.15)
+        if (error(share) < error(near)) near = share;
+      for (double share = near / 1.15; share < near * 1.15; share *= 1.01)
+        least = std::min(least, error(share));
+    }
     CHECK(found.error <= least * 1.0005);
     CHECK(found.error == Approx(expected_error(histogram, to, found.chosen)));
     CHECK(found.error <= expected_error(histogram, to, whole));
