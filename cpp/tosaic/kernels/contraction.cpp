@@ -420,7 +420,7 @@ bool reads_weights_once(const Request& request, const Roles& roles, const Reduce
 // True if PositivePairs are to compute the request, which fits_pairs(): if they can, and save more time than sums of
 // the rows take.
 bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
-  constexpr Index kManyRows = 6, kManyCols = 32, kManyProducts = 4096;
+  constexpr Index kManyRows = 6, kManyCols = 64, kManyProducts = 4096;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   if (gemm_kernels_positive_pairs(request.options.isa) == nullptr || (conv != nullptr && is_depthwise(*conv)))
     return false;
