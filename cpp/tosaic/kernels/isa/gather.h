@@ -40,6 +40,20 @@ template <Index kCount>
 // Flips the sign bit of bytes, which adds kQuadOffset, or nothing.
 constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
 
+// Flips the first and the last bytes of `count`, at least as many as Word has. They may overlap.
+template <class Word>
+[[gnu::always_inline]] inline void flip_ends(std::int8_t* to, const std::int8_t* from, Index count) {
+  constexpr Word flipped = static_cast<Word>(~Word{0} / 255 * static_cast<std::uint8_t>(kFlipped));
+  const Index last = count - static_cast<Index>(sizeof(Word));
+  Word first_word, last_word;
+  __builtin_memcpy(&first_word, from, sizeof(Word));
+  __builtin_memcpy(&last_word, from + last, sizeof(Word));
+  first_word ^= flipped;
+  last_word ^= flipped;
+  __builtin_memcpy(to, &first_word, sizeof(Word));
+  __builtin_memcpy(to + last, &last_word, sizeof(Word));
+}
+
 // Does the same as as_factors() for at most kShortRun bytes: a narrow store takes less time.
 constexpr Index kShortRun = 16;
 [[gnu::always_inline]] inline void short_factors(std::int8_t* to, const std::int8_t* from, Index count) {
@@ -48,7 +62,9 @@ constexpr Index kShortRun = 16;
   const __m128i bytes = _mm_xor_si128(_mm_maskz_loadu_epi8(mask, from), _mm_set1_epi8(kFlipped));
   __builtin_memcpy(to, &bytes, sizeof bytes);
 #else
-  store<std::int8_t, 16>(to, load_first<std::int8_t, 16>(from, count) ^ kFlipped);
+  if (count >= 8) return flip_ends<std::uint64_t>(to, from, count);
+  if (count >= 4) return flip_ends<std::uint32_t>(to, from, count);
+  for (Index i = 0; i < count; ++i) to[i] = static_cast<std::int8_t>(from[i] ^ kFlipped);
 #endif
 }
 
