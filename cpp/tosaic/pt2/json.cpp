@@ -320,7 +320,7 @@ std::string Json::decoded() const {
     if (at == end) break;
     if (at[1] == 'u') {
       at += 2;
-      append_utf8(made, *read_unicode(at, end));
+      if (const std::optional<unsigned> code = read_unicode(at, end)) append_utf8(made, *code);
     } else {
       made += escaped(at[1]);
       at += 2;
