@@ -10,7 +10,7 @@ TEST_CASE("weights are packed once per key") {
   int made = 0;
   const auto make = [&made] {
     ++made;
-    return std::vector<float>{1, 2, 3};
+    return LargeArray<float>{1, 2, 3};
   };
   const auto first = packs.share<float>("a", make), second = packs.share<float>("a", make);
   CHECK(first == second);
