@@ -89,7 +89,7 @@ TEST_CASE("floats become the integers that the definition says", "[exec]") {
            {ArrayView::dense(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, shape),
             strided}) {
         std::vector<std::byte> found(values.size() * byte_size(c.storage));
-        import_array(format_of(qparams, shape), type, {}, array, found.data(), "x");
+        import_array(format_of(qparams, shape), type, {}, array, found.data(), "x", nullptr);
         for (std::size_t i = 0; i < values.size(); ++i) {
           const std::int64_t expected = bound_quantized(
               quantize_unbounded(values[i], inverse_scale(scale), c.zero_point), c.qmin, c.qmax);
