@@ -244,14 +244,18 @@ class Parser {
   }
 
   void skip_escape() {
-    if (end_ - at_ < 2) refuse("an escape");
-    const char letter = at_[1];
-    if (escaped(letter) != 0) {
+    const std::ptrdiff_t left = end_ - at_;
+    const bool is_unicode = left >= 2 && at_[1] == 'u';
+    if (left < (is_unicode ? 6 : 2)) {  // the text ends in the escape
+      at_ = end_;
+      refuse("an escape");
+    }
+    if (escaped(at_[1]) != 0) {
       at_ += 2;
       return;
     }
     const char* behind = at_ + 2;
-    if (letter != 'u' || !read_unicode(behind, end_)) refuse("an escape of a character");
+    if (!is_unicode || !read_unicode(behind, end_)) refuse("an escape of a character");
     at_ = behind;
   }
 

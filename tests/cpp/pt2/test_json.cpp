@@ -104,6 +104,8 @@ TEST_CASE("text that is no JSON is refused with the place", "[pt2]") {
       {"\"\\ud800\"", "expected an escape of a character"},
       {"\"\\ud800\\u0041\"", "expected an escape of a character"},
       {"\"\\u12g4\"", "expected an escape of a character"},
+      {"\"a\\", "expected an escape, got the end of the text at 3"},
+      {"\"a\\u00", "expected an escape, got the end of the text at 6"},
       {"\"\xc3\"", "expected a string of UTF-8"},
       {"\"\xed\xa0\x80\"", "expected a string of UTF-8"},
       {"01", "expected the end, got '1' at 1"},
