@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tosaic/ir/quantized_value.h"
+#include "tosaic/kernels/parallel.h"
 
 namespace tosaic::exec {
 namespace {
@@ -87,12 +88,14 @@ void quantize_floats(std::span<const float> floats, const QParams& qparams, std:
 }
 
 void quantize(const ArrayView& from, std::byte* to, const QParams& qparams, Team* team) {
-  constexpr std::size_t part = 16384;  // elements that take longer than to call a thread
   std::vector<float> copied;
   const std::span<const float> floats = floats_of(from, copied);
-  for_each_in(team, (floats.size() + part - 1) / part, [&](std::size_t i) {
-    quantize_floats(floats.subspan(i * part, std::min(part, floats.size() - i * part)), qparams,
-                    to + i * part * byte_size(qparams.storage));
+  const auto width = static_cast<std::int64_t>(byte_size(qparams.storage));
+  const kernels::Loop elements{
+      .count = static_cast<std::int64_t>(floats.size()), .step = 64, .unit_cost = 8 * kernels::cost::kCopy};
+  kernels::parallel_for(team, elements, [&](std::int64_t begin, std::int64_t end, kernels::Worker) {
+    quantize_floats(floats.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
+                    qparams, to + begin * width);
   });
 }
 

@@ -407,8 +407,7 @@ Extents extents_of(const Convolution& conv) {
   return {conv.batch * conv.out_pixels(), conv.group_in() * conv.num_taps(), conv.group_out()};
 }
 Extents extents_of(const Product& p) {
-  const Index matrices = std::max<Index>(1, p.b_size / std::max<Index>(1, p.depth * p.cols));
-  return {p.rows * static_cast<Index>(p.batches.size()) / matrices, p.depth, p.cols};
+  return {p.rows * static_cast<Index>(p.batches.size()) / num_matrices(p), p.depth, p.cols};
 }
 
 // True if every constant weight is read once, for few rows. Then reading it takes longer than multiplying.

@@ -69,6 +69,11 @@ struct Product {
   Index a_size = 0, b_size = 0;  // elements
 };
 
+// The matrices of the right operand. Empty ones are equal.
+[[nodiscard]] inline Index num_matrices(const Product& p) {
+  return std::max<Index>(1, p.b_size / std::max<Index>(1, p.depth * p.cols));
+}
+
 // The arrays that a contraction reads; `third` is a bias or an addend.
 template <class T>
 struct CoreOperands {

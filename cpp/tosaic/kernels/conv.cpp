@@ -270,8 +270,8 @@ class ChannelsLast {
     return patches;
   }
 
-  // What the columns of a product are: the packed weights of a group, the biases of all channels, and the terms of
-  // WordScaling if it applies.
+  // The right side of a group's product: the packed weights of the group, the biases of all channels, and what
+  // WordScaling adds. The latter is null if the sums are not rescaled in the tiles.
   struct Right {
     const Factor<T>* packed;
     const Sum<T>* bias;

@@ -231,6 +231,25 @@ void row_terms(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, con
   for (std::int64_t i = 0; i < block.rows; ++i) terms[i] = (terms[i] - nothing) * by;
 }
 
+// Sets what all blocks of the band that begins at `from` have in common.
+template <class T>
+void set_band(GemmBlock<T>& block, const GemmProblem<T>& problem, std::int64_t from) {
+  block.depth = problem.bands.depth_at(from);
+  block.accumulate = from > 0;
+  block.clamp = problem.clamp && from + block.depth == problem.bands.depth;
+  block.low = problem.low;
+  block.high = problem.high;
+}
+
+// Sets the columns of a block from `col` on: their number, B and the biases.
+template <class T>
+void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                 std::int64_t from, std::int64_t col) {
+  block.cols = std::min(blocking.cols, problem.cols - col);
+  block.b = problem.b + problem.bands.offset(from, problem.first_col + col);
+  block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
+}
+
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
   const Bands<T>& bands = problem.bands;
@@ -246,11 +265,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
     block.row_bias = problem.row_bias == nullptr ? nullptr : problem.row_bias + row;
     std::int64_t from = 0;
     do {
-      block.depth = std::min(blocking.depth, bands.depth - from);
-      block.accumulate = from > 0;
-      block.clamp = problem.clamp && from + block.depth == bands.depth;
-      block.low = problem.low;
-      block.high = problem.high;
+      set_band(block, problem, from);
       block.a = problem.gathered;
       block.a_stride = blocking.gathered_stride;
       if constexpr (kReadsInPlace<T>) {
@@ -268,8 +283,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
       }
       const bool is_last = from + blocking.depth >= bands.depth;
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
-        block.cols = std::min(blocking.cols, problem.cols - col);
-        block.b = problem.b + bands.offset(from, problem.first_col + col);
+        set_columns(block, blocking, problem, from, col);
         if (problem.c != nullptr) block.c = problem.c + (stages_c ? 0 : row * problem.c_stride) + col;
         if (problem.rescale != nullptr && is_last) {
           rescale = problem.rescale->at(col);
@@ -277,7 +291,6 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.bytes = problem.bytes + row * problem.bytes_stride + col;
           block.bytes_stride = problem.bytes_stride;
         }
-        block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
         if (problem.rescale_words != nullptr) {
           words = problem.rescale_words->at(col);
           block.rescale_words = &words;

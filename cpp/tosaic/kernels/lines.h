@@ -152,8 +152,6 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
   block.a_stride = lines.stride();
   block.runs = runs.data();
   block.c_stride = problem.c_stride;
-  block.low = problem.low;
-  block.high = problem.high;
   for (std::int64_t row = problem.first_row; row < problem.rows;) {
     const std::int64_t first = row / width;
     const std::int64_t plane_end = (first / height + 1) * height;
@@ -161,13 +159,9 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
         {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
     lines.load(first, end, problem.gathered);
     for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
-      block.depth = bands.depth_at(from);
-      block.accumulate = from > 0;
-      block.clamp = problem.clamp && from + block.depth == bands.depth;
+      set_band(block, problem, from);
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
-        block.cols = std::min(blocking.cols, problem.cols - col);
-        block.b = problem.b + bands.offset(from, problem.first_col + col);
-        block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
+        set_columns(block, blocking, problem, from, col);
         for (std::int64_t line = first; line < end; ++line) {
           const std::int64_t begin = std::max(row, line * width);
           block.rows = std::min(problem.rows, (line + 1) * width) - begin;

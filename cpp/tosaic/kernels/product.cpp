@@ -83,15 +83,11 @@ class BlockedProduct {
   [[nodiscard]] Index band() const {
     if constexpr (std::is_same_v<T, WidePairs>)
       if (inputs_.right != nullptr)
-        return exact_band(p_.depth, num_matrices() * p_.cols, [&](Index j, Factor<T>* to) {
+        return exact_band(p_.depth, num_matrices(p_) * p_.cols, [&](Index j, Factor<T>* to) {
           const Factor<T>* from = inputs_.right + j / p_.cols * p_.depth * p_.cols + j % p_.cols * p_.b_col;
           for (Index k = 0; k < p_.depth; ++k) to[k] = from[k * p_.b_depth];
         });
     return band_depth<T>(p_.depth);
-  }
-  // Matrices in the right operand. Empty ones are equal.
-  [[nodiscard]] Index num_matrices() const {
-    return std::max<Index>(1, p_.b_size / std::max<Index>(1, p_.depth * p_.cols));
   }
 
   void multiply_by_constant(const CoreOperands<T>& operands, std::byte* result,
@@ -160,7 +156,7 @@ class BlockedProduct {
   }
 
   void pack_constant(const Factor<T>* right) {
-    const Index matrix = p_.depth * p_.cols, matrices = num_matrices();
+    const Index matrix = p_.depth * p_.cols, matrices = num_matrices(p_);
     const Bands<T> bands = bands_of(p_.cols);
     const Index elements = bands.elements();
     packed_ = packed_weights(inputs_, [&] {
