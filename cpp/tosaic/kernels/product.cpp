@@ -196,7 +196,7 @@ class BlockedProduct {
     Index first, end;
   };
 
-  // A packed right operand, and the first column of it that is multiplied.
+  // A packed right operand, and the column of it at which the multiplied columns begin.
   struct Right {
     const Factor<T>* packed;
     Bands<T> bands;

@@ -30,7 +30,8 @@ using Words = Vector<std::int16_t>;
 }
 #endif
 
-// The factors of four taps of a block, interleaved. Taps from kTaps on are zero.
+// Loads the factors of a block at four taps, and interleaves them. Only the first kTaps taps are read; the factors of the
+// others are zero.
 template <int kTaps>
 [[gnu::always_inline]] inline void load_step(const Byte* const* tap, Index at,
                                              Vector<Byte> (&factors)[kVectors]) {

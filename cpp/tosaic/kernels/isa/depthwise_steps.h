@@ -2,9 +2,9 @@
 // channel at once. T is Quads or Pairs (isa/gemm.h).
 //
 // A step is four (Quads) or two (Pairs) taps of one channel. Elements are computed in blocks, which one vector of bytes
-// holds: 16, 32 or 64. The sums of a block are four vectors. The factors of the taps of a step are interleaved in each
-// 16 bytes, so that the vectors hold these channels of a block of 64, and the first four or eight lanes those of a
-// smaller one:
+// holds: 16, 32 or 64. The sums of a block are four vectors. The instructions that interleave the factors of a step's taps
+// work on 16 bytes at a time. So the four vectors have the channels of a block of 64 in this order. Vectors of a smaller
+// block have the first four or eight of these lanes:
 //
 //   lane              0 1 2 3         4  5  6  7           8  9 10 11           12 13 14 15
 //   Quads, vector v   4v + (0..3)     4v + 16 + (0..3)     4v + 32 + (0..3)     4v + 48 + (0..3)

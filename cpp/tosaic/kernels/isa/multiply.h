@@ -141,7 +141,8 @@ template <class S, class W, class L>
                                                 (IntegerRegister)right);
 }
 #elif defined(__AVX2__)
-// Does the same by pairs: bytes 0 and 2 of each quad, then 1 and 3.
+// Without VNNI, no instruction multiplies quads. This widens bytes 0 and 2 of each quad to a pair of words and multiplies them, and
+// then bytes 1 and 3.
 [[gnu::always_inline]] inline void add_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
                                                Vector<std::int32_t> left) {
   using Words = Vector<std::int16_t>;

@@ -31,8 +31,9 @@ template <class T>
   return false;
 }
 
-// Fetches what a tile of `step` bytes at a time reads of B, and the next tile does. The processor's own prefetching stops
-// at the end of each page of 4096 bytes.
+// Moves memory into the cache that a tile reads 4096 bytes later, or that the next tile reads, whose panel is behind this
+// one. `step` is the number of bytes of B that the tile reads at a time. The processor's own prefetching stops at the end
+// of each page of 4096 bytes.
 template <std::int64_t step>
 [[gnu::always_inline]] inline void fetch_ahead(const void* b) {
   constexpr Index line = 64, ahead = 4096;

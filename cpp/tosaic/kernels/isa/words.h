@@ -11,7 +11,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// Scales the sums of a vector of columns, of which the first is `column`.
+// Rescales vectors of sums. Their lanes are adjacent columns, the first of which is `column`.
 class WordLanes {
  public:
   using Value = Vector<std::int32_t>;
