@@ -8,6 +8,9 @@
 
 namespace tosaic::kernels {
 
+template <class T>
+using ExpScores = double (*)(T* scores, std::int64_t count, T max);
+
 // In the formulas, x and out mean x[i] and out[i], for each i < count. The loops named *_columns have one
 // statistic per element. The arrays must not overlap, except that out may be x.
 template <class T>
@@ -34,8 +37,9 @@ struct NormalizeLoops {
   void (*scale)(const double* values, std::int64_t count, double factor, T* out) = nullptr;
   // out = values[i] * factors[i]
   void (*scale_columns)(const double* values, std::int64_t count, const double* factors, T* out) = nullptr;
-  // Returns the sum of e^(scores[i] - max) and overwrites each score by its exponential.
-  double (*exp_scores)(double* scores, std::int64_t count, double max) = nullptr;
+  // exp_scores: returns the sum of e^(scores[i] - max) and overwrites each score by its exponential. No score is
+  // greater than `max`. An exponential below 1e-38 may be 0.
+  ExpScores<T> exp_scores = nullptr;
 };
 
 struct NormalizeKernels {

@@ -67,6 +67,25 @@ struct ExpParts {
   return x > 709.0 ? kInfinity : low;
 }
 
+// e^x for x <= 0, in float: within 2 units in the last place, and 0 below -87.
+[[gnu::always_inline]] inline float exp_of_negative(float x) {
+  // (e^r - 1) / r on |r| <= ln2 / 2: 1.1e-8
+  constexpr float kCoefficients[] = {1.0f, 0.5f, 0.16666505f, 0.041666465f, 0.0083691485f, 0.0013933641f};
+  constexpr float kShift = 0x1.8p23f;  // as kMagic
+  constexpr float kLn2High = 0x1.62e4p-1f,
+                  kLn2Low = 0x1.7f7d1cp-20f;  // products of the high part with n are exact
+  const float bounded = x < -87.0f ? -87.0f : x;
+  const float shifted = bounded * 0x1.715476p+0f + kShift;
+  const float n = shifted - kShift;
+  const float r = (bounded - n * kLn2High) - n * kLn2Low;
+  float value = kCoefficients[5];
+#pragma GCC unroll 5
+  for (int i = 4; i >= 0; --i) value = value * r + kCoefficients[i];
+  const float scale = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, shifted) + 127u) << 23);
+  value = scale + scale * (r * value);
+  return x < -87.0f ? 0.0f : value;
+}
+
 // e^x - 1. Requires x <= 60.
 [[gnu::always_inline]] inline double expm1_of(double x) {
   const double bounded = x < -60.0 ? -60.0 : x;

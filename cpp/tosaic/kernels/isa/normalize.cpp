@@ -1,4 +1,5 @@
-// Loops of normalizations and softmax. They compute in double and round each result once.
+// Loops of normalizations and softmax. They compute in double and round each result once. The exponentials of
+// attention are computed in float.
 #include "tosaic/kernels/normalize_block.h"
 
 #include "tosaic/kernels/isa/math.h"
@@ -70,9 +71,45 @@ double exp_sum(const T* x, int64_t count, double max, double* exps) {
   return exp_sum_of<T, T>(x, count, max, exps);
 }
 
+// The sums of floats are added up in double after so many elements.
+inline constexpr int64_t kSumPiece = 512;
+
+double exp_float_scores(float* scores, int64_t count, float max) {
+  double total = 0.0;
+  for (int64_t begin = 0; begin < count; begin += kSumPiece) {
+    const int64_t end = count - begin < kSumPiece ? count : begin + kSumPiece;
+    float lanes[2 * kLanes] = {};
+    int64_t i = begin;
+    for (; i + 2 * kLanes <= end; i += 2 * kLanes)
+      for (int lane = 0; lane < 2 * kLanes; ++lane) {
+        const float value = exp_of_negative(scores[i + lane] - max);
+        scores[i + lane] = value;
+        lanes[lane] += value;
+      }
+    for (int lane = 0; i < end; ++i, ++lane) {
+      scores[i] = exp_of_negative(scores[i] - max);
+      lanes[lane] += scores[i];
+    }
+    for (int half = kLanes; half > 0; half /= 2)
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    total += static_cast<double>(lanes[0]);
+  }
+  return total;
+}
+
+double exp_double_scores(double* scores, int64_t count, double max) {
+  return exp_sum_of<double, double>(scores, count, max, scores);
+}
+
 template <class T>
-double exp_scores(double* scores, int64_t count, double max) {
-  return exp_sum_of<T, double>(scores, count, max, scores);
+constexpr ExpScores<T> exp_scores();
+template <>
+constexpr ExpScores<float> exp_scores() {
+  return exp_float_scores;
+}
+template <>
+constexpr ExpScores<double> exp_scores() {
+  return exp_double_scores;
 }
 
 template <class T>
@@ -113,7 +150,7 @@ void scale_columns(const double* values, int64_t count, const double* factors, T
 template <class T>
 constexpr NormalizeLoops<T> loops() {
   return {affine<T>,   affine_columns<T>,   affine_weighted<T>, exp_sum<T>,       exp_columns<T>,
-          subtract<T>, subtract_columns<T>, scale<T>,           scale_columns<T>, exp_scores<T>};
+          subtract<T>, subtract_columns<T>, scale<T>,           scale_columns<T>, exp_scores<T>()};
 }
 
 }  // namespace
