@@ -23,8 +23,10 @@ using SharedGraph = std::shared_ptr<Graph>;
 
 exec::PrepareOptions prepare_options(bool reference, const std::optional<std::string>& isa, bool share_memory,
                                      const py::dict& override_nodes, const py::dict& override_ops,
-                                     const py::sequence& models, const kernels::Threads& threads) {
+                                     const py::sequence& models, const kernels::Threads& threads,
+                                     const std::optional<std::size_t>& least_group_bytes) {
   exec::PrepareOptions options;
+  if (least_group_bytes) options.least_group_bytes = *least_group_bytes;
   options.kernels.threads = threads;
   options.kernels.reference = reference;
   if (isa) options.kernels.isa = kernels::parse_isa(*isa);
@@ -68,10 +70,11 @@ py::list steps_to_list(const exec::Prepared& prepared) {
 std::unique_ptr<exec::Session> make_session(const SharedGraph& graph, bool reference,
                                             const std::optional<std::string>& isa, bool share_memory,
                                             const py::dict& override_nodes, const py::dict& override_ops,
-                                            const py::sequence& models, std::uint32_t threads,
-                                            bool share_all) {
-  const exec::PrepareOptions options = prepare_options(reference, isa, share_memory, override_nodes,
-                                                       override_ops, models, {threads, share_all});
+                                            const py::sequence& models, std::uint32_t threads, bool share_all,
+                                            const std::optional<std::size_t>& least_group_bytes) {
+  const exec::PrepareOptions options =
+      prepare_options(reference, isa, share_memory, override_nodes, override_ops, models,
+                      {threads, share_all}, least_group_bytes);
   const py::gil_scoped_release release;
   return std::make_unique<exec::Session>(pipeline::make_session(graph, options));
 }
@@ -157,11 +160,14 @@ void bind_exec(py::module_& m) {
            py::arg("isa") = py::none(), py::arg("share_memory") = true,
            py::arg("override_nodes") = py::dict(), py::arg("override_ops") = py::dict(),
            py::arg("models") = py::list(), py::arg("threads") = 1, py::arg("share_all") = false,
+           py::arg("least_group_bytes") = py::none(),
            "`override_nodes`, `override_ops`: {name: callable(*operands) -> array or arrays}; operators by "
            "name, foreign "
            "ones by target. `models`: [(node, callable)], called with the integers of quantized values. "
            "`threads`: "
-           "the most of one run; with `share_all` they share loops of any cost.")
+           "the most of one run; with `share_all` they share loops of any cost. `least_group_bytes`: steps "
+           "are "
+           "computed together, some rows at a time, if the values between them have so many bytes.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),
            py::arg("observer") = py::none(),

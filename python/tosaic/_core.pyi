@@ -503,6 +503,7 @@ class Session:
         models: Sequence[tuple[Node, Callable[..., Any]]] = ...,
         threads: int = ...,
         share_all: bool = ...,
+        least_group_bytes: int | None = ...,
     ) -> None: ...
     def run(self, inputs: Sequence[Any]) -> list[np.ndarray[Any, Any]]: ...
     def trace(

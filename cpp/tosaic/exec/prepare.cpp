@@ -7,6 +7,7 @@
 #include "tosaic/base/near_names.h"
 #include "tosaic/base/rethrow.h"
 #include "tosaic/exec/fuse.h"
+#include "tosaic/exec/row_group.h"
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/custom_sampler.h"
@@ -172,6 +173,8 @@ class Preparer {
       with_node_location(node, name, [&] { add_step(node, name); });
     }
     fuse_steps();
+    if (!options_.kernels.reference && options_.memory.share)
+      group_rows(graph, data_->steps, needs_, options_.kernels, options_.least_group_bytes);
     drop_duplicate_constants();
     data_->memory = memory::plan_memory(graph, needs_, options_.memory);
     place_pointers();

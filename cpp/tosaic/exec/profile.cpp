@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tosaic/exec/row_group.h"
 #include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
@@ -29,6 +30,23 @@ StepWork work_of(const Prepared& prepared, const Step& step, const Node& last) {
   return work;
 }
 
+// Values between the steps of the group are neither read nor written.
+StepWork work_of_group(const Prepared& prepared, const RowGroup& group) {
+  const Graph& graph = prepared.graph();
+  StepWork work;
+  std::set<std::size_t> seen;
+  for (const std::uint32_t member : group.members) seen.insert(graph.nodes()[member].first_result);
+  for (const std::uint32_t member : group.members) {
+    const Node& node = graph.nodes()[member];
+    if (prepared.steps()[member].kind == StepKind::kKernel) work.multiply_adds += multiply_adds(graph, node);
+    for (const ValueId operand : graph.operands(node))
+      if (operand.valid() && seen.insert(operand.index()).second)
+        work.bytes_read += graph.type(operand).bytes();
+  }
+  work.bytes_written = graph.type(graph.result(graph.nodes()[group.members.back()])).bytes();
+  return work;
+}
+
 void add_steps(const Prepared& prepared, std::optional<std::uint32_t> parent, std::uint32_t region,
                std::vector<StepPlace>& places) {
   const std::shared_ptr<const Graph>& graph = prepared.data().graph;
@@ -36,7 +54,7 @@ void add_steps(const Prepared& prepared, std::optional<std::uint32_t> parent, st
   for (const Step& step : steps) {
     if (!has_work(step, true)) continue;
     const auto at = static_cast<std::uint32_t>(places.size());
-    const bool is_fused(step.fusion.run);
+    const bool is_fused = !step.group && step.fusion.run;
     StepPlace place{.step = &step,
                     .graph = graph,
                     .nodes = {step.node},
@@ -46,7 +64,15 @@ void add_steps(const Prepared& prepared, std::optional<std::uint32_t> parent, st
                     .region = region};
     if (is_fused)
       for (const std::uint32_t follower : step.fusion.followers) place.nodes.push_back(steps[follower].node);
-    place.work = work_of(prepared, step, graph->node(place.nodes.back()));
+    if (step.group) {
+      place.nodes.clear();
+      for (const std::uint32_t member : step.group->members)
+        if (steps[member].kind != StepKind::kView) place.nodes.push_back(steps[member].node);
+      place.kernel = step.group->kernel;
+      place.factors = step.group->factors;
+    }
+    place.work = step.group ? work_of_group(prepared, *step.group)
+                            : work_of(prepared, step, graph->node(place.nodes.back()));
     places.push_back(std::move(place));
     for (std::uint32_t i = 0; i < step.regions.size(); ++i) add_steps(step.regions[i], at, i, places);
   }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <new>
 
 #include "tosaic/exec/override.h"
+#include "tosaic/exec/row_group.h"
 
 namespace tosaic::exec {
 
@@ -90,10 +92,17 @@ bool Frame::is_watched(const Step& step, const std::vector<bool>& watched) const
   return false;
 }
 
-// Marks the steps of each chain whose kernel would not compute a watched value.
+// Marks the steps of each chain and group whose kernels would not compute a watched value.
 void Frame::find_alone(const std::vector<bool>& watched) {
   const std::span<const Step> steps = prepared_.steps();
   alone_.assign(steps.size(), false);
+  for (std::uint32_t i = 0; i < steps.size(); ++i) {
+    if (!steps[i].group) continue;
+    const std::vector<std::uint32_t>& members = steps[i].group->members;
+    const bool hides = std::any_of(members.begin(), members.end() - 1,
+                                   [&](std::uint32_t member) { return is_watched(steps[member], watched); });
+    for (const std::uint32_t member : members) alone_[member] = alone_[member] || hides;
+  }
   for (std::uint32_t i = 0; i < steps.size(); ++i) {
     const std::vector<std::uint32_t>& followers = steps[i].fusion.followers;
     if (!steps[i].fusion.run) continue;
@@ -131,9 +140,51 @@ void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& o
   }
 }
 
+void Frame::run_group(const Step& step, const RunOptions& options) {
+  const std::span<const Step> steps = prepared_.steps();
+  const Step& last = steps[step.group->members.back()];
+  try {
+    step.group->run(steps, operand_table_, results(last)[0], arena_ + step.scratch_offset, team_);
+  } catch (const Error&) {
+    if (options.between_steps) options.between_steps();
+    run_group_alone(step);
+  }
+}
+
+// Runs the steps of a group one by one after an error, so that the error names the step that causes it. The plan gives
+// their values no memory at this time.
+void Frame::run_group_alone(const Step& step) {
+  const Graph& graph = prepared_.graph();
+  const std::span<const Step> steps = prepared_.steps();
+  std::map<std::uint32_t, std::byte*> made;  // by value
+  std::vector<Memory> memory;
+  const auto allocate = [&memory](std::size_t bytes) { return memory.emplace_back(bytes).data(); };
+  for (const std::uint32_t member : step.group->members) {
+    const Step& each = steps[member];
+    const Node& node = graph.node(each.node);
+    std::vector<const std::byte*> from(operands(each).begin(), operands(each).end());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const ValueId value = graph.operands(node)[i];
+      if (const auto at = value.valid() ? made.find(value.index()) : made.end(); at != made.end())
+        from[i] = at->second;
+    }
+    const ValueId value = graph.result(node);
+    if (each.kind == StepKind::kView) {
+      made[value.index()] = const_cast<std::byte*>(from[0]);
+      continue;
+    }
+    std::byte* to =
+        member == step.group->members.back() ? results(each)[0] : allocate(graph.type(value).bytes());
+    made[value.index()] = to;
+    with_node_location(node, each.name,
+                       [&] { each.run({from, std::span(&to, 1), allocate(each.scratch_bytes), team_}); });
+  }
+}
+
 void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
   const bool fuses = fuses_ && !is_alone(index);
   if (fuses && step.is_fused) return;
+  if (fuses && step.group) return run_group(step, options);
   if (fuses && step.fusion.run) return run_fused(step, index, options);
   run_alone(step, index, options);
 }

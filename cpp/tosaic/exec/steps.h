@@ -33,6 +33,8 @@ struct Fusion {
   std::optional<DType> factors;                     // Kernel::factors
 };
 
+class RowGroup;  // row_group.h
+
 struct Step {
   NodeId node;
   StepKind kind = StepKind::kKernel;
@@ -47,7 +49,9 @@ struct Step {
   std::vector<Prepared> regions;
   std::vector<std::size_t> region_offsets;  // into the step's scratch: offset of each region's arena
   Fusion fusion;
-  bool is_fused = false;         // fused into an earlier step, which computes this one too if the run fuses
+  // If not null, this step computes a group of steps, of which it is the last one, if the run fuses.
+  std::shared_ptr<const RowGroup> group = {};
+  bool is_fused = false;         // another step computes this one, too, if the run fuses
   std::optional<DType> factors;  // Kernel::factors
   // while_loop: offsets in the scratch of two sets of carried values and then of the flag
   std::vector<std::size_t> carried_offsets;

@@ -257,6 +257,9 @@ class Side {
     if (widened_) at_ = plan.take<T>(count_);
   }
 
+  // True if the core reads the operand itself.
+  [[nodiscard]] bool is_read_in_place() const { return !widened_; }
+
   const T* array(const Arrays& arrays) const {
     if (!present_) return nullptr;
     const std::byte* from = arrays.operands[index_];
@@ -294,6 +297,17 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
   kernel.name = core.name;
   kernel.factors = kOwnDType<Factor<T>>;
   if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
+  if (core.multiply_rows && left.is_read_in_place() && right.is_read_in_place() && !narrowed) {
+    kernel.rows.emplace();
+    kernel.rows->pack = [core_at, pack = std::move(core.pack)](const std::byte* matrix, std::byte* scratch) {
+      pack(reinterpret_cast<const Factor<T>*>(matrix), scratch + core_at);
+    };
+    kernel.rows->multiply = [core_at, multiply = std::move(core.multiply_rows)](
+                                const std::byte* rows, Index rows_count, std::byte* result,
+                                std::byte* scratch) {
+      multiply(reinterpret_cast<const Source<T>*>(rows), rows_count, result, scratch + core_at);
+    };
+  }
   kernel.run = [=, run = std::move(core.run)](const Arrays& arrays) {
     std::byte* to = narrowed ? arrays.scratch + result_at : arrays.results[0];
     run({left.array(arrays), right.array(arrays), third.array(arrays)}, to,
@@ -335,7 +349,8 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
                        .depthwise_steps = depthwise_step_kernels(isa, T{}),
                        .transpose = &TOSAIC_SELECT_ISA(isa, kTransposeKernels),
                        .threads = request.options.threads,
-                       .epilogue = std::move(epilogue)};
+                       .epilogue = std::move(epilogue),
+                       .by_rows = request.by_rows};
   if (clamp) {
     inputs.clamp = true;
     inputs.low = static_cast<Sum<T>>(clamp->low);

@@ -90,6 +90,10 @@ struct Core {
   std::size_t scratch_bytes = 0;
   bool owns_right = false;  // the right operand was packed: run() does not read it
   std::string name;
+  // As RowProduct. Empty, unless FastInputs::by_rows.
+  std::function<void(const Factor<T>* right, std::byte* scratch)> pack = {};
+  std::function<void(const Source<T>* left, Index rows, std::byte* result, std::byte* scratch)>
+      multiply_rows = {};
 };
 
 // The operators that follow a contraction and are fused with it. run() converts `count` adjacent sums to
@@ -125,12 +129,13 @@ struct FastInputs {
   bool clamp = false;  // clamps the results to [low, high]; must be false if Product::has_input
   Sum<T> low = 0, high = 0;
   Epilogue<T> epilogue = {};  // must be empty if Product::has_input
+  bool by_rows =
+      false;  // asks for Core::multiply_rows; for one batch without an addend, and not a constant right
 };
 
-// The core of an algorithm: a class that is made of the arguments, and has run(), scratch_bytes() and owns_right().
-template <class T, class Algorithm, class... Args>
-[[nodiscard]] Core<T> as_core(const char* name, const Args&... args) {
-  auto algorithm = std::make_shared<const Algorithm>(args...);
+// The core of an algorithm: a class that has run(), scratch_bytes() and owns_right().
+template <class T, class Algorithm>
+[[nodiscard]] Core<T> as_core(const char* name, std::shared_ptr<const Algorithm> algorithm) {
   Core<T> core;
   core.scratch_bytes = algorithm->scratch_bytes();
   core.owns_right = algorithm->owns_right();
@@ -139,6 +144,11 @@ template <class T, class Algorithm, class... Args>
     algorithm->run(operands, result, workspace);
   };
   return core;
+}
+// The algorithm is made of the arguments.
+template <class T, class Algorithm, class... Args>
+[[nodiscard]] Core<T> as_core(const char* name, const Args&... args) {
+  return as_core<T>(name, std::make_shared<const Algorithm>(args...));
 }
 
 // The weights that `make` packs. They are shared through `inputs.packs` if that is not null.

@@ -48,6 +48,7 @@ struct Request {
   std::span<const Operand> results;  // dtype and shape
   Options options;
   std::span<const Follower> followers = {};  // prepare_fused() only
+  bool by_rows = false;                      // asks for Kernel::rows
 };
 
 // Pointers to dense row-major arrays. They are aligned to 64 bytes, except operands that are user arrays,
@@ -60,6 +61,15 @@ struct Arrays {
   Team* team = nullptr;          // of at most Options::threads threads; null: the calling thread alone
 };
 
+// A product of matrices in two steps: many left operands may be multiplied by one right operand.
+struct RowProduct {
+  // Packs the right operand into the scratch memory of the kernel.
+  std::function<void(const std::byte* right, std::byte* scratch)> pack;
+  // Multiplies `rows` rows, at most those of the request, by the operand that was packed last.
+  std::function<void(const std::byte* left, std::int64_t rows, std::byte* result, std::byte* scratch)>
+      multiply;
+};
+
 struct Kernel {
   std::function<void(const Arrays&)> run;
   std::size_t scratch_bytes = 0;
@@ -69,6 +79,8 @@ struct Kernel {
   // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
   // than the operands: the fast path of f16 multiplies f32.
   std::optional<DType> factors = {};
+  // Set if Request::by_rows, for a product of two matrices that are not constant and are not converted.
+  std::optional<RowProduct> rows = {};
 };
 
 // Throws UnsupportedOp, which names the op and the dtypes, if there is no kernel. Throws InvalidGraph if the

@@ -40,8 +40,8 @@ class BlockedProduct {
         std::max<Index>(1, most_elements / (std::max<Index>(p_.depth, 1) * kernels_.panel));
     const auto batches = std::max<Index>(1, static_cast<Index>(p_.batches.size()));
     panels_ = std::max<Index>(1, ceil_div(p_.cols, kernels_.panel));
-    blocks_ = ceil_div(panels_, most_panels);
-    if (inputs.threads.count > 1) {
+    blocks_ = inputs.by_rows ? 1 : ceil_div(panels_, most_panels);
+    if (inputs.threads.count > 1 && !inputs.by_rows) {
       const Index parts = ceil_div(Index{kPartsPerThread} * Index{inputs.threads.count}, batches);
       blocks_ = std::max(blocks_, std::min(panels_, parts));
     }
@@ -78,7 +78,28 @@ class BlockedProduct {
     });
   }
 
+  // Packs all columns of the right operand, for multiply_rows() with the same scratch memory.
+  void pack_right(const Factor<T>* right, std::byte* scratch) const {
+    pack_columns(right, bands_of(p_.cols), workers_.of(scratch, 0));
+  }
+  void multiply_rows(const Source<T>* left, Index rows, std::byte* result, std::byte* scratch) const {
+    if (p_.cols != 0)
+      multiply_packed({left, 0, rows}, bands_of(p_.cols), nullptr, {0, 0, p_.cols}, result,
+                      workers_.of(scratch, 0));
+  }
+
  private:
+  // Columns [first, first + count) of the result matrix that starts at element `matrix`.
+  struct Columns {
+    Index matrix, first, count;
+  };
+
+  // Rows [first, end) of the left operand, whose row 0 is at `a`.
+  struct Rows {
+    const Source<T>* a;
+    Index first, end;
+  };
+
   [[nodiscard]] Bands<T> bands_of(Index cols) const { return {kernels_, p_.depth, cols, band_}; }
   [[nodiscard]] Index band() const {
     if constexpr (std::is_same_v<T, WidePairs>)
@@ -141,13 +162,25 @@ class BlockedProduct {
     const Product::Batch& batch = p_.batches[static_cast<std::size_t>(matrix)];
     const Index col = block_col(block), cols = block_col(block + 1) - col;
     const Bands<T> bands = bands_of(cols);
+    pack_columns(operands.right + batch.b + col * p_.b_col, bands, scratch);
+    multiply_packed({operands.left + batch.a, 0, p_.rows}, bands,
+                    p_.has_bias ? operands.third + col : nullptr, {matrix * p_.rows * p_.cols, col, cols},
+                    result, scratch);
+  }
+
+  // Packs columns of the right operand into scratch memory, and computes their terms.
+  void pack_columns(const Factor<T>* right, const Bands<T>& bands, std::byte* scratch) const {
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
-    pack(operands.right + batch.b + col * p_.b_col, bands, packed);
-    auto* terms = piece<Sum<T>>(scratch, bias_at_);
-    if constexpr (kCompensates<T>) column_terms(kernels_, bands, packed, inputs_.left_zero_point, terms);
-    const Sum<T>* bias = p_.has_bias ? operands.third + col : nullptr;
-    multiply_columns({operands.left + batch.a, 0, p_.rows}, {packed, bands, 0, nullptr},
-                     bias_of(bias, terms, cols, scratch), {matrix * p_.rows * p_.cols, col, cols}, result,
+    pack(right, bands, packed);
+    if constexpr (kCompensates<T>)
+      column_terms(kernels_, bands, packed, inputs_.left_zero_point, piece<Sum<T>>(scratch, bias_at_));
+  }
+
+  // Multiplies by the columns that pack_columns() has packed.
+  void multiply_packed(const Rows& rows, const Bands<T>& bands, const Sum<T>* bias, const Columns& columns,
+                       std::byte* result, std::byte* scratch) const {
+    multiply_columns(rows, {piece<Factor<T>>(scratch, packed_at_), bands, 0, nullptr},
+                     bias_of(bias, piece<Sum<T>>(scratch, bias_at_), columns.count, scratch), columns, result,
                      scratch);
   }
 
@@ -184,17 +217,6 @@ class BlockedProduct {
       to[j] = (kCompensates<T> ? terms[j] : Sum<T>{}) + (bias == nullptr ? Sum<T>{} : bias[j]);
     return to;
   }
-
-  // Columns [first, first + count) of the result matrix that starts at element `matrix`.
-  struct Columns {
-    Index matrix, first, count;
-  };
-
-  // Rows [first, end) of the left operand, whose row 0 is at `a`.
-  struct Rows {
-    const Source<T>* a;
-    Index first, end;
-  };
 
   // A packed right operand, and the column of it at which the multiplied columns begin.
   struct Right {
@@ -292,7 +314,16 @@ class BlockedProduct {
 
 template <class T>
 Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
-  return as_core<T, BlockedProduct<T>>("matmul.gemm", product, inputs);
+  if (!inputs.by_rows || inputs.right != nullptr || product.batches.size() != 1 || product.has_bias ||
+      product.has_input)
+    return as_core<T, BlockedProduct<T>>("matmul.gemm", product, inputs);
+  auto blocked = std::make_shared<const BlockedProduct<T>>(product, inputs);
+  Core<T> core = as_core<T>("matmul.gemm", blocked);
+  core.pack = [blocked](const Factor<T>* right, std::byte* scratch) { blocked->pack_right(right, scratch); };
+  core.multiply_rows = [blocked](const Source<T>* left, Index rows, std::byte* result, std::byte* scratch) {
+    blocked->multiply_rows(left, rows, result, scratch);
+  };
+  return core;
 }
 
 template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);

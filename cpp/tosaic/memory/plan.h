@@ -42,6 +42,9 @@ struct NodeNeeds {
   std::uint32_t in_place = 0;  // bit i: result 0 may overwrite operand i
   bool writes_all = false;     // write the results even if they could be views (callables, copies)
   std::optional<std::uint32_t> writer = {};  // an earlier step that may write the results (fused)
+  // A later step that may read the operands of `read_later` (bit i: operand i) in place of this one.
+  std::optional<std::uint32_t> reader = {};
+  std::uint32_t read_later = 0;
 };
 
 struct PlanOptions {

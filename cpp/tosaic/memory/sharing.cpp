@@ -14,6 +14,7 @@ Sharing::Sharing(const Graph& graph, std::span<const NodeNeeds> needs, const Pla
                  MemoryPlan& plan)
     : graph_(graph), needs_(needs), options_(options), plan_(plan), live_(analysis::liveness(graph)) {
   const std::size_t count = graph.values().size();
+  read_late();
   roots_.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     owner_.push_back({i, 0});
@@ -34,6 +35,18 @@ void Sharing::write_early() {
     const Node& node = graph_.nodes()[step];
     for (std::uint32_t i = 0; i < node.result_count; ++i)
       live_[node.first_result + i].first = *needs_[step].writer;
+  }
+}
+
+void Sharing::read_late() {
+  for (std::uint32_t step = 0; step < needs_.size(); ++step) {
+    if (!needs_[step].reader) continue;
+    const std::span<const ValueId> operands = graph_.operands(graph_.nodes()[step]);
+    for (std::size_t i = 0; i < operands.size() && i < 32; ++i) {
+      if ((needs_[step].read_later >> i & 1u) == 0) continue;
+      std::uint32_t& last = live_[operands[i].index()].last;
+      last = std::max<std::uint32_t>(last, *needs_[step].reader);
+    }
   }
 }
 

@@ -49,6 +49,7 @@ class Sharing {
   };
 
   void write_early();
+  void read_late();
   [[nodiscard]] Owner owner_of(std::uint32_t value) const;
   void share(const Node& node);
   void join(ValueId value, ValueId with, std::size_t offset, AliasKind kind);

@@ -1,0 +1,645 @@
+#include "tosaic/exec/row_group.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tosaic/kernels/families.h"
+#include "tosaic/kernels/parallel.h"
+
+namespace tosaic::exec {
+
+using std::int64_t;
+
+// ---- running ----
+
+namespace {
+
+constexpr std::size_t kMostOperands = 4;
+
+const std::byte* address(const RowOperand& operand, const Step& step, std::span<const std::byte* const> table,
+                         const Dims& at, int64_t row, std::byte* memory) {
+  switch (operand.kind) {
+    case RowOperand::Kind::kAbsent:
+      return nullptr;
+    case RowOperand::Kind::kBuffer:
+      return memory + operand.offset;
+    case RowOperand::Kind::kTable:
+      break;
+  }
+  const std::byte* from = table[step.first_operand + operand.operand] + row * operand.row_bytes;
+  for (std::size_t i = 0; i < at.size(); ++i) from += at[i] * operand.outer[i];
+  return from;
+}
+
+Dims indices_of(const Dims& extents, int64_t index) {
+  Dims at = Dims::filled(extents.size(), 0);
+  for (std::size_t axis = at.size(); axis-- > 0; index /= extents[axis]) at[axis] = index % extents[axis];
+  return at;
+}
+
+int64_t product_of(const Dims& extents) {
+  int64_t count = 1;
+  for (const int64_t extent : extents) count *= extent;
+  return count;
+}
+
+}  // namespace
+
+void RowGroup::run(std::span<const Step> all, std::span<const std::byte* const> table, std::byte* result,
+                   std::byte* scratch, Team* team) const {
+  const int64_t each = blocks();
+  const kernels::Loop loop{.count = product_of(outer) * each, .unit_cost = block_cost};
+  kernels::parallel_for(team, loop, [&](int64_t begin, int64_t end, kernels::Worker worker) {
+    std::byte* const memory = scratch + worker * worker_bytes;
+    Dims at;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t block = unit % each;
+      if (unit == begin || block == 0) {
+        at = indices_of(outer, unit / each);
+        pack(all, table, at, memory);
+      }
+      run_block(all, table, at, block, result + (unit / each * rows + block * block_rows) * result_row_bytes,
+                memory);
+    }
+  });
+}
+
+void RowGroup::pack(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+                    std::byte* memory) const {
+  for (const RowStep& step : steps)
+    if (step.product)
+      step.product->pack(address(step.operands[1], all[step.step], table, at, 0, memory),
+                         memory + step.scratch);
+}
+
+void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+                         int64_t block, std::byte* result, std::byte* memory) const {
+  const int64_t row = block * block_rows;
+  const int64_t count = std::min(block_rows, rows - row);
+  for (const RowStep& step : steps) {
+    std::array<const std::byte*, kMostOperands> operands{};
+    for (std::size_t i = 0; i < step.operands.size(); ++i)
+      operands.at(i) = address(step.operands[i], all[step.step], table, at, row, memory);
+    std::byte* to = step.is_last ? result : memory + step.result;
+    std::byte* const scratch = memory + step.scratch;
+    if (step.product)
+      step.product->multiply(operands[0], count, to, scratch);
+    else
+      (count == block_rows ? step.whole : step.rest)(
+          {std::span(operands).first(step.operands.size()), std::span(&to, 1), scratch, nullptr});
+  }
+}
+
+// ---- finding ----
+
+namespace {
+
+constexpr std::uint32_t kNobody = 0xffffffffU;
+// What limits the search.
+constexpr std::size_t kMostSteps = 64;
+constexpr std::uint32_t kMostSpan = 256;
+// The rows of a block, with all values of the group, are to stay in the second-level cache.
+constexpr int64_t kBlockBytes = 393216;
+// A product of fewer rows than this reads its right operand too often.
+constexpr int64_t kLeastProductRows = 28;
+
+// All axes of a shape but the last, without those of extent 1.
+Dims row_axes(const Shape& shape) {
+  Dims axes;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i)
+    if (shape[i] != 1) axes.push_back(shape[i]);
+  return axes;
+}
+
+// How the steps of an operator's family compute rows.
+enum class RowKind : std::uint8_t { kNone, kElementwise, kLookup, kReduction, kProduct };
+
+RowKind row_kind(const Graph& graph, const Node& node) {
+  const kernels::Prepare family = kernels::family_of(node.op);
+  const Shape& shape = graph.type(graph.result(node)).shape;
+  if (family == kernels::prepare_table || family == kernels::prepare_tosa_rescale) return RowKind::kLookup;
+  if (family == kernels::prepare_elementwise)
+    return node.op == Op::kPrelu ? RowKind::kNone : RowKind::kElementwise;
+  if (node.operand_count == 0 || !graph.operands(node)[0].valid()) return RowKind::kNone;
+  const Shape& operand = graph.type(graph.operands(node)[0]).shape;
+  if (family == kernels::prepare_normalize) {
+    const auto* axis = node.attrs ? get_if<AxisDtypeAttrs>(node.attrs.get()) : nullptr;
+    return axis != nullptr && axis->axis + 1 == static_cast<int64_t>(shape.size()) ? RowKind::kReduction
+                                                                                   : RowKind::kNone;
+  }
+  if (family == kernels::prepare_reduce) {
+    if (operand.size() != shape.size() || shape.back() != 1) return RowKind::kNone;
+    return std::equal(shape.begin(), shape.end() - 1, operand.begin()) ? RowKind::kReduction : RowKind::kNone;
+  }
+  const bool is_product = node.op == Op::kMatmul || node.op == Op::kTosaMatmul;
+  if (!is_product || operand.size() != shape.size() || shape[shape.size() - 2] == 1) return RowKind::kNone;
+  const ValueId right = graph.operands(node)[1];
+  return graph.type(right).shape.size() == shape.size() && !graph.value(right).constant ? RowKind::kProduct
+                                                                                        : RowKind::kNone;
+}
+
+// How an operand of a row step follows the rows of the result.
+struct Follows {
+  bool by_row = false;                  // along the last row axis
+  bool by_all = false, by_any = false;  // along all or some of the row axes
+  Dims strides;                         // in elements, by row axis
+  int64_t width = 1;                    // elements of a row
+};
+
+// `matrix_axes` is 2 for an operand that is one matrix for all rows along the last row axis, else 1. Returns nothing if
+// the operand does not broadcast to the result.
+std::optional<Follows> follow(const Shape& operand, const Shape& result, std::size_t matrix_axes) {
+  Follows out;
+  const std::size_t rank = result.size();
+  if (operand.size() > rank) return std::nullopt;
+  const std::size_t lacking = rank - operand.size();
+  int64_t stride = 1;
+  std::vector<int64_t> strides;
+  out.by_all = true;
+  for (std::size_t i = rank; i-- > 0;) {
+    const int64_t extent = i < lacking ? 1 : operand[i - lacking];
+    if (i + 1 == rank) {
+      out.width = extent;
+    } else if (result[i] != 1) {
+      const bool is_row_of_matrix = matrix_axes == 2 && i + 2 == rank;
+      const bool follows = extent == result[i] && !is_row_of_matrix;
+      if (!follows && extent != 1 && !is_row_of_matrix) return std::nullopt;
+      if (strides.empty()) out.by_row = follows;
+      out.by_all = out.by_all && follows;
+      out.by_any = out.by_any || follows;
+      strides.push_back(follows ? stride : 0);
+    } else if (extent != 1 && !(matrix_axes == 2 && i + 2 == rank)) {
+      return std::nullopt;
+    }
+    stride *= extent;
+  }
+  for (std::size_t i = strides.size(); i-- > 0;) out.strides.push_back(strides[i]);
+  return out;
+}
+
+class Finder {
+ public:
+  Finder(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
+         const kernels::Options& options, std::size_t least_bytes)
+      : graph_(graph),
+        steps_(steps),
+        needs_(needs),
+        options_(options),
+        least_bytes_(least_bytes),
+        last_reader_(graph.values().size(), 0),
+        is_output_(graph.values().size(), false),
+        in_group_(steps.size(), false),
+        state_(graph.values().size(), State::kOutside) {
+    options_.threads.count = 1;
+    readers_.resize(graph.values().size());
+    for (std::uint32_t i = 0; i < steps.size(); ++i)
+      for (const ValueId operand : graph.operands(graph.nodes()[i]))
+        if (operand.valid()) {
+          last_reader_[operand.index()] = i;
+          readers_[operand.index()].push_back(i);
+        }
+    for (const Output& output : graph.outputs()) is_output_[output.value.index()] = true;
+  }
+
+  void find(std::uint32_t threads) {
+    for (std::uint32_t first = 0; first < steps_.size(); ++first) {
+      if (!may_begin(first)) continue;
+      grow(first);
+      cut();
+      if (is_worthwhile()) make_group(threads);
+      for (const std::uint32_t value : touched_) state_[value] = State::kOutside;
+      touched_.clear();
+    }
+  }
+
+ private:
+  enum class State : std::uint8_t { kOutside, kInside, kAfter };  // kAfter: computed from values inside
+
+  // A step that may belong to the group, or a view of a value inside.
+  struct Member {
+    std::uint32_t step = 0;
+    RowKind kind = RowKind::kNone;  // kNone: a view
+    std::uint32_t value = 0;        // the result of the step or of the last one that is fused with it
+  };
+
+  [[nodiscard]] const Node& node(std::uint32_t step) const { return graph_.nodes()[step]; }
+  [[nodiscard]] const TensorType& type(std::uint32_t value) const { return graph_.values()[value].type; }
+
+  [[nodiscard]] std::uint32_t result_of(std::uint32_t step) const {
+    const std::vector<std::uint32_t>& followers = steps_[step].fusion.followers;
+    return node(followers.empty() ? step : followers.back()).first_result;
+  }
+
+  [[nodiscard]] RowKind kind_of(std::uint32_t step) const {
+    const Step& at = steps_[step];
+    if (at.kind != StepKind::kKernel || at.is_fused || in_group_[step] || node(step).result_count != 1 ||
+        node(step).operand_count == 0 || node(step).operand_count > kMostOperands)
+      return RowKind::kNone;
+    const Shape& shape = type(node(step).first_result).shape;
+    if (shape.size() < 2 || type(result_of(step)).shape != shape) return RowKind::kNone;
+    return row_kind(graph_, node(step));
+  }
+
+  [[nodiscard]] bool may_begin(std::uint32_t step) const {
+    constexpr std::size_t share = 16;
+    return kind_of(step) != RowKind::kNone && type(result_of(step)).bytes() >= least_bytes_ / share &&
+           !row_axes(type(result_of(step)).shape).empty();
+  }
+
+  void set(std::uint32_t value, State state) {
+    state_[value] = state;
+    touched_.push_back(value);
+  }
+
+  void grow(std::uint32_t first) {
+    members_.clear();
+    axes_ = row_axes(type(result_of(first)).shape);
+    std::vector<std::uint32_t> row_operands;  // values outside that members read by row
+    std::uint32_t last = first;               // the last step that may belong to the group
+    for (std::uint32_t step = first; step <= last && step < first + kMostSpan && members_.size() < kMostSteps;
+         ++step) {
+      if (steps_[step].is_fused) continue;
+      const std::optional<RowKind> kind = joins(step, step == first, row_operands);
+      if (!kind) {
+        if (reads(step, State::kInside) || reads(step, State::kAfter)) mark_after(step);
+        last = std::min<std::uint32_t>(last, static_cast<std::uint32_t>(steps_.size()) - 1);
+        continue;
+      }
+      const std::uint32_t value = result_of(step);
+      members_.push_back({step, *kind, value});
+      set(value, State::kInside);
+      last = std::max(last, last_reader_[value]);
+      for (const ValueId operand : graph_.operands(node(step)))
+        if (operand.valid() && state_[operand.index()] == State::kOutside && !graph_.value(operand).constant)
+          row_operands.push_back(operand.index());
+    }
+  }
+
+  [[nodiscard]] bool reads(std::uint32_t step, State state) const {
+    for (const ValueId operand : graph_.operands(node(step)))
+      if (operand.valid() && state_[operand.index()] == state) return true;
+    return false;
+  }
+
+  void mark_after(std::uint32_t step) {
+    const auto mark = [&](const Node& made) {
+      for (std::uint32_t i = 0; i < made.result_count; ++i) set(made.first_result + i, State::kAfter);
+    };
+    mark(node(step));
+    for (const std::uint32_t follower : steps_[step].fusion.followers) mark(node(follower));
+  }
+
+  // The kind of a step that belongs to the group, kNone for a view.
+  [[nodiscard]] std::optional<RowKind> joins(std::uint32_t step, bool is_first,
+                                             const std::vector<std::uint32_t>& row_operands) const {
+    if (reads(step, State::kAfter)) return std::nullopt;
+    if (is_view_inside(step)) return RowKind::kNone;
+    const RowKind kind = kind_of(step);
+    if (kind == RowKind::kNone) return std::nullopt;
+    const Shape& result = type(result_of(step)).shape;
+    if (row_axes(result) != axes_) return std::nullopt;
+    const std::span<const ValueId> operands = graph_.operands(node(step));
+    bool shares = is_first;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].valid()) continue;
+      const std::uint32_t value = operands[i].index();
+      const bool is_inside = state_[value] == State::kInside;
+      if (is_inside && (row_axes(type(value).shape) != axes_ || (kind == RowKind::kProduct && i == 1)))
+        return std::nullopt;
+      if (kind == RowKind::kLookup && i > 0) {
+        if (is_inside) return std::nullopt;
+        continue;
+      }
+      if (!follow(type(value).shape, result, kind == RowKind::kProduct && i == 1 ? 2 : 1))
+        return std::nullopt;
+      shares = shares || is_inside ||
+               std::find(row_operands.begin(), row_operands.end(), value) != row_operands.end();
+    }
+    return shares ? std::optional(kind) : std::nullopt;
+  }
+
+  // True for a view of a value inside that has the same rows.
+  [[nodiscard]] bool is_view_inside(std::uint32_t step) const {
+    const Node& view = node(step);
+    if (steps_[step].kind != StepKind::kView || view.result_count != 1 || view.operand_count == 0 ||
+        !graph_.operands(view)[0].valid() || state_[graph_.operands(view)[0].index()] != State::kInside)
+      return false;
+    const Shape& shape = type(view.first_result).shape;
+    const Shape& from = graph_.type(graph_.operands(view)[0]).shape;
+    return shape.size() >= 2 && from.size() >= 2 && shape.back() == from.back() &&
+           row_axes(shape) == row_axes(from);
+  }
+
+  // Shortens the group until only its last value has readers outside.
+  void cut() {
+    for (; !members_.empty(); members_.pop_back()) {
+      if (members_.back().kind == RowKind::kNone) continue;
+      const std::uint32_t last = members_.back().step;
+      const bool is_closed = std::all_of(members_.begin(), members_.end() - 1, [&](const Member& member) {
+        return !is_output_[member.value] &&
+               std::all_of(readers_[member.value].begin(), readers_[member.value].end(),
+                           [&](std::uint32_t reader) { return reader <= last && has_member(reader); });
+      });
+      if (is_closed) return;
+    }
+  }
+
+  [[nodiscard]] bool has_member(std::uint32_t step) const {
+    return std::any_of(members_.begin(), members_.end(), [&](const Member& m) { return m.step == step; });
+  }
+
+  [[nodiscard]] bool is_worthwhile() const {
+    std::size_t bytes = 0, count = 0;
+    for (const Member& member : members_) {
+      if (member.kind == RowKind::kNone) continue;
+      ++count;
+      if (member.value != members_.back().value) bytes += type(member.value).bytes();
+    }
+    return count > 1 && bytes >= least_bytes_;
+  }
+
+  void make_group(std::uint32_t threads);
+  bool set_rows(RowGroup& group, std::uint32_t threads);
+  bool prepare_steps(RowGroup& group);
+  [[nodiscard]] kernels::Kernel prepare_rows(const Member& member, int64_t rows) const;
+  [[nodiscard]] RowOperand row_operand(const Member& member, std::size_t index) const;
+  [[nodiscard]] std::size_t place_buffers(RowGroup& group);
+
+  const Graph& graph_;
+  std::vector<Step>& steps_;
+  std::vector<memory::NodeNeeds>& needs_;
+  kernels::Options options_;
+  std::size_t least_bytes_;
+  std::vector<std::uint32_t> last_reader_;  // per value
+  std::vector<std::vector<std::uint32_t>> readers_;
+  std::vector<bool> is_output_;
+  std::vector<bool> in_group_;  // per step
+  std::vector<State> state_;    // per value
+  std::vector<std::uint32_t> touched_;
+  std::vector<Member> members_;
+  Dims axes_;            // the row axes of the group
+  bool merges_ = false;  // all row axes are one: no operand follows some of them only
+};
+
+// Decides on the outer axes and the rows of a block.
+bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
+  merges_ = true;
+  int64_t row_bytes = 0;
+  bool has_product = false;
+  double cost = 0;
+  for (const Member& member : members_) {
+    if (member.kind == RowKind::kNone) continue;
+    const TensorType& result = type(member.value);
+    row_bytes += result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
+    cost += static_cast<double>(result.shape.back()) * kernels::cost::kFunction / 2;
+    const std::span<const ValueId> operands = graph_.operands(node(member.step));
+    if (member.kind == RowKind::kProduct) {
+      has_product = true;
+      merges_ = false;
+      cost += static_cast<double>(result.shape.back() * graph_.type(operands[0]).shape.back()) *
+              kernels::cost::kMultiplyAdd / 2;
+    }
+    if (member.kind == RowKind::kLookup) continue;
+    for (const ValueId operand : operands) {
+      if (!operand.valid() || state_[operand.index()] == State::kInside || member.kind == RowKind::kProduct)
+        continue;
+      const std::optional<Follows> follows = follow(graph_.type(operand).shape, result.shape, 1);
+      merges_ = merges_ && follows->by_all == follows->by_any;
+    }
+  }
+  group.outer = axes_;
+  group.rows = 1;
+  if (merges_) {
+    for (const int64_t extent : axes_) group.rows *= extent;
+    group.outer = Dims();
+  } else {
+    group.rows = axes_.back();
+    group.outer = Dims(axes_.span().first(axes_.size() - 1));
+  }
+  if (group.rows == 0) return false;
+  const int64_t least = has_product ? kLeastProductRows : 1;
+  const int64_t most = std::max(least, kBlockBytes / std::max<int64_t>(row_bytes, 1));
+  int64_t blocks = (group.rows + most - 1) / most;
+  if (threads > 1) {
+    const int64_t wanted =
+        int64_t{threads} * kernels::kPartsPerThread / std::max<int64_t>(1, product_of(group.outer));
+    blocks = std::max(blocks, std::min(wanted, group.rows / least));
+  }
+  blocks = std::max<int64_t>(blocks, 1);
+  group.block_rows = (group.rows + blocks - 1) / blocks;
+  group.block_cost = cost * static_cast<double>(group.block_rows);
+  return true;
+}
+
+// The shape of a block of `rows` rows, with the rank of the whole.
+Shape block_shape(std::size_t rank, int64_t rows, int64_t width) {
+  Shape shape = Shape::filled(rank, 1);
+  shape[rank - 1] = width;
+  if (rank > 1) shape[rank - 2] = rows;
+  return shape;
+}
+
+kernels::Kernel Finder::prepare_rows(const Member& member, int64_t rows) const {
+  const Node& head = node(member.step);
+  const Shape& whole = type(member.value).shape;
+  std::vector<kernels::Operand> operands;
+  const std::span<const ValueId> values = graph_.operands(head);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    kernels::Operand operand = kernel_operand(graph_, values[i], true);
+    const bool is_table = member.kind == RowKind::kLookup && i > 0;
+    if (operand.present && !is_table && !operand.shape.empty()) {
+      if (member.kind == RowKind::kProduct && i == 1) {
+        operand.shape =
+            block_shape(whole.size(), operand.shape[operand.shape.size() - 2], operand.shape.back());
+      } else {
+        const std::optional<Follows> follows = follow(operand.shape, whole, 1);
+        const bool by_row = merges_ ? follows->by_any : follows->by_row;
+        operand.shape = block_shape(whole.size(), by_row ? rows : 1, operand.shape.back());
+        // A part of a constant is no constant for the kernel.
+        if (follows->by_any) operand.constant = nullptr;
+      }
+    }
+    operands.push_back(std::move(operand));
+  }
+  kernels::Operand result = kernel_operand(graph_, graph_.result(head), false);
+  result.shape = block_shape(whole.size(), rows, whole.back());
+  std::vector<kernels::Follower> followers;
+  for (const std::uint32_t follower : steps_[member.step].fusion.followers)
+    followers.push_back({node(follower).op, node(follower).attrs.get()});
+  const kernels::Request request{head.op,
+                                 head.attrs.get(),
+                                 operands,
+                                 std::span(&result, 1),
+                                 options_,
+                                 followers,
+                                 member.kind == RowKind::kProduct};
+  return followers.empty() ? kernels::prepare(request) : kernels::prepare_fused(request);
+}
+
+RowOperand Finder::row_operand(const Member& member, std::size_t index) const {
+  const ValueId value = graph_.operands(node(member.step))[index];
+  RowOperand out;
+  if (!value.valid()) return out;
+  out.operand = static_cast<std::uint32_t>(index);
+  out.outer = Dims::filled(merges_ ? 0 : axes_.size() - 1, 0);
+  if (state_[value.index()] == State::kInside) {
+    out.kind = RowOperand::Kind::kBuffer;
+    return out;
+  }
+  out.kind = RowOperand::Kind::kTable;
+  if (member.kind == RowKind::kLookup && index > 0) return out;
+  const TensorType& operand = graph_.type(value);
+  const bool is_matrix = member.kind == RowKind::kProduct && index == 1;
+  const std::optional<Follows> follows = follow(operand.shape, type(member.value).shape, is_matrix ? 2 : 1);
+  const auto bytes = static_cast<int64_t>(byte_size(operand.dtype));
+  if (merges_) {
+    if (follows->by_any) out.row_bytes = follows->width * bytes;
+    return out;
+  }
+  for (std::size_t i = 0; i + 1 < axes_.size(); ++i) out.outer[i] = follows->strides[i] * bytes;
+  out.row_bytes = follows->strides.back() * bytes;
+  return out;
+}
+
+// Gives each value inside a buffer, which later values use again. Returns the bytes.
+std::size_t Finder::place_buffers(RowGroup& group) {
+  struct Buffer {
+    std::size_t offset = 0, bytes = 0;
+    std::uint32_t busy_until = 0;  // the last step that reads it
+  };
+  std::vector<Buffer> buffers;
+  std::size_t top = 0;
+  std::vector<std::pair<std::uint32_t, std::size_t>> placed;  // value, buffer
+  const auto buffer_of = [&](std::uint32_t value) {
+    for (std::size_t i = placed.size(); i-- > 0;)
+      if (placed[i].first == value) return placed[i].second;
+    return std::size_t{0};
+  };
+  const auto last_use = [&](std::uint32_t value) {  // of the value and its views
+    std::uint32_t last = last_reader_[value];
+    for (const Member& member : members_)
+      if (member.kind == RowKind::kNone && graph_.operands(node(member.step))[0].index() == value)
+        last = std::max(last, last_reader_[member.value]);
+    return last;
+  };
+  std::size_t at = 0;
+  for (const Member& member : members_) {
+    const std::span<const ValueId> operands = graph_.operands(node(member.step));
+    if (member.kind == RowKind::kNone) {
+      const std::size_t buffer = buffer_of(operands[0].index());
+      buffers[buffer].busy_until = std::max(buffers[buffer].busy_until, last_use(member.value));
+      placed.emplace_back(member.value, buffer);
+      continue;
+    }
+    RowStep& step = group.steps[at++];
+    for (RowOperand& operand : step.operands)
+      if (operand.kind == RowOperand::Kind::kBuffer)
+        operand.offset = buffers[buffer_of(operands[operand.operand].index())].offset;
+    if (step.is_last) break;
+    const TensorType& result = type(member.value);
+    const std::size_t bytes =
+        static_cast<std::size_t>(group.block_rows * result.shape.back()) * byte_size(result.dtype);
+    auto free = std::find_if(buffers.begin(), buffers.end(), [&](const Buffer& buffer) {
+      return buffer.busy_until < member.step && buffer.bytes == bytes;
+    });
+    // In place of an operand that is not read later.
+    for (const RowOperand& operand : step.operands) {
+      if (operand.kind != RowOperand::Kind::kBuffer || (step.in_place >> operand.operand & 1u) == 0) continue;
+      Buffer& buffer = buffers[buffer_of(operands[operand.operand].index())];
+      if (buffer.busy_until == member.step && buffer.bytes == bytes)
+        free = buffers.begin() + static_cast<std::ptrdiff_t>(&buffer - buffers.data());
+    }
+    if (free == buffers.end()) {
+      buffers.push_back({top, bytes, 0});
+      top += (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+      free = buffers.end() - 1;
+    }
+    free->busy_until = last_use(member.value);
+    step.result = free->offset;
+    placed.emplace_back(member.value, static_cast<std::size_t>(free - buffers.begin()));
+  }
+  return top;
+}
+
+bool Finder::prepare_steps(RowGroup& group) {
+  const int64_t rest = group.rows % group.block_rows;
+  std::size_t shared = 0;
+  std::vector<std::size_t> own;  // scratch of products, which is kept from block to block
+  for (const Member& member : members_) {
+    if (member.kind == RowKind::kNone) continue;
+    RowStep step;
+    step.step = member.step;
+    step.is_last = member.value == members_.back().value;
+    for (std::size_t i = 0; i < node(member.step).operand_count; ++i)
+      step.operands.push_back(row_operand(member, i));
+    kernels::Kernel whole = prepare_rows(member, group.block_rows);
+    if (member.kind == RowKind::kProduct) {
+      if (!whole.rows) return false;
+      step.product = std::move(whole.rows);
+      own.push_back(whole.scratch_bytes);
+    } else {
+      if (!whole.run) return false;
+      step.whole = std::move(whole.run);
+      shared = std::max(shared, whole.scratch_bytes);
+      if (rest != 0) {
+        kernels::Kernel shorter = prepare_rows(member, rest);
+        step.rest = std::move(shorter.run);
+        shared = std::max(shared, shorter.scratch_bytes);
+      }
+    }
+    step.in_place = whole.in_place;
+    if (!group.factors) group.factors = whole.factors;
+    group.steps.push_back(std::move(step));
+  }
+  std::size_t top = place_buffers(group);
+  const auto reserve = [&top](std::size_t bytes) {
+    const std::size_t at = top;
+    top += (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+    return at;
+  };
+  const std::size_t shared_at = reserve(shared);
+  std::size_t product = 0;
+  for (RowStep& step : group.steps) step.scratch = step.product ? reserve(own[product++]) : shared_at;
+  group.worker_bytes = top;
+  return true;
+}
+
+void Finder::make_group(std::uint32_t threads) {
+  auto group = std::make_shared<RowGroup>();
+  if (!set_rows(*group, threads) || !prepare_steps(*group)) return;
+  const TensorType& result = type(members_.back().value);
+  group->result_row_bytes = result.shape.back() * static_cast<int64_t>(byte_size(result.dtype));
+  group->workers = threads;
+  group->kernel = "rows." + std::string(to_string(options_.isa));
+  const std::uint32_t last = members_.back().step;
+  for (const Member& member : members_) {
+    if (member.kind == RowKind::kNone) {
+      group->members.push_back(member.step);
+      continue;
+    }
+    in_group_[member.step] = true;
+    group->members.push_back(member.step);
+    for (const std::uint32_t follower : steps_[member.step].fusion.followers)
+      group->members.push_back(follower);
+    if (member.step == last) continue;
+    steps_[member.step].is_fused = true;
+    memory::NodeNeeds& needs = needs_[member.step];
+    needs.reader = last;
+    const std::span<const ValueId> operands = graph_.operands(node(member.step));
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (operands[i].valid() && state_[operands[i].index()] == State::kOutside) needs.read_later |= 1u << i;
+  }
+  Step& runs = steps_[last];
+  runs.scratch_bytes = std::max(runs.scratch_bytes, group->scratch_bytes());
+  needs_[last].scratch_bytes = runs.scratch_bytes;
+  runs.group = std::move(group);
+}
+
+}  // namespace
+
+void group_rows(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
+                const kernels::Options& options, std::size_t least_bytes) {
+  Finder(graph, steps, needs, options, least_bytes).find(options.threads.count);
+}
+
+}  // namespace tosaic::exec

@@ -1,0 +1,79 @@
+// row_group: steps that are computed together, some rows at a time, so that the values between them stay in the cache.
+//
+//   scores = q kT -> max -> sub -> exp -> sum -> reciprocal -> mul = weights -> weights v       one group
+//
+//   for each block of rows:
+//     for each step of the group: compute these rows
+//
+// The rows of a value are all its axes but the last. A step belongs to a group if each row of its result depends on the
+// same row of the other values of the group only: elementwise operators, reductions and softmaxes of the last axis, and
+// products of matrices, whose right operand is no value of the group. Reshapes between that leave rows as they are do
+// not matter. Only the last value of a group has readers outside; the group runs in place of its last step. A run that
+// must show a value in between runs the steps one by one. Both give the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tosaic/exec/steps.h"
+
+namespace tosaic::exec {
+
+// An operand of a step in a group, for a block of rows. The block has an index along each outer axis.
+struct RowOperand {
+  enum class Kind : std::uint8_t { kAbsent, kBuffer, kTable };
+  Kind kind = Kind::kAbsent;
+  std::uint32_t operand = 0;   // kTable: the operand of the step
+  std::size_t offset = 0;      // kBuffer: in the memory of a worker
+  Dims outer;                  // kTable: bytes from one index of an outer axis to the next
+  std::int64_t row_bytes = 0;  // kTable: bytes from one row to the next; 0: the same for all rows
+};
+
+// A step with the kernels that compute it for a whole block of rows and for the last one, which may be shorter.
+struct RowStep {
+  std::uint32_t step = 0;
+  std::vector<RowOperand> operands;
+  bool is_last = false;        // writes the result of the group
+  std::uint32_t in_place = 0;  // Kernel::in_place
+  std::size_t result = 0;      // else the offset of its result in the memory of a worker
+  std::function<void(const kernels::Arrays&)> whole, rest;
+  std::optional<kernels::RowProduct> product;  // in place of `whole` and `rest`
+  std::size_t scratch = 0;                     // its offset in the memory of a worker
+};
+
+class RowGroup {
+ public:
+  // The operand of a step that is at `table[steps[step].first_operand + operand]`. `scratch` has scratch_bytes().
+  void run(std::span<const Step> all, std::span<const std::byte* const> table, std::byte* result,
+           std::byte* scratch, Team* team) const;
+
+  [[nodiscard]] std::size_t scratch_bytes() const { return worker_bytes * workers; }
+
+  std::string kernel;            // "rows.avx512"
+  std::optional<DType> factors;  // Kernel::factors of its products
+  std::vector<RowStep> steps;
+  std::vector<std::uint32_t>
+      members;  // all steps that it computes, in order: those above and the ones fused with them
+  Dims outer;   // extents of the outer axes
+  std::int64_t rows = 0, block_rows = 0;
+  std::int64_t result_row_bytes = 0;
+  std::size_t worker_bytes = 0;
+  std::uint32_t workers = 1;
+  double block_cost = 0;  // nanoseconds
+
+ private:
+  [[nodiscard]] std::int64_t blocks() const { return (rows + block_rows - 1) / block_rows; }
+  void run_block(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+                 std::int64_t block, std::byte* result, std::byte* memory) const;
+  void pack(std::span<const Step> all, std::span<const std::byte* const> table, const Dims& at,
+            std::byte* memory) const;
+};
+
+// Finds groups. `steps` are those of the graph with their chains, and `needs` gets what the plan of memory must know. A
+// group is worth while if the values between its steps have at least `least_bytes` together.
+void group_rows(const Graph& graph, std::vector<Step>& steps, std::vector<memory::NodeNeeds>& needs,
+                const kernels::Options& options, std::size_t least_bytes);
+
+}  // namespace tosaic::exec
