@@ -216,7 +216,6 @@ TOSAIC_PREDICATE(LogicalXor, (a != T{}) != (b != T{}))
     }                                            \
   };
 TOSAIC_UNARY(Erf, erf_of(x))
-TOSAIC_UNARY(Exp, exp_of(x))
 TOSAIC_UNARY(Log, log_of(x))
 TOSAIC_UNARY(Rsqrt, 1.0 / __builtin_sqrt(x))
 TOSAIC_UNARY(Sigmoid, sigmoid_of(x))
@@ -237,6 +236,7 @@ TOSAIC_UNARY(Silu, x / (1.0 + exp_of(-x)))
     using Stateless::Stateless;                            \
     float operator()(float x) const { return expression; } \
   };
+TOSAIC_UNARY_FLOAT(Exp, exp_of(x))
 TOSAIC_UNARY_FLOAT(AbsFloat, __builtin_fabsf(x))
 TOSAIC_UNARY_FLOAT(NegFloat, -x)
 TOSAIC_UNARY_FLOAT(Ceil, __builtin_ceilf(x))

@@ -90,22 +90,28 @@ template <>
 
 inline constexpr int kLanes = 32;
 
+// True if the result is one of the elements: it needs no wider accumulators.
+template <Fold kFold>
+inline constexpr bool kChooses =
+    kFold == Fold::kMax || kFold == Fold::kMin || kFold == Fold::kMaxNumbers || kFold == Fold::kMinNumbers;
+
 template <Fold kFold, class T, class A>
 void fold_along(const void* block, int64_t count, double centre, Accumulator* accumulator) {
   const auto* values = static_cast<const T*>(block);
-  A lanes[kLanes];
-  for (A& lane : lanes) lane = start<kFold, A>();
+  using L = std::conditional_t<kChooses<kFold>, T, A>;
+  L lanes[kLanes];
+  for (L& lane : lanes) lane = start<kFold, L>();
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
 #pragma GCC ivdep
     for (int lane = 0; lane < kLanes; ++lane)
-      lanes[lane] = accumulate<kFold, A, T>(lanes[lane], values[i + lane], centre);
+      lanes[lane] = accumulate<kFold, L, T>(lanes[lane], values[i + lane], centre);
   for (int lane = 0; i < count; ++i, ++lane)
-    lanes[lane] = accumulate<kFold, A, T>(lanes[lane], values[i], centre);
+    lanes[lane] = accumulate<kFold, L, T>(lanes[lane], values[i], centre);
   for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int lane = 0; lane < half; ++lane) lanes[lane] = merge<kFold, A>(lanes[lane], lanes[lane + half]);
+    for (int lane = 0; lane < half; ++lane) lanes[lane] = merge<kFold, L>(lanes[lane], lanes[lane + half]);
   A& total = member<A>(*accumulator);
-  total = merge<kFold, A>(total, lanes[0]);
+  total = merge<kFold, A>(total, static_cast<A>(lanes[0]));
 }
 
 template <Fold kFold, class T, class A>
