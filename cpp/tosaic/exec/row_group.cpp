@@ -114,6 +114,20 @@ Dims row_axes(const Shape& shape) {
 // How the steps of an operator's family compute rows.
 enum class RowKind : std::uint8_t { kNone, kElementwise, kLookup, kReduction, kProduct };
 
+// True if the node reduces, or normalizes, the last axis only, and leaves the rank as it is.
+bool works_along_rows(const Graph& graph, const Node& node) {
+  const Shape& operand = graph.type(graph.operands(node)[0]).shape;
+  const std::size_t rank = operand.size();
+  if (!node.attrs || graph.type(graph.result(node)).shape.size() != rank) return false;
+  const auto is_last = [rank](std::int64_t axis) { return normalize_axis(axis, rank) + 1 == rank; };
+  const Attrs* attrs = node.attrs.get();
+  if (const auto* axes = get_if<ReduceAttrs>(attrs)) return axes->axes.size() == 1 && is_last(axes->axes[0]);
+  if (const auto* axis = get_if<AxisAttrs>(attrs)) return is_last(axis->axis);
+  if (const auto* axis = get_if<TosaAxisNanAttrs>(attrs)) return is_last(axis->axis);
+  if (const auto* axis = get_if<AxisDtypeAttrs>(attrs)) return is_last(axis->axis);
+  return false;
+}
+
 RowKind row_kind(const Graph& graph, const Node& node) {
   const kernels::Prepare family = kernels::family_of(node.op);
   const Shape& shape = graph.type(graph.result(node)).shape;
@@ -122,15 +136,8 @@ RowKind row_kind(const Graph& graph, const Node& node) {
     return node.op == Op::kPrelu ? RowKind::kNone : RowKind::kElementwise;
   if (node.operand_count == 0 || !graph.operands(node)[0].valid()) return RowKind::kNone;
   const Shape& operand = graph.type(graph.operands(node)[0]).shape;
-  if (family == kernels::prepare_normalize) {
-    const auto* axis = node.attrs ? get_if<AxisDtypeAttrs>(node.attrs.get()) : nullptr;
-    return axis != nullptr && axis->axis + 1 == static_cast<int64_t>(shape.size()) ? RowKind::kReduction
-                                                                                   : RowKind::kNone;
-  }
-  if (family == kernels::prepare_reduce) {
-    if (operand.size() != shape.size() || shape.back() != 1) return RowKind::kNone;
-    return std::equal(shape.begin(), shape.end() - 1, operand.begin()) ? RowKind::kReduction : RowKind::kNone;
-  }
+  if (family == kernels::prepare_normalize || family == kernels::prepare_reduce)
+    return works_along_rows(graph, node) ? RowKind::kReduction : RowKind::kNone;
   const bool is_product = node.op == Op::kMatmul || node.op == Op::kTosaMatmul;
   if (!is_product || operand.size() != shape.size() || shape[shape.size() - 2] == 1) return RowKind::kNone;
   const ValueId right = graph.operands(node)[1];
