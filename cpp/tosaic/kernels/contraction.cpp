@@ -257,17 +257,19 @@ class Side {
     if (widened_) at_ = plan.take<T>(count_);
   }
 
-  // True if the core reads the operand itself.
-  [[nodiscard]] bool is_read_in_place() const { return !widened_; }
-
   const T* array(const Arrays& arrays) const {
-    if (!present_) return nullptr;
-    const std::byte* from = arrays.operands[index_];
+    return present_ ? array(arrays.operands[index_], count_, arrays.scratch, arrays.team) : nullptr;
+  }
+
+  // The first `count` elements, which are at `from`.
+  const T* array(const std::byte* from, Index count, std::byte* scratch, Team* team) const {
     if (!widened_) return reinterpret_cast<const T*>(from);
-    T* wide = piece<T>(arrays.scratch, at_);
-    if constexpr (sizeof(T) > 1) widen_in_parallel(arrays.team, dtype_, from, count_, zero_point_, wide);
+    T* wide = piece<T>(scratch, at_);
+    if constexpr (sizeof(T) > 1) widen_in_parallel(team, dtype_, from, count, zero_point_, wide);
     return wide;
   }
+
+  [[nodiscard]] Index count() const { return count_; }
 
  private:
   std::size_t index_ = 0;
@@ -297,15 +299,17 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
   kernel.name = core.name;
   kernel.factors = kOwnDType<Factor<T>>;
   if (!request.options.reference) kernel.name.append(".").append(to_string(request.options.isa));
-  if (core.multiply_rows && left.is_read_in_place() && right.is_read_in_place() && !narrowed) {
+  if (core.multiply_rows) {
+    const Index depth = request.operands[roles.left].shape.back(), cols = request.results[0].shape.back();
     kernel.rows.emplace();
-    kernel.rows->pack = [core_at, pack = std::move(core.pack)](const std::byte* matrix, std::byte* scratch) {
-      pack(reinterpret_cast<const Factor<T>*>(matrix), scratch + core_at);
+    kernel.rows->pack = [=, pack = std::move(core.pack)](const std::byte* matrix, std::byte* scratch) {
+      pack(right.array(matrix, right.count(), scratch, nullptr), scratch + core_at);
     };
-    kernel.rows->multiply = [core_at, multiply = std::move(core.multiply_rows)](
-                                const std::byte* rows, Index rows_count, std::byte* result,
-                                std::byte* scratch) {
-      multiply(reinterpret_cast<const Source<T>*>(rows), rows_count, result, scratch + core_at);
+    kernel.rows->multiply = [=, multiply = std::move(core.multiply_rows)](
+                                const std::byte* from, Index rows, std::byte* result, std::byte* scratch) {
+      std::byte* to = narrowed ? scratch + result_at : result;
+      multiply(left.array(from, rows * depth, scratch, nullptr), rows, to, scratch + core_at);
+      if (narrowed) narrow(reinterpret_cast<const Sum<T>*>(to), rows * cols, dtype, result);
     };
   }
   kernel.run = [=, run = std::move(core.run)](const Arrays& arrays) {

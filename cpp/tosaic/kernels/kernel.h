@@ -79,7 +79,7 @@ struct Kernel {
   // The dtype of the factors that it multiplies, if multiply_adds() of the request are not 0. It may be wider
   // than the operands: the fast path of f16 multiplies f32.
   std::optional<DType> factors = {};
-  // Set if Request::by_rows, for a product of two matrices that are not constant and are not converted.
+  // Set by the fast path if Request::by_rows, for a product of two matrices, of which the right one is not constant.
   std::optional<RowProduct> rows = {};
 };
 
