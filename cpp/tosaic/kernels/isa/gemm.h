@@ -241,6 +241,9 @@ namespace avx512vnni {
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace avx512vnni
+namespace amx {
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace amx
 namespace dotprod {
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace dotprod

@@ -3,6 +3,9 @@
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/isa/quads.h"
 #include "tosaic/kernels/isa/tiles.h"
+#if defined(__AMX_INT8__)
+#include "tosaic/kernels/isa/amx_tiles.h"
+#endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -59,13 +62,21 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
   }
 }
 
+#if defined(__AMX_INT8__)
+constexpr Index kMostRows = kTileRows;
+constexpr auto multiply_block = multiply_by_tiles;
+#else
+constexpr Index kMostRows = kRows;
+constexpr auto multiply_block = multiply<Quads>;
+#endif
+
 }  // namespace
 
 extern const GemmKernels<Quads> kGemmQuads;
-const GemmKernels<Quads> kGemmQuads = {.max_rows = kRows,
+const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .panel = 2 * kLanes<std::uint32_t>,
                                        .lanes = kLanes<std::uint32_t>,
-                                       .multiply = multiply<Quads>,
+                                       .multiply = multiply_block,
                                        .gather = gather<Quads>,
                                        .gather_rows = gather_rows<Quads>,
                                        .pack = pack_by_row,
