@@ -61,89 +61,98 @@ template <int kSum, int kA, int kB>
 
 // ---- finished sums ----
 
-// Sums of a block in memory that are to be finished: `rows` rows from row `row` on, `width` columns from `column` on, of
-// which `valid` are in C.
+// Sums of a block in memory that are to be finished: `rows` rows from row `row` on, of a panel of W vectors.
 struct Sums {
   const std::uint32_t* sums = nullptr;
-  Index row = 0, rows = 0, column = 0, width = 0, valid = 0;
+  Index row = 0, rows = 0;
 };
 
-// Rescales rows of W vectors if every shift has the high halves of products, and no sums are to be added.
-template <int W>
-[[gnu::noinline]] void rescale_rows(const GemmBlock<Quads>& block, const Sums& part) {
-  constexpr Index lanes = kLanes<std::uint32_t>;
-  constexpr int kRowsAtOnce = 4 / W;
-  const ColumnsToBytes<RescaleWay::kHigh, W> columns(*block.rescale, part.column);
-  const auto mask = static_cast<__mmask32>(~std::uint32_t{0} >> (32 - part.valid));
-  std::int8_t* to = block.bytes + part.row * block.bytes_stride + part.column;
-  const std::uint32_t* from = part.sums;
-  for (Index i = 0; i < part.rows; i += kRowsAtOnce) {
-    const Index left = part.rows - i;
-    // A row that does not exist is the first one.
-    const auto vector_at = [&](int v) {
-      const Index row = v / W < left ? v / W : 0;
-      Vector<std::uint32_t> sum = load(from + row * W * lanes + v % W * lanes);
-      if (block.row_bias != nullptr) sum += block.row_bias[part.row + i + row];
-      return sum;
-    };
-    const Register bytes =
-        columns.bytes(columns.words(vector_at(0), vector_at(1)), columns.words(vector_at(2), vector_at(3)));
+// Rescales rows of a panel of W vectors if every shift has the high halves of products, and no sums are to be added.
+template <int W, bool kHasRowBias>
+struct RescaledPanel {
+  static constexpr int kRowsAtOnce = 4 / W;
+  static constexpr Index kLanesOfRow = W * kLanes<std::uint32_t>;
+  const std::uint32_t* row_bias;
+  std::int8_t* bytes;
+  Index stride;
+  ColumnsToBytes<RescaleWay::kHigh, W> columns;
+  __mmask32 mask;
+
+  [[gnu::always_inline]] RescaledPanel(const GemmBlock<Quads>& block, const Columns<Quads>& panel)
+      : row_bias(block.row_bias),
+        bytes(block.bytes + panel.first),
+        stride(block.bytes_stride),
+        columns(*block.rescale, panel.first),
+        mask(static_cast<__mmask32>(~std::uint32_t{0} >> (32 - panel.valid))) {}
+
+  // Vector v of the sums of the next rows, rescaled. Values of odd lanes are loaded once more from one element on, where
+  // they are in even lanes: a shift would take the unit that rescales.
+  template <int v>
+  [[gnu::always_inline]] V32 rescaled(const Sums& part) const {
+    const std::uint32_t* at = part.sums + v * kLanes<std::uint32_t>;
+    const LaneScale<RescaleWay::kHigh> by = v % W == 0 ? columns.left : columns.right;
+    if constexpr (kHasRowBias) {
+      const std::uint32_t bias = v / W < part.rows ? row_bias[part.row + v / W] : 0;
+      return rescale_vector((V32)(load(at) + bias), by);
+    } else {
+      return rescale_halves((W64)load(at), (W64)load(at + 1), by);
+    }
+  }
+
+  // Rescales the next rows: kRowsAtOnce, or as many as are left.
+  [[gnu::always_inline]] void finish(Sums& part) const {
+    const ByteRange& range = columns.range;
+    const Register row_bytes = columns.bytes(range.words(rescaled<0>(part), rescaled<1>(part)),
+                                             range.words(rescaled<2>(part), rescaled<3>(part)));
+    std::int8_t* to = bytes + part.row * stride;
 #pragma GCC unroll 4
     for (int r = 0; r < kRowsAtOnce; ++r) {
-      if (r >= left) break;
+      if (r >= part.rows) break;
       __m256i row;
       if constexpr (W == 2)
-        row = r == 0 ? _mm512_maskz_extracti32x8_epi32(0xff, bytes, 0)
-                     : _mm512_maskz_extracti32x8_epi32(0xff, bytes, 1);
+        row = r == 0 ? _mm512_maskz_extracti32x8_epi32(0xff, row_bytes, 0)
+                     : _mm512_maskz_extracti32x8_epi32(0xff, row_bytes, 1);
       else
-        row = _mm256_zextsi128_si256(r == 0   ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 0)
-                                     : r == 1 ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 1)
-                                     : r == 2 ? _mm512_maskz_extracti32x4_epi32(0xf, bytes, 2)
-                                              : _mm512_maskz_extracti32x4_epi32(0xf, bytes, 3));
-      _mm256_mask_storeu_epi8(to + r * block.bytes_stride, mask, row);
+        row = _mm256_zextsi128_si256(r == 0   ? _mm512_maskz_extracti32x4_epi32(0xf, row_bytes, 0)
+                                     : r == 1 ? _mm512_maskz_extracti32x4_epi32(0xf, row_bytes, 1)
+                                     : r == 2 ? _mm512_maskz_extracti32x4_epi32(0xf, row_bytes, 2)
+                                              : _mm512_maskz_extracti32x4_epi32(0xf, row_bytes, 3));
+      _mm256_mask_storeu_epi8(to + r * stride, mask, row);
     }
-    from += kRowsAtOnce * W * lanes;
-    to += kRowsAtOnce * block.bytes_stride;
+    part.sums += kRowsAtOnce * kLanesOfRow;
+    part.row += kRowsAtOnce;
+    part.rows -= kRowsAtOnce;
   }
-}
+};
 
-// Finishes sums in any other way.
-[[gnu::noinline]] void finish_sums(const GemmBlock<Quads>& block, const Sums& part) {
-  if (block.rescale != nullptr)
-    return rescale_tile<Quads>(block, part.sums, part.width, part.row, part.rows, part.column, part.valid);
-  std::uint32_t* c = block.c + part.row * block.c_stride + part.column;
-  finish_partly<Quads>(block, part.sums, part.width, c, part.row, part.rows, part.column, part.valid);
-}
+// Finishes rows of a panel in any other way.
+template <int W>
+struct FinishedPanel {
+  static constexpr int kRowsAtOnce = 2 * kTileRows;
+  const GemmBlock<Quads>& block;
+  const Columns<Quads>& panel;
 
-void finish_rows(const GemmBlock<Quads>& block, const Sums& part) {
-  if (block.rescale == nullptr || !block.rescale->high_halves || block.accumulate)
-    return finish_sums(block, part);
-  if (part.width == kTileCols) return rescale_rows<1>(block, part);
-  rescale_rows<2>(block, part);
-}
+  [[gnu::always_inline]] FinishedPanel(const GemmBlock<Quads>& of, const Columns<Quads>& columns)
+      : block(of), panel(columns) {}
 
-// Finishes the next `rows` rows of `part`.
-[[gnu::always_inline]] inline void finish_some(const GemmBlock<Quads>& block, Sums& part, Index rows) {
-  if (part.rows == 0) return;
-  Sums first = part;
-  if (first.rows > rows) first.rows = rows;
-  finish_rows(block, first);
-  part.sums += first.rows * part.width;
-  part.row += first.rows;
-  part.rows -= first.rows;
-}
+  [[gnu::noinline]] void finish(Sums& part) const {
+    constexpr Index width = W * kLanes<std::uint32_t>;
+    if (block.rescale != nullptr) {
+      rescale_tile<Quads>(block, part.sums, width, part.row, part.rows, panel.first, panel.valid);
+    } else {
+      std::uint32_t* c = block.c + part.row * block.c_stride + panel.first;
+      finish_partly<Quads>(block, part.sums, width, c, part.row, part.rows, panel.first, panel.valid);
+    }
+    part.rows = 0;
+  }
+};
 
 // ---- tiles ----
 
-// How the tiles of a block are cut.
+// How a block is cut into tiles.
 struct TileGrid {
   Index rows = 0;                   // of a tile
   Index whole_depth = 0, rest = 0;  // the depth of the whole steps, and what is left, in whole quads
-};
-
-// The first rows of the tiles that are computed together.
-struct TilePair {
-  Index upper, lower;
 };
 
 template <int kA, int kB, int R, int W>
@@ -175,34 +184,70 @@ template <int kTile>
     load_tile<kTile>(bias, 0);
 }
 
-// Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to `to`.
-template <int R, int W>
-void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid, const TilePair& rows,
-                   const Columns<Quads>& columns, Sums& before, std::uint32_t* to) {
+// Computes R tiles of rows, the first from row `upper` on and the second from row `lower` on, by W tiles of columns, and
+// finishes the sums before them. Stores the new sums to `to`.
+template <int R, int W, class Panel>
+[[gnu::always_inline]] inline void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid,
+                                                 Index upper, Index lower, const Columns<Quads>& columns,
+                                                 const Panel& panel, Sums& before, std::uint32_t* to) {
   const std::uint32_t* bias = block.column_bias == nullptr ? nullptr : block.column_bias + columns.first;
   const std::uint32_t* next_bias = bias == nullptr ? nullptr : bias + kTileCols;
   begin_tile<0>(bias);
   if constexpr (W == 2) begin_tile<1>(next_bias);
   if constexpr (R == 2) begin_tile<2>(bias);
   if constexpr (R == 2 && W == 2) begin_tile<3>(next_bias);
-  const std::int8_t* upper = block.a + rows.upper * block.a_stride;
-  const std::int8_t* lower = block.a + rows.lower * block.a_stride;
+  const std::int8_t* a = block.a + upper * block.a_stride;
+  const std::int8_t* next_a = block.a + lower * block.a_stride;
   const std::int8_t* b = columns.panel;
-  constexpr Index kFinished = 4 * R;
+  // How many times rows are finished after each step.
+  const Index steps = grid.whole_depth / kTileBytes + 1;
+  const Index finishes = (before.rows + steps * Panel::kRowsAtOnce - 1) / (steps * Panel::kRowsAtOnce);
   for (Index k = 0; k < grid.whole_depth; k += kTileBytes) {
-    step_of_tiles<4, 5, R, W>(upper + k, lower + k, block.a_stride, b);
+    step_of_tiles<4, 5, R, W>(a + k, next_a + k, block.a_stride, b);
     b += kTileBytes * W * kTileCols;
-    finish_some(block, before, kFinished);
+    for (Index i = 0; i < finishes && before.rows > 0; ++i) panel.finish(before);
   }
   if (grid.rest > 0)
-    step_of_tiles<6, 7, R, W>(upper + grid.whole_depth, lower + grid.whole_depth, block.a_stride, b);
-  finish_some(block, before, before.rows);
+    step_of_tiles<6, 7, R, W>(a + grid.whole_depth, next_a + grid.whole_depth, block.a_stride, b);
+  while (before.rows > 0) panel.finish(before);
   constexpr Index stride = W * kTileBytes;
-  std::uint32_t* second = to + (rows.lower - rows.upper) * W * kTileCols;
+  std::uint32_t* second = to + (lower - upper) * W * kTileCols;
   store_tile_at<0>(to, stride);
   if constexpr (W == 2) store_tile_at<1>(to + kTileCols, stride);
   if constexpr (R == 2) store_tile_at<2>(second, stride);
   if constexpr (R == 2 && W == 2) store_tile_at<3>(second + kTileCols, stride);
+}
+
+// Multiplies all rows of a block by a panel.
+template <int W, class Panel>
+[[gnu::noinline]] void multiply_and_finish(const GemmBlock<Quads>& block, const TileGrid& grid,
+                                           const Columns<Quads>& columns) {
+  constexpr Index kSize = 2 * kTileRows * W * kTileCols;
+  alignas(64) std::uint32_t sums[2 * kSize + 1];  // a vector may be loaded from the second element on
+  const Panel panel(block, columns);
+  Sums before;
+  Index next = 0;
+  const Index last = block.rows - grid.rows;  // the last tile begins here
+  for (Index row = 0; row < block.rows; row += 2 * grid.rows) {
+    const Index upper = row < last ? row : last, lower = upper + grid.rows < last ? upper + grid.rows : last;
+    std::uint32_t* to = sums + next;
+    next = kSize - next;
+    if (row + grid.rows < block.rows)
+      tiles_of_rows<2, W>(block, grid, upper, lower, columns, panel, before, to);
+    else
+      tiles_of_rows<1, W>(block, grid, upper, upper, columns, panel, before, to);
+    const Index end = row + 2 * grid.rows < block.rows ? row + 2 * grid.rows : block.rows;
+    before = {to + (row - upper) * W * kTileCols, row, end - row};
+  }
+  while (before.rows > 0) panel.finish(before);
+}
+
+template <int W>
+void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const Columns<Quads>& columns) {
+  if (block.rescale == nullptr || !block.rescale->high_halves || block.accumulate)
+    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns);
+  if (block.row_bias != nullptr) return multiply_and_finish<W, RescaledPanel<W, true>>(block, grid, columns);
+  multiply_and_finish<W, RescaledPanel<W, false>>(block, grid, columns);
 }
 
 void multiply_by_tiles(const GemmBlock<Quads>& block) {
@@ -213,35 +258,16 @@ void multiply_by_tiles(const GemmBlock<Quads>& block) {
   const TileGrid grid{(block.rows + tiles - 1) / tiles, depth - rest, rest};
   TileShapes shapes;
   for (int i = 0; i < 8; ++i) {
+    if (i >= 6 && rest == 0) break;
     shapes.row_bytes[i] = static_cast<std::uint16_t>(i == 6 ? rest : kTileBytes);
     shapes.rows[i] = static_cast<std::uint8_t>(i == 5 ? kTileRows : i == 7 ? rest / kQuad : grid.rows);
   }
-  if (rest == 0) shapes.row_bytes[6] = shapes.row_bytes[7] = shapes.rows[6] = shapes.rows[7] = 0;
   configure_tiles(shapes);
-  alignas(64) std::uint32_t sums[2][2 * kTileRows * kPanel];
-  int next = 0;
-  Sums before;
-  const Index panel_size = depth * kPanel, last_start = block.rows - grid.rows;
-  for (Index row = 0; row < block.rows; row += 2 * grid.rows) {
-    const Index upper = row < last_start ? row : last_start;
-    const Index lower = upper + grid.rows < last_start ? upper + grid.rows : last_start;
-    const bool is_pair = row + grid.rows < block.rows;
-    const Index end = (is_pair ? lower : upper) + grid.rows;
-    for (Index col = 0; col < block.cols; col += kPanel) {
-      const Index left = block.cols - col, width = width_of<Quads>(left);
-      const Columns<Quads> columns{col, left < width ? left : width, block.b + col / kPanel * panel_size};
-      std::uint32_t* to = sums[next];
-      next = 1 - next;
-      if (width == kPanel)
-        (is_pair ? tiles_of_rows<2, 2> : tiles_of_rows<1, 2>)(block, grid, {upper, lower}, columns, before,
-                                                              to);
-      else
-        (is_pair ? tiles_of_rows<2, 1> : tiles_of_rows<1, 1>)(block, grid, {upper, lower}, columns, before,
-                                                              to);
-      before = {to + (row - upper) * width, row, end - row, col, width, columns.valid};
-    }
+  for (Index col = 0; col < block.cols; col += kPanel) {
+    const Index left = block.cols - col, width = width_of<Quads>(left);
+    const Columns<Quads> columns{col, left < width ? left : width, block.b + col * depth};
+    (width == kPanel ? multiply_panel<2> : multiply_panel<1>)(block, grid, columns);
   }
-  finish_some(block, before, before.rows);
   release_tiles();
 }
 

@@ -206,6 +206,7 @@ struct GemmKernels {
   // The sum of each gathered row; null unless kCompensates.
   void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
+  std::int64_t a_bytes = 256 * 1024;  // of A in a block, at most: a part of the second-level cache
 };
 
 namespace baseline {

@@ -63,10 +63,11 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
 }
 
 #if defined(__AMX_INT8__)
-constexpr Index kMostRows = kTileRows;
+// The second-level cache has 2 MiB.
+constexpr Index kMostRows = kTileRows, kBlockBytes = 512 * 1024;
 constexpr auto multiply_block = multiply_by_tiles;
 #else
-constexpr Index kMostRows = kRows;
+constexpr Index kMostRows = kRows, kBlockBytes = GemmKernels<Quads>{}.a_bytes;
 constexpr auto multiply_block = multiply<Quads>;
 #endif
 
@@ -81,6 +82,7 @@ const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .gather_rows = gather_rows<Quads>,
                                        .pack = pack_by_row,
                                        .pack_transposed = pack_by_column,
-                                       .row_sums = row_sums};
+                                       .row_sums = row_sums,
+                                       .a_bytes = kBlockBytes};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
