@@ -151,9 +151,25 @@ struct FinishedPanel {
 
 // How a block is cut into tiles.
 struct TileGrid {
-  Index rows = 0;                   // of a tile
-  Index whole_depth = 0, rest = 0;  // the depth of the whole steps, and what is left, in whole quads
+  Index rows = 0;                          // of a tile
+  Index tiles_of_line = 0, line_rows = 0;  // a block without lines is one line
+  Index line_stride = 0, a_stride = 0;
+  const Run<Quads>* runs = nullptr;
+  Index num_runs = 0;
+  Index whole_depth = 0,
+        rest = 0;  // of a run: the depth of the whole steps, and what is left, in whole quads
 };
+
+// Where a tile begins: in the rows of C, and in A, relative to the first row.
+struct TileStart {
+  Index row, a;
+};
+
+[[gnu::always_inline]] inline TileStart start_of(const TileGrid& grid, Index tile) {
+  const Index line = tile / grid.tiles_of_line, last = grid.line_rows - grid.rows;
+  const Index even = tile % grid.tiles_of_line * grid.rows, row = even < last ? even : last;
+  return {line * grid.line_rows + row, line * grid.line_stride + row * grid.a_stride};
+}
 
 template <int kA, int kB, int R, int W>
 [[gnu::always_inline]] inline void step_of_tiles(const std::int8_t* upper, const std::int8_t* lower,
@@ -184,34 +200,38 @@ template <int kTile>
     load_tile<kTile>(bias, 0);
 }
 
-// Computes R tiles of rows, the first from row `upper` on and the second from row `lower` on, by W tiles of columns, and
-// finishes the sums before them. Stores the new sums to `to`.
+// Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to `to`.
 template <int R, int W, class Panel>
 [[gnu::always_inline]] inline void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid,
-                                                 Index upper, Index lower, const Columns<Quads>& columns,
-                                                 const Panel& panel, Sums& before, std::uint32_t* to) {
+                                                 const TileStart& upper, const TileStart& lower,
+                                                 const Columns<Quads>& columns, const Panel& panel,
+                                                 Sums& before, std::uint32_t* to) {
   const std::uint32_t* bias = block.column_bias == nullptr ? nullptr : block.column_bias + columns.first;
   const std::uint32_t* next_bias = bias == nullptr ? nullptr : bias + kTileCols;
   begin_tile<0>(bias);
   if constexpr (W == 2) begin_tile<1>(next_bias);
   if constexpr (R == 2) begin_tile<2>(bias);
   if constexpr (R == 2 && W == 2) begin_tile<3>(next_bias);
-  const std::int8_t* a = block.a + upper * block.a_stride;
-  const std::int8_t* next_a = block.a + lower * block.a_stride;
   const std::int8_t* b = columns.panel;
   // How many times rows are finished after each step.
-  const Index steps = grid.whole_depth / kTileBytes + 1;
+  const Index steps = grid.num_runs * (grid.whole_depth / kTileBytes + 1);
   const Index finishes = (before.rows + steps * Panel::kRowsAtOnce - 1) / (steps * Panel::kRowsAtOnce);
-  for (Index k = 0; k < grid.whole_depth; k += kTileBytes) {
-    step_of_tiles<4, 5, R, W>(a + k, next_a + k, block.a_stride, b);
-    b += kTileBytes * W * kTileCols;
-    for (Index i = 0; i < finishes && before.rows > 0; ++i) panel.finish(before);
+  for (const Run<Quads>* run = grid.runs; run < grid.runs + grid.num_runs; ++run) {
+    const std::int8_t *a = run->a + upper.a, *next_a = run->a + lower.a;
+    for (Index k = 0; k < grid.whole_depth; k += kTileBytes) {
+      step_of_tiles<4, 5, R, W>(a + k, next_a + k, grid.a_stride, b);
+      b += kTileBytes * W * kTileCols;
+      for (Index i = 0; i < finishes && before.rows > 0; ++i) panel.finish(before);
+    }
+    if (grid.rest > 0) {
+      step_of_tiles<6, 7, R, W>(a + grid.whole_depth, next_a + grid.whole_depth, grid.a_stride, b);
+      b += grid.rest * W * kTileCols;
+      for (Index i = 0; i < finishes && before.rows > 0; ++i) panel.finish(before);
+    }
   }
-  if (grid.rest > 0)
-    step_of_tiles<6, 7, R, W>(a + grid.whole_depth, next_a + grid.whole_depth, block.a_stride, b);
   while (before.rows > 0) panel.finish(before);
   constexpr Index stride = W * kTileBytes;
-  std::uint32_t* second = to + (lower - upper) * W * kTileCols;
+  std::uint32_t* second = to + (lower.row - upper.row) * W * kTileCols;
   store_tile_at<0>(to, stride);
   if constexpr (W == 2) store_tile_at<1>(to + kTileCols, stride);
   if constexpr (R == 2) store_tile_at<2>(second, stride);
@@ -226,18 +246,22 @@ template <int W, class Panel>
   alignas(64) std::uint32_t sums[2 * kSize + 1];  // a vector may be loaded from the second element on
   const Panel panel(block, columns);
   Sums before;
-  Index next = 0;
-  const Index last = block.rows - grid.rows;  // the last tile begins here
-  for (Index row = 0; row < block.rows; row += 2 * grid.rows) {
-    const Index upper = row < last ? row : last, lower = upper + grid.rows < last ? upper + grid.rows : last;
+  Index next = 0, row = 0;
+  const Index tiles = block.rows / grid.line_rows * grid.tiles_of_line;
+  for (Index tile = 0; tile < tiles; tile += 2) {
+    const TileStart upper = start_of(grid, tile);
     std::uint32_t* to = sums + next;
     next = kSize - next;
-    if (row + grid.rows < block.rows)
+    Index end = upper.row + grid.rows;
+    if (tile + 1 < tiles) {
+      const TileStart lower = start_of(grid, tile + 1);
       tiles_of_rows<2, W>(block, grid, upper, lower, columns, panel, before, to);
-    else
+      end = lower.row + grid.rows;
+    } else {
       tiles_of_rows<1, W>(block, grid, upper, upper, columns, panel, before, to);
-    const Index end = row + 2 * grid.rows < block.rows ? row + 2 * grid.rows : block.rows;
-    before = {to + (row - upper) * W * kTileCols, row, end - row};
+    }
+    before = {to + (row - upper.row) * W * kTileCols, row, end - row};
+    row = end;
   }
   while (before.rows > 0) panel.finish(before);
 }
@@ -252,10 +276,20 @@ void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const C
 
 void multiply_by_tiles(const GemmBlock<Quads>& block) {
   constexpr Index kPanel = 2 * kTileCols, kQuad = Arithmetic<Quads>::kStep, kFewRows = 3;
-  if (block.rows < kFewRows || block.depth == 0) return multiply<Quads>(block);
-  const Index tiles = (block.rows + kTileRows - 1) / kTileRows;
-  const Index depth = whole_steps<Quads>(block.depth), rest = depth % kTileBytes;
-  const TileGrid grid{(block.rows + tiles - 1) / tiles, depth - rest, rest};
+  if (block.runs == nullptr && (block.rows < kFewRows || block.depth == 0)) return multiply<Quads>(block);
+  const Run<Quads> whole{block.a, block.depth};
+  TileGrid grid;
+  grid.runs = block.runs == nullptr ? &whole : block.runs;
+  grid.num_runs = block.runs == nullptr ? 1 : block.num_runs;
+  grid.line_rows = block.runs == nullptr ? block.rows : block.line_rows;
+  grid.line_stride = block.line_stride;
+  grid.a_stride = block.a_stride;
+  grid.tiles_of_line = (grid.line_rows + kTileRows - 1) / kTileRows;
+  grid.rows = (grid.line_rows + grid.tiles_of_line - 1) / grid.tiles_of_line;
+  const Index run_depth = whole_steps<Quads>(grid.runs->depth), rest = run_depth % kTileBytes;
+  grid.whole_depth = run_depth - rest;
+  grid.rest = rest;
+  const Index depth = grid.num_runs * run_depth;
   TileShapes shapes;
   for (int i = 0; i < 8; ++i) {
     if (i >= 6 && rest == 0) break;

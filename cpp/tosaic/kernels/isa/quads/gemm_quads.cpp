@@ -65,9 +65,11 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
 #if defined(__AMX_INT8__)
 // The second-level cache has 2 MiB.
 constexpr Index kMostRows = kTileRows, kBlockBytes = 512 * 1024;
+constexpr bool kReadsLines = true;
 constexpr auto multiply_block = multiply_by_tiles;
 #else
 constexpr Index kMostRows = kRows, kBlockBytes = GemmKernels<Quads>{}.a_bytes;
+constexpr bool kReadsLines = false;
 constexpr auto multiply_block = multiply<Quads>;
 #endif
 
@@ -83,6 +85,7 @@ const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .pack = pack_by_row,
                                        .pack_transposed = pack_by_column,
                                        .row_sums = row_sums,
+                                       .reads_lines = kReadsLines,
                                        .a_bytes = kBlockBytes};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
