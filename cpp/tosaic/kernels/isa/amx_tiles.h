@@ -274,9 +274,15 @@ void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const C
   multiply_and_finish<W, RescaledPanel<W, false>>(block, grid, columns);
 }
 
+// True if tiles take less time than the vectors of tiles.h, which do not have to be configured and keep sums in registers.
+[[gnu::always_inline]] inline bool is_worth_tiles(Index rows, Index depth) {
+  constexpr Index kFewRows = 3, kSmallDepth = 16, kSmallSize = 1024;
+  return rows >= kFewRows && depth > kSmallDepth && rows * depth >= kSmallSize;
+}
+
 void multiply_by_tiles(const GemmBlock<Quads>& block) {
-  constexpr Index kPanel = 2 * kTileCols, kQuad = Arithmetic<Quads>::kStep, kFewRows = 3;
-  if (block.runs == nullptr && (block.rows < kFewRows || block.depth == 0)) return multiply<Quads>(block);
+  constexpr Index kPanel = 2 * kTileCols, kQuad = Arithmetic<Quads>::kStep;
+  if (block.runs == nullptr && !is_worth_tiles(block.rows, block.depth)) return multiply<Quads>(block);
   const Run<Quads> whole{block.a, block.depth};
   TileGrid grid;
   grid.runs = block.runs == nullptr ? &whole : block.runs;
