@@ -1,7 +1,7 @@
 #include "tosaic/kernels/isa/peak.h"
 #include "tosaic/kernels/isa/peak_loops.h"
 #if defined(__AMX_INT8__)
-#include "tosaic/kernels/isa/amx_tiles.h"
+#include "tosaic/kernels/isa/amx.h"
 #endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
