@@ -107,7 +107,7 @@ class NetworkTimes:
 def on_each_path(
     measure: Callable[..., _Times], networks: Sequence[str], rounds: int, isas: Sequence[str] = tuple(_PATHS)
 ) -> tuple[_Times, ...]:
-    """Calls measure(network, isa=..., rounds=...) for each network and each of `isas` that this machine has.
+    """Calls measure(network, isa=..., rounds=...) for each network and each of the `isas` here.
 
     Each path has a process of its own: oneDNN reads its limit once.
     """
