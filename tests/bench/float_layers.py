@@ -41,6 +41,7 @@ from models.zoo import build, quiet
 from tosaic import _core
 
 NETWORKS = ("mobilenet_v2", "resnet18", "resnet50")
+_ISAS = ("avx512vnni", "avx2")  # later sets have the same kernels of floats
 MOST = 0.9
 """How many times as long as oneDNN a network may take."""
 _MOST_ERROR = 1e-4  # of the results, relative to the greatest of them
@@ -60,7 +61,7 @@ class Row(NetworkTimes):
 
 def run(rounds: int = 15, networks: Sequence[str] = NETWORKS) -> Measured[Row]:
     """Measures the networks, on each path of this machine."""
-    return Measured(on_each_path(_row, networks, rounds), rounds)
+    return Measured(on_each_path(_row, networks, rounds, _ISAS), rounds)
 
 
 def _row(name: str, *, isa: str, rounds: int) -> Row:

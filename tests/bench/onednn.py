@@ -22,7 +22,7 @@ from markdown_table import markdown_table
 from tosaic import _core
 
 CONVOLUTIONS = ("tosa.conv2d", "tosa.depthwise_conv2d")
-_PATHS = {"avx512vnni": "DEFAULT", "avx2": "AVX2"}
+_PATHS = {"amx": "DEFAULT", "avx512vnni": "AVX512_CORE_VNNI", "avx2": "AVX2"}
 """Our instruction sets, and the value of `ONEDNN_MAX_CPU_ISA` for each."""
 
 Array = np.ndarray[Any, Any]
@@ -104,13 +104,15 @@ class NetworkTimes:
         return self.ours / self.theirs
 
 
-def on_each_path(measure: Callable[..., _Times], networks: Sequence[str], rounds: int) -> tuple[_Times, ...]:
-    """Calls measure(network, isa=..., rounds=...) for each network and each path that this machine has.
+def on_each_path(
+    measure: Callable[..., _Times], networks: Sequence[str], rounds: int, isas: Sequence[str] = tuple(_PATHS)
+) -> tuple[_Times, ...]:
+    """Calls measure(network, isa=..., rounds=...) for each network and each of the `isas` here.
 
     Each path has a process of its own: oneDNN reads its limit once.
     """
     found: list[_Times] = []
-    for isa in _PATHS:
+    for isa in isas:
         if isa not in _core.usable_isas():
             continue
         os.environ["ONEDNN_MAX_CPU_ISA"] = _PATHS[isa]

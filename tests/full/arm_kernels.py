@@ -73,6 +73,7 @@ The executor has kernels for several instruction sets, and chooses the best one 
 | `avxvnni` | the same with AVX-VNNI or AVX-512 VNNI | 32 bytes | int8 in quads, int16 in pairs |
 | `avx512` | x86-64 with AVX-512 F, BW, DQ and VL | 64 bytes | in pairs of int16 |
 | `avx512vnni` | the same with VNNI | 64 bytes | int8 in quads, int16 in pairs |
+| `amx` | the same with AMX-INT8, on Linux | 64 bytes, tiles | int8 in matrices and quads, int16 in pairs |
 | `baseline` | 64-bit Arm | NEON, 16 bytes | int8 and int16 by widening multiply-adds |
 | `dotprod` | 64-bit Arm with FEAT_DotProd | NEON, 16 bytes | int8 in quads, int16 as `baseline` |
 | `i8mm` | the same with FEAT_I8MM | NEON, 16 bytes | int8 in 2 x 8 matrices and quads, int16 as `baseline` |
@@ -81,6 +82,12 @@ A C++ program forces one of them with `PrepareOptions::kernels.isa`; `kernels::u
 the processor runs, and `kernels::parse_isa("dotprod")` finds one by its name. Integers are the same in all of
 them. On Linux, the hardware capabilities say which instructions a processor of Arm has, and on macOS
 `hw.optional.arm.FEAT_DotProd` and `hw.optional.arm.FEAT_I8MM`.
+
+Linux lets a process use the tiles of `amx` if it asks once, for all of its threads. tosaic asks when it first
+looks for instruction sets. If Linux refuses, the set is not usable. From then on, Linux refuses alternate
+signal stacks that are too small for the tiles: `getauxval(AT_MINSIGSTKSZ)` says how many bytes they need.
+Each product of tiles configures the tiles of its thread, and releases them at its end. So other libraries of the
+process may use tiles, too.
 
 `cmake --preset aarch64` cross-compiles the C++ tests, and `ctest --preset aarch64` runs them by qemu.
 

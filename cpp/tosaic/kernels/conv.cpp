@@ -200,15 +200,16 @@ class ChannelsLast {
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), bands_of(phase), to);
   }
 
+  static constexpr bool kMayReadLines = std::is_same_v<T, float> || std::is_same_v<T, Quads>;
   [[nodiscard]] bool reads_lines([[maybe_unused]] const Phase& phase, const GemmBlocking& blocking) const {
-    if constexpr (std::is_same_v<T, float>)
-      return !is_pointwise(conv_) && !puts_rows() &&
+    if constexpr (kMayReadLines)
+      return !is_pointwise(conv_) && !puts_rows() && inputs_.right_zero_point == 0 &&
              prefers_lines(kernels_, blocking, patches_of(phase, nullptr), conv_.group_out(),
                            depth_of(phase));
     return false;
   }
   [[nodiscard]] Index gather_elements(const Phase& phase, const GemmBlocking& blocking) const {
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (kMayReadLines)
       if (phase.reads_lines) {
         const Patches<T> patches = patches_of(phase, nullptr);
         return Lines<T>(patches).elements(lines_of_block(blocking.rows, patches.out));
@@ -340,7 +341,7 @@ class ChannelsLast {
       problem.c = reinterpret_cast<Sum<T>*>(result) + part.first_col;
       problem.c_stride = conv_.out_channels;
     }
-    if constexpr (std::is_same_v<T, float>)
+    if constexpr (kMayReadLines)
       if (phase.reads_lines) return multiply_lines(kernels_, blocking_of(phase), problem);
     multiply(kernels_, blocking_of(phase), problem);
   }

@@ -87,7 +87,7 @@ enum class SumsTo : std::uint8_t { kResult, kTake, kRescale };
 template <class T>
 [[nodiscard]] GemmBlocking gemm_blocking(const GemmKernels<T>& kernels, std::int64_t rows,
                                          const Bands<T>& bands, SumsTo to = SumsTo::kResult) {
-  constexpr std::int64_t a_bytes = 256 * 1024, b_bytes = 256 * 1024, c_bytes = 256 * 1024;
+  constexpr std::int64_t b_bytes = 256 * 1024, c_bytes = 256 * 1024;
   GemmBlocking blocking;
   const std::int64_t cols = bands.cols;
   blocking.depth = bands.band;
@@ -99,7 +99,7 @@ template <class T>
   }
   if (!kReadsInPlace<T>) {  // the depth of a block may be large
     const std::int64_t row_bytes = blocking.depth * kFactorBytes<T>;
-    max_tiles = std::clamp<std::int64_t>(a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
+    max_tiles = std::clamp<std::int64_t>(kernels.a_bytes / (kernels.max_rows * row_bytes), 1, max_tiles);
   }
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(rows, kernels.max_rows));
   blocking.rows = std::min(std::max<std::int64_t>(rows, 1),

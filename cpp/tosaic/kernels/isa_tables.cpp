@@ -23,7 +23,7 @@ Table& choose(Isa isa, Table* baseline, Table* avx2, Table* avx512) {
 // The table of the instruction set if it multiplies quads, or else `other`.
 #if defined(TOSAIC_HAVE_AVX512)
 #define TOSAIC_CHOOSE_QUADS(isa, table, other)    \
-  ((isa) == Isa::kAvx512Vnni ? &avx512vnni::table \
+  ((isa) >= Isa::kAvx512Vnni ? &avx512vnni::table \
    : (isa) != Isa::kAvxVnni  ? (other)            \
    : has_avx_vnni()          ? &avxvnni::table    \
                              : &avxvnni_evex::table)
@@ -48,6 +48,7 @@ const GemmKernels<WidePairs>& gemm_kernels_wide_pairs(Isa isa) {
 const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
   const GemmKernels<Quads>* as_pairs = nullptr;
 #if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAmx) return &amx::kGemmQuads;
   if (isa >= Isa::kAvx2) as_pairs = isa >= Isa::kAvx512 ? &avx512::kGemmQuads : &avx2::kGemmQuads;
 #endif
   return TOSAIC_CHOOSE_QUADS(isa, kGemmQuads, as_pairs);
@@ -79,6 +80,9 @@ const DepthwiseKernels<WidePairs>& depthwise_kernels_wide_pairs(Isa isa) {
   return TOSAIC_CHOOSE(isa, kDepthwiseWidePairs);
 }
 const PeakKernels& peak_kernels(Isa isa) {
+#if defined(TOSAIC_HAVE_AVX512)
+  if (isa == Isa::kAmx) return amx::kPeakKernels;
+#endif
   return *TOSAIC_CHOOSE_QUADS(isa, kPeakKernels, &TOSAIC_CHOOSE(isa, kPeakKernels));
 }
 const PoolKernels<float>& pool_kernels(Isa isa, float) { return TOSAIC_CHOOSE(isa, kPoolF32); }

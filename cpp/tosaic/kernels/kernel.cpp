@@ -5,6 +5,10 @@
 
 #if defined(TOSAIC_HAVE_AVX512)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(TOSAIC_HAVE_DOTPROD) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -39,6 +43,29 @@ bool has_matrix_products() { return false; }
 #endif
 #endif
 
+#if defined(TOSAIC_HAVE_AVX512)
+// True if the processor has tiles of AMX and their products of bytes, and the operating system saves the tiles.
+bool has_tiles() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kTiles = (1U << 24) | (1U << 25), kStates = (1U << 17) | (1U << 18);
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kTiles) != kTiles) return false;
+  unsigned saved = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+  return (saved & kStates) == kStates;
+}
+
+// Asks the operating system for the use of tiles. Linux grants it to the process: to all of its threads, and to those
+// that it forks. Stacks of signal handlers have to hold the tiles from then on.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 bool cpu_runs([[maybe_unused]] Isa isa) {
 #ifdef TOSAIC_HAVE_AVX512
   // __builtin_cpu_supports also checks that the operating system saves the wide registers, in libgcc and in
@@ -56,6 +83,8 @@ bool cpu_runs([[maybe_unused]] Isa isa) {
              __builtin_cpu_supports("fma") != 0;
     case Isa::kAvx512Vnni:
       return cpu_runs(Isa::kAvx512) && __builtin_cpu_supports("avx512vnni") != 0;
+    case Isa::kAmx:
+      return cpu_runs(Isa::kAvx512Vnni) && has_tiles() && may_use_tiles();
     case Isa::kDotProd:
     case Isa::kI8mm:
       return false;
@@ -118,6 +147,8 @@ std::string_view to_string(Isa isa) {
       return "avx512";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
+    case Isa::kAmx:
+      return "amx";
     case Isa::kDotProd:
       return "dotprod";
     case Isa::kI8mm:

@@ -21,9 +21,10 @@ class Lines {
   explicit Lines(const Patches<T>& patches) : p_(patches) {}
 
   [[nodiscard]] std::int64_t line_elements() const { return width() * p_.channels; }
-  // Scratch for a block of so many output lines: the copied lines, and a line of zeros.
+  // Scratch for a block of so many output lines: the copied lines, and a line of zeros. Copying may write a vector beyond
+  // the last element.
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
-    return (copies() ? p_.taps[0] * reach(lines) + 1 : 1) * line_elements();
+    return (copies() ? p_.taps[0] * reach(lines) + 1 : 1) * line_elements() + kVectorBytes;
   }
   // How many elements of input are copied for each output line of such blocks.
   [[nodiscard]] double copied(std::int64_t lines) const {
@@ -31,24 +32,28 @@ class Lines {
                ? static_cast<double>(p_.taps[0] * reach(lines) * line_elements()) / static_cast<double>(lines)
                : 0;
   }
-  // The elements between the runs of adjacent output pixels.
+  // The elements between the runs of adjacent output pixels, and of adjacent output lines if lines are always copied.
   [[nodiscard]] std::int64_t stride() const { return p_.step[2] * p_.channels; }
+  [[nodiscard]] std::int64_t line_stride() const { return p_.step[1] * line_elements(); }
 
   // Finds, and copies if necessary, what lines [first, end) of outputs read.
-  void load(std::int64_t first, std::int64_t end, T* scratch) {
+  void load(const GemmKernels<T>& kernels, std::int64_t first, std::int64_t end, Factor<T>* scratch) {
     const std::int64_t plane = first / p_.out[1];
     image_ = p_.input + plane / p_.out[0] * p_.batch_stride;
     depth_ = plane % p_.out[0] * p_.step[0];
     zeros_ = scratch;
-    std::fill_n(scratch, line_elements(), T{});
+    pad(scratch, line_elements());
     if (!copies()) return;
     first_height_ = first % p_.out[1] * p_.step[1] + p_.offset[1][0];
     reach_ = reach(end - first);
     copied_ = scratch + line_elements();
     for (std::int64_t tap = 0; tap < p_.taps[0]; ++tap)
       for (std::int64_t i = 0; i < reach_; ++i) {
-        T* to = copied_ + (tap * reach_ + i) * line_elements();
-        if (const T* line = line_of_image(tap, first_height_ + i)) copy_padded(line, to);
+        Factor<T>* to = copied_ + (tap * reach_ + i) * line_elements();
+        if (const Source<T>* line = line_of_image(tap, first_height_ + i))
+          copy_padded(kernels, line, to);
+        else if (!kReadsInPlace<T>)
+          pad(to, line_elements());
       }
   }
 
@@ -77,37 +82,52 @@ class Lines {
   [[nodiscard]] std::int64_t reach(std::int64_t lines) const {
     return (lines - 1) * p_.step[1] + p_.offset[1][p_.taps[1] - 1] - p_.offset[1][0] + 1;
   }
-  [[nodiscard]] bool copies() const { return p_.offset[2][0] < 0 || p_.offset[2][0] + width() > p_.in[2]; }
+  // Quads are copied to become factors.
+  [[nodiscard]] bool copies() const {
+    return !kReadsInPlace<T> || p_.offset[2][0] < 0 || p_.offset[2][0] + width() > p_.in[2];
+  }
 
   // The first pixel of a line of the input; null if the line is outside.
-  [[nodiscard]] const T* line_of_image(std::int64_t depth_tap, std::int64_t height) const {
+  [[nodiscard]] const Source<T>* line_of_image(std::int64_t depth_tap, std::int64_t height) const {
     const std::int64_t depth = depth_ + p_.offset[0][depth_tap];
     if (depth < 0 || depth >= p_.in[0] || height < 0 || height >= p_.in[1]) return nullptr;
     return image_ + depth * p_.stride[0] + height * p_.stride[1];
   }
 
   // What the patch of pixel 0 of an output line reads first with these taps.
-  [[nodiscard]] const T* line_at(std::int64_t depth_tap, std::int64_t height_tap, std::int64_t output) const {
+  [[nodiscard]] const Factor<T>* line_at(std::int64_t depth_tap, std::int64_t height_tap,
+                                         std::int64_t output) const {
     const std::int64_t height = output % p_.out[1] * p_.step[1] + p_.offset[1][height_tap];
-    const T* line = line_of_image(depth_tap, height);
-    if (line == nullptr) return zeros_;
-    return copies() ? copied_ + (depth_tap * reach_ + height - first_height_) * line_elements()
-                    : line + p_.offset[2][0] * p_.channels;
+    if constexpr (kReadsInPlace<T>) {
+      const T* line = line_of_image(depth_tap, height);
+      if (line == nullptr) return zeros_;
+      if (!copies()) return line + p_.offset[2][0] * p_.channels;
+    }
+    return copied_ + (depth_tap * reach_ + height - first_height_) * line_elements();
   }
 
-  void copy_padded(const T* line, T* to) const {
+  void pad(Factor<T>* to, std::int64_t count) const {
+    std::fill_n(to, count, static_cast<Factor<T>>(p_.zero_point + kZeroPointOffset<T>));
+  }
+
+  void copy_padded(const GemmKernels<T>& kernels, const Source<T>* line, Factor<T>* to) const {
     const std::int64_t left = std::clamp<std::int64_t>(-p_.offset[2][0], 0, width());
     const std::int64_t end = std::clamp<std::int64_t>(p_.in[2] - p_.offset[2][0], left, width());
-    std::fill_n(to, left * p_.channels, T{});
-    std::copy_n(line + (p_.offset[2][0] + left) * p_.channels, (end - left) * p_.channels,
-                to + left * p_.channels);
-    std::fill_n(to + end * p_.channels, (width() - end) * p_.channels, T{});
+    const Source<T>* from = line + (p_.offset[2][0] + left) * p_.channels;
+    const std::int64_t count = (end - left) * p_.channels;
+    pad(to, left * p_.channels);
+    if constexpr (kReadsInPlace<T>)
+      std::copy_n(from, count, to + left * p_.channels);
+    else
+      kernels.gather_rows(from, count, p_.zero_point, 1, count, to + left * p_.channels, count);
+    pad(to + end * p_.channels, (width() - end) * p_.channels);
   }
 
+  static constexpr std::int64_t kVectorBytes = 64;
   const Patches<T>& p_;
-  const T* image_ = nullptr;
+  const Source<T>* image_ = nullptr;
   std::int64_t depth_ = 0, first_height_ = 0, reach_ = 0;
-  T *zeros_ = nullptr, *copied_ = nullptr;
+  Factor<T>*zeros_ = nullptr, *copied_ = nullptr;
 };
 
 // The output lines of a block, for a product whose blocks have so many rows.
@@ -157,7 +177,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
     const std::int64_t plane_end = (first / height + 1) * height;
     const std::int64_t end = std::min(
         {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
-    lines.load(first, end, problem.gathered);
+    lines.load(kernels, first, end, problem.gathered);
     for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
       set_band(block, problem, from);
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
@@ -172,6 +192,77 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
       }
     }
     row = std::min(problem.rows, end * width);
+  }
+}
+
+// ---- quads ----
+
+// The most runs of a patch whose lines are read.
+inline constexpr std::size_t kMostRuns = 64;
+
+// True if reading lines of quads is possible, and takes less time than gathering patches.
+[[nodiscard]] inline bool prefers_lines(const GemmKernels<Quads>& kernels, const GemmBlocking& blocking,
+                                        const Patches<Quads>& patches, std::int64_t cols,
+                                        std::int64_t depth) {
+  constexpr double kGather = 0.03, kCopy = 0.03;  // an element of a patch, or of a line, in nanoseconds
+  constexpr double kRowStep = 0.4;                // 64 bytes of a row times 16 columns
+  constexpr std::int64_t step_bytes = 64, step_cols = 16;
+  const std::int64_t run = patches.taps[2] * patches.channels, num_runs = patches.taps[0] * patches.taps[1];
+  if (!kernels.reads_lines || !patches.row_is_contiguous || patches.out[2] == 0 || depth == 0 ||
+      blocking.depth < depth || run % Arithmetic<Quads>::kStep != 0 || num_runs > std::int64_t{kMostRuns})
+    return false;
+  const std::int64_t width = patches.out[2], tile_rows = kernels.max_rows;
+  const double step = kRowStep * static_cast<double>(ceil_div(cols, step_cols));
+  const double by_lines = step * static_cast<double>(ceil_div(width, tile_rows) * tile_rows * num_runs *
+                                                     ceil_div(run, step_bytes)) +
+                          kCopy * Lines<Quads>(patches).copied(lines_of_block(blocking.rows, patches.out));
+  const double by_patches = step * static_cast<double>(width * ceil_div(depth, step_bytes)) +
+                            kGather * static_cast<double>(width * depth);
+  return by_lines < by_patches;
+}
+
+// Computes the problem, whose rows are patches, by reading copies of its lines. `gathered` is scratch of
+// Lines::elements(). There is one band, the zero point of B is 0, and finished sums go to C or are rescaled.
+inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking& blocking,
+                           const GemmProblem<Quads>& problem) {
+  const Patches<Quads>& patches = *problem.patches;
+  const std::int64_t width = patches.out[2], height = patches.out[1];
+  Lines<Quads> lines(patches);
+  std::array<Run<Quads>, kMostRuns> runs;
+  RescaleTables<std::int32_t> rescale;
+  GemmBlock<Quads> block;
+  set_band(block, problem, 0);
+  block.a_stride = lines.stride();
+  block.line_stride = lines.line_stride();
+  block.runs = runs.data();
+  block.c_stride = problem.c_stride;
+  block.bytes_stride = problem.bytes_stride;
+  for (std::int64_t row = problem.first_row; row < problem.rows;) {
+    const std::int64_t first = row / width;
+    const std::int64_t plane_end = (first / height + 1) * height;
+    const std::int64_t end = std::min(
+        {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
+    lines.load(kernels, first, end, problem.gathered);
+    while (row < std::min(problem.rows, end * width)) {
+      // Whole lines, or a part of one.
+      const std::int64_t line = row / width, pixel = row % width;
+      const std::int64_t whole = std::min(end, problem.rows / width) - line;
+      block.line_rows = pixel == 0 && whole > 0 ? width : std::min(width - pixel, problem.rows - row);
+      block.rows = pixel == 0 && whole > 0 ? whole * width : block.line_rows;
+      block.num_runs = lines.runs(line, pixel, 0, block.depth, runs);
+      for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
+        set_columns(block, blocking, problem, 0, col);
+        if (problem.rescale == nullptr) {
+          block.c = problem.c + row * problem.c_stride + col;
+        } else {
+          rescale = problem.rescale->at(col);
+          block.rescale = &rescale;
+          block.bytes = problem.bytes + row * problem.bytes_stride + col;
+        }
+        kernels.multiply(block);
+      }
+      row += block.rows;
+    }
   }
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using Index = std::int64_t;
 
-// A convolution of floats with channels last and one group.
+// A convolution with channels last and one group.
 struct Shape {
   Index batch, channels, cols;
   Index in[3], taps[3], step[3], pad_before[3], dilation[3], out[3];
@@ -43,17 +43,22 @@ Shape draw_shape(std::mt19937& random) {
   return shape;
 }
 
-std::vector<float> draw_floats(std::mt19937& random, Index count) {
-  std::vector<float> values(static_cast<std::size_t>(count));
+template <class T>
+std::vector<T> draw_values(std::mt19937& random, Index count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
   std::normal_distribution<float> normal;
-  for (float& value : values) value = normal(random);
+  for (T& value : values)
+    if constexpr (std::is_same_v<T, float>)
+      value = normal(random);
+    else
+      value = static_cast<T>(random());
   return values;
 }
 
-void check(const Shape& shape, Isa isa, std::mt19937& random) {
-  const GemmKernels<float>& kernels = gemm_kernels_f32(isa);
+template <class T>
+void check(const Shape& shape, const GemmKernels<T>& kernels, std::mt19937& random) {
   std::vector<Index> offsets[3];
-  Patches<float> patches;
+  Patches<T> patches;
   Index stride = shape.channels, depth = shape.channels, pixels = shape.batch;
   for (int axis = 2; axis >= 0; --axis) {
     for (Index tap = 0; tap < shape.taps[axis]; ++tap)
@@ -68,43 +73,45 @@ void check(const Shape& shape, Isa isa, std::mt19937& random) {
     depth *= shape.taps[axis];
     pixels *= shape.out[axis];
   }
-  const std::vector<float> image = draw_floats(random, stride * shape.batch);
+  const std::vector<Source<T>> image = draw_values<Source<T>>(random, stride * shape.batch);
   patches.input = image.data();
   patches.batch_stride = stride;
   patches.channels = shape.channels;
   patches.row_is_contiguous = true;
+  if constexpr (!kReadsInPlace<T>) patches.zero_point = static_cast<Factor<T>>(draw(random, -128, 127));
 
-  const Bands<float> bands(kernels, depth, shape.cols);
-  const std::vector<float> weights = draw_floats(random, depth * shape.cols),
-                           bias = draw_floats(random, shape.cols + 32);
-  std::vector<float> packed(static_cast<std::size_t>(bands.elements()));
+  const Bands<T> bands(kernels, depth, shape.cols);
+  const std::vector<Factor<T>> weights = draw_values<Factor<T>>(random, depth * shape.cols);
+  const std::vector<Sum<T>> bias = draw_values<Sum<T>>(random, shape.cols + 32);
+  std::vector<Factor<T>> packed(static_cast<std::size_t>(bands.elements()));
   pack_bands(kernels, bands, weights.data(), shape.cols, 1, packed.data());
   const GemmBlocking blocking = gemm_blocking(kernels, pixels, bands);
 
-  GemmProblem<float> problem;
+  GemmProblem<T> problem;
   problem.first_row = draw(random, 0, pixels - 1);  // a thread's part begins anywhere
   problem.rows = draw(random, problem.first_row + 1, pixels);
   problem.cols = shape.cols;
   problem.patches = &patches;
+  problem.zero_point = patches.zero_point;
   problem.b = packed.data();
   problem.bands = bands;
   problem.c_stride = shape.cols;
   problem.column_bias = draw(random, 0, 1) == 1 ? bias.data() : nullptr;
   problem.clamp = draw(random, 0, 1) == 1;
-  problem.low = -1;
-  problem.high = 1.5;
-  std::vector<float> expected(static_cast<std::size_t>(pixels * shape.cols), 7.0f), found = expected;
-  std::vector<float> gathered(static_cast<std::size_t>(blocking.gather_elements()));
+  problem.low = static_cast<Sum<T>>(kReadsInPlace<T> ? -1 : 1000);
+  problem.high = static_cast<Sum<T>>(kReadsInPlace<T> ? 1.5 : 4e9);
+  std::vector<Sum<T>> expected(static_cast<std::size_t>(pixels * shape.cols), 7), found = expected;
+  std::vector<Factor<T>> gathered(static_cast<std::size_t>(blocking.gather_elements()));
   problem.c = expected.data();
   problem.gathered = gathered.data();
   multiply(kernels, blocking, problem);
-  std::vector<float> lines(
-      static_cast<std::size_t>(Lines<float>(patches).elements(lines_of_block(blocking.rows, patches.out))),
-      NAN);
+  std::vector<Factor<T>> lines(
+      static_cast<std::size_t>(Lines<T>(patches).elements(lines_of_block(blocking.rows, patches.out))),
+      static_cast<Factor<T>>(kReadsInPlace<T> ? NAN : 99));
   problem.c = found.data();
   problem.gathered = lines.data();
   multiply_lines(kernels, blocking, problem);
-  CHECK(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) == 0);
+  CHECK(std::memcmp(found.data(), expected.data(), found.size() * sizeof(Sum<T>)) == 0);
 }
 
 TEST_CASE("patches read in place give the same sums as gathered ones", "[lines]") {
@@ -113,7 +120,21 @@ TEST_CASE("patches read in place give the same sums as gathered ones", "[lines]"
     const Shape shape = draw_shape(random);
     CAPTURE(i, shape.channels, shape.cols, shape.in[0], shape.in[1], shape.in[2], shape.taps[0],
             shape.taps[1], shape.taps[2], shape.step[2], shape.pad_before[2]);
-    for (const Isa isa : usable_isas()) check(shape, isa, random);
+    for (const Isa isa : usable_isas()) check(shape, gemm_kernels_f32(isa), random);
+  }
+}
+
+TEST_CASE("patches of quads read from copied lines give the same sums as gathered ones", "[lines]") {
+  std::mt19937 random(18);
+  for (int i = 0; i < 300; ++i) {
+    Shape shape = draw_shape(random);
+    if (shape.taps[2] != 4) shape.channels = ceil_div(shape.channels, 4) * 4;  // runs are whole quads
+    CAPTURE(i, shape.channels, shape.cols, shape.in[0], shape.in[1], shape.in[2], shape.taps[0],
+            shape.taps[1], shape.taps[2], shape.step[2], shape.pad_before[2]);
+    for (const Isa isa : usable_isas())
+      if (const GemmKernels<Quads>* kernels = gemm_kernels_quads(isa);
+          kernels != nullptr && kernels->reads_lines)
+        check(shape, *kernels, random);
   }
 }
 

@@ -146,9 +146,11 @@ struct GemmBlock {
   const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
   // If not null, the rows of A consist of these runs, which have the block's depth together, and `a` is not read. Only
-  // for floats.
+  // for floats, and for quads if GemmKernels::reads_lines. Runs of quads have the same depth each, in whole quads.
   const Run<T>* runs = nullptr;
   std::int64_t num_runs = 0;
+  // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are line_stride apart.
+  std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
@@ -206,6 +208,8 @@ struct GemmKernels {
   // The sum of each gathered row; null unless kCompensates.
   void (*row_sums)(const Factor<T>* rows, std::int64_t stride, std::int64_t count, std::int64_t depth,
                    Sum<T>* sums) = nullptr;
+  bool reads_lines = false;           // multiply() computes runs of quads
+  std::int64_t a_bytes = 256 * 1024;  // of A in a block, at most: a part of the second-level cache
 };
 
 namespace baseline {
@@ -241,6 +245,9 @@ namespace avx512vnni {
 extern const GemmKernels<WidePairs> kGemmWidePairs;
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace avx512vnni
+namespace amx {
+extern const GemmKernels<Quads> kGemmQuads;
+}  // namespace amx
 namespace dotprod {
 extern const GemmKernels<Quads> kGemmQuads;
 }  // namespace dotprod

@@ -36,6 +36,9 @@ extern const PeakKernels kPeakKernels;
 namespace avx512vnni {
 extern const PeakKernels kPeakKernels;
 }
+namespace amx {
+extern const PeakKernels kPeakKernels;
+}
 namespace dotprod {
 extern const PeakKernels kPeakKernels;
 }

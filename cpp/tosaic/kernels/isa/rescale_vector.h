@@ -120,14 +120,20 @@ struct LaneScale {
   }
 };
 
+// The low halves of `even` have the values of the even lanes, those of `odd` the values of the odd lanes.
+[[gnu::always_inline]] inline V32 rescale_halves(W64 even, W64 odd, const LaneScale<RescaleWay::kHigh>& by) {
+  const V32 high = high_halves_of(product_of_low_halves(even, by.even), product_of_low_halves(odd, by.odd));
+  return (high + by.round) >> by.shift;
+}
+
 // (value * multiplier + rounding) >> shift
 template <RescaleWay kWay>
 [[gnu::always_inline]] inline V32 rescale_vector(V32 value, const LaneScale<kWay>& by) {
-  const V64 even = product_of_low_halves((W64)value, by.even);
-  const V64 odd = product_of_low_halves((W64)value >> 32, by.odd);
   if constexpr (kWay == RescaleWay::kHigh) {
-    return (high_halves_of(even, odd) + by.round) >> by.shift;
+    return rescale_halves((W64)value, (W64)value >> 32, by);
   } else {
+    const V64 even = product_of_low_halves((W64)value, by.even);
+    const V64 odd = product_of_low_halves((W64)value >> 32, by.odd);
     constexpr bool kDouble = kWay == RescaleWay::kDouble;
     constexpr std::uint64_t kLow = 0xffffffff;
     const auto shift = (W64)by.shift;

@@ -3,6 +3,9 @@
 #include "tosaic/kernels/isa/gemm.h"
 #include "tosaic/kernels/isa/quads.h"
 #include "tosaic/kernels/isa/tiles.h"
+#if defined(__AMX_INT8__)
+#include "tosaic/kernels/isa/amx_tiles.h"
+#endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -59,17 +62,30 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
   }
 }
 
+#if defined(__AMX_INT8__)
+// The second-level cache has 2 MiB.
+constexpr Index kMostRows = kTileRows, kBlockBytes = 512 * 1024;
+constexpr bool kReadsLines = true;
+constexpr auto multiply_block = multiply_by_tiles;
+#else
+constexpr Index kMostRows = kRows, kBlockBytes = GemmKernels<Quads>{}.a_bytes;
+constexpr bool kReadsLines = false;
+constexpr auto multiply_block = multiply<Quads>;
+#endif
+
 }  // namespace
 
 extern const GemmKernels<Quads> kGemmQuads;
-const GemmKernels<Quads> kGemmQuads = {.max_rows = kRows,
+const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .panel = 2 * kLanes<std::uint32_t>,
                                        .lanes = kLanes<std::uint32_t>,
-                                       .multiply = multiply<Quads>,
+                                       .multiply = multiply_block,
                                        .gather = gather<Quads>,
                                        .gather_rows = gather_rows<Quads>,
                                        .pack = pack_by_row,
                                        .pack_transposed = pack_by_column,
-                                       .row_sums = row_sums};
+                                       .row_sums = row_sums,
+                                       .reads_lines = kReadsLines,
+                                       .a_bytes = kBlockBytes};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
