@@ -86,8 +86,8 @@ them. On Linux, the hardware capabilities say which instructions a processor of 
 Linux lets a process use the tiles of `amx` if it asks once, for all of its threads. tosaic asks when it first
 looks for instruction sets. If Linux refuses, the set is not usable. From then on, Linux refuses alternate
 signal stacks that are too small for the tiles: `getauxval(AT_MINSIGSTKSZ)` says how many bytes they need.
-Each product of tiles configures the tiles of its thread, and releases them at its end. So other libraries of the
-process may use tiles, too.
+Each product of tiles configures the tiles of its thread, and releases them at its end. So other libraries of
+the process may use tiles, too.
 
 `cmake --preset aarch64` cross-compiles the C++ tests, and `ctest --preset aarch64` runs them by qemu.
 
