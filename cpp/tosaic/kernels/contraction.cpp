@@ -258,14 +258,19 @@ class Side {
   }
 
   const T* array(const Arrays& arrays) const {
-    return present_ ? array(arrays.operands[index_], count_, arrays.scratch, arrays.team) : nullptr;
+    if (!present_) return nullptr;
+    const std::byte* from = arrays.operands[index_];
+    if (!widened_) return reinterpret_cast<const T*>(from);
+    T* wide = piece<T>(arrays.scratch, at_);
+    if constexpr (sizeof(T) > 1) widen_in_parallel(arrays.team, dtype_, from, count_, zero_point_, wide);
+    return wide;
   }
 
-  // The first `count` elements, which are at `from`.
-  const T* array(const std::byte* from, Index count, std::byte* scratch, Team* team) const {
+  // The first `count` elements of another operand of the type, which are at `from`. Uses the calling thread alone.
+  const T* part(const std::byte* from, Index count, std::byte* scratch) const {
     if (!widened_) return reinterpret_cast<const T*>(from);
     T* wide = piece<T>(scratch, at_);
-    if constexpr (sizeof(T) > 1) widen_in_parallel(team, dtype_, from, count, zero_point_, wide);
+    if constexpr (sizeof(T) > 1) widen(dtype_, from, count, zero_point_, wide);
     return wide;
   }
 
@@ -303,12 +308,12 @@ Kernel around(const Request& request, const Roles& roles, const std::array<Index
     const Index depth = request.operands[roles.left].shape.back(), cols = request.results[0].shape.back();
     kernel.rows.emplace();
     kernel.rows->pack = [=, pack = std::move(core.pack)](const std::byte* matrix, std::byte* scratch) {
-      pack(right.array(matrix, right.count(), scratch, nullptr), scratch + core_at);
+      pack(right.part(matrix, right.count(), scratch), scratch + core_at);
     };
     kernel.rows->multiply = [=, multiply = std::move(core.multiply_rows)](
                                 const std::byte* from, Index rows, std::byte* result, std::byte* scratch) {
       std::byte* to = narrowed ? scratch + result_at : result;
-      multiply(left.array(from, rows * depth, scratch, nullptr), rows, to, scratch + core_at);
+      multiply(left.part(from, rows * depth, scratch), rows, to, scratch + core_at);
       if (narrowed) narrow(reinterpret_cast<const Sum<T>*>(to), rows * cols, dtype, result);
     };
   }
