@@ -183,7 +183,9 @@ def check(program: RandomProgram, *, reference_model: bool = True) -> Result:
                 ).run(arrays)
                 if [array.tobytes() for array in shared] != [array.tobytes() for array in found]:
                     result.failures.append(
-                        Failure(f"{stage}, {kernels} kernels", "other results by 3 threads, in groups of steps")
+                        Failure(
+                            f"{stage}, {kernels} kernels", "other results by 3 threads in groups of steps"
+                        )
                     )
         if low is not None:
             _check_read_back(low, arguments, compare)
