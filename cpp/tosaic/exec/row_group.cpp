@@ -37,18 +37,12 @@ Dims indices_of(const Dims& extents, int64_t index) {
   return at;
 }
 
-int64_t product_of(const Dims& extents) {
-  int64_t count = 1;
-  for (const int64_t extent : extents) count *= extent;
-  return count;
-}
-
 }  // namespace
 
 void RowGroup::run(std::span<const Step> all, std::span<const std::byte* const> table, std::byte* result,
                    std::byte* scratch, Team* team) const {
   const int64_t each = blocks();
-  const kernels::Loop loop{.count = product_of(outer) * each, .unit_cost = block_cost};
+  const kernels::Loop loop{.count = num_elements(outer) * each, .unit_cost = block_cost};
   kernels::parallel_for(team, loop, [&](int64_t begin, int64_t end, kernels::Worker worker) {
     std::byte* const memory = scratch + worker * worker_bytes;
     Dims at;
@@ -94,16 +88,15 @@ void RowGroup::run_block(std::span<const Step> all, std::span<const std::byte* c
 
 namespace {
 
-constexpr std::uint32_t kNobody = 0xffffffffU;
 // What limits the search.
 constexpr std::size_t kMostSteps = 64;
 constexpr std::uint32_t kMostSpan = 256;
-// The rows of a block, with all values of the group, are to stay in the second-level cache.
+// The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
 
-// All axes of a shape but the last, without those of extent 1.
+// The extents of all axes of a shape but the last one; extents of 1 are left out.
 Dims row_axes(const Shape& shape) {
   Dims axes;
   for (std::size_t i = 0; i + 1 < shape.size(); ++i)
@@ -269,7 +262,6 @@ class Finder {
       const std::optional<RowKind> kind = joins(step, step == first, row_operands);
       if (!kind) {
         if (reads(step, State::kInside) || reads(step, State::kAfter)) mark_after(step);
-        last = std::min<std::uint32_t>(last, static_cast<std::uint32_t>(steps_.size()) - 1);
         continue;
       }
       const std::uint32_t value = result_of(step);
@@ -429,7 +421,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   int64_t blocks = (group.rows + most - 1) / most;
   if (threads > 1) {
     const int64_t wanted =
-        int64_t{threads} * kernels::kPartsPerThread / std::max<int64_t>(1, product_of(group.outer));
+        int64_t{threads} * kernels::kPartsPerThread / std::max<int64_t>(1, num_elements(group.outer));
     blocks = std::max(blocks, std::min(wanted, group.rows / least));
   }
   blocks = std::max<int64_t>(blocks, 1);
@@ -438,7 +430,7 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   return true;
 }
 
-// The shape of a block of `rows` rows, with the rank of the whole.
+// The shape [1, ..., 1, rows, width] of this rank.
 Shape block_shape(std::size_t rank, int64_t rows, int64_t width) {
   Shape shape = Shape::filled(rank, 1);
   shape[rank - 1] = width;
@@ -508,6 +500,10 @@ RowOperand Finder::row_operand(const Member& member, std::size_t index) const {
   return out;
 }
 
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+}
+
 // Gives each value inside a buffer, which later values use again. Returns the bytes.
 std::size_t Finder::place_buffers(RowGroup& group) {
   struct Buffer {
@@ -558,7 +554,7 @@ std::size_t Finder::place_buffers(RowGroup& group) {
     }
     if (free == buffers.end()) {
       buffers.push_back({top, bytes, 0});
-      top += (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+      top += aligned(bytes);
       free = buffers.end() - 1;
     }
     free->busy_until = last_use(member.value);
@@ -601,7 +597,7 @@ bool Finder::prepare_steps(RowGroup& group) {
   std::size_t top = place_buffers(group);
   const auto reserve = [&top](std::size_t bytes) {
     const std::size_t at = top;
-    top += (bytes + memory::kAlignment - 1) / memory::kAlignment * memory::kAlignment;
+    top += aligned(bytes);
     return at;
   };
   const std::size_t shared_at = reserve(shared);

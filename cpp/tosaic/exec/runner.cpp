@@ -140,13 +140,12 @@ void Frame::run_fused(const Step& step, std::uint32_t index, const RunOptions& o
   }
 }
 
-void Frame::run_group(const Step& step, const RunOptions& options) {
+void Frame::run_group(const Step& step) {
   const std::span<const Step> steps = prepared_.steps();
   const Step& last = steps[step.group->members.back()];
   try {
     step.group->run(steps, operand_table_, results(last)[0], arena_ + step.scratch_offset, team_);
   } catch (const Error&) {
-    if (options.between_steps) options.between_steps();
     run_group_alone(step);
   }
 }
@@ -184,7 +183,7 @@ void Frame::run_group_alone(const Step& step) {
 void Frame::run_work(const Step& step, std::uint32_t index, const RunOptions& options) {
   const bool fuses = fuses_ && !is_alone(index);
   if (fuses && step.is_fused) return;
-  if (fuses && step.group) return run_group(step, options);
+  if (fuses && step.group) return run_group(step);
   if (fuses && step.fusion.run) return run_fused(step, index, options);
   run_alone(step, index, options);
 }

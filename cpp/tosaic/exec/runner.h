@@ -46,7 +46,7 @@ class Frame {
   [[nodiscard]] bool is_alone(std::uint32_t index) const { return !alone_.empty() && alone_[index]; }
   void run_step(const Step& step, std::uint32_t index, const RunOptions& options, RunResult* result);
   void run_fused(const Step& step, std::uint32_t index, const RunOptions& options);
-  void run_group(const Step& step, const RunOptions& options);
+  void run_group(const Step& step);
   void run_group_alone(const Step& step);
   void run_work(const Step& step, std::uint32_t index, const RunOptions& options);
   void run_alone(const Step& step, std::uint32_t index, const RunOptions& options);

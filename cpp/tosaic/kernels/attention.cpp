@@ -29,7 +29,8 @@ namespace {
 using std::int64_t;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// Sums of so many products are added up: the error of a sum of floats grows with its length.
+// The weighted values of so many keys are summed in one go, and these sums are then added: the rounding error of a sum
+// grows with its length.
 constexpr int64_t kBandKeys = 256;
 
 // The positions of the heads of an operand. `strides` has an entry for each leading axis of the result: the
@@ -258,7 +259,7 @@ void plan_scratch(Plan<T>& plan, ScratchPlan& scratch) {
   plan.out = scratch.take<T>(plan.block_rows * plan.width);
 }
 
-// Whole tiles of rows, whose scores fit the second-level cache.
+// The query rows of a block: up to four register tiles, fewer if their scores do not fit the second-level cache.
 template <class T>
 int64_t block_rows(const GemmKernels<T>& gemm, int64_t keys) {
   constexpr int64_t most_bytes = 393216, most_tiles = 4;

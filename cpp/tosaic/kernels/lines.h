@@ -136,6 +136,16 @@ class Lines {
                                   std::max<std::int64_t>(out[1], 1));
 }
 
+// The end of the block of output lines that begins at line `first`: it is in one plane.
+template <class T>
+[[nodiscard]] std::int64_t end_of_lines(const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                                        std::int64_t first) {
+  const Patches<T>& patches = *problem.patches;
+  const std::int64_t plane_end = (first / patches.out[1] + 1) * patches.out[1];
+  return std::min({first + lines_of_block(blocking.rows, patches.out), plane_end,
+                   ceil_div(problem.rows, patches.out[2])});
+}
+
 // True if reading lines is possible, and takes less time than gathering patches. Lines save the gathering, but the rows
 // of a tile have to be in one output line, so that tiles may have fewer rows.
 template <class T>
@@ -165,7 +175,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                     const GemmProblem<T>& problem) {
   const Patches<T>& patches = *problem.patches;
   const Bands<T>& bands = problem.bands;
-  const std::int64_t width = patches.out[2], height = patches.out[1];
+  const std::int64_t width = patches.out[2];
   Lines<T> lines(patches);
   std::array<Run<T>, 512 / sizeof(T)> runs;  // the most that a band has
   GemmBlock<T> block;
@@ -174,9 +184,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
   block.c_stride = problem.c_stride;
   for (std::int64_t row = problem.first_row; row < problem.rows;) {
     const std::int64_t first = row / width;
-    const std::int64_t plane_end = (first / height + 1) * height;
-    const std::int64_t end = std::min(
-        {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
+    const std::int64_t end = end_of_lines(blocking, problem, first);
     lines.load(kernels, first, end, problem.gathered);
     for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
       set_band(block, problem, from);
@@ -226,7 +234,7 @@ inline constexpr std::size_t kMostRuns = 64;
 inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking& blocking,
                            const GemmProblem<Quads>& problem) {
   const Patches<Quads>& patches = *problem.patches;
-  const std::int64_t width = patches.out[2], height = patches.out[1];
+  const std::int64_t width = patches.out[2];
   Lines<Quads> lines(patches);
   std::array<Run<Quads>, kMostRuns> runs;
   RescaleTables<std::int32_t> rescale;
@@ -239,9 +247,7 @@ inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking
   block.bytes_stride = problem.bytes_stride;
   for (std::int64_t row = problem.first_row; row < problem.rows;) {
     const std::int64_t first = row / width;
-    const std::int64_t plane_end = (first / height + 1) * height;
-    const std::int64_t end = std::min(
-        {first + lines_of_block(blocking.rows, patches.out), plane_end, ceil_div(problem.rows, width)});
+    const std::int64_t end = end_of_lines(blocking, problem, first);
     lines.load(kernels, first, end, problem.gathered);
     while (row < std::min(problem.rows, end * width)) {
       // Whole lines, or a part of one.
