@@ -135,7 +135,7 @@ struct FastInputs {
 
 // The core of an algorithm: a class that has run(), scratch_bytes() and owns_right().
 template <class T, class Algorithm>
-[[nodiscard]] Core<T> as_core(const char* name, std::shared_ptr<const Algorithm> algorithm) {
+[[nodiscard]] Core<T> as_core(const char* name, const std::shared_ptr<const Algorithm>& algorithm) {
   Core<T> core;
   core.scratch_bytes = algorithm->scratch_bytes();
   core.owns_right = algorithm->owns_right();
