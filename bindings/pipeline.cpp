@@ -3,7 +3,9 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "python_file.h"
 #include "tosaic/base/error_text.h"
+#include "tosaic/base/team.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/passes/qdq/qdq.h"
@@ -187,6 +189,39 @@ std::vector<std::string> names_of(const passes::StageSet& stages) {
   return names;
 }
 
+// The graphs of a lowering, and the .tosa file of the last one, if the lowering made it.
+struct LoweredGraphs : pipeline::Lowered {
+  std::shared_ptr<const PythonFile> file;
+  double file_seconds = 0;  // for the file without its constants
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Lowers a graph, and computes its constants in the .tosa file of the result. Called without the GIL.
+LoweredGraphs lower_into_file(const SharedGraph& graph, const pipeline::Pipeline& pipeline,
+                              pipeline::LowerOptions options) {
+  std::shared_ptr<PythonFile> file;
+  double seconds = 0;
+  options.places = [&](const std::shared_ptr<const Graph>& tosa) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      file = std::make_shared<PythonFile>(lay_out(tosa, true, &pipeline.target()));
+    } catch (const Error&) {
+      return Places();  // whoever asks for the file will be told why there is none; the graph can be run all the same
+    }
+    seconds += seconds_since(start);
+    return file->places();
+  };
+  LoweredGraphs lowered{pipeline::lower(graph, pipeline, options), nullptr, 0};
+  const auto start = std::chrono::steady_clock::now();
+  if (file != nullptr) file->complete(nullptr);
+  lowered.file = std::move(file);
+  lowered.file_seconds = seconds + seconds_since(start);
+  return lowered;
+}
+
 void bind_pass(py::module_& m) {
   py::class_<passes::Pass>(m, "Pass", "A named step of a pipeline.")
       .def(py::init(&pass_from), py::arg("name"), py::arg("run"), py::kw_only(), py::arg("summary"),
@@ -245,21 +280,28 @@ void bind_pipeline_class(py::module_& m) {
 }  // namespace
 
 void bind_pipeline(py::module_& m) {
-  py::class_<pipeline::Lowered>(m, "LoweredGraphs",
-                                "The graphs of a lowering, one per stage, and how long each pass took.")
-      .def_property_readonly("exported", [](const pipeline::Lowered& l) { return shared(l.exported); })
-      .def_property_readonly("decomposed", [](const pipeline::Lowered& l) { return shared(l.decomposed); })
-      .def_property_readonly("canonical", [](const pipeline::Lowered& l) { return shared(l.canonical); })
-      .def_property_readonly("tosa", [](const pipeline::Lowered& l) { return shared(l.tosa); })
+  py::class_<LoweredGraphs>(m, "LoweredGraphs",
+                            "The graphs of a lowering, one per stage, and how long each pass took.")
+      .def_property_readonly("exported", [](const LoweredGraphs& l) { return shared(l.exported); })
+      .def_property_readonly("decomposed", [](const LoweredGraphs& l) { return shared(l.decomposed); })
+      .def_property_readonly("canonical", [](const LoweredGraphs& l) { return shared(l.canonical); })
+      .def_property_readonly("tosa", [](const LoweredGraphs& l) { return shared(l.tosa); })
       .def_property_readonly("timings",
-                             [](const pipeline::Lowered& l) {
+                             [](const LoweredGraphs& l) {
                                py::list out;
                                for (const auto& timing : l.timings) out.append(to_dict(timing));
                                return out;
                              })
-      .def_readonly("constants_seconds", &pipeline::Lowered::constants_seconds)
-      .def_readonly("check_seconds", &pipeline::Lowered::check_seconds)
-      .def_property_readonly("orders", [](const pipeline::Lowered& l) {
+      .def_readonly("constants_seconds", &LoweredGraphs::constants_seconds)
+      .def_readonly("check_seconds", &LoweredGraphs::check_seconds)
+      .def_readonly("file_seconds", &LoweredGraphs::file_seconds)
+      .def_property_readonly(
+          "file",
+          [](const LoweredGraphs& l) -> py::object {
+            return l.file != nullptr ? py::object(l.file->bytes()) : py::none();
+          },
+          "The bytes of the .tosa file, in which the constants of the graph are; None if it was not made.")
+      .def_property_readonly("orders", [](const LoweredGraphs& l) {
         py::dict out;
         for (const Value& value : l.tosa->values())
           if (value.canonical_order && value.kind != ValueKind::kConstant)
@@ -357,22 +399,25 @@ void bind_pipeline(py::module_& m) {
       [](const SharedGraph& graph, const py::object& pipeline, bool verify_each, const py::object& on_change,
          const py::object& inputs, const py::object& outputs, const py::object& objective,
          const py::object& input_orders, const py::object& output_orders, const std::string& semantics,
-         std::uint32_t threads) {
+         std::uint32_t threads, bool file) {
         pipeline::LowerOptions options = options_of(verify_each, on_change, inputs, outputs, objective,
                                                     input_orders, output_orders, semantics);
         options.threads = threads;
         const pipeline::Pipeline steps = pipeline_of(pipeline);
         const py::gil_scoped_release release;
-        return pipeline::lower(graph, steps, options);
+        return file ? lower_into_file(graph, steps, std::move(options))
+                    : LoweredGraphs{pipeline::lower(graph, steps, options), nullptr, 0};
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("verify_each") = true, py::arg("on_change") = py::none(), py::arg("inputs") = py::none(),
       py::arg("outputs") = py::none(), py::arg("objective") = "bytes", py::arg("input_orders") = py::none(),
       py::arg("output_orders") = py::none(), py::arg("semantics") = "tosa", py::arg("threads") = 1,
+      py::arg("file") = false,
       "Lowers a graph to TOSA; raises UnsupportedOp or SpecViolation with all reasons. Floats at the "
       "boundary "
       "that are quantized or dequantized there are 'float', 'converted' or 'integer'. `semantics`: 'tosa' or "
-      "'cmsis-nn', the integer forms of operators. `threads` compute the constants.");
+      "'cmsis-nn', the integer forms of operators. `threads` compute the constants, with `file` in the .tosa "
+      "file.");
   m.def(
       "io_quantization",
       [](const SharedGraph& graph) {

@@ -2,10 +2,9 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
-#include "tosaic/base/large_pages.h"
+#include "python_file.h"
 #include "tosaic/base/team.h"
 #include "tosaic/base/write_back.h"
-#include "tosaic/pipeline/lower.h"
 #include "tosaic/target/spec.h"
 #include "tosaic/target/type_support.h"
 #include "tosaic/tosa/deserialize.h"
@@ -16,17 +15,16 @@ namespace {
 
 using SharedGraph = std::shared_ptr<Graph>;
 
-// The file, with its constants still in the memory of the graph.
-tosa::FileImage lay_out(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  const py::gil_scoped_release release;
-  const std::shared_ptr<const Graph> written =
-      target ? pipeline::file_graph(graph, target::parse_target(*target)) : graph;
-  return tosa::lay_out(*written, {.locations = locations});
+tosa::FileImage lay_out_for(const SharedGraph& graph, bool locations,
+                            const std::optional<std::string>& target) {
+  const std::optional<target::TargetSpec> spec =
+      target ? std::optional(target::parse_target(*target)) : std::nullopt;
+  return lay_out(graph, locations, spec ? &*spec : nullptr);
 }
 
 std::size_t serialized_size(const SharedGraph& graph, bool locations,
                             const std::optional<std::string>& target) {
-  return lay_out(graph, locations, target).size();
+  return lay_out_for(graph, locations, target).size();
 }
 
 // The bytes of a piece, in Python's terms. The file that it is of stays alive.
@@ -36,28 +34,30 @@ struct FilePiece {
 };
 
 py::list pieces(const SharedGraph& graph, bool locations, const std::optional<std::string>& target) {
-  const auto file = std::make_shared<const tosa::FileImage>(lay_out(graph, locations, target));
+  std::shared_ptr<const tosa::FileImage> file;
+  std::vector<std::span<const std::byte>> found;
+  {
+    const py::gil_scoped_release release;
+    file = std::make_shared<const tosa::FileImage>(lay_out_for(graph, locations, target));
+    found = file->pieces();
+  }
   py::list out;
-  for (const std::span<const std::byte> piece : file->pieces())
+  for (const std::span<const std::byte> piece : found)
     if (!piece.empty()) out.append(FilePiece{file, piece});
   return out;
 }
 
 py::bytes serialize(const SharedGraph& graph, bool locations, const std::optional<std::string>& target,
                     std::uint32_t threads) {
-  const tosa::FileImage image = lay_out(graph, locations, target);
-  py::bytes file = py::reinterpret_steal<py::bytes>(
-      PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(image.size())));
-  if (!file) throw py::error_already_set();
+  std::optional<PythonFile> file;
   {
     const py::gil_scoped_release release;  // no other code has the bytes yet
-    auto* const to = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(file.ptr()));
-    advise_large_pages(to, image.size());
+    file.emplace(lay_out_for(graph, locations, target));
     std::optional<Team> team;
     if (threads > 1) team.emplace(threads);
-    image.copy(to, team ? &*team : nullptr);
+    file->complete(team ? &*team : nullptr);
   }
-  return file;
+  return file->bytes();
 }
 
 // `data` is a buffer without gaps, such as bytes or a mapped file. The graph keeps it.
@@ -117,7 +117,7 @@ void bind_tosa(py::module_& m) {
         py::call_guard<py::gil_scoped_release>(),
         "Lets the system begin to write a part of a file, given by its descriptor, to the disk.");
   m.def("serialized_size", &serialized_size, py::arg("graph").none(false), py::kw_only(),
-        py::arg("locations") = true, py::arg("target") = py::none(),
+        py::arg("locations") = true, py::arg("target") = py::none(), py::call_guard<py::gil_scoped_release>(),
         "How many bytes serialize would return; none of the large constants is copied.");
   m.def("deserialize", &deserialize, py::arg("data"), "A graph from the bytes of a .tosa file.");
   m.def("deserialize_with_notes", &deserialize_with_notes, py::arg("data"),

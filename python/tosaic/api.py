@@ -225,6 +225,7 @@ def lower(
             inputs=forms.forms.get("inputs"),
             outputs=forms.forms.get("outputs"),
             threads=batch_threads(),
+            file=True,
         )
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         # setattr, since mypy knows no attribute `problems` of the error classes of the extension module.

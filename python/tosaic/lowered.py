@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.options import checked, refusal
@@ -22,6 +22,9 @@ from tosaic.threads import batch_threads
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
 
     from tosaic.layout import Layout, Objective, OwnCost
     from tosaic.profiling.lowering import LoweringProfile
@@ -100,6 +103,7 @@ class Lowered(Preparable):
         self._target = target
         self._seconds = seconds
         self._constants_seconds, self._check_seconds = lowered.constants_seconds, lowered.check_seconds
+        self._file, self._file_seconds = lowered.file, lowered.file_seconds
         self._bytes_seconds: tuple[float, int] | None = None
         self._stages = {
             "exported": lowered.exported,
@@ -208,6 +212,9 @@ class Lowered(Preparable):
     def to_bytes(self, *, locations: bool = True) -> bytes:
         """Returns the bytes of the ``.tosa`` file.
 
+        The constants of the graph lie in them. With locations, no memory is copied, and each call returns the
+        same object.
+
         A state is a variable in the file if the target has the extension ``variable`` and TOSA has variables
         of the state's dtype. Other states are inputs, and their new values are outputs, in the order of the
         graph.
@@ -218,13 +225,23 @@ class Lowered(Preparable):
             Write the origin of each operator as its location text.
         """
         start = time.perf_counter()
-        data = _core.serialize(self._graph, locations=locations, target=self._target, threads=batch_threads())
+        data = self._file_with(locations)
+        if data is None:
+            threads = batch_threads()
+            data = _core.serialize(self._graph, locations=locations, target=self._target, threads=threads)
         self._bytes_seconds = time.perf_counter() - start, len(data)
         return data
+
+    def _file_with(self, locations: bool) -> bytes | None:
+        """Returns the bytes of the file if the lowering made them."""
+        return self._file if locations else None
 
     @checked
     def file_size(self, *, locations: bool = True) -> int:
         """Returns the size of the ``.tosa`` file in bytes, computed without writing the file."""
+        file = self._file_with(locations)
+        if file is not None:
+            return len(file)
         return _core.serialized_size(self._graph, locations=locations, target=self._target)
 
     @checked
@@ -260,13 +277,22 @@ class Lowered(Preparable):
         if is_pte(path):
             return save_pte(self, path, sidecar=sidecar)
         start = time.perf_counter()
-        pieces = _core.file_pieces(self._graph, locations=locations, target=self._target)
+        file = self._file_with(locations)
+        pieces: Sequence[Buffer] = (
+            [file]
+            if file is not None
+            else _core.file_pieces(self._graph, locations=locations, target=self._target)
+        )
         if sidecar:
             size = save_with_sidecar(self, path, pieces)
         else:
             size = save_without_sidecar(path, pieces)
         self._bytes_seconds = time.perf_counter() - start, size
         return size
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns everything but the session and the bytes of the file, whose constants the graph has."""
+        return {**super().__getstate__(), "_file": None}
 
     def __repr__(self) -> str:
         return f"<tosaic.Lowered {self._target}: {self.type_text}, {len(self._graph)} nodes>"

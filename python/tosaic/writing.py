@@ -122,14 +122,21 @@ def written(file: IO[bytes]) -> Buffer:
 def append_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> int:
     """Writes buffers to a file, one behind the other; returns the number of bytes."""
     size = begun = 0
-    for piece in pieces:
-        file.write(piece)
-        size += len(memoryview(piece))
+    for part in _parts(pieces):
+        size += file.write(part)
         if size - begun >= _WRITE_BACK_BYTES and not isinstance(file, io.BytesIO):
             file.flush()
             _core.start_write_back(file.fileno(), begun, size - begun)
             begun = size
     return size
+
+
+def _parts(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
+    for piece in pieces:
+        with memoryview(piece) as view, view.cast("B") as whole:
+            for begin in range(0, len(whole), _WRITE_BACK_BYTES):
+                with whole[begin : begin + _WRITE_BACK_BYTES] as part:
+                    yield part
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -158,10 +158,11 @@ def most_memory(body: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_printing_copies_no_weights() -> None:
+def test_printing_and_bytes_copy_no_weights() -> None:
     model = torch.nn.Linear(1024, 1024)
     lowered = tosaic.lower(torch.export.export(model, (torch.ones(1, 1024),)))
     weights = 1024 * 1024 * 4
-    assert most_memory(lowered.to_bytes) > weights
+    assert most_memory(lambda: lowered.to_bytes(locations=False)) > weights
+    assert most_memory(lowered.to_bytes) < weights / 4
     assert most_memory(lambda: str(lowered)) < weights / 4
     assert lowered.file_size() > weights

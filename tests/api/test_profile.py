@@ -375,7 +375,7 @@ def test_the_profile_of_a_lowering_has_each_pass_and_adds_up(case) -> None:
     profile = lowered.profile
     names = [step.name for step in profile.steps]
     assert names[:2] == ["import", "verify"]
-    assert names[-3:] == ["check target", "compute constants", "other"]
+    assert names[-4:] == ["check target", "lay out file", "compute constants", "other"]
     passes = [f"{step.section}/{step.name}" for step in profile.steps if step.section]
     assert passes == [step.id for step in tosaic.Pipeline.default()]
     assert profile.seconds == pytest.approx(sum(step.seconds for step in profile.steps))

@@ -27,6 +27,7 @@ import torch
 import tosaic
 from api.weight_ways import NETWORKS, WAYS
 from torch import nn
+from tosaic import _core
 from tosaic.api import open_program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -157,6 +158,61 @@ def test_a_lowered_program_reads_torchs_memory_at_stage_imported_only() -> None:
     np.testing.assert_array_equal(low.run(X), result)
     text = refusal(low.at("imported").run, X)
     assert "was given other memory after import" in text
+
+
+def wide_net() -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 100), nn.Linear(100, 3))
+    return module, torch.export.export(module.eval(), (X,))
+
+
+def test_the_large_constants_of_a_lowered_program_lie_in_its_file(tmp_path) -> None:
+    module, ep = wide_net()
+    low = tosaic.lower(ep)
+    result, file = low.run(X), low.to_bytes()
+    assert low.to_bytes() is file
+    assert file == _core.serialize(low.graph, target=low.target)  # copied
+    assert low.file_size() == len(file)
+    memory = np.frombuffer(file, np.uint8)
+    inside = {c.array.size for c in low.graph.constants.values() if np.shares_memory(c.array, memory)}
+    assert inside == {10_000}
+    low.save(tmp_path / "m.tosa")
+    assert (tmp_path / "m.tosa").read_bytes() == file
+    other = low.to_bytes(locations=False)
+    assert len(other) < len(file)
+    assert low.file_size(locations=False) == len(other)
+    again = pickle.loads(pickle.dumps(low))
+    assert len(pickle.dumps(low)) < len(pickle.dumps(low.source)) + 2 * len(file)
+    for each in (again, copy.deepcopy(low)):
+        assert each.to_bytes() == file
+        np.testing.assert_array_equal(each.run(X), result)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.zero_()
+    assert low.to_bytes() == file
+    np.testing.assert_array_equal(low.run(X), result)
+
+
+def test_the_file_and_each_constant_keep_the_memory_of_a_lowered_program_alive() -> None:
+    low = tosaic.lower(wide_net()[1])
+    file, result, session = low.to_bytes(), low.run(X), low.prepare()
+    expected = bytes(file)
+    (large,) = (c.array for c in low.graph.constants.values() if c.array.size == 10_000)
+    values = large.copy()
+    del low
+    gc.collect()
+    assert file == expected
+    del file
+    gc.collect()
+    np.testing.assert_array_equal(large, values)
+    np.testing.assert_array_equal(session.run(X), result)
+
+
+def test_a_changed_weight_is_noticed_though_constants_are_computed_in_the_file() -> None:
+    module, ep = wide_net()
+    program = tosaic.from_exported(ep)
+    module.half()
+    assert "was given other memory after import" in refusal(tosaic.lower, program)
 
 
 def test_constants_in_regions_are_copied_too() -> None:

@@ -24,9 +24,9 @@ class OwnTimes:
     Attributes
     ----------
     passes : float
-        The passes, verified, and the check of the target.
+        The passes, verified, the check of the target, and the tables of the file.
     payload : float
-        Computing the constants and writing them into the bytes of the file.
+        Computing the constants, in the bytes of the file, and returning these.
     copy : float
         Copying the weights of the program once, into new memory.
     """

@@ -22,28 +22,41 @@ struct Memory {
   std::byte* begin;
 };
 
-// One new storage for each size. Its bytes are not set.
-std::vector<Memory> allocate_all(const std::vector<std::size_t>& sizes) {
-  const auto rounded = [](std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
-  std::size_t shared_bytes = 0;
-  for (const std::size_t size : sizes)
-    if (size <= kSharedBytes) shared_bytes += rounded(size);
-  Storage shared = unset_storage(shared_bytes);
-  std::byte* const first = shared.writable();
-  std::vector<Memory> out;
-  std::size_t at = 0;
-  for (const std::size_t size : sizes) {
-    if (size > kSharedBytes) {
-      Storage own = unset_storage(size);
-      std::byte* const begin = own.writable();
-      out.push_back({std::move(own), begin});
-    } else {
-      out.push_back({shared.part(at, size), first + at});
-      at += rounded(size);
-    }
+// The memory for one storage after another. Its bytes are not set.
+class Allocator {
+ public:
+  // The memory will be asked for in the order of `all`.
+  Allocator(std::span<Deferred* const> all, const Places& places) : places_(places) {
+    std::size_t shared_bytes = 0;
+    for (const Deferred* each : all)
+      if (is_shared(*each)) shared_bytes += rounded(each->size());
+    shared_ = unset_storage(shared_bytes);
+    first_ = shared_.writable();
   }
-  return out;
-}
+
+  Memory memory_for(const Deferred& target) {
+    if (const auto place = places_.find(&target); place != places_.end())
+      return {Storage(place->second.owner, place->second.begin, target.size()), place->second.begin};
+    if (!is_shared(target)) {
+      Storage own = unset_storage(target.size());
+      std::byte* const begin = own.writable();
+      return {std::move(own), begin};
+    }
+    const std::size_t at = std::exchange(at_, at_ + rounded(target.size()));
+    return {shared_.part(at, target.size()), first_ + at};
+  }
+
+ private:
+  static std::size_t rounded(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+  [[nodiscard]] bool is_shared(const Deferred& target) const {
+    return target.size() <= kSharedBytes && !places_.contains(&target);
+  }
+
+  const Places& places_;
+  Storage shared_;
+  std::byte* first_ = nullptr;
+  std::size_t at_ = 0;
+};
 
 }  // namespace
 
@@ -107,16 +120,12 @@ void Deferred::finish(Storage bytes, const Recipe& recipe) {
   if (std::shared_ptr<const Recipe> back = recipe.inverse(memory_)) source->derive_from(std::move(back));
 }
 
-void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team) {
-  struct Job {
-    Deferred* target;
-    std::shared_ptr<const Recipe> recipe;
-  };
+void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team, const Places& places) {
   struct Part {
-    std::size_t job, begin, end;  // units
+    std::size_t target, begin, end;  // begin and end: units
   };
-  std::vector<Job> jobs;
-  std::vector<std::size_t> sizes;
+  std::vector<Deferred*> targets;
+  std::vector<std::shared_ptr<const Recipe>> recipes;  // of the targets
   std::vector<Part> parts;
   std::unordered_set<const Deferred*> seen;
   for (const std::shared_ptr<Deferred>& each : all) {
@@ -127,19 +136,21 @@ void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team) {
     const std::size_t units = each->size() / recipe->unit_bytes();
     const std::size_t step = std::max<std::size_t>(1, kPartBytes / recipe->unit_bytes());
     for (std::size_t begin = 0; begin < units; begin += step)
-      parts.push_back({jobs.size(), begin, std::min(begin + step, units)});
-    jobs.push_back({each.get(), std::move(recipe)});
-    sizes.push_back(each->size());
+      parts.push_back({targets.size(), begin, std::min(begin + step, units)});
+    targets.push_back(each.get());
+    recipes.push_back(std::move(recipe));
   }
-  if (jobs.empty()) return;
-  std::vector<Memory> results = allocate_all(sizes);
+  if (targets.empty()) return;
+  Allocator allocator(targets, places);
+  std::vector<Memory> results;
+  for (const Deferred* target : targets) results.push_back(allocator.memory_for(*target));
   for_each_in(team, parts.size(), [&](std::size_t index) {
     const Part& part = parts[index];
-    const Recipe& recipe = *jobs[part.job].recipe;
-    recipe.compute(part.begin, part.end, results[part.job].begin + part.begin * recipe.unit_bytes());
+    const Recipe& recipe = *recipes[part.target];
+    recipe.compute(part.begin, part.end, results[part.target].begin + part.begin * recipe.unit_bytes());
   });
-  for (std::size_t i = 0; i < jobs.size(); ++i)
-    jobs[i].target->finish(std::move(results[i].storage), *jobs[i].recipe);
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    targets[i]->finish(std::move(results[i].storage), *recipes[i]);
 }
 
 }  // namespace tosaic

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 
 #include "tosaic/ir/recipe.h"
 #include "tosaic/ir/storage.h"
@@ -46,8 +47,15 @@ class Deferred {
   std::shared_ptr<const Recipe> recipe_;
 };
 
-// Computes all storages of the list that are not computed yet. The threads of `team` share the work; null: this
-// thread alone. Does not ask owners whether they changed their memory.
-void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team);
+// Where the bytes of deferred storages are to be, such as in a file that is laid out already.
+struct Place {
+  std::byte* begin = nullptr;
+  std::shared_ptr<const void> owner;
+};
+using Places = std::unordered_map<const Deferred*, Place>;
+
+// Computes all storages of the list that are not computed yet, each in its place; in new memory if it has none. The
+// threads of `team` share the work; null: this thread alone. Does not ask owners whether they changed their memory.
+void compute(std::span<const std::shared_ptr<Deferred>> all, Team* team, const Places& places = {});
 
 }  // namespace tosaic

@@ -84,10 +84,11 @@ std::shared_ptr<const Graph> with_copies(const std::shared_ptr<const Graph>& gra
 
 }  // namespace
 
-void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team) {
+void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team,
+                       const Places& places) {
   std::vector<std::shared_ptr<Deferred>> deferred;
   collect(graph, false, deferred);
-  compute(deferred, team);
+  compute(deferred, team, places);
   deferred.clear();
   for (const std::shared_ptr<const Graph>& other : others) collect(*other, true, deferred);
   compute(deferred, team);

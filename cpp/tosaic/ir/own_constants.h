@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic {
@@ -26,11 +27,12 @@ class Team;
 // compute_constants() or their first reader copies.
 [[nodiscard]] std::shared_ptr<const Graph> own_constants_later(const std::shared_ptr<const Graph>& graph);
 
-// Computes the deferred constants of `graph` and of its regions. The threads of `team` share the work; if it is
-// null, the calling thread does all. Does the same with those deferred constants of `others` that still depend on memory of others then:
-// most of them can be computed from the constants of `graph`. Does not check whether owners changed their memory:
-// use verify_views() on the graph that was imported.
-void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team);
+// Computes the deferred constants of `graph` and of its regions, in these places if they have one. The threads of
+// `team` share the work; if it is null, the calling thread does all. Does the same with those deferred constants of
+// `others` that still depend on memory of others then: most of them can be computed from the constants of `graph`.
+// Does not check whether owners changed their memory: use verify_views() on the graph that was imported.
+void compute_constants(const Graph& graph, std::span<const std::shared_ptr<const Graph>> others, Team* team,
+                       const Places& places = {});
 
 // Throws InvalidGraph, naming the constant and a node that reads it, if the owner of a view changed its
 // memory since import.

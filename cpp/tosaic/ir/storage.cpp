@@ -228,6 +228,11 @@ std::byte* Storage::writable() {
 }
 
 std::span<const std::byte> Constant::bytes() const {
+  require_elements();
+  return storage.bytes();
+}
+
+void Constant::require_elements() const {
   if (!storage.bound())
     throw InvalidGraph({.where = "storage",
                         .what = "constant '" + name + "' has no data",
@@ -239,7 +244,6 @@ std::span<const std::byte> Constant::bytes() const {
                         .what = "constant '" + name + "' has the wrong size",
                         .expected = std::to_string(expected) + " bytes",
                         .got = std::to_string(storage.size())});
-  return storage.bytes();
 }
 
 void Constant::require_unchanged() const {

@@ -85,6 +85,8 @@ struct Constant {
   [[nodiscard]] std::span<const std::byte> bytes() const;
   // Throws what bytes() throws if the owner changed the storage. Does not compute a deferred storage.
   void require_unchanged() const;
+  // Throws what bytes() throws. Does not compute a deferred storage.
+  void require_elements() const;
 };
 using ConstantRef = std::shared_ptr<const Constant>;
 

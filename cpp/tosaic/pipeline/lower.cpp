@@ -176,12 +176,13 @@ class Run {
 
   // Computes the constants, so that the graphs do not depend on memory of others. `source` is the graph that was
   // lowered: its views are verified, since passes and copies have read them.
-  void compute_constants(const Graph& source, std::span<const std::shared_ptr<const Graph>> stages) {
+  void compute_constants(const Graph& source, std::span<const std::shared_ptr<const Graph>> stages,
+                         const Places& places) {
     std::vector<std::shared_ptr<const Graph>> others(stages.begin(), stages.end());
     others.insert(others.end(), seen_.begin(), seen_.end());
     std::optional<Team> team;
     if (options_.threads > 1) team.emplace(options_.threads);
-    tosaic::compute_constants(*graph_, others, team ? &*team : nullptr);
+    tosaic::compute_constants(*graph_, others, team ? &*team : nullptr, places);
     verify_views(source);
   }
 
@@ -327,9 +328,11 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
     throw;
   }
   require_tosa(run, pipeline);
+  const Places places = constants && options.places ? options.places(lowered.tosa) : Places();
   const auto begin = std::chrono::steady_clock::now();
   if (constants)
-    run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical});
+    run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical},
+                          places);
   lowered.constants_seconds = seconds_since(begin);
   lowered.timings = std::move(run).timings();
   return lowered;

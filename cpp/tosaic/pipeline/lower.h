@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/boundary_orders.h"
@@ -29,6 +30,8 @@ struct LowerOptions {
   target::IntegerSemantics semantics = target::tosa_semantics();
   std::uint32_t threads = 1;  // that compute constants
   bool verify_each = true;    // verify the graph before the first pass, and each graph that a pass changed
+  // If set, called with the lowered graph before its constants are computed: they are computed in these places.
+  std::function<Places(const std::shared_ptr<const Graph>& tosa)> places = {};
   // Called with each graph that a pass changed.
   std::function<void(const Step& step, const Graph& graph)> on_change = {};
 };

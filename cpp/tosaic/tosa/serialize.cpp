@@ -16,9 +16,29 @@ constexpr std::size_t kPartBytes = std::size_t{1} << 20;  // what a thread copie
 }  // namespace
 
 void FileImage::add(std::span<const std::byte> bytes, Owner owner) {
-  pieces_.push_back(bytes);
-  owners_.push_back(std::move(owner));
+  pieces_.push_back({bytes, std::move(owner), nullptr});
   size_ += bytes.size();
+}
+
+void FileImage::add(const ConstantRef& constant) {
+  if (constant->storage.recipe() == nullptr) return add(constant->bytes(), constant);
+  pieces_.push_back({{}, constant, constant});
+  size_ += constant->storage.size();
+}
+
+std::vector<std::span<const std::byte>> FileImage::pieces() const {
+  std::vector<std::span<const std::byte>> out;
+  for (const Piece& piece : pieces_) out.push_back(piece.deferred ? piece.deferred->bytes() : piece.bytes);
+  return out;
+}
+
+Places FileImage::places(std::byte* to, const Owner& owner) const {
+  Places places;
+  for (const Piece& piece : pieces_) {
+    if (piece.deferred) places.try_emplace(piece.deferred->storage.deferred_state().get(), Place{to, owner});
+    to += piece.size();
+  }
+  return places;
 }
 
 void FileImage::copy(std::byte* to, Team* team) const {
@@ -27,8 +47,9 @@ void FileImage::copy(std::byte* to, Team* team) const {
     std::byte* to;
   };
   std::vector<Part> parts;
-  for (std::span<const std::byte> piece : pieces_) {
-    for (std::size_t at = 0; at < piece.size(); at += kPartBytes)
+  for (const std::span<const std::byte> piece : pieces()) {
+    const bool is_there = piece.data() == to;
+    for (std::size_t at = 0; !is_there && at < piece.size(); at += kPartBytes)
       parts.push_back({piece.subspan(at, std::min(kPartBytes, piece.size() - at)), to + at});
     to += piece.size();
   }

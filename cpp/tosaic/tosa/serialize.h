@@ -28,6 +28,7 @@
 #include <span>
 #include <vector>
 
+#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
 
 namespace tosaic {
@@ -45,21 +46,33 @@ struct SerializeOptions {
 
 // A file as a list of pieces in order. Large constants are not copied into it: their pieces refer to the
 // memory of the graph. So each constant is copied only once, by copy() to the memory where the file is
-// needed, or by a caller that writes the pieces to a file.
+// needed, or by a caller that writes the pieces to a file. Deferred constants (ir/recipe.h) are not even copied
+// if they are computed in their places in that memory.
 class FileImage {
  public:
   using Owner = std::shared_ptr<const void>;
 
   // Appends `bytes`; `owner` owns them.
   void add(std::span<const std::byte> bytes, Owner owner);
+  // Appends the elements of a constant. If they are deferred, they are computed when somebody reads the pieces.
+  void add(const ConstantRef& constant);
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::span<const std::span<const std::byte>> pieces() const { return pieces_; }
-  // Writes the file to the `size()` bytes at `to`. The threads of `team` share the work; null: this thread alone.
+  // They live as long as the image.
+  [[nodiscard]] std::vector<std::span<const std::byte>> pieces() const;
+  // The places of the deferred constants in a file that is to be written to the `size()` bytes at `to`.
+  [[nodiscard]] Places places(std::byte* to, const Owner& owner) const;
+  // Writes the file to the `size()` bytes at `to`, without the constants that are there already. The threads of
+  // `team` share the work; null: this thread alone.
   void copy(std::byte* to, Team* team = nullptr) const;
 
  private:
-  std::vector<std::span<const std::byte>> pieces_;
-  std::vector<Owner> owners_;
+  struct Piece {
+    std::span<const std::byte> bytes;
+    Owner owner;
+    ConstantRef deferred;  // if not null, it has the bytes
+    [[nodiscard]] std::size_t size() const { return deferred ? deferred->storage.size() : bytes.size(); }
+  };
+  std::vector<Piece> pieces_;
   std::size_t size_ = 0;
 };
 

@@ -337,6 +337,7 @@ def _lower_parts(
             input_orders=inputs,
             output_orders=outputs,
             threads=batch_threads(),
+            file=True,
             **options,
         )
         seconds = time.perf_counter() - begin

@@ -18,8 +18,8 @@ class LoweringStep:
     Attributes
     ----------
     name : str
-        ``import``, the name of a pass, ``verify``, ``check target``, ``compute constants``, ``partition``,
-        ``bytes``, or ``other``.
+        ``import``, the name of a pass, ``verify``, ``check target``, ``lay out file``,
+        ``compute constants``, ``partition``, ``bytes``, or ``other``.
     section : str
         The section of the pipeline that has the pass; empty for other steps.
     part : str

@@ -56,8 +56,9 @@ def _steps_of(lowered: Lowered, part: str) -> Iterator[LoweringStep]:
             timing.nodes_after,
         )
     yield LoweringStep("check target", part=part, seconds=lowered._check_seconds)
+    yield LoweringStep("lay out file", part=part, seconds=lowered._file_seconds)
     yield LoweringStep("compute constants", part=part, seconds=lowered._constants_seconds)
-    total += lowered._constants_seconds + lowered._check_seconds
+    total += lowered._file_seconds + lowered._constants_seconds + lowered._check_seconds
     yield LoweringStep("other", part=part, seconds=max(lowered.seconds - total, 0.0))
 
 

@@ -226,6 +226,29 @@ TEST_CASE("many constants are computed by several threads, each element once", "
   }
 }
 
+TEST_CASE("constants are computed in their places, the others in new memory", "[recipe]") {
+  std::vector<Storage> storages;
+  for (const std::size_t count : {5u, 1'400'000u, 9u})
+    storages.push_back(
+        Storage::deferred(count * sizeof(std::int32_t), std::make_shared<const Doubled>(numbers(count), 1)));
+  const auto memory = std::make_shared<std::vector<std::byte>>(storages[0].size() + storages[1].size() + 4);
+  const std::weak_ptr<const void> watch = memory;
+  Places places;
+  places[storages[0].deferred_state().get()] = {memory->data() + 4, memory};
+  places[storages[1].deferred_state().get()] = {memory->data() + 4 + storages[0].size(), memory};
+  compute_constants(graph_of(storages), {}, nullptr, places);
+  CHECK(storages[0].bytes().data() == memory->data() + 4);
+  CHECK(storages[1].bytes().data() == memory->data() + 4 + storages[0].size());
+  for (const Storage& storage : storages) {
+    CHECK_FALSE(storage.is_view());
+    const std::vector<std::int32_t> found = values_of(storage);
+    CHECK(found.front() == 2);
+    CHECK(found.back() == 2 * static_cast<std::int32_t>(found.size()));
+  }
+  places.clear();
+  CHECK(watch.use_count() == 3);  // each constant keeps the memory alive
+}
+
 TEST_CASE("threads that read a deferred storage at the same time get the same bytes", "[recipe]") {
   for (int round = 0; round < 50; ++round) {
     const Storage source = numbers(3000);

@@ -5,8 +5,10 @@
 #include "tensor_types.h"
 #include "tosa/every_op.h"
 #include "tosaic/base/error.h"
+#include "tosaic/ir/own_constants.h"
 #include "tosaic/ir/parse.h"
 #include "tosaic/ir/print.h"
+#include "tosaic/ir/recipe.h"
 #include "tosaic/ir/verify.h"
 #include "tosaic/tosa/deserialize.h"
 #include "tosaic/tosa/serialize.h"
@@ -55,6 +57,32 @@ Graph one_node(Op op, Attrs attrs, const TensorType& type) {
   Output output;
   output.value = graph.result(graph.node(node));
   graph.add_output(output);
+  return graph;
+}
+
+// Constants of several sizes, each an operand of a maximum; deferred copies if asked for.
+Graph maxima_with_constants(bool deferred) {
+  Graph graph;
+  graph.stage = Stage::kTosa;
+  std::vector<ValueId> constants;
+  for (const std::int64_t count : {20'000, 3, 16'384, 16'383, 70'001}) {
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < count; ++i)
+      values.push_back(static_cast<double>((i * 31 + count) % 251 - 125));
+    const std::string name = "c" + std::to_string(count);
+    const ConstantRef own = make_constant(name, DType::kI8, {count}, values);
+    const Storage storage = deferred ? deferred_copy(own->storage) : own->storage;
+    constants.push_back(graph.add_constant(constant_over(name, own->kind, own->dtype, own->shape, storage)));
+  }
+  for (const ValueId constant : constants) {
+    const TensorType type = graph.type(constant);
+    const ValueId x = graph.add_input(InputKind::kUser, "x" + std::to_string(constant.index()), type, "", {});
+    const NodeId node = graph.add_node(Op::kTosaMaximum, share(TosaNanAttrs{}), std::vector{x, constant},
+                                       std::vector{type}, nullptr, "y" + std::to_string(constant.index()));
+    Output output;
+    output.value = graph.result(graph.node(node));
+    graph.add_output(std::move(output));
+  }
   return graph;
 }
 
@@ -134,25 +162,7 @@ TEST_CASE("constants that are stored behind the flatbuffer survive a round trip"
 }
 
 TEST_CASE("large constants, which are copied once, and small ones between them survive a round trip") {
-  Graph graph;
-  graph.stage = Stage::kTosa;
-  std::vector<ValueId> constants;
-  for (const std::int64_t count : {20'000, 3, 16'384, 16'383, 70'001}) {
-    std::vector<double> values;
-    for (std::int64_t i = 0; i < count; ++i)
-      values.push_back(static_cast<double>((i * 31 + count) % 251 - 125));
-    const std::string name = "c" + std::to_string(count);
-    constants.push_back(graph.add_constant(make_constant(name, DType::kI8, {count}, values)));
-  }
-  for (const ValueId constant : constants) {
-    const TensorType type = graph.type(constant);
-    const ValueId x = graph.add_input(InputKind::kUser, "x" + std::to_string(constant.index()), type, "", {});
-    const NodeId node = graph.add_node(Op::kTosaMaximum, share(TosaNanAttrs{}), std::vector{x, constant},
-                                       std::vector{type}, nullptr, "y" + std::to_string(constant.index()));
-    Output output;
-    output.value = graph.result(graph.node(node));
-    graph.add_output(std::move(output));
-  }
+  const Graph graph = maxima_with_constants(false);
   for (const std::size_t limit : {std::size_t{1}, tosa::SerializeOptions{}.inline_limit}) {
     const Graph read = tosa::deserialize(tosa::serialize(graph, {.inline_limit = limit}));
     require_same_nodes(graph, read);
@@ -184,6 +194,34 @@ TEST_CASE("constants are read without a copy if their stored form allows it") {
     CHECK(at > file.bytes().data());
     CHECK(at < file.bytes().data() + file.size());
   }
+}
+
+TEST_CASE("a file in which deferred constants are computed has the same bytes as a copy", "[recipe]") {
+  const std::size_t limit =
+      GENERATE(std::size_t{2'000'000'000}, std::size_t{1000});  // in the flatbuffer, or behind it
+  const Graph own = maxima_with_constants(false), later = maxima_with_constants(true);
+  const Storage expected = tosa::serialize(own, {.inline_limit = limit});
+  const tosa::FileImage image = tosa::lay_out(later, {.inline_limit = limit});
+  REQUIRE(image.size() == expected.size());
+  const auto memory = std::make_shared<std::vector<std::byte>>(image.size());
+  compute_constants(later, {}, nullptr, image.places(memory->data(), memory));
+  image.copy(memory->data());
+  CHECK(std::equal(memory->begin(), memory->end(), expected.bytes().begin()));
+  for (const Value& value : later.values()) {
+    if (!value.constant) continue;
+    const std::byte* at = value.constant->bytes().data();
+    const bool is_in_file = at >= memory->data() && at < memory->data() + memory->size();
+    CHECK(is_in_file == (limit == 1000 || value.constant->storage.size() >= 16'384));
+  }
+}
+
+TEST_CASE("the pieces of a file compute deferred constants", "[recipe]") {
+  const Storage expected = tosa::serialize(maxima_with_constants(false));
+  std::vector<std::byte> found;
+  const tosa::FileImage image = tosa::lay_out(maxima_with_constants(true));
+  for (const std::span<const std::byte> piece : image.pieces())
+    found.insert(found.end(), piece.begin(), piece.end());
+  CHECK(std::equal(found.begin(), found.end(), expected.bytes().begin(), expected.bytes().end()));
 }
 
 TEST_CASE("graphs that TOSA cannot express are refused when they are written") {

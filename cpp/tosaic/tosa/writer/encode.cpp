@@ -86,12 +86,12 @@ class Encoder {
   }
 
   ByteVector inline_elements(const TensorPlan& tensor) {
-    const std::span<const std::byte> elements = tensor.constant->bytes();
-    const bool is_hole = same_layout(tensor.dtype) && elements.size() >= kHoleBytes;
+    tensor.constant->require_elements();
+    const bool is_hole = same_layout(tensor.dtype) && tensor.packed_bytes() >= kHoleBytes;
     const ByteVector data = padded_bytes(builder_, tensor.packed_bytes(), [&](std::span<std::byte> to) {
-      if (!is_hole) pack(tensor.dtype, elements, to);
+      if (!is_hole) pack(tensor.dtype, tensor.constant->bytes(), to);
     });
-    if (is_hole) holes_.push_back({data.o - sizeof(flatbuffers::uoffset_t), elements, tensor.constant});
+    if (is_hole) holes_.push_back({data.o - sizeof(flatbuffers::uoffset_t), tensor.constant});
     return data;
   }
 

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "tosaic/tosa/serialize.h"
@@ -19,8 +18,7 @@ namespace tosaic::tosa {
 // The place of a constant in a flatbuffer that does not contain the elements.
 struct Hole {
   std::size_t from_end = 0;  // bytes from the first byte of the elements to the end of the flatbuffer
-  std::span<const std::byte> elements;
-  ConstantRef constant;  // owns the elements
+  ConstantRef constant;
 };
 
 struct EncodedFile {

@@ -35,7 +35,8 @@ void check_value(const Value& value) {
       throw UnsupportedOp(fail("an extent does not fit 32 bits", "", to_string(value.type.shape)));
   }
   if (value.kind != ValueKind::kConstant) return;
-  const std::size_t bytes = value.constant->bytes().size();
+  value.constant->require_elements();
+  const std::size_t bytes = value.constant->storage.size();
   if (bytes != value.type.bytes())
     throw InvalidGraph(fail("the constant has the wrong size", std::to_string(value.type.bytes()) + " bytes",
                             std::to_string(bytes) + " bytes"));

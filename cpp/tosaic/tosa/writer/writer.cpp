@@ -48,8 +48,8 @@ FileImage filled(EncodedFile file) {
   for (auto hole = file.holes.rbegin(); hole != file.holes.rend(); ++hole) {
     const std::size_t start = whole.size() - hole->from_end;
     image.add(whole.subspan(at, start - at), buffer);
-    image.add(hole->elements, hole->constant);
-    at = start + hole->elements.size();
+    image.add(hole->constant);
+    at = start + hole->constant->storage.size();
   }
   image.add(whole.subspan(at), buffer);
   return image;
@@ -78,7 +78,8 @@ FileImage with_constants_behind(const FilePlan& file, const SerializeOptions& op
       image.add(*zeros, zeros);
     }
     if (same_layout(tensor.dtype)) {
-      image.add(tensor.constant->bytes(), tensor.constant);
+      tensor.constant->require_elements();
+      image.add(tensor.constant);
     } else {
       const auto packed = std::make_shared<std::vector<std::byte>>(tensor.packed_bytes());
       pack(tensor.dtype, tensor.constant->bytes(), *packed);
