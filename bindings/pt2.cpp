@@ -2,13 +2,17 @@
 // attributes of torch.fx.Node, of the classes that the caller passes.
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <deque>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "bind.h"
+#include "slotted.h"
+#include "tosaic/ir/graph_builder.h"
 #include "tosaic/ir/print.h"
 #include "tosaic/pt2/fields.h"
 #include "tosaic/pt2/input_specs.h"
@@ -88,13 +92,16 @@ py::object to_python(pt2::Json value) {
 
 // The classes and tables of tosaic.pt2 of which the nodes are made.
 struct Classes {
-  py::object node, graph, tensor, symbolic, device, named, getitem;
+  SlottedClass<8> node;
+  SlottedClass<6> tensor;
+  py::object graph, symbolic, device, named, getitem;
   py::dict dtypes, memory_formats, layouts;
 
   explicit Classes(const py::object& from)
-      : node(from.attr("node")),
+      : node(from.attr("node"),
+             {"op", "name", "target", "args", "kwargs", "meta", "users", "all_input_nodes"}),
+        tensor(from.attr("tensor"), {"dtype", "shape", "_strides", "offset", "device", "layout"}),
         graph(from.attr("graph")),
-        tensor(from.attr("tensor")),
         symbolic(from.attr("symbolic")),
         device(from.attr("device")),
         named(from.attr("named")),
@@ -103,13 +110,6 @@ struct Classes {
         memory_formats(from.attr("memory_formats")),
         layouts(from.attr("layouts")) {}
 };
-
-// Calls a class with positional arguments.
-template <class... Args>
-py::object made(const py::object& type, const Args&... args) {
-  PyObject* const given[] = {args.ptr()...};
-  return stolen(PyObject_Vectorcall(type.ptr(), given, sizeof...(args), nullptr));
-}
 
 py::object symbolic(const pt2::Symbolic& value, const Classes& classes) {
   static constexpr std::string_view kKinds[] = {"int", "float", "bool"};
@@ -130,16 +130,31 @@ py::object sizes(const std::vector<pt2::Size>& values, const Classes& classes) {
 }
 
 py::object tensor(const pt2::TensorMeta& value, const Classes& classes) {
-  return made(classes.tensor, classes.dtypes[py::int_(value.dtype)].cast<py::object>(),
-              sizes(value.sizes, classes), sizes(value.strides, classes), size(value.offset, classes),
-              to_python(value.device), py::int_(value.layout));
+  py::object device =
+      value.device == "cpu" ? py::reinterpret_borrow<py::object>(interned("cpu")) : to_python(value.device);
+  return classes.tensor(classes.dtypes[py::int_(value.dtype)].cast<py::object>(), sizes(value.sizes, classes),
+                        sizes(value.strides, classes), size(value.offset, classes), std::move(device),
+                        py::int_(value.layout));
 }
 
 // Makes the Python objects of a program's graphs.
 class Maker {
  public:
   Maker(const pt2::ProgramNodes& program, const Classes& classes) : program_(program), classes_(classes) {
+    modules_.resize(program.modules);
     for (const pt2::ModuleStack& stack : program.stacks) stacks_.push_back(stack_of(stack));
+  }
+
+  // The module stacks of the nodes of a graph, each once, in the order of the nodes.
+  [[nodiscard]] py::list stacks_of(const pt2::GraphNodes& graph) const {
+    py::list used;
+    std::vector<bool> known(stacks_.size());
+    for (const pt2::Node& node : graph.nodes) {
+      if (!node.modules || known[*node.modules]) continue;
+      known[*node.modules] = true;
+      used.append(stacks_[*node.modules]);
+    }
+    return used;
   }
 
   py::list nodes_of(const pt2::GraphNodes& graph) {
@@ -159,14 +174,18 @@ class Maker {
 
  private:
   py::object object_of(const pt2::Node& node, const std::vector<py::object>& nodes, const py::object& users) {
-    const py::object name = to_python(node.name);
-    py::list args(node.args.size()), inputs(node.inputs.size());
-    for (std::size_t i = 0; i < node.args.size(); ++i) args[i] = value_of(node.args[i], nodes);
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) inputs[i] = nodes[node.inputs[i]];
-    py::dict kwargs;
+    py::object name = to_python(node.name);
+    py::object target = target_of(node, name);
+    py::tuple args = node.args.empty() ? nothing_ : py::tuple(node.args.size());
+    for (std::size_t i = 0; i < node.args.size(); ++i)
+      PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i), value_of(node.args[i], nodes).release().ptr());
+    py::tuple inputs = node.inputs.empty() ? nothing_ : py::tuple(node.inputs.size());
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      PyTuple_SET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i), nodes[node.inputs[i]].inc_ref().ptr());
+    py::dict kwargs = node.kwargs.empty() ? no_keywords_ : py::dict();
     for (const auto& [key, value] : node.kwargs) kwargs[to_python(key)] = value_of(value, nodes);
-    return made(classes_.node, op_of(node.kind), name, target_of(node, name), args, kwargs,
-                meta_of(node, nodes), users, inputs);
+    return classes_.node(op_of(node.kind), std::move(name), std::move(target), std::move(args),
+                         std::move(kwargs), meta_of(node, nodes), users, std::move(inputs));
   }
 
   py::object op_of(pt2::NodeKind kind) const {
@@ -201,20 +220,18 @@ class Maker {
     return meta;
   }
 
-  // The results of a call have the text of the call, one object.
+  // The nodes with one text of the program have one object.
   py::object trace_of(std::string_view trace) {
-    if (!last_trace_ || trace.data() != last_trace_text_.data()) {
-      last_trace_ = to_python(trace);
-      last_trace_text_ = trace;
-    }
-    return last_trace_;
+    py::object& known = traces_[trace.data()];
+    if (!known) known = to_python(trace);
+    return known;
   }
 
   // Stacks share the objects of a module.
   py::object stack_of(const pt2::ModuleStack& stack) {
     py::dict modules;
     for (const pt2::Module& module : stack) {
-      auto& [key, value] = modules_[module.text];
+      auto& [key, value] = modules_[module.index];
       if (!key) {
         key = to_python(module.key);
         value = py::make_tuple(to_python(module.path), to_python(module.type));
@@ -270,23 +287,26 @@ class Maker {
 
   const pt2::ProgramNodes& program_;
   const Classes& classes_;
-  std::unordered_map<std::string_view, std::pair<py::object, py::object>> modules_;  // by the module's text
+  std::vector<std::pair<py::object, py::object>> modules_;  // by the module's index
   std::vector<py::object> stacks_;
   std::unordered_map<std::string_view, py::object> targets_;
+  std::unordered_map<const char*, py::object> traces_;  // by their place in the text
   py::str placeholder_{"placeholder"}, call_{"call_function"}, attribute_{"get_attr"}, output_{"output"};
   py::str module_stack_{"nn_module_stack"}, stack_trace_{"stack_trace"}, recorded_{"val"};
-  py::dict no_modules_;
-  py::object last_trace_;
-  std::string_view last_trace_text_;
+  py::dict no_modules_, no_keywords_;
+  py::tuple nothing_;
 };
 
-py::list nodes_of(const JsonPart& graph, const std::vector<std::string>& constant_names,
-                  const py::function& parameter_names, const py::object& classes) {
+py::tuple nodes_of(const JsonPart& graph, const std::vector<std::string>& constant_names,
+                   const py::function& parameter_names, const py::object& classes) {
   const auto names = [&](std::string_view target) {
     return parameter_names(to_python(target)).cast<std::vector<std::string>>();
   };
   const pt2::ProgramNodes program = pt2::read_nodes(graph.value, constant_names, names);
-  return Maker(program, Classes(classes)).nodes_of(program.graphs.front());
+  const Classes made(classes);
+  Maker maker(program, made);
+  const pt2::GraphNodes& outermost = program.graphs.front();
+  return py::make_tuple(maker.nodes_of(outermost), maker.stacks_of(outermost));
 }
 
 // The entries of a mapped file, which they keep alive.
@@ -325,15 +345,24 @@ class Weights {
     return py::none();
   }
 
-  py::object view(const std::string& name, ConstantKind kind) {
-    for (List& list : lists_)
-      if (const std::optional<pt2::Weight> found = list.weights.find(name)) {
-        const ConstantRef constant = found->is_pickled ? nullptr : view(name, kind, *found, list.folder);
-        if (constant == nullptr) break;
-        return py::make_tuple(std::const_pointer_cast<Constant>(constant), static_cast<int>(constant->dtype),
-                              to_tuple(constant->shape));
-      }
-    return py::none();
+  // Adds views of weights to a graph, and their values to `env`, until the first weight that has no view. Returns
+  // how many it added.
+  std::size_t add_views(GraphBuilder& builder, const py::dict& env, const py::object& value_type,
+                        const py::list& nodes, const py::list& specs) {
+    const SlottedClass<4> value(value_type, {"id", "dtype", "shape", "held"});
+    const std::size_t count = std::min(nodes.size(), specs.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [kind, name, rest] = specs[i].cast<std::tuple<std::string, std::string, py::object>>();
+      const ConstantRef constant = view(name, parse_constant_kind(kind).value());
+      if (constant == nullptr) return i;
+      const py::int_ id(builder.add_constant(constant).index());
+      const py::object made =
+          value(id, py::int_(static_cast<int>(constant->dtype)), to_tuple(constant->shape), id);
+      if (PyDict_SetItem(env.ptr(), PyList_GET_ITEM(nodes.ptr(), static_cast<Py_ssize_t>(i)), made.ptr()) !=
+          0)
+        throw py::error_already_set();
+    }
+    return count;
   }
 
  private:
@@ -342,6 +371,14 @@ class Weights {
     JsonPart document;
     pt2::WeightList weights;
   };
+
+  // The constant over a weight. Null for one that is not known, or has to be copied or refused.
+  ConstantRef view(const std::string& name, ConstantKind kind) {
+    for (List& list : lists_)
+      if (const std::optional<pt2::Weight> found = list.weights.find(name))
+        return found->is_pickled ? nullptr : view(name, kind, *found, list.folder);
+    return nullptr;
+  }
 
   ConstantRef view(const std::string& name, ConstantKind kind, const pt2::Weight& weight,
                    const std::string& folder) {
@@ -356,12 +393,44 @@ class Weights {
   std::deque<List> lists_;
 };
 
-py::list input_specs_of(const JsonPart& signature) {
+// A named tuple of three items.
+py::object named_tuple(const py::type& type, const py::object& a, const py::object& b, const py::object& c) {
+  const py::tuple given = py::make_tuple(py::make_tuple(a, b, c));
+  return stolen(PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(type.ptr()), given.ptr(), nullptr));
+}
+
+py::tuple input_specs_of(const JsonPart& signature, const py::type& type, const py::dict& kinds) {
   pt2::Texts texts;
-  py::list specs;
-  for (const pt2::InputSpec& spec : pt2::read_input_specs(signature.value, texts))
-    specs.append(py::make_tuple(to_python(spec.kind), to_python(spec.name)));
-  return specs;
+  const std::vector<pt2::InputSpec> found = pt2::read_input_specs(signature.value, texts);
+  py::list specs(found.size());
+  std::vector<std::string_view> constants(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool is_constant = found[i].kind == pt2::kConstantInput;
+    if (is_constant) constants[i] = found[i].name;
+    specs[i] = named_tuple(type, kinds[to_python(found[i].kind)],
+                           to_python(is_constant ? std::string_view() : found[i].name), py::none());
+  }
+  return py::make_tuple(std::move(specs), py::cast(constants));
+}
+
+// Converts the items of a list one after another, when they are asked for.
+struct JsonItems {
+  JsonPart list;
+  pt2::Json next = list.value.first();
+  std::size_t left = list.value.size();
+
+  py::object take() {
+    if (left == 0) throw py::stop_iteration();
+    --left;
+    return to_python(std::exchange(next, next.next()));
+  }
+};
+
+py::object items_of(const JsonPart& part, const std::string& key) {
+  const bool is_object = part.value.kind() == pt2::JsonKind::kObject;
+  const std::optional<pt2::Json> found = is_object ? part.value.find(key) : std::nullopt;
+  if (!found || found->kind() != pt2::JsonKind::kArray) return found ? to_python(*found) : py::none();
+  return py::cast(JsonItems{{part.document, part.text, *found}});
 }
 
 }  // namespace
@@ -380,25 +449,37 @@ void bind_pt2(py::module_& m) {
             return found ? to_python(*found) : py::none();
           },
           py::arg("key"), "The value under a key, as objects of Python; None if there is none.")
+      .def("items", &items_of, py::arg("key"),
+           "The items of the list under a key, which are converted one by one; for anything else as `get`.")
       .def("value", [](const JsonPart& part) { return to_python(part.value); }, "As objects of Python.");
-  m.def("pt2_nodes", &nodes_of, py::arg("graph"), py::arg("constant_names"), py::arg("parameter_names"),
-        py::arg("classes"),
-        "The nodes of a graph, of the classes in `classes` (tosaic.pt2.nodes). `parameter_names(target)` has "
-        "the "
-        "parameters of an operator, which files of older versions of torch need.");
-  m.def("pt2_input_specs", &input_specs_of, py::arg("signature"),
-        "The kind of each input, and the name of a weight or of a constant input; other inputs have an empty "
-        "name.");
+  py::class_<JsonItems>(m, "JsonItems", "Iterates over the items of a list.")
+      .def("__iter__", [](const py::object& self) { return self; })
+      .def("__next__", &JsonItems::take);
+  m.def(
+      "pt2_nodes", &nodes_of, py::arg("graph"), py::arg("constant_names"), py::arg("parameter_names"),
+      py::arg("classes"),
+      "The nodes of a graph, of the classes in `classes` (tosaic.pt2.nodes), and the distinct module stacks "
+      "of its nodes. `parameter_names(target)` has the parameters of an operator, which files of older "
+      "versions of torch need.");
+  m.def("pt2_input_specs", &input_specs_of, py::arg("signature"), py::arg("spec_type"), py::arg("kinds"),
+        "For each input a named tuple of the class `spec_type`: its kind, as `kinds` calls it, the name of a "
+        "weight, and None. Then for each input the name of a constant input, or ''.");
   py::class_<FileIndex, std::shared_ptr<FileIndex>>(m, "Pt2Index", "The entries of a mapped .pt2 file.")
       .def(py::init(&index_of), py::arg("file"))
       .def("place", &place_of, py::arg("name"),
            "Where the bytes of an entry begin in the file, their number, that of what is unpacked, and the "
            "method.")
-      .def_property_readonly("names", [](const FileIndex& index) {
-        py::list names;
-        for (const pt2::ZipEntry& entry : index.entries.entries()) names.append(to_python(entry.name));
-        return names;
-      });
+      .def("__contains__",
+           [](const FileIndex& index, const std::string& name) { return index.entries.has(name); })
+      .def(
+          "names",
+          [](const FileIndex& index, const std::string& folder) {
+            py::list names;
+            for (const pt2::ZipEntry& entry : index.entries.entries())
+              if (entry.name.starts_with(folder)) names.append(to_python(entry.name));
+            return names;
+          },
+          py::arg("folder"), "The paths of the entries in a folder.");
   py::class_<Weights>(m, "Pt2Weights", "The weights of a mapped .pt2 file.")
       .def(py::init<std::shared_ptr<FileIndex>, const py::object&, const py::object&>(), py::arg("index"),
            py::arg("changed"), py::arg("classes"),
@@ -409,15 +490,13 @@ void bind_pt2(py::module_& m) {
            "The path of the storage of a weight and its type, which is None if it is pickled. None if there "
            "is "
            "no such weight.")
-      .def(
-          "view",
-          [](Weights& weights, const std::string& name, const std::string& kind) {
-            return weights.view(name, parse_constant_kind(kind).value());
-          },
-          py::arg("name"), py::arg("kind"),
-          "The constant over the mapped memory of a weight, its dtype and its shape. None for a weight that "
-          "has "
-          "to be copied or refused.");
+      .def("add_views", &Weights::add_views, py::arg("builder"), py::arg("env"), py::arg("value_type"),
+           py::arg("nodes"), py::arg("specs"),
+           "Adds a constant over the mapped memory of each weight, and sets `env[node]` to a `value_type` "
+           "(Ref) "
+           "that holds the constant's value. `specs` has kind and name of each weight. Stops at the first "
+           "weight "
+           "that has to be copied or refused; returns the number of those before it.");
   py::list types;
   for (const pt2::ScalarType& each : pt2::scalar_types()) {
     const auto code = [](const std::optional<DType>& dtype) { return dtype ? static_cast<int>(*dtype) : -1; };

@@ -61,13 +61,9 @@ std::pair<Json, Json> only_entry(Json value) {
   return {value.first(), value.first().next()};
 }
 
-void read_part(const std::function<std::string()>& what, const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const WrongJson& error) {
-    throw InvalidGraph(
-        {.where = "pt2", .what = what() + " is damaged", .expected = error.expected(), .got = error.got()});
-  }
+void refuse_part(const std::string& what, const WrongJson& error) {
+  throw InvalidGraph(
+      {.where = "pt2", .what = what + " is damaged", .expected = error.expected(), .got = error.got()});
 }
 
 }  // namespace tosaic::pt2

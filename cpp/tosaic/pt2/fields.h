@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -64,7 +63,17 @@ void for_each_entry(Json object, Function&& read) {
   }
 }
 
-// Calls `read`. If it throws WrongJson, throws InvalidGraph "<what> is damaged".
-void read_part(const std::function<std::string()>& what, const std::function<void()>& read);
+// Throws InvalidGraph "<what> is damaged".
+[[noreturn]] void refuse_part(const std::string& what, const WrongJson& error);
+
+// Calls `read`. If it throws WrongJson, throws InvalidGraph "<what()> is damaged".
+template <class What, class Read>
+void read_part(What&& what, Read&& read) {
+  try {
+    read();
+  } catch (const WrongJson& error) {
+    refuse_part(what(), error);
+  }
+}
 
 }  // namespace tosaic::pt2

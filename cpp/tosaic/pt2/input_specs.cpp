@@ -14,7 +14,7 @@ constexpr Row kRows[] = {{"parameter", "parameter_name"},
                          {"buffer", "buffer_name"},
                          {"tensor_constant", "tensor_constant_name"},
                          {"user_input", ""},
-                         {"constant_input", "name"},
+                         {kConstantInput, "name"},
                          {"custom_obj", ""},
                          {"token", ""}};
 

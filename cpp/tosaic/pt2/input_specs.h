@@ -11,6 +11,8 @@
 
 namespace tosaic::pt2 {
 
+inline constexpr std::string_view kConstantInput = "constant_input";
+
 struct InputSpec {
   std::string_view
       kind;  // parameter, buffer, tensor_constant, user_input, constant_input, custom_obj or token

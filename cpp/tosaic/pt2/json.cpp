@@ -321,7 +321,7 @@ std::string Json::decoded() const {
         static_cast<const char*>(std::memchr(at, '\\', static_cast<std::size_t>(end - at)));
     at = escape == nullptr ? end : escape;
     made.append(begin, at);
-    if (at == end) break;
+    if (end - at < 2) break;  // a file that was written since: the parser found a whole escape here
     if (at[1] == 'u') {
       at += 2;
       if (const std::optional<unsigned> code = read_unicode(at, end)) append_utf8(made, *code);

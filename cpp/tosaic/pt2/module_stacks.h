@@ -11,18 +11,22 @@
 
 namespace tosaic::pt2 {
 
-// Reads each text once: most nodes of a module have the same.
+// Reads the text of each stack and of each module once: the nodes of a module have the same stack, and its stack
+// begins with that of the module around it.
 class ModuleStacks {
  public:
-  explicit ModuleStacks(std::vector<ModuleStack>& stacks) : stacks_(stacks) {}
+  explicit ModuleStacks(ProgramNodes& program) : program_(program) {}
 
-  // Reads the text of a module stack, and returns the position of the stack in `stacks`. Throws WrongJson if the
+  // Reads the text of a module stack, and returns the position of the stack in the program. Throws WrongJson if the
   // text is no module stack.
   [[nodiscard]] std::uint32_t read(std::string_view recorded);
 
  private:
-  std::vector<ModuleStack>& stacks_;
-  std::unordered_map<std::string_view, std::uint32_t> known_;
+  const Module& module_of(std::string_view text);
+
+  ProgramNodes& program_;
+  std::unordered_map<std::string_view, std::uint32_t> stacks_;
+  std::unordered_map<std::string_view, Module> modules_;
 };
 
 }  // namespace tosaic::pt2

@@ -75,7 +75,8 @@ struct KeyedArgument {
 
 // The modules around a node, outermost first.
 struct Module {
-  std::string_view text, key, path, type;  // the text has the other three
+  std::string_view key, path, type;
+  std::uint32_t index = 0;  // of this module among all of the program
 };
 using ModuleStack = std::vector<Module>;
 
@@ -102,6 +103,7 @@ struct ProgramNodes {
   std::deque<GraphNodes> graphs;  // the outermost one first
   std::deque<TensorMeta> tensors;
   std::vector<ModuleStack> stacks;
+  std::uint32_t modules = 0;  // how many there are in all stacks
   Texts texts;
 };
 

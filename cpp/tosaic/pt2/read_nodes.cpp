@@ -40,6 +40,15 @@ struct Shared {
   ProgramNodes& program;
   const ParameterNames& parameter_names;
   ModuleStacks stacks;
+  std::unordered_map<std::string_view, std::string_view> decoded =
+      {};  // stack traces by their text in the file
+
+  // Decodes each stack trace once: calls of one line have the same.
+  std::string_view trace(Json value) {
+    if (value.kind() != JsonKind::kString || !value.has_escapes()) return text(value, program.texts);
+    const auto known = decoded.find(value.raw());
+    return known != decoded.end() ? known->second : decoded[value.raw()] = text(value, program.texts);
+  }
 };
 
 class GraphReader {
@@ -53,6 +62,8 @@ class GraphReader {
         scope_{graph_, by_name_, texts_, [this](Json nested) { return nested_graph(nested); }} {
     if (depth > kDeepestGraph)
       throw WrongJson("at most " + std::to_string(kDeepestGraph) + " nested graphs", std::to_string(depth));
+    tensors_.reserve(mapping(entry(graph_, "tensor_values")).size());
+    by_name_.reserve(tensors_.bucket_count());
     for_each_entry(entry(graph_, "tensor_values"),
                    [&](Json key, Json value) { tensors_.insert_or_assign(text(key, texts_), value); });
   }
@@ -158,7 +169,7 @@ class GraphReader {
     if (!target || !metadata || !inputs || !outputs)
       throw WrongJson("target, metadata, inputs and outputs", call);
     Node node{.target = target_of(text(*target, texts_))};
-    if (const auto trace = find_entry(*metadata, "stack_trace")) node.stack_trace = text(*trace, texts_);
+    if (const auto trace = find_entry(*metadata, "stack_trace")) node.stack_trace = shared_.trace(*trace);
     if (const auto modules = find_entry(*metadata, "nn_module_stack"))
       node.modules = shared_.stacks.read(text(*modules, texts_));
     arguments(node, *inputs);
@@ -303,7 +314,7 @@ ProgramNodes read_nodes(Json graph, std::span<const std::string> constant_names,
                         const ParameterNames& parameter_names) {
   ProgramNodes program;
   program.graphs.emplace_back();
-  Shared shared{program, parameter_names, ModuleStacks(program.stacks)};
+  Shared shared{program, parameter_names, ModuleStacks(program)};
   read_part([] { return std::string("the graph"); },
             [&] { program.graphs[0].nodes = GraphReader(graph, constant_names, shared, 0).read(); });
   return program;

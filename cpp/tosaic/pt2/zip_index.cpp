@@ -103,6 +103,7 @@ ZipIndex::ZipIndex(std::span<const std::byte> file) : file_(file) {
 
 void ZipIndex::read_directory(std::uint64_t begin, std::uint64_t end, std::uint64_t count) {
   entries_.reserve(std::min(count, (end - begin) / kEntrySize));
+  positions_.reserve(entries_.capacity());
   std::string_view root;
   for (std::uint64_t at = begin; at != end;) {
     if (end - at < kEntrySize || u32(file_, at) != kEntryMark) refuse_archive("a damaged directory");
@@ -128,12 +129,13 @@ void ZipIndex::read_directory(std::uint64_t begin, std::uint64_t end, std::uint6
 }
 
 void ZipIndex::add(ZipEntry entry, std::string_view& root) {
-  const std::string shown =
-      is_utf8(entry.name) ? quoted(entry.name.substr(0, 120)) : "other bytes than UTF-8";
-  if (!is_plain(entry.name)) refuse("an entry has no plain path", "", shown);
+  const auto shown = [&] {
+    return is_utf8(entry.name) ? quoted(entry.name.substr(0, 120)) : "other bytes than UTF-8";
+  };
+  if (!is_plain(entry.name)) refuse("an entry has no plain path", "", shown());
   if (entries_.empty()) root = entry.name.substr(0, entry.name.find('/') + 1);
   if (root.empty() || !entry.name.starts_with(root))
-    refuse("an entry lies outside of the folder of the others", std::string(root), shown);
+    refuse("an entry lies outside of the folder of the others", std::string(root), shown());
   entry.name.remove_prefix(root.size());
   if (!positions_.emplace(entry.name, static_cast<std::uint32_t>(entries_.size())).second)
     refuse("the entry " + quoted(entry.name) + " occurs twice");

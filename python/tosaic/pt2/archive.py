@@ -60,16 +60,15 @@ class Archive:
         self._state = self._present_state()
         self.index = _core.Pt2Index(mapped)
         self._bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
-        self._names = dict.fromkeys(self.index.names)
         self._read: dict[str, NDArray[np.uint8]] = {}
         self._room = max(_LEAST_UNPACKED, 8 * size)
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the paths of the entries in a folder."""
-        return [name for name in self._names if name.startswith(folder)]
+        return self.index.names(folder)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return name in self.index
 
     def bytes_of(self, name: str) -> NDArray[np.uint8]:
         """Returns the bytes of an entry: a view of the mapped file, or what a compressed entry unpacks to.

@@ -30,6 +30,7 @@ from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
 __all__ = ["ArchiveReader", "Shared", "code_of"]
 
 _GETITEM = getitem_row()
+_INT = frozenset({int})
 _CONSTANTS = frozenset({int, float, bool, str, type(None), Dtype, Device, Named, MemoryFormat})
 
 
@@ -195,8 +196,10 @@ class ArchiveReader(NodeReader):
         recorded = node.meta.get("val")
         self._is_complex = False
         if type(recorded) is TensorMeta:
-            self._is_complex = recorded.dtype.real >= 0
-            self.dtype, self.shape = self._type_of(recorded)
+            self.dtype, self.shape = recorded.dtype.code, recorded.shape
+            if self.dtype < 0 or not _INT.issuperset(map(type, self.shape)):
+                self._is_complex = recorded.dtype.real >= 0
+                self.dtype, self.shape = self._type_of(recorded)
             if not row.single:
                 self.types = [(self.dtype, self.shape)]
             return
@@ -261,11 +264,12 @@ class ArchiveReader(NodeReader):
         code = CODE[dtype_name(array.dtype)]
         address = array.ctypes.data
         constant = _core.Constant(self._name(), "lifted", code, array.shape, address, array.nbytes, array)
-        return Ref(self.builder.add_constant(constant), code, array.shape, constant)
+        value = self.builder.add_constant(constant)
+        return Ref(value, code, array.shape, value)
 
     def known_elements(self, ref: Ref) -> NDArray[Any] | None:
         """Returns the elements of a constant as 64-bit numbers, or None for other values."""
-        constant: _core.Constant | None = ref.held
+        constant = None if ref.held is None else self.builder.constant(ref.held)
         return None if constant is None else constant.numbers()
 
     def order_of_format(self, memory_format: Any, rank: int) -> tuple[int, ...] | None:

@@ -25,29 +25,18 @@ __all__ = ["Classes", "NestedGraph", "Node", "nodes_of", "released"]
 
 
 class Node:
-    """A node with the attributes of a ``torch.fx.Node``."""
+    """A node with the attributes of a ``torch.fx.Node``. The core makes nodes and sets their attributes."""
 
     __slots__ = ("all_input_nodes", "args", "kwargs", "meta", "name", "op", "target", "users")
 
-    def __init__(
-        self,
-        op: str,
-        name: str,
-        target: Any,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        meta: dict[str, Any],
-        users: list[Node],
-        all_input_nodes: list[Node],
-    ) -> None:
-        self.op = op
-        self.name = name
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.meta = meta
-        self.users = users
-        self.all_input_nodes = all_input_nodes
+    op: str
+    name: str
+    target: Any
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    meta: dict[str, Any]
+    users: list[Node]
+    all_input_nodes: Sequence[Node]
 
 
 class NestedGraph:
@@ -77,8 +66,10 @@ class Classes:
     layouts = LAYOUTS
 
 
-def nodes_of(graph: _core.Json, constant_names: Sequence[str]) -> list[Node]:
-    """Returns all nodes of a graph: placeholders, calls, and the output.
+def nodes_of(
+    graph: _core.Json, constant_names: Sequence[str]
+) -> tuple[list[Node], list[dict[str, tuple[str, str]]]]:
+    """Returns all nodes of a graph: placeholders, calls, and the output; and their distinct module stacks.
 
     Parameters
     ----------

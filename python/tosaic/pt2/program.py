@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Weights
 from tosaic.pt2.treespecs import tree_of
 from tosaic.signature import Tree
-from tosaic.torch_operators.origins import module_types
+from tosaic.torch_operators.origins import types_in
 from tosaic.torch_operators.program_reader import ImportedProgram, InputSpec, OutputSpec, ProgramReader
 from tosaic.torch_operators.value import Ref
 
@@ -79,18 +80,19 @@ def read_pt2(
 def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, ForeignOp]) -> ImportedProgram:
     name = _model(archive)
     entry = f"{_MODELS}{name}.json"
-    document = _core.Json(archive.bytes_of(entry).tobytes(), entry)
+    document = _core.Json(archive.bytes_of(entry), entry)
     _require_version(document.part("the version", "schema_version").value())
     diagnostics, sizes = Diagnostics(), Sizes()
     weights = Weights(archive, name, diagnostics)
     module = document.part("graph_module", "graph_module")
     signature = module.part("the signature", "signature")
-    found = _core.pt2_input_specs(signature)
-    inputs = [InputSpec(_INPUT_KINDS[kind], "" if kind == "constant_input" else name) for kind, name in found]
-    constant_names = [name if kind == "constant_input" else "" for kind, name in found]
+    inputs, constant_names = _entry(
+        "the list of inputs", lambda: _core.pt2_input_specs(signature, InputSpec, _INPUT_KINDS)
+    )
     outputs = _entry("the list of outputs", lambda: _output_specs(signature.get("output_specs")))
     trees, arg_names = _entry("the module call graph", lambda: _call_of(module))
-    nodes = nodes_of(module.part("the graph", "graph"), constant_names)
+    graph = module.part("the graph", "graph")
+    nodes, stacks = _entry("the graph", lambda: nodes_of(graph, constant_names))
     shared = Shared(weights, sizes, diagnostics, foreign=operators)
     reader = ArchiveReader(shared, _core.GraphBuilder(method))
     program = _entry(
@@ -99,11 +101,14 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
     )
     sizes.bind(bind, program.users)
     signature = _entry("the program", program.read)
-    types = module_types(nodes)
     released(nodes)
     reader.release()
     return ImportedProgram(
-        reader.builder.finish(), signature, tuple(diagnostics.items), lambda: _verify(archive), types
+        reader.builder.finish(),
+        signature,
+        tuple(diagnostics.items),
+        lambda: _verify(archive),
+        partial(types_in, stacks),
     )
 
 
@@ -125,11 +130,6 @@ class _Program(ProgramReader):
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         reader, weights = self.importer, self.importer._shared.weights
-        view = None if is_state else weights.view(spec.target, spec.kind)
-        if view is not None:
-            constant, code, shape = view
-            reader.env[node] = Ref(reader.builder.add_constant(constant), code, shape, constant)
-            return
         stored = weights.stored(spec.target)
         if stored.meta.is_complex() and not is_state:
             reader.env[node] = reader.complex_constant(stored, spec.kind)
@@ -139,7 +139,16 @@ class _Program(ProgramReader):
         else:
             constant = weights.constant(stored, spec.kind)
             value = reader.builder.add_constant(constant)
-            reader.env[node] = Ref(value, stored.code, stored.meta.shape, constant)
+            reader.env[node] = Ref(value, stored.code, stored.meta.shape, value)
+
+    def _read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
+        reader, weights = self.importer, self.importer._shared.weights
+        while nodes:
+            count = weights.add_views(reader.builder, reader.env, nodes, specs)
+            nodes, specs = nodes[count:], specs[count:]
+            if nodes:
+                self._read_weight(nodes[0], specs[0], False)
+                nodes, specs = nodes[1:], specs[1:]
 
 
 def _verify(archive: Archive) -> None:
@@ -160,14 +169,9 @@ def _entry(what: str, read: Callable[[], Any]) -> Any:
 
 def _model(archive: Archive) -> str:
     """Returns the name of the program. `torch.export.save` writes one, named ``model``."""
-    names = [
-        name.removeprefix(_MODELS).removesuffix(".json")
-        for name in archive.names(_MODELS)
-        if name.endswith(".json")
-    ]
-    if _MODEL in names:
+    if f"{_MODELS}{_MODEL}.json" in archive:
         return _MODEL
-    if "serialized_exported_program.json" in archive.names():
+    if "serialized_exported_program.json" in archive:
         raise beyond("it was written by an older version of torch")
     raise damaged("an archive without an exported program", expected=f"{_MODELS}{_MODEL}.json")
 
@@ -222,7 +226,8 @@ def _call_of(module: _core.Json) -> tuple[tuple[Tree | None, Tree | None], tuple
     tuples: dict[str, Sequence[str]] = {
         name: listed(each["field_names"]) for name, each in mapping(fields or {}).items()
     }
-    for entry in listed(module.get("module_call_graph")):
+    calls = module.items("module_call_graph")
+    for entry in calls if isinstance(calls, _core.JsonItems) else listed(calls):
         if text(entry["fqn"]) == "" and entry.get("signature") is not None:
             signature = mapping(entry["signature"])
             trees = tree_of(signature["in_spec"], tuples), tree_of(signature["out_spec"], tuples)

@@ -25,6 +25,8 @@ from tosaic.pt2.nodes import Classes
 from tosaic.pt2.values import Symbolic, TensorMeta
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
+from tosaic.torch_operators.program_reader import InputSpec
+from tosaic.torch_operators.value import Ref
 
 __all__ = ["Stored", "Weights"]
 
@@ -73,7 +75,7 @@ class Weights:
             name = f"{folder}{model}_{kind}_config.json"
             if name not in archive:
                 raise beyond(f"there is no entry '{name}', as in files of older versions of torch")
-            self._weights.add(folder, _core.Json(archive.bytes_of(name).tobytes(), name), name)
+            self._weights.add(folder, _core.Json(archive.bytes_of(name), name), name)
         self._tied: dict[tuple[Any, ...], _core.Constant] = {}
         self._numbers: dict[tuple[int, str], _core.Constant] = {}
 
@@ -106,17 +108,20 @@ class Weights:
             raise beyond(f"'{name}' is pickled")
         return path, meta
 
-    def view(self, name: str, kind: str) -> tuple[_core.Constant, int, tuple[int, ...]] | None:
-        """Returns a constant over the mapped memory of a tensor, its dtype (in DTYPES) and its shape.
+    def add_views(
+        self, builder: _core.GraphBuilder, env: dict[Any, Any], nodes: list[Any], specs: list[InputSpec]
+    ) -> int:
+        """Adds the constants of weights over the mapped memory, and sets the values of their nodes in `env`.
 
-        Returns None for a tensor that `constant`, `parts` or `snapshot` copies or refuses.
+        Stops at the first weight that `constant`, `parts` or `snapshot` copies or refuses. Returns the number
+        of the weights before it.
 
         Raises
         ------
         InvalidGraph
-            The tensor is damaged.
+            A tensor is damaged.
         """
-        return self._weights.view(name, kind)
+        return self._weights.add_views(builder, env, Ref, nodes, specs)
 
     def _require_memory(self, stored: Stored) -> None:
         meta = stored.meta

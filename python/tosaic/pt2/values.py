@@ -123,25 +123,29 @@ _INT = frozenset({int})
 
 
 class TensorMeta:
-    """The type and the memory of a tensor, as torch recorded them."""
+    """The type and the memory of a tensor, as torch recorded them. The core makes these objects.
+
+    Attributes
+    ----------
+    dtype : Dtype
+    shape : tuple
+        Numbers and `Symbolic` sizes.
+    offset : int or Symbolic
+        In elements.
+    device : str
+        Its type.
+    layout : int
+        Its number in the archive.
+    """
 
     __slots__ = ("_strides", "device", "dtype", "layout", "offset", "shape")
 
-    def __init__(
-        self,
-        dtype: Dtype,
-        shape: Sequence[Any],
-        strides: Sequence[Any],
-        offset: Any,
-        device: str,
-        layout: int,
-    ) -> None:
-        self.dtype = dtype
-        self.shape = shape
-        self._strides = strides
-        self.offset = offset
-        self.device = device
-        self.layout = layout
+    dtype: Dtype
+    shape: tuple[Any, ...]
+    _strides: tuple[Any, ...]
+    offset: Any
+    device: str
+    layout: int
 
     def stride(self) -> Sequence[Any]:
         """Returns the strides in elements."""

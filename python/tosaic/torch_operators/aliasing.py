@@ -29,18 +29,20 @@ class Aliases:
     ) -> None:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
-        self._parent: dict[Any, Any] = {node: node for node in nodes}
+        # Most nodes share no memory: what holds for these is in none of the following dicts.
+        self._parent: dict[Any, Any] = {}  # a node without an entry is a root
         # The tensor object of each node: an in-place call returns its operand itself.
-        self._tensor: dict[Any, Any] = {node: node for node in nodes}
+        self._tensor: dict[Any, Any] = {}
         # For each tensor object, pairs of a position and a node: from the position on, the object has the
         # whole value of the node.
-        self._wholes: dict[Any, list[tuple[int, Any]]] = {node: [(-1, node)] for node in nodes}
+        self._wholes: dict[Any, list[tuple[int, Any]]] = {}
         self._members: dict[Any, list[Any]] = {}
         self._mutated: set[Any] = set()
         for node, row in zip(nodes, rows, strict=True):
             if node.op == "call_function":
                 self._add(node, row)
-        for node in nodes:
+        joined = {*self._parent, *self._parent.values()}
+        for node in sorted(joined, key=self._position.__getitem__):
             self._members.setdefault(self._root(node), []).append(node)
         self._mutated = {self._root(node) for node in self._mutated}
         # For each root: the members before the current position that may still be read, and how many members
@@ -62,17 +64,26 @@ class Aliases:
         self._join(node, shared)
         now = self._position[node]
         if row.mutates:
-            self._tensor[node] = self._tensor[shared]
+            tensor = self._tensor[node] = self._tensor_of(shared)
             if row.changes_shape:
-                self._wholes[self._tensor[node]].append((now, node))
+                self._wholes.setdefault(tensor, self._wholes_of(tensor)).append((now, node))
             elif not row.writes_nothing(node):
                 self._mutated.add(node)
         elif row.is_whole(node, shared):
             self._wholes[node] = [(-1, self._whole_at(shared, now))]
 
     def _whole_at(self, node: Any, now: int) -> Any:
-        changes = self._wholes[self._tensor[node]]
+        changes = self._wholes_of(self._tensor_of(node))
         return changes[bisect_right(changes, now, key=lambda change: change[0]) - 1][1]
+
+    def _tensor_of(self, node: Any) -> Any:
+        return self._tensor.get(node, node)
+
+    def _wholes_of(self, tensor: Any) -> list[tuple[int, Any]]:
+        return self._wholes.get(tensor) or [(-1, tensor)]
+
+    def _members_of(self, root: Any) -> list[Any]:
+        return self._members.get(root) or [root]
 
     def _join(self, a: Any, b: Any) -> None:
         root_a, root_b = self._root(a), self._root(b)
@@ -80,8 +91,9 @@ class Aliases:
             self._parent[root_a] = root_b
 
     def _root(self, node: Any) -> Any:
-        while self._parent[node] is not node:
-            node = self._parent[node]
+        parent = self._parent
+        while node in parent:
+            node = parent[node]
         return node
 
     def is_mutated(self, node: Any) -> bool:
@@ -90,7 +102,7 @@ class Aliases:
 
     def reaches_placeholder(self, node: Any) -> bool:
         """True if this node shares memory with an input."""
-        return any(member.op == "placeholder" for member in self._members[self._root(node)])
+        return any(member.op == "placeholder" for member in self._members_of(self._root(node)))
 
     def update(
         self,
@@ -124,11 +136,11 @@ class Aliases:
 
     def is_placeholder(self, node: Any) -> bool:
         """True if this node is an input itself, or the result of an in-place call on an input."""
-        return bool(self._tensor[node].op == "placeholder")
+        return bool(self._tensor_of(node).op == "placeholder")
 
     def shaped_by(self, node: Any, reader: Any) -> Any:
         """Returns the node whose recorded shape and strides `node` has at the time when `reader` reads it."""
-        changes = self._wholes[self._tensor[node]]
+        changes = self._wholes_of(self._tensor_of(node))
         last = bisect_right(changes, self._position[reader] - 1, key=lambda change: change[0]) - 1
         return node if last == 0 else changes[last][1]
 
@@ -137,7 +149,7 @@ class Aliases:
         now = self._position[node]
         kept = [other for other in self._before(self._root(operand), now) if self._is_seen_after(other, now)]
         for other in kept:
-            if other in env and self._tensor[other] is self._tensor[operand]:
+            if other in env and self._tensor_of(other) is self._tensor_of(operand):
                 env[other] = fresh
         self._seen_again[self._root(operand)] = kept
 
@@ -146,7 +158,7 @@ class Aliases:
 
     def _before(self, root: Any, now: int) -> list[Any]:
         """Returns the members before a position, without those that earlier updates found unread."""
-        members, alive = self._members[root], self._seen_again.get(root, [])
+        members, alive = self._members_of(root), self._seen_again.get(root, [])
         passed = self._passed.get(root, 0)
         while passed < len(members) and self._position[members[passed]] < now:
             alive.append(members[passed])

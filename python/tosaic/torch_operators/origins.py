@@ -20,6 +20,7 @@ __all__ = [
     "source_targets",
     "sources_of",
     "type_name",
+    "types_in",
 ]
 
 _NO_SOURCE = ("", 0)
@@ -74,10 +75,11 @@ def module_types(nodes: Iterable[Any]) -> Callable[[], dict[str, str]]:
     and not to the nodes.
     """
     stacks = {id(stack): stack for node in nodes if (stack := node.meta.get("nn_module_stack"))}
-    return partial(_types_in, list(stacks.values()))
+    return partial(types_in, list(stacks.values()))
 
 
-def _types_in(stacks: Iterable[Mapping[str, tuple[str, Any]]]) -> dict[str, str]:
+def types_in(stacks: Iterable[Mapping[str, tuple[str, Any]]]) -> dict[str, str]:
+    """Returns the types of the modules in these stacks, by path."""
     found: dict[str, str] = {}
     known: set[tuple[str, ...]] = set()
     for stack in stacks:

@@ -143,16 +143,32 @@ class ProgramReader:
 
     def _read_inputs(self) -> None:
         mutated = {spec.target for spec in self.output_specs if spec.kind in _STATES}
+        is_mutated = self.importer.is_mutated
         paths = iter(self.paths)
+        nodes: list[Any] = []  # of constants that are still to be read
+        specs: list[InputSpec] = []
         for node, spec in zip(self.placeholders, self.specs, strict=True):
-            if spec.kind == "user_input":
+            kind = spec.kind
+            if kind in _WEIGHTS and spec.target not in mutated and not is_mutated(node):
+                if node.users:
+                    nodes.append(node)
+                    specs.append(spec)
+                continue
+            if nodes:
+                self._read_constants(nodes, specs)
+                nodes, specs = [], []
+            if kind == "user_input":
                 self._read_user_input(node, spec, next(paths))
-            elif spec.kind in _WEIGHTS:
-                is_state = spec.target in mutated or self.importer.is_mutated(node)
-                if node.users or is_state:
-                    self._read_weight(node, spec, is_state)
+            elif kind in _WEIGHTS:
+                self._read_weight(node, spec, True)
             else:
-                self.importer.env[node] = NoValue(spec.kind)
+                self.importer.env[node] = NoValue(kind)
+        self._read_constants(nodes, specs)
+
+    def _read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
+        """Reads weights that the program does not write."""
+        for node, spec in zip(nodes, specs, strict=True):
+            self._read_weight(node, spec, False)
 
     def _read_user_input(self, node: Any, spec: InputSpec, path: str) -> None:
         recorded = node.meta.get("val")

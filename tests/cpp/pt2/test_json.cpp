@@ -82,6 +82,13 @@ TEST_CASE("escapes are decoded when a string is read", "[pt2]") {
   CHECK_FALSE(document.root().find("c"));
 }
 
+TEST_CASE("a text that somebody writes after it was read is not left by an escape at its end", "[pt2]") {
+  std::string text = R"(["a\nb"])";
+  const JsonDocument document(text, "a test");
+  text[text.find('b')] = '\\';
+  CHECK(document.root().first().decoded() == "a\n");
+}
+
 TEST_CASE("the last of equal keys counts", "[pt2]") {
   const std::string text = R"({"a":1,"b":2,"\u0061":3})";
   const JsonDocument document(text, "a test");

@@ -100,6 +100,8 @@ TEST_CASE("a call with several results becomes a node for the call and one for e
   CHECK(*nodes[1].stack_trace == "File \"a.py\", line 3");
   CHECK(program.stacks[*nodes[1].modules][1].path == "conv");
   CHECK(program.stacks[*nodes[1].modules][1].type == "Conv[a,b]");
+  CHECK(program.stacks[*nodes[1].modules][1].index == 1);
+  CHECK(program.modules == 2);
   CHECK(nodes[2].kind == NodeKind::kGetItem);
   CHECK(nodes[2].name == "a");
   CHECK(nodes[3].name == "b");
