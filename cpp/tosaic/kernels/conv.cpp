@@ -4,10 +4,10 @@
 //   channels first, 1x1   see conv_pointwise.cpp (floats only)
 //   channels first        as channels last, with transpositions before and after
 //
-// The patches of a block are gathered just before they are multiplied, or floats are read in place (lines.h). A 1x1
-// convolution without stride needs no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
-// which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
-// without stride.
+// The patches of a block are gathered just before they are multiplied, or floats are read in place, and padding is not
+// multiplied (lines.h). A 1x1 convolution without stride needs no patches: its rows are the pixels of the input. A
+// transposed convolution is one product for each phase, which are the results with the same position modulo the stride:
+// a phase reads a fixed subset of the taps, without stride.
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"

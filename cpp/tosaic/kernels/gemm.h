@@ -250,6 +250,27 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
 }
 
+// Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
+// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
+template <class T>
+void fetch_next(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                std::int64_t from, std::int64_t col, std::int64_t part = 0, std::int64_t parts = 1) {
+  constexpr std::int64_t cache_bytes = 512 * 1024;
+  const Bands<T>& bands = problem.bands;
+  block.fetched = nullptr;
+  col += blocking.cols;
+  if (col >= problem.cols) {
+    col = 0;
+    from += bands.band;
+  }
+  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth) return;
+  const std::int64_t bytes =
+      std::min(blocking.cols, problem.cols - col) * bands.depth_at(from) * kFactorBytes<T>;
+  block.fetched = reinterpret_cast<const char*>(problem.b + bands.offset(from, problem.first_col + col)) +
+                  bytes * part / parts;
+  block.fetched_bytes = bytes / parts;
+}
+
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
   const Bands<T>& bands = problem.bands;
@@ -297,6 +318,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words = problem.words + row * problem.words_stride + col;
           block.words_stride = problem.words_stride;
         }
+        if constexpr (kReadsInPlace<T>) fetch_next(block, blocking, problem, from, col);
         kernels.multiply(block);
       }
       block.row_bias = nullptr;
