@@ -157,6 +157,9 @@ struct GemmBlock {
   // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
+  // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
+  // multiplied. Not if GemmKernels::reads_lines.
+  std::int64_t panel_depth = 0, first_depth = 0;
   // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only
   // for floats.
   const char* fetched = nullptr;

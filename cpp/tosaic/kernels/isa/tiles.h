@@ -360,6 +360,12 @@ template <class T>
 }
 #undef TOSAIC_ROWS
 
+// The rows of B in a panel.
+template <class T>
+[[gnu::always_inline]] inline Index panel_depth(const GemmBlock<T>& block) {
+  return whole_steps<T>(block.panel_depth == 0 ? block.depth : block.panel_depth);
+}
+
 // Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
 // additions.
 template <class T>
@@ -369,8 +375,8 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   Vector<Partial<T>> sum[kPanels][2];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
-  const Index panel_size = whole_steps<T>(block.depth) * 2 * lanes;
-  const Factor<T>* b = block.b + first_panel * panel_size;
+  const Index panel_size = panel_depth(block) * 2 * lanes;
+  const Factor<T>* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
   for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
     const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
@@ -405,7 +411,7 @@ void multiply(const GemmBlock<T>& block) {
       block.depth == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * block.depth);
   const Fetched fetched{block.fetched == nullptr ? reinterpret_cast<const char*>(block.b) : block.fetched,
                         fetched_step};
-  const Index panel_size = whole_steps<T>(block.depth) * panel;
+  const Index panel_size = panel_depth(block) * panel;
   Index row = 0;
   for (Index t = 0; t < tiles; ++t) {
     const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
@@ -415,7 +421,8 @@ void multiply(const GemmBlock<T>& block) {
     for (; p * panel < block.cols; ++p) {
       const Index left = block.cols - p * panel;
       const Index width = width_of<T>(left);
-      const Columns<T> columns{p * panel, left < width ? left : width, block.b + p * panel_size,
+      const Columns<T> columns{p * panel, left < width ? left : width,
+                               block.b + p * panel_size + block.first_depth * width,
                                fetched.after((t * panels + p) * block.depth)};
       tiles_of(block, width)[rows - 1](block, row, columns);
     }
