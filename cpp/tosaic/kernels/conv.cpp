@@ -4,10 +4,10 @@
 //   channels first, 1x1   see conv_pointwise.cpp (floats only)
 //   channels first        as channels last, with transpositions before and after
 //
-// The patches of a block are gathered just before they are multiplied, or floats are read in place (lines.h). A 1x1
-// convolution without stride needs no patches: its rows are the pixels of the input. A transposed convolution is one product for each phase,
-// which are the results with the same position modulo the stride: a phase reads a fixed subset of the taps,
-// without stride.
+// The patches of a block are gathered just before they are multiplied, or floats are read in place, and padding is not
+// multiplied (lines.h). A 1x1 convolution without stride needs no patches: its rows are the pixels of the input. A
+// transposed convolution is one product for each phase, which are the results with the same position modulo the stride:
+// a phase reads a fixed subset of the taps, without stride.
 
 #include "tosaic/kernels/contraction.h"
 #include "tosaic/kernels/gemm.h"
@@ -52,7 +52,8 @@ struct Phase {
   std::size_t packed = 0;  // offset of its packed weights, in elements; one matrix for each group
   Index band = 1;          // depth of the bands of its packed weights
   GemmGrid grid = {};
-  bool reads_lines = false;  // multiply_lines() computes it
+  bool reads_lines = false;         // multiply_lines() computes it
+  std::vector<Depths> depths = {};  // GemmProblem::depths; the first ones are the whole depth
   [[nodiscard]] Index pixels() const { return axis[0].count * axis[1].count * axis[2].count; }
   [[nodiscard]] Index num_taps() const {
     return static_cast<Index>(axis[0].taps.size() * axis[1].taps.size() * axis[2].taps.size());
@@ -86,6 +87,10 @@ class ChannelsLast {
       unpacked_size_ = std::max(unpacked_size_, depth * conv_.group_out());
       const GemmBlocking blocking = blocking_of(phase);
       phase.reads_lines = reads_lines(phase, blocking);
+      phase.depths = {whole_depth(bands_of(phase))};
+      if (cuts_depths(phase)) phase.depths = depths_of_lines(patches_of(phase, nullptr), depth);
+      num_depths_ += static_cast<Index>(phase.depths.size());
+      most_depths_ = std::max(most_depths_, static_cast<Index>(phase.depths.size()));
       gather_size_ = std::max(gather_size_, gather_elements(phase, blocking));
       phase.grid =
           gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
@@ -108,7 +113,7 @@ class ChannelsLast {
       packed_at_ = plan_.take<Factor<T>>(static_cast<Index>(packed_size_));
       if constexpr (kCompensates<T>) terms_at_ = plan_.take<Sum<T>>(num_terms());
     }
-    bias_at_ = plan_.take<Sum<T>>(conv_.out_channels + kernels_.panel);
+    bias_at_ = plan_.take<Sum<T>>((kCompensates<T> ? most_depths_ : 1) * conv_.out_channels + kernels_.panel);
     if (words_) added_at_ = plan_.take<Index>(words_->elements());
     ScratchPlan own;
     gathered_at_ = own.take<Factor<T>>(gather_size_);
@@ -139,8 +144,8 @@ class ChannelsLast {
           words_ && words_->find(conv_.has_bias ? operands.third : nullptr, conv_.bias_stride, to))
         added = to;
     for (const Phase& phase : phases_) {
-      const Sum<T>* bias = bias_of(operands, terms, piece<Sum<T>>(scratch, bias_at_));
-      if constexpr (kCompensates<T>) terms += conv_.out_channels;
+      const Sum<T>* bias = bias_of(phase, operands, terms, piece<Sum<T>>(scratch, bias_at_));
+      if constexpr (kCompensates<T>) terms += static_cast<Index>(phase.depths.size()) * conv_.out_channels;
       for (Index group = 0; group < conv_.groups; ++group) {
         const Factor<T>* weights = packed + phase.packed + group * bands_of(phase).elements();
         run_group(phase, group, operands.left, {weights, bias, added}, result, workspace);
@@ -155,30 +160,35 @@ class ChannelsLast {
   // converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
 
-  [[nodiscard]] Index num_terms() const { return static_cast<Index>(phases_.size()) * conv_.out_channels; }
+  [[nodiscard]] Index num_terms() const { return num_depths_ * conv_.out_channels; }
 
-  // Writes column_terms() of each phase: one per output channel.
+  // Writes column_terms() of each phase and its depths: one per output channel.
   void find_terms(const Factor<T>* packed, Sum<T>* terms) const {
     for (const Phase& phase : phases_) {
       const Bands<T> bands = bands_of(phase);
-      const Factor<T>* weights = packed + phase.packed;
-      for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
-        column_terms(kernels_, bands, weights, inputs_.left_zero_point, terms);
-        weights += bands.elements();
+      for (const Depths& depths : phase.depths) {
+        const Factor<T>* weights = packed + phase.packed;
+        for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
+          column_terms(kernels_, bands, weights, inputs_.left_zero_point, depths, terms);
+          weights += bands.elements();
+        }
       }
     }
   }
 
-  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase. Returns
-  // null if there is nothing to add. Biases of integers are followed by memory that may be read.
-  const Sum<T>* bias_of(const CoreOperands<T>& operands, const Sum<T>* terms, Sum<T>* to) const {
+  // What is added to the sums of each output channel: the bias, and with quads the terms of a phase, for each of its
+  // depths. Returns null if there is nothing to add. Biases of integers are followed by memory that may be read.
+  const Sum<T>* bias_of([[maybe_unused]] const Phase& phase, const CoreOperands<T>& operands,
+                        const Sum<T>* terms, Sum<T>* to) const {
     const Sum<T>* bias = conv_.has_bias ? operands.third : nullptr;
     if (!kCompensates<T> && bias == nullptr) return nullptr;
     if (!kRescales<T> && conv_.bias_stride != 0) return bias;
-    for (Index o = 0; o < conv_.out_channels; ++o) {
+    for (Index o = 0; o < conv_.out_channels; ++o)
       to[o] = bias == nullptr ? Sum<T>{} : bias[o * conv_.bias_stride];
-      if constexpr (kCompensates<T>) to[o] += terms[o];
-    }
+    if constexpr (kCompensates<T>)
+      for (std::size_t i = phase.depths.size(); i-- > 0;)
+        for (Index o = 0, at = static_cast<Index>(i) * conv_.out_channels; o < conv_.out_channels; ++o)
+          to[at + o] = to[o] + terms[at + o];
     return to;
   }
 
@@ -207,6 +217,11 @@ class ChannelsLast {
              prefers_lines(kernels_, blocking, patches_of(phase, nullptr), conv_.group_out(),
                            depth_of(phase));
     return false;
+  }
+  // True if blocks may be cut where the depths change.
+  [[nodiscard]] bool cuts_depths(const Phase& phase) const {
+    return !kReadsInPlace<T> && !is_pointwise(conv_) && !phase.reads_lines && !kernels_.reads_lines &&
+           phase.pixels() > 0;
   }
   [[nodiscard]] Index gather_elements(const Phase& phase, const GemmBlocking& blocking) const {
     if constexpr (kMayReadLines)
@@ -315,6 +330,8 @@ class ChannelsLast {
       problem.copies_rows = problem.copies_rows || rows_collide<T>(conv_.in_channels);
     } else {
       problem.patches = &patches;
+      if (phase.depths.size() > 1) problem.depths = &phase.depths;
+      if (kCompensates<T>) problem.bias_stride = conv_.out_channels;
     }
     const TakeRows<T> take = [&](Index row, Index count, const Sum<T>* sums) {
       put_rows(phase, {row, count, part.first_col, cols, sums}, result, scratch);
@@ -384,7 +401,7 @@ class ChannelsLast {
   const GemmKernels<T>& kernels_;
   std::vector<Phase> phases_;
   std::size_t packed_size_ = 0;
-  Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0;
+  Index unpacked_size_ = 0, gather_size_ = 0, staged_size_ = 0, num_depths_ = 0, most_depths_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> packed_;
   std::vector<Sum<T>> terms_;
   std::optional<WordScaling> words_;

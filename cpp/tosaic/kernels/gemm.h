@@ -17,6 +17,7 @@
 
 #include "tosaic/kernels/bands.h"
 #include "tosaic/kernels/isa/gemm.h"
+#include "tosaic/kernels/padding.h"
 #include "tosaic/kernels/parallel.h"
 
 namespace tosaic::kernels {
@@ -35,6 +36,10 @@ struct GemmProblem {
   Factor<T> zero_point = 0;              // of A; for quads, `column_bias` has the term of the columns
   Factor<T> right_zero_point = 0;        // of B; only for quads, and then row_bias is null
   const Patches<T>* patches = nullptr;
+  // If not null, depths_of_lines() of the patches: others are not multiplied. Of these depths number i, the biases begin
+  // at column_bias + i * bias_stride. Only for integers.
+  const std::vector<Depths>* depths = nullptr;
+  std::int64_t bias_stride = 0;
   const Factor<T>* b =
       nullptr;  // packed as `bands`, of which columns [first_col, first_col + cols) are multiplied
   Bands<T> bands;
@@ -188,10 +193,20 @@ void gather_block(const GemmKernels<T>& kernels, const GemmBlocking& blocking, c
                         block.rows, block.depth, problem.gathered, blocking.gathered_stride);
 }
 
-// The sum of each column of a packed operand.
+// Sets which rows of a panel of the band that begins at `from` a block multiplies: those in `depths`.
+template <class T>
+void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths, std::int64_t from) {
+  const std::int64_t band = bands.depth_at(from),
+                     first = std::clamp<std::int64_t>(depths.from - from, 0, band);
+  block.depth = std::clamp<std::int64_t>(depths.to - from, first, std::max(first, band)) - first;
+  block.first_depth = block.depth == 0 ? 0 : first;
+  block.panel_depth = block.depth == band ? 0 : band;
+}
+
+// The sum of each column of a packed operand, over these depths.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
-                 Sum<T>* sums) {
+                 const Depths& depths, Sum<T>* sums) {
   const std::vector<Factor<T>> ones(static_cast<std::size_t>(whole_steps<T>(bands.band)), 1);
   GemmBlock<T> block;
   block.rows = 1;
@@ -201,18 +216,23 @@ void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Fac
   std::fill_n(sums, bands.cols, Sum<T>{});
   block.accumulate = true;
   for (std::int64_t from = 0; from < bands.depth; from += bands.band) {
-    block.depth = whole_steps<T>(bands.depth_at(from));
+    set_depths(block, bands, depths, from);
     block.b = packed + bands.offset(from, 0);
-    kernels.multiply(block);
+    if (block.depth > 0) kernels.multiply(block);
   }
+}
+
+template <class T>
+[[nodiscard]] Depths whole_depth(const Bands<T>& bands) {
+  return {0, whole_steps<T>(bands.depth)};
 }
 
 // The terms that are to be added to the sums of quads because of the zero point of A: one per column of a packed
 // operand.
 template <class T>
 void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
-                  Factor<T> zero_point, Sum<T>* terms) {
-  column_sums(kernels, bands, packed, terms);
+                  Factor<T> zero_point, const Depths& depths, Sum<T>* terms) {
+  column_sums(kernels, bands, packed, depths, terms);
   const auto by = static_cast<Sum<T>>(-(kZeroPointOffset<T> + std::int32_t{zero_point}));
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
@@ -250,6 +270,47 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
 }
 
+// Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
+// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
+template <class T>
+void fetch_next(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                std::int64_t from, std::int64_t col, std::int64_t part = 0, std::int64_t parts = 1) {
+  constexpr std::int64_t cache_bytes = 512 * 1024;
+  const Bands<T>& bands = problem.bands;
+  block.fetched = nullptr;
+  col += blocking.cols;
+  if (col >= problem.cols) {
+    col = 0;
+    from += bands.band;
+  }
+  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth) return;
+  const std::int64_t bytes =
+      std::min(blocking.cols, problem.cols - col) * bands.depth_at(from) * kFactorBytes<T>;
+  block.fetched = reinterpret_cast<const char*>(problem.b + bands.offset(from, problem.first_col + col)) +
+                  bytes * part / parts;
+  block.fetched_bytes = bytes / parts;
+}
+
+// Multiplies the segments of a block of the band that begins at `from`.
+template <class T>
+void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& problem, const Segments& segments,
+                       std::int64_t from, const GemmBlock<T>& block) {
+  for (const Segment& segment : segments) {
+    if (segment.depths == 0 && segment.rows == block.rows) return kernels.multiply(block);
+    GemmBlock<T> part = block;
+    part.rows = segment.rows;
+    set_depths(part, problem.bands, (*problem.depths)[segment.depths], from);
+    part.a += segment.row * part.a_stride + part.first_depth;
+    if (part.column_bias != nullptr)
+      part.column_bias += static_cast<std::int64_t>(segment.depths) * problem.bias_stride;
+    if (part.row_bias != nullptr) part.row_bias += segment.row;
+    if (part.c != nullptr) part.c += segment.row * part.c_stride;
+    if (part.bytes != nullptr) part.bytes += segment.row * part.bytes_stride;
+    if (part.words != nullptr) part.words += segment.row * part.words_stride;
+    kernels.multiply(part);
+  }
+}
+
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
   const Bands<T>& bands = problem.bands;
@@ -261,6 +322,9 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
   for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
+    const Segments segments = problem.depths == nullptr ? Segments(block.rows)
+                                                        : Segments(*problem.patches, *problem.depths, row,
+                                                                   block.rows, kernels.max_rows);
     block.c_stride = problem.c_stride;
     block.row_bias = problem.row_bias == nullptr ? nullptr : problem.row_bias + row;
     std::int64_t from = 0;
@@ -297,7 +361,8 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words = problem.words + row * problem.words_stride + col;
           block.words_stride = problem.words_stride;
         }
-        kernels.multiply(block);
+        if constexpr (kReadsInPlace<T>) fetch_next(block, blocking, problem, from, col);
+        multiply_segments(kernels, problem, segments, from, block);
       }
       block.row_bias = nullptr;
       from += blocking.depth;

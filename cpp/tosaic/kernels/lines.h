@@ -2,8 +2,10 @@
 // input in place. The rows of A are a pixel's step apart, and a row consists of one run for each line that the patch
 // reaches (isa/gemm.h, Run).
 //
-// Where patches reach beyond the left or right edge, the lines are copied once for a block of output lines, with
-// their padding. A line beyond the upper or lower edge is a line of zeros.
+// Padding of floats is not multiplied: a line beyond the upper or lower edge is no run, and a run says what the first
+// and the last pixel of a line do not have. Whether a product is skipped depends on its pixel only, so that infinite
+// weights have the same results in all parts of a product. Where more pixels than these reach beyond the left or right
+// edge, the lines are copied once for a block of output lines, with their padding, which is multiplied.
 #pragma once
 
 #include <array>
@@ -21,10 +23,9 @@ class Lines {
   explicit Lines(const Patches<T>& patches) : p_(patches) {}
 
   [[nodiscard]] std::int64_t line_elements() const { return width() * p_.channels; }
-  // Scratch for a block of so many output lines: the copied lines, and a line of zeros. Copying may write a vector beyond
-  // the last element.
+  // Scratch for a block of so many output lines: the copied lines. Copying may write a vector beyond the last element.
   [[nodiscard]] std::int64_t elements(std::int64_t lines) const {
-    return (copies() ? p_.taps[0] * reach(lines) + 1 : 1) * line_elements() + kVectorBytes;
+    return copies() ? p_.taps[0] * reach(lines) * line_elements() + kVectorBytes : 0;
   }
   // How many elements of input are copied for each output line of such blocks.
   [[nodiscard]] double copied(std::int64_t lines) const {
@@ -41,12 +42,10 @@ class Lines {
     const std::int64_t plane = first / p_.out[1];
     image_ = p_.input + plane / p_.out[0] * p_.batch_stride;
     depth_ = plane % p_.out[0] * p_.step[0];
-    zeros_ = scratch;
-    pad(scratch, line_elements());
     if (!copies()) return;
     first_height_ = first % p_.out[1] * p_.step[1] + p_.offset[1][0];
     reach_ = reach(end - first);
-    copied_ = scratch + line_elements();
+    copied_ = scratch;
     for (std::int64_t tap = 0; tap < p_.taps[0]; ++tap)
       for (std::int64_t i = 0; i < reach_; ++i) {
         Factor<T>* to = copied_ + (tap * reach_ + i) * line_elements();
@@ -57,21 +56,30 @@ class Lines {
       }
   }
 
-  // The runs of depths [from, from + depth) for the pixels of an output line from `pixel` on. Returns their number.
+  // The runs of depths [from, from + depth) for pixels [pixel, end_pixel) of an output line. Returns their number.
   template <std::size_t kMost>
-  std::int64_t runs(std::int64_t line, std::int64_t pixel, std::int64_t from, std::int64_t depth,
-                    std::array<Run<T>, kMost>& to) const {
-    const std::int64_t run = p_.taps[2] * p_.channels;
+  std::int64_t runs(std::int64_t line, std::int64_t pixel, std::int64_t end_pixel, std::int64_t from,
+                    std::int64_t depth, std::array<Run<T>, kMost>& to) const {
+    const std::int64_t whole = p_.taps[2] * p_.channels;
+    const bool skips = kReadsInPlace<T> && !copies();
+    const std::int64_t not_first = skips && pixel == 0 ? taps_before() * p_.channels : 0;
+    const std::int64_t not_last = skips && end_pixel == p_.out[2] ? taps_behind() * p_.channels : 0;
     std::int64_t count = 0;
-    for (const std::int64_t end = from + depth; from < end; ++count) {
-      const std::int64_t tap = from / run, begin = from % run;
-      const std::int64_t size = std::min(run - begin, end - from);
-      to[static_cast<std::size_t>(count)] = {
-          line_at(tap / p_.taps[1], tap % p_.taps[1], line) + pixel * stride() + begin, size};
-      from += size;
+    for (std::int64_t at = 0; at < depth;) {
+      const std::int64_t tap = (from + at) / whole, begin = (from + at) % whole;
+      const std::int64_t size = std::min(whole - begin, depth - at);
+      if (const Factor<T>* first = line_at(tap / p_.taps[1], tap % p_.taps[1], line))
+        to[static_cast<std::size_t>(count++)] = {
+            first + pixel * stride() + begin, size, at, std::clamp<std::int64_t>(not_first - begin, 0, size),
+            std::clamp<std::int64_t>(begin + size - (whole - not_last), 0, size)};
+      at += size;
     }
     return count;
   }
+
+  // The part of the runs of all output lines that are not skipped, and the part of the products of a run.
+  [[nodiscard]] double part_of_lines() const { return inside(0) * inside(1); }
+  [[nodiscard]] double part_of_line() const { return copies() ? 1 : inside(2); }
 
  private:
   // Pixels of a line that the patches of an output line reach.
@@ -84,7 +92,30 @@ class Lines {
   }
   // Quads are copied to become factors.
   [[nodiscard]] bool copies() const {
-    return !kReadsInPlace<T> || p_.offset[2][0] < 0 || p_.offset[2][0] + width() > p_.in[2];
+    if (!kReadsInPlace<T>) return true;
+    if (p_.out[2] > 1 &&
+        (p_.step[2] + p_.offset[2][0] < 0 || p_.offset[2][0] + width() - p_.step[2] > p_.in[2]))
+      return true;
+    return taps_before() + taps_behind() > p_.taps[2];
+  }
+  // The taps that reach beyond the left edge for the first pixel of a line, and beyond the right edge for the last one.
+  [[nodiscard]] std::int64_t taps_before() const {
+    return std::clamp<std::int64_t>(-p_.offset[2][0], 0, p_.taps[2]);
+  }
+  [[nodiscard]] std::int64_t taps_behind() const {
+    return std::clamp<std::int64_t>(p_.offset[2][0] + width() - p_.in[2], 0, p_.taps[2]);
+  }
+
+  // Which part of the taps along an axis reads the image, in all output coordinates together.
+  [[nodiscard]] double inside(std::size_t axis) const {
+    std::int64_t count = 0;
+    for (std::int64_t tap = 0; tap < p_.taps[axis]; ++tap) {
+      const std::int64_t offset = p_.offset[axis][tap], step = p_.step[axis];
+      const std::int64_t first = ceil_div(std::max<std::int64_t>(-offset, 0), step);
+      const std::int64_t end = ceil_div(std::max<std::int64_t>(p_.in[axis] - offset, 0), step);
+      count += std::max<std::int64_t>(std::min(end, p_.out[axis]) - first, 0);
+    }
+    return static_cast<double>(count) / static_cast<double>(p_.taps[axis] * p_.out[axis]);
   }
 
   // The first pixel of a line of the input; null if the line is outside.
@@ -94,14 +125,14 @@ class Lines {
     return image_ + depth * p_.stride[0] + height * p_.stride[1];
   }
 
-  // What the patch of pixel 0 of an output line reads first with these taps.
+  // What the patch of pixel 0 of an output line reads first with these taps; null if floats read only padding.
   [[nodiscard]] const Factor<T>* line_at(std::int64_t depth_tap, std::int64_t height_tap,
                                          std::int64_t output) const {
     const std::int64_t height = output % p_.out[1] * p_.step[1] + p_.offset[1][height_tap];
     if constexpr (kReadsInPlace<T>) {
       const T* line = line_of_image(depth_tap, height);
-      if (line == nullptr) return zeros_;
-      if (!copies()) return line + p_.offset[2][0] * p_.channels;
+      if (line == nullptr || !copies())
+        return line == nullptr ? nullptr : line + p_.offset[2][0] * p_.channels;
     }
     return copied_ + (depth_tap * reach_ + height - first_height_) * line_elements();
   }
@@ -127,7 +158,7 @@ class Lines {
   const Patches<T>& p_;
   const Source<T>* image_ = nullptr;
   std::int64_t depth_ = 0, first_height_ = 0, reach_ = 0;
-  Factor<T>*zeros_ = nullptr, *copied_ = nullptr;
+  Factor<T>* copied_ = nullptr;
 };
 
 // The output lines of a block, for a product whose blocks have so many rows.
@@ -147,24 +178,33 @@ template <class T>
 }
 
 // True if reading lines is possible, and takes less time than gathering patches. Lines save the gathering, but the rows
-// of a tile have to be in one output line, so that tiles may have fewer rows.
+// of a tile have to be in one output line, so that tiles may have fewer rows. And they save products with padding.
 template <class T>
 [[nodiscard]] bool prefers_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                                  const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
-  constexpr double kGather = 0.12;                           // an element of a patch or line, in nanoseconds
-  constexpr double kTileRows = 0.4;                          // what a tile takes besides its rows, in rows
-  constexpr std::int64_t cache_set = 4096, fewest_sets = 4;  // as rows_collide()
+  constexpr double kGather = 0.12;   // an element of a patch or line, in nanoseconds
+  constexpr double kTileRows = 0.4;  // what a tile takes besides its rows, in rows
+  // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows, and for B.
+  constexpr std::int64_t cache_set = 4096, most_in_set = 7;
   if (!patches.row_is_contiguous || patches.out[2] == 0 || depth == 0) return false;
   const Lines<T> lines(patches);
-  if (cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>) < fewest_sets) return false;
   const std::int64_t width = patches.out[2], count = lines_of_block(blocking.rows, patches.out);
-  const auto tiles = [&](std::int64_t rows) { return static_cast<double>(ceil_div(rows, kernels.max_rows)); };
-  const double row = static_cast<double>(depth * cols) * kMultiplyAddCost<T>;
+  const std::int64_t sets = cache_set / std::gcd(cache_set, lines.stride() * kFactorBytes<T>);
+  const std::int64_t tile_rows = ceil_div(width, ceil_div(width, kernels.max_rows));
+  if (sets * most_in_set < tile_rows) return false;
+  // Fewer rows take no less time: their sums wait for each other.
+  const double few_rows = kernels.max_rows > 8 ? 5 : 4;
+  // The time of so many rows, of whose products the loops of a tile compute this part.
+  const auto time = [&](std::int64_t rows, double part) {
+    const auto tiles = static_cast<double>(ceil_div(rows, kernels.max_rows));
+    return static_cast<double>(depth * cols) * kMultiplyAddCost<T> * tiles *
+           (std::max(part * static_cast<double>(rows) / tiles, few_rows) + kTileRows);
+  };
   const double by_lines =
-      row * (static_cast<double>(width) + kTileRows * tiles(width)) + kGather * lines.copied(count);
-  const double a_block = row * (static_cast<double>(blocking.rows) + kTileRows * tiles(blocking.rows));
-  const double by_patches = a_block * static_cast<double>(width) / static_cast<double>(blocking.rows) +
-                            kGather * static_cast<double>(width * depth);
+      time(width, lines.part_of_line()) * lines.part_of_lines() + kGather * lines.copied(count);
+  const double by_patches =
+      time(blocking.rows, 1) * static_cast<double>(width) / static_cast<double>(blocking.rows) +
+      kGather * static_cast<double>(width * depth);
   return by_lines < by_patches;
 }
 
@@ -193,8 +233,11 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
         for (std::int64_t line = first; line < end; ++line) {
           const std::int64_t begin = std::max(row, line * width);
           block.rows = std::min(problem.rows, (line + 1) * width) - begin;
-          block.num_runs = lines.runs(line, begin - line * width, from, block.depth, runs);
+          const std::int64_t pixel = begin - line * width;
+          block.num_runs = lines.runs(line, pixel, pixel + block.rows, from, block.depth, runs);
+          if (block.num_runs == 0 && block.accumulate && !block.clamp) continue;
           block.c = problem.c + begin * problem.c_stride + col;
+          fetch_next(block, blocking, problem, from, col, line - first, end - first);
           kernels.multiply(block);
         }
       }
@@ -255,7 +298,7 @@ inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking
       const std::int64_t whole = std::min(end, problem.rows / width) - line;
       block.line_rows = pixel == 0 && whole > 0 ? width : std::min(width - pixel, problem.rows - row);
       block.rows = pixel == 0 && whole > 0 ? whole * width : block.line_rows;
-      block.num_runs = lines.runs(line, pixel, 0, block.depth, runs);
+      block.num_runs = lines.runs(line, pixel, pixel + block.line_rows, 0, block.depth, runs);
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
         set_columns(block, blocking, problem, 0, col);
         if (problem.rescale == nullptr) {

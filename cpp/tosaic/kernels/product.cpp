@@ -173,7 +173,8 @@ class BlockedProduct {
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
     pack(right, bands, packed);
     if constexpr (kCompensates<T>)
-      column_terms(kernels_, bands, packed, inputs_.left_zero_point, piece<Sum<T>>(scratch, bias_at_));
+      column_terms(kernels_, bands, packed, inputs_.left_zero_point, whole_depth(bands),
+                   piece<Sum<T>>(scratch, bias_at_));
   }
 
   // Multiplies by the columns that pack_columns() has packed.
@@ -201,7 +202,7 @@ class BlockedProduct {
       terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
       for (Index m = 0; m < matrices; ++m)
         column_terms(kernels_, bands, packed_->data() + m * elements, inputs_.left_zero_point,
-                     terms_.data() + m * p_.cols);
+                     whole_depth(bands), terms_.data() + m * p_.cols);
     }
   }
 

@@ -133,11 +133,15 @@ template <class T>
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
 }
 
-// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride.
+// A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the rows of B
+// from row `at` of the block on.
+//
+// The first row of the block does not have the first `not_first` elements, and the last row does not have the last
+// `not_last` ones: they are not read. Only for floats.
 template <class T>
 struct Run {
   const Factor<T>* a = nullptr;
-  std::int64_t depth = 0;
+  std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
 };
 
 template <class T>
@@ -145,13 +149,21 @@ struct GemmBlock {
   std::int64_t rows = 0, cols = 0, depth = 0;
   const Factor<T>* a = nullptr;
   std::int64_t a_stride = 0;
-  // If not null, the rows of A consist of these runs, which have the block's depth together, and `a` is not read. Only
-  // for floats, and for quads if GemmKernels::reads_lines. Runs of quads have the same depth each, in whole quads.
+  // If not null, the rows of A consist of these runs, and `a` is not read. Elsewhere in the block's depth, A is 0 and
+  // nothing is multiplied. Only for floats, and for quads if GemmKernels::reads_lines. Runs of quads have the same
+  // depth each, in whole quads, and the block's depth together.
   const Run<T>* runs = nullptr;
   std::int64_t num_runs = 0;
   // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
+  // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
+  // multiplied. Not if GemmKernels::reads_lines.
+  std::int64_t panel_depth = 0, first_depth = 0;
+  // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only
+  // for floats.
+  const char* fetched = nullptr;
+  std::int64_t fetched_bytes = 0;
   Sum<T>* c = nullptr;
   std::int64_t c_stride = 0;
   bool accumulate = false;  // adds to C; if false, overwrites it

@@ -41,11 +41,19 @@ template <std::int64_t step>
   for (Index at = 0; at < step; at += line) __builtin_prefetch(static_cast<const char*>(b) + ahead + at);
 }
 
+// Memory that each step moves into the second-level cache: `at`, then at + step, and so on.
+struct Fetched {
+  const char* at = nullptr;
+  Index step = 0;
+  [[nodiscard]] Fetched after(Index depth) const { return {at + depth * step, step}; }
+};
+
 template <class T>
 struct Columns {
   Index first;  // first column of the tile, in the block
   Index valid;  // columns of C that exist, at most the width of the tile
   const Factor<T>* panel;
+  Fetched fetched = {};
 };
 
 template <class T, int R, int W>
@@ -239,11 +247,13 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 }
 #endif
 
-// Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B. Returns where B goes on.
-template <class T, int R, int W>
-[[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[R][W],
+// Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from row kFirst
+// on. Returns where B goes on.
+template <class T, int R, int W, int kFirst = 0, int kSums>
+[[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[kSums][W],
                                                             const Factor<T>* first, Index stride,
-                                                            const Factor<T>* b, Index depth) {
+                                                            const Factor<T>* b, Index depth,
+                                                            Fetched fetched) {
   const Factor<T>* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
 #pragma GCC unroll 4
   for (int i = 0; i < R; i += 4) a[i / 4] = first + i * stride;
@@ -252,12 +262,17 @@ template <class T, int R, int W>
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
     fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
+    if constexpr (kReadsInPlace<T>) {
+      constexpr int reads = 0, second_level = 2;
+      __builtin_prefetch(fetched.at, reads, second_level);
+      fetched.at += fetched.step;
+    }
     b += W * kLanes<Factor<T>>;
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
 #pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) add_product(sum[i][j], right[j], left);
+      for (int j = 0; j < W; ++j) add_product(sum[kFirst + i][j], right[j], left);
     }
   }
   return b;
@@ -277,7 +292,8 @@ void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
-  add_products<T, R, W>(sum, block.a + row * block.a_stride, block.a_stride, columns.panel, block.depth);
+  add_products<T, R, W>(sum, block.a + row * block.a_stride, block.a_stride, columns.panel, block.depth,
+                        columns.fetched);
   finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
 }
 
@@ -287,9 +303,26 @@ void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& column
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
-  const Factor<T>* b = columns.panel;
-  for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run)
-    b = add_products<T, R, W>(sum, run->a + row * block.a_stride, block.a_stride, b, run->depth);
+  const bool has_first = row == 0, has_last = row + R == block.rows;
+  for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run) {
+    const Factor<T>* a = run->a + row * block.a_stride;
+    const Factor<T>* b = columns.panel + run->at * W * kLanes<Factor<T>>;
+    const Index not_first = has_first ? run->not_first : 0, not_last = has_last ? run->not_last : 0;
+    const Index depth = run->depth - not_first - not_last;
+    const Fetched fetched = columns.fetched.after(run->at);
+    if constexpr (R > 1) {
+      if (not_first > 0)
+        add_products<T, R - 1, W, 1>(sum, a + block.a_stride, block.a_stride, b, not_first, fetched);
+    }
+    a += not_first;
+    b += not_first * W * kLanes<Factor<T>>;
+    b = add_products<T, R, W>(sum, a, block.a_stride, b, depth, fetched.after(not_first));
+    if constexpr (R > 1) {
+      if (not_last > 0)
+        add_products<T, R - 1, W>(sum, a + depth, block.a_stride, b, not_last,
+                                  fetched.after(not_first + depth));
+    }
+  }
   finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
 }
 
@@ -327,6 +360,12 @@ template <class T>
 }
 #undef TOSAIC_ROWS
 
+// The rows of B in a panel.
+template <class T>
+[[gnu::always_inline]] inline Index panel_depth(const GemmBlock<T>& block) {
+  return whole_steps<T>(block.panel_depth == 0 ? block.depth : block.panel_depth);
+}
+
 // Multiplies one row by four whole panels in one loop: its eight independent sums hide the latency of
 // additions.
 template <class T>
@@ -336,8 +375,8 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
   Vector<Partial<T>> sum[kPanels][2];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) begin_row<T, 2>(block, (first_panel + p) * 2 * lanes, sum[p]);
-  const Index panel_size = whole_steps<T>(block.depth) * 2 * lanes;
-  const Factor<T>* b = block.b + first_panel * panel_size;
+  const Index panel_size = panel_depth(block) * 2 * lanes;
+  const Factor<T>* b = block.b + first_panel * panel_size + block.first_depth * 2 * lanes;
   for (Index k = 0; k < block.depth; k += Arithmetic<T>::kStep) {
     const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
@@ -365,9 +404,14 @@ template <class T>
 void multiply(const GemmBlock<T>& block) {
   constexpr Index lanes = kLanes<Partial<T>>;
   constexpr Index panel = 2 * lanes;
-  const Index whole_panels = block.cols / panel;
+  const Index whole_panels = block.cols / panel, panels = (block.cols + panel - 1) / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
-  const Index panel_size = whole_steps<T>(block.depth) * panel;
+  // Each step of a tile fetches a part of what is to be fetched, or what is in the cache already.
+  const Index fetched_step =
+      block.depth == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * block.depth);
+  const Fetched fetched{block.fetched == nullptr ? reinterpret_cast<const char*>(block.b) : block.fetched,
+                        fetched_step};
+  const Index panel_size = panel_depth(block) * panel;
   Index row = 0;
   for (Index t = 0; t < tiles; ++t) {
     const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);
@@ -377,7 +421,9 @@ void multiply(const GemmBlock<T>& block) {
     for (; p * panel < block.cols; ++p) {
       const Index left = block.cols - p * panel;
       const Index width = width_of<T>(left);
-      const Columns<T> columns{p * panel, left < width ? left : width, block.b + p * panel_size};
+      const Columns<T> columns{p * panel, left < width ? left : width,
+                               block.b + p * panel_size + block.first_depth * width,
+                               fetched.after((t * panels + p) * block.depth)};
       tiles_of(block, width)[rows - 1](block, row, columns);
     }
     row += rows;
