@@ -1,7 +1,6 @@
 // Bindings of quant/accuracy: states and functions that make a quantized network more accurate.
 #include "tosaic/quant/accuracy/accuracy.h"
 
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <map>
@@ -10,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "bind.h"
 
 namespace tosaic::python {
@@ -21,13 +21,6 @@ using quant::ChannelShape;
 using quant::ChannelSums;
 using quant::Contraction;
 using quant::SecondMoments;
-
-// Dense f32: other dtypes are converted, and arrays with gaps are copied.
-using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
-
-std::span<const float> values_of(const Floats& array) {
-  return {array.data(), static_cast<std::size_t>(array.size())};
-}
 
 Shape shape_of(const Floats& array) {
   Shape shape;

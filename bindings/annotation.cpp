@@ -241,7 +241,7 @@ SharedCallGraph call_graph_from(const py::sequence& calls, const py::sequence& i
   return std::make_shared<CallGraph>(std::move(nodes), ports_from(inputs, known), ports_from(outputs, known));
 }
 
-py::tuple users_of(const CallGraph& graph, const quant::CallNode& node) {
+py::tuple users_in(const CallGraph& graph, const quant::CallNode& node) {
   py::list users;
   for (const NodeIndex user : node.users) users.append(graph.node(user).name);
   return py::tuple(users);
@@ -259,7 +259,7 @@ py::dict call_to_python(const CallGraph& graph, const quant::CallNode& node) {
                   py::arg("target") = node.target, py::arg("operands") = py::tuple(operands),
                   py::arg("modules") = py::tuple(modules), py::arg("source") = node.source,
                   py::arg("dtype") = node.dtype, py::arg("shape") = shape,
-                  py::arg("users") = users_of(graph, node));
+                  py::arg("users") = users_in(graph, node));
 }
 
 py::list ports_to_python(const CallGraph& graph, const std::vector<quant::GraphPort>& ports) {
@@ -271,7 +271,7 @@ py::list ports_to_python(const CallGraph& graph, const std::vector<quant::GraphP
   return out;
 }
 
-void bind_graph(py::module_& m) {
+void bind_call_graph(py::module_& m) {
   py::class_<CallGraph, SharedCallGraph>(
       m, "CallGraph", "The nodes of a graph of torch as plain data; see tosaic.annotation.")
       .def(py::init(&call_graph_from), py::arg("nodes"), py::arg("inputs"), py::arg("outputs"))
@@ -597,7 +597,7 @@ py::object PlanObject::object(quant::ObjectId id) const {
 }
 
 void bind_annotation(py::module_& m) {
-  bind_graph(m);
+  bind_call_graph(m);
   bind_plan(m);
 }
 

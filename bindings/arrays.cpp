@@ -155,4 +155,8 @@ py::list to_list(const std::vector<Array>& arrays) {
   return out;
 }
 
+std::span<const float> values_of(const Floats& array) {
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
 }  // namespace tosaic::python

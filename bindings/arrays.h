@@ -36,4 +36,8 @@ struct GivenArrays {
 // A copy of a dense view whose memory is valid only during a call; None if the view has no data.
 [[nodiscard]] py::object copied(const exec::ArrayView& view);
 
+// Dense f32: other dtypes are converted, and arrays with gaps are copied.
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+[[nodiscard]] std::span<const float> values_of(const Floats& array);
+
 }  // namespace tosaic::python

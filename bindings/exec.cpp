@@ -37,7 +37,7 @@ exec::PrepareOptions prepare_options(bool reference, const std::optional<std::st
   return options;
 }
 
-py::dict plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
+py::dict memory_plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan) {
   py::list values;
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     if (graph.values()[i].kind == ValueKind::kConstant) continue;
@@ -201,7 +201,9 @@ void bind_exec(py::module_& m) {
           "None), parent (an index or None), region, multiply_adds, bytes_read, bytes_written.")
       .def_property_readonly(
           "memory",
-          [](const exec::Session& s) { return plan_to_dict(s.prepared().graph(), s.prepared().memory()); },
+          [](const exec::Session& s) {
+            return memory_plan_to_dict(s.prepared().graph(), s.prepared().memory());
+          },
           "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values.");
   m.def(
       "node_alone",

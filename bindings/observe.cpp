@@ -1,7 +1,6 @@
 // Bindings of quant/observe/: ranges and histograms of f32 samples, and their quantization parameters.
 #include "tosaic/quant/observe/observe.h"
 
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "bind.h"
 
 namespace tosaic::python {
@@ -21,15 +21,8 @@ using quant::Histogram;
 using quant::QRange;
 using quant::Range;
 
-// Dense f32: other dtypes are converted, and arrays with gaps are copied.
-using Samples = py::array_t<float, py::array::c_style | py::array::forcecast>;
-
-std::span<const float> values_of(const Samples& samples) {
-  return {samples.data(), static_cast<std::size_t>(samples.size())};
-}
-
 // The shape around one axis of an array. Throws LayoutMismatch for an axis that the array does not have.
-ChannelShape channel_shape(const Samples& samples, py::ssize_t axis) {
+ChannelShape channel_shape(const Floats& samples, py::ssize_t axis) {
   const py::ssize_t rank = samples.ndim();
   if (axis < -rank || axis >= rank)
     throw LayoutMismatch({.where = "observe",
@@ -66,17 +59,17 @@ class Lent {
 };
 
 template <class Observer>
-void observe_each(std::vector<Observer*> observers, const Samples& samples, py::ssize_t axis) {
+void observe_each(std::vector<Observer*> observers, const Floats& samples, py::ssize_t axis) {
   Lent<Observer> lent(std::move(observers));
   quant::observe_channels(values_of(samples), channel_shape(samples, axis), lent.states());
 }
 
-py::bytes to_bytes(const Histogram& histogram) {
+py::bytes histogram_to_bytes(const Histogram& histogram) {
   const std::vector<std::byte> bytes = histogram.to_bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Histogram from_bytes(const py::bytes& bytes) {
+Histogram histogram_from_bytes(const py::bytes& bytes) {
   const auto text = static_cast<std::string_view>(bytes);
   return Histogram::from_bytes(std::as_bytes(std::span(text)));
 }
@@ -93,7 +86,7 @@ void bind_range(py::module_& m) {
       .def_readonly("infinities", &Range::infinities, "The number of infinite samples.")
       .def_readonly("nans", &Range::nans, "The number of samples that are NaN.")
       .def(
-          "observe", [](Range& range, const Samples& samples) { range.observe(values_of(samples)); },
+          "observe", [](Range& range, const Floats& samples) { range.observe(values_of(samples)); },
           py::arg("samples"), "Adds the samples of an array.")
       .def("merge", &Range::merge, py::arg("other"), "Adds the samples of another range.")
       .def(
@@ -129,14 +122,15 @@ void bind_histogram(py::module_& m) {
       .def_property_readonly("means", &quant::means_of, "The means of the bins that have samples, ascending.")
       .def(
           "observe",
-          [](Histogram& histogram, const Samples& samples) { histogram.observe(values_of(samples)); },
+          [](Histogram& histogram, const Floats& samples) { histogram.observe(values_of(samples)); },
           py::arg("samples"), "Adds the samples of an array.")
       .def("merge", &Histogram::merge, py::arg("other"), "Adds the samples of another histogram.")
-      .def("to_bytes", &to_bytes, "The state as bytes.")
-      .def_static("from_bytes", &from_bytes, py::arg("state"), "The histogram whose state was returned.")
+      .def("to_bytes", &histogram_to_bytes, "The state as bytes.")
+      .def_static("from_bytes", &histogram_from_bytes, py::arg("state"),
+                  "The histogram whose state was returned.")
       .def(
           "__eq__", [](const Histogram& a, const Histogram& b) { return a == b; }, py::is_operator())
-      .def(py::pickle(&to_bytes, &from_bytes));
+      .def(py::pickle(&histogram_to_bytes, &histogram_from_bytes));
 }
 
 QRange range_of(std::int64_t qmin, std::int64_t qmax, const std::optional<std::int64_t>& symmetric_zero_point,
@@ -155,14 +149,14 @@ void bind_observe(py::module_& m) {
   bind_histogram(m);
   m.def(
       "observe_channels",
-      [](std::vector<Range*> ranges, const Samples& samples, py::ssize_t axis) {
+      [](std::vector<Range*> ranges, const Floats& samples, py::ssize_t axis) {
         observe_each(std::move(ranges), samples, axis);
       },
       py::arg("observers"), py::arg("samples"), py::arg("axis"),
       "Adds the samples of each position of an axis to an observer of its own.");
   m.def(
       "observe_channels",
-      [](std::vector<Histogram*> histograms, const Samples& samples, py::ssize_t axis) {
+      [](std::vector<Histogram*> histograms, const Floats& samples, py::ssize_t axis) {
         observe_each(std::move(histograms), samples, axis);
       },
       py::arg("observers"), py::arg("samples"), py::arg("axis"),
@@ -179,10 +173,10 @@ void bind_observe(py::module_& m) {
       py::arg("least_scale"), "Scale and zero point for which the range just fits.");
   m.def(
       "channel_range_qparams",
-      [](const std::vector<Samples>& arrays, py::ssize_t axis, std::int64_t qmin, std::int64_t qmax,
+      [](const std::vector<Floats>& arrays, py::ssize_t axis, std::int64_t qmin, std::int64_t qmax,
          const std::optional<std::int64_t>& zero_point, float least_scale) {
         std::vector<Range> ranges;
-        for (const Samples& each : arrays) {
+        for (const Floats& each : arrays) {
           const ChannelShape shape = channel_shape(each, axis);
           ranges.resize(static_cast<std::size_t>(shape.channels));
           quant::observe_channels(values_of(each), shape, std::span(ranges));
