@@ -271,11 +271,13 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
 }
 
 // Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
-// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
+// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache, or if
+// B is multiplied by many tiles, for which the first one does not have to wait long.
 template <class T>
-void fetch_next(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmProblem<T>& problem,
-                std::int64_t from, std::int64_t col, std::int64_t part = 0, std::int64_t parts = 1) {
-  constexpr std::int64_t cache_bytes = 512 * 1024;
+void fetch_next(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem,
+                std::int64_t from, std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0,
+                std::int64_t parts = 1) {
+  constexpr std::int64_t cache_bytes = 512 * 1024, most_tiles = 8;
   const Bands<T>& bands = problem.bands;
   block.fetched = nullptr;
   col += blocking.cols;
@@ -283,7 +285,10 @@ void fetch_next(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPro
     col = 0;
     from += bands.band;
   }
-  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth) return;
+  const std::int64_t tiles = ceil_div(block.rows, kernels.max_rows) * parts;
+  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth ||
+      tiles > most_tiles)
+    return;
   const std::int64_t bytes =
       std::min(blocking.cols, problem.cols - col) * bands.depth_at(from) * kFactorBytes<T>;
   block.fetched = reinterpret_cast<const char*>(problem.b + bands.offset(from, problem.first_col + col)) +
@@ -301,6 +306,8 @@ void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& prob
     part.rows = segment.rows;
     set_depths(part, problem.bands, (*problem.depths)[segment.depths], from);
     part.a += segment.row * part.a_stride + part.first_depth;
+    part.fetched_bytes = block.fetched_bytes * segment.rows / block.rows;
+    if (part.fetched != nullptr) part.fetched += block.fetched_bytes * segment.row / block.rows;
     if (part.column_bias != nullptr)
       part.column_bias += static_cast<std::int64_t>(segment.depths) * problem.bias_stride;
     if (part.row_bias != nullptr) part.row_bias += segment.row;
@@ -361,7 +368,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words = problem.words + row * problem.words_stride + col;
           block.words_stride = problem.words_stride;
         }
-        if constexpr (kReadsInPlace<T>) fetch_next(block, blocking, problem, from, col);
+        if constexpr (kFetches<T>) fetch_next(kernels, blocking, problem, from, col, block);
         multiply_segments(kernels, problem, segments, from, block);
       }
       block.row_bias = nullptr;
