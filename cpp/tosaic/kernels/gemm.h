@@ -271,13 +271,11 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
 }
 
 // Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
-// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache, or if
-// B is multiplied by many tiles, for which the first one does not have to wait long.
+// next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
 template <class T>
-void fetch_next(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem,
-                std::int64_t from, std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0,
-                std::int64_t parts = 1) {
-  constexpr std::int64_t cache_bytes = 512 * 1024, most_tiles = 8;
+void fetch_next(const GemmBlocking& blocking, const GemmProblem<T>& problem, std::int64_t from,
+                std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0, std::int64_t parts = 1) {
+  constexpr std::int64_t cache_bytes = 512 * 1024;
   const Bands<T>& bands = problem.bands;
   block.fetched = nullptr;
   col += blocking.cols;
@@ -285,10 +283,7 @@ void fetch_next(const GemmKernels<T>& kernels, const GemmBlocking& blocking, con
     col = 0;
     from += bands.band;
   }
-  const std::int64_t tiles = ceil_div(block.rows, kernels.max_rows) * parts;
-  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth ||
-      tiles > most_tiles)
-    return;
+  if (problem.cols * bands.depth * kFactorBytes<T> <= cache_bytes || from >= bands.depth) return;
   const std::int64_t bytes =
       std::min(blocking.cols, problem.cols - col) * bands.depth_at(from) * kFactorBytes<T>;
   block.fetched = reinterpret_cast<const char*>(problem.b + bands.offset(from, problem.first_col + col)) +
@@ -368,7 +363,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words = problem.words + row * problem.words_stride + col;
           block.words_stride = problem.words_stride;
         }
-        if constexpr (kFetches<T>) fetch_next(kernels, blocking, problem, from, col, block);
+        if constexpr (kFetches<T>) fetch_next(blocking, problem, from, col, block);
         multiply_segments(kernels, problem, segments, from, block);
       }
       block.row_bias = nullptr;

@@ -240,7 +240,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
           block.num_runs = lines.runs(line, pixel, pixel + block.rows, from, block.depth, runs);
           if (block.num_runs == 0 && block.accumulate && !block.clamp) continue;
           block.c = problem.c + begin * problem.c_stride + col;
-          fetch_next(kernels, blocking, problem, from, col, block, line - first, end - first);
+          fetch_next(blocking, problem, from, col, block, line - first, end - first);
           kernels.multiply(block);
         }
       }

@@ -113,9 +113,9 @@ inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
 // True if the zero points are not subtracted from the factors, but from the sums.
 template <class T>
 inline constexpr bool kCompensates = std::is_same_v<T, Quads> || std::is_same_v<T, PositivePairs>;
-// True if blocks may fetch what the next ones multiply. Pairs are multiplied more slowly than memory is read.
+// True if blocks may fetch what the next ones multiply.
 template <class T>
-inline constexpr bool kFetches = kReadsInPlace<T> || std::is_same_v<T, Quads>;
+inline constexpr bool kFetches = !std::is_same_v<T, PositivePairs>;
 // What gathering adds to the elements of A, if T is Quads.
 #if defined(__aarch64__)
 inline constexpr std::int32_t kQuadOffset = 0;
