@@ -273,8 +273,8 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
 // Has the block, which is number `part` of `parts` blocks with the same B, fetch its part of the B that is multiplied
 // next: after columns from `col` on of the band that begins at `from`. Not if all of B fits the second-level cache.
 template <class T>
-void fetch_next(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmProblem<T>& problem,
-                std::int64_t from, std::int64_t col, std::int64_t part = 0, std::int64_t parts = 1) {
+void fetch_next(const GemmBlocking& blocking, const GemmProblem<T>& problem, std::int64_t from,
+                std::int64_t col, GemmBlock<T>& block, std::int64_t part = 0, std::int64_t parts = 1) {
   constexpr std::int64_t cache_bytes = 512 * 1024;
   const Bands<T>& bands = problem.bands;
   block.fetched = nullptr;
@@ -301,6 +301,8 @@ void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& prob
     part.rows = segment.rows;
     set_depths(part, problem.bands, (*problem.depths)[segment.depths], from);
     part.a += segment.row * part.a_stride + part.first_depth;
+    part.fetched_bytes = block.fetched_bytes * segment.rows / block.rows;
+    if (part.fetched != nullptr) part.fetched += block.fetched_bytes * segment.row / block.rows;
     if (part.column_bias != nullptr)
       part.column_bias += static_cast<std::int64_t>(segment.depths) * problem.bias_stride;
     if (part.row_bias != nullptr) part.row_bias += segment.row;
@@ -361,7 +363,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
           block.words = problem.words + row * problem.words_stride + col;
           block.words_stride = problem.words_stride;
         }
-        if constexpr (kReadsInPlace<T>) fetch_next(block, blocking, problem, from, col);
+        if constexpr (kFetches<T>) fetch_next(blocking, problem, from, col, block);
         multiply_segments(kernels, problem, segments, from, block);
       }
       block.row_bias = nullptr;

@@ -61,7 +61,7 @@ class Lines {
   std::int64_t runs(std::int64_t line, std::int64_t pixel, std::int64_t end_pixel, std::int64_t from,
                     std::int64_t depth, std::array<Run<T>, kMost>& to) const {
     const std::int64_t whole = p_.taps[2] * p_.channels;
-    const bool skips = kReadsInPlace<T> && !copies();
+    const bool skips = skips_columns();
     const std::int64_t not_first = skips && pixel == 0 ? taps_before() * p_.channels : 0;
     const std::int64_t not_last = skips && end_pixel == p_.out[2] ? taps_behind() * p_.channels : 0;
     std::int64_t count = 0;
@@ -77,6 +77,8 @@ class Lines {
     return count;
   }
 
+  // True if Run::not_first or Run::not_last may not be 0.
+  [[nodiscard]] bool skips_columns() const { return !copies() && taps_before() + taps_behind() > 0; }
   // The part of the runs of all output lines that are not skipped, and the part of the products of a run.
   [[nodiscard]] double part_of_lines() const { return inside(0) * inside(1); }
   [[nodiscard]] double part_of_line() const { return copies() ? 1 : inside(2); }
@@ -221,6 +223,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
   GemmBlock<T> block;
   block.a_stride = lines.stride();
   block.runs = runs.data();
+  block.runs_are_whole = !lines.skips_columns();
   block.c_stride = problem.c_stride;
   for (std::int64_t row = problem.first_row; row < problem.rows;) {
     const std::int64_t first = row / width;
@@ -237,7 +240,7 @@ void multiply_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
           block.num_runs = lines.runs(line, pixel, pixel + block.rows, from, block.depth, runs);
           if (block.num_runs == 0 && block.accumulate && !block.clamp) continue;
           block.c = problem.c + begin * problem.c_stride + col;
-          fetch_next(block, blocking, problem, from, col, line - first, end - first);
+          fetch_next(blocking, problem, from, col, block, line - first, end - first);
           kernels.multiply(block);
         }
       }

@@ -113,6 +113,9 @@ inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
 // True if the zero points are not subtracted from the factors, but from the sums.
 template <class T>
 inline constexpr bool kCompensates = std::is_same_v<T, Quads> || std::is_same_v<T, PositivePairs>;
+// True if blocks may fetch what the next ones multiply.
+template <class T>
+inline constexpr bool kFetches = !std::is_same_v<T, PositivePairs>;
 // What gathering adds to the elements of A, if T is Quads.
 #if defined(__aarch64__)
 inline constexpr std::int32_t kQuadOffset = 0;
@@ -154,14 +157,15 @@ struct GemmBlock {
   // depth each, in whole quads, and the block's depth together.
   const Run<T>* runs = nullptr;
   std::int64_t num_runs = 0;
+  bool runs_are_whole = true;  // Run::not_first and Run::not_last are 0
   // Only for runs of quads: how many adjacent rows are a line. The first rows of adjacent lines are line_stride apart.
   std::int64_t line_rows = 0, line_stride = 0;
   const Factor<T>* b = nullptr;  // the first panel
   // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
   // multiplied. Not if GemmKernels::reads_lines.
   std::int64_t panel_depth = 0, first_depth = 0;
-  // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only
-  // for floats.
+  // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only if
+  // kFetches<T>.
   const char* fetched = nullptr;
   std::int64_t fetched_bytes = 0;
   Sum<T>* c = nullptr;

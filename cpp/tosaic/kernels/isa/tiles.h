@@ -45,7 +45,7 @@ template <std::int64_t step>
 struct Fetched {
   const char* at = nullptr;
   Index step = 0;
-  [[nodiscard]] Fetched after(Index depth) const { return {at + depth * step, step}; }
+  [[nodiscard]] Fetched after(Index steps) const { return {at + steps * step, step}; }
 };
 
 template <class T>
@@ -248,8 +248,8 @@ void matrix_tile(const GemmBlock<Quads>& block, Index row, const Columns<Quads>&
 #endif
 
 // Adds the product of R rows of A, of which the first is at `first`, and `depth` rows of B to the sums from row kFirst
-// on. Returns where B goes on.
-template <class T, int R, int W, int kFirst = 0, int kSums>
+// on. If kFetch, each step fetches what it is to fetch. Returns where B goes on.
+template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
 [[gnu::always_inline]] inline const Factor<T>* add_products(Vector<Partial<T>> (&sum)[kSums][W],
                                                             const Factor<T>* first, Index stride,
                                                             const Factor<T>* b, Index depth,
@@ -262,7 +262,7 @@ template <class T, int R, int W, int kFirst = 0, int kSums>
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
     fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
-    if constexpr (kReadsInPlace<T>) {
+    if constexpr (kFetch) {
       constexpr int reads = 0, second_level = 2;
       __builtin_prefetch(fetched.at, reads, second_level);
       fetched.at += fetched.step;
@@ -292,9 +292,38 @@ void tile(const GemmBlock<T>& block, Index row, const Columns<T>& columns) {
   Vector<Partial<T>> sum[R][W];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
-  add_products<T, R, W>(sum, block.a + row * block.a_stride, block.a_stride, columns.panel, block.depth,
-                        columns.fetched);
+  const Factor<T>* a = block.a + row * block.a_stride;
+  if (kFetches<T> && columns.fetched.step > 0)
+    add_products<T, R, W, kFetches<T>>(sum, a, block.a_stride, columns.panel, block.depth, columns.fetched);
+  else
+    add_products<T, R, W, false>(sum, a, block.a_stride, columns.panel, block.depth, {});
   finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
+}
+
+// Adds the products of all runs of a tile, which may have the first row of the block, or the last one.
+template <class T, int R, int W, bool kFetch>
+[[gnu::always_inline]] inline void add_runs(Vector<Partial<T>> (&sum)[R][W], const GemmBlock<T>& block,
+                                            Index row, const Columns<T>& columns, bool has_first,
+                                            bool has_last) {
+  const Index stride = block.a_stride;
+  for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run) {
+    const Factor<T>* a = run->a + row * stride;
+    const Factor<T>* b = columns.panel + run->at * W * kLanes<Factor<T>>;
+    const Index not_first = has_first ? run->not_first : 0, not_last = has_last ? run->not_last : 0;
+    const Index depth = run->depth - not_first - not_last;
+    const Fetched fetched = columns.fetched.after(run->at);
+    if constexpr (R > 1) {
+      if (not_first > 0) add_products<T, R - 1, W, kFetch, 1>(sum, a + stride, stride, b, not_first, fetched);
+    }
+    a += not_first;
+    b += not_first * W * kLanes<Factor<T>>;
+    b = add_products<T, R, W, kFetch>(sum, a, stride, b, depth, fetched.after(not_first));
+    if constexpr (R > 1) {
+      if (not_last > 0)
+        add_products<T, R - 1, W, kFetch>(sum, a + depth, stride, b, not_last,
+                                          fetched.after(not_first + depth));
+    }
+  }
 }
 
 // Does the same if the rows of A consist of runs.
@@ -304,24 +333,15 @@ void tile_of_runs(const GemmBlock<T>& block, Index row, const Columns<T>& column
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i) begin_row<T, W>(block, columns.first, sum[i]);
   const bool has_first = row == 0, has_last = row + R == block.rows;
-  for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run) {
-    const Factor<T>* a = run->a + row * block.a_stride;
-    const Factor<T>* b = columns.panel + run->at * W * kLanes<Factor<T>>;
-    const Index not_first = has_first ? run->not_first : 0, not_last = has_last ? run->not_last : 0;
-    const Index depth = run->depth - not_first - not_last;
-    const Fetched fetched = columns.fetched.after(run->at);
-    if constexpr (R > 1) {
-      if (not_first > 0)
-        add_products<T, R - 1, W, 1>(sum, a + block.a_stride, block.a_stride, b, not_first, fetched);
-    }
-    a += not_first;
-    b += not_first * W * kLanes<Factor<T>>;
-    b = add_products<T, R, W>(sum, a, block.a_stride, b, depth, fetched.after(not_first));
-    if constexpr (R > 1) {
-      if (not_last > 0)
-        add_products<T, R - 1, W>(sum, a + depth, block.a_stride, b, not_last,
-                                  fetched.after(not_first + depth));
-    }
+  if (columns.fetched.step == 0 && (block.runs_are_whole || (!has_first && !has_last))) {
+    // The shortest way, for short runs.
+    for (const Run<T>* run = block.runs; run < block.runs + block.num_runs; ++run)
+      add_products<T, R, W, false>(sum, run->a + row * block.a_stride, block.a_stride,
+                                   columns.panel + run->at * W * kLanes<Factor<T>>, run->depth, {});
+  } else if (columns.fetched.step == 0) {
+    add_runs<T, R, W, false>(sum, block, row, columns, has_first, has_last);
+  } else {
+    add_runs<T, R, W, true>(sum, block, row, columns, has_first, has_last);
   }
   finish_tile<T, R, W>(block, sum, row, columns.first, columns.valid);
 }
@@ -406,11 +426,11 @@ void multiply(const GemmBlock<T>& block) {
   constexpr Index panel = 2 * lanes;
   const Index whole_panels = block.cols / panel, panels = (block.cols + panel - 1) / panel;
   const Index tiles = (block.rows + kRows - 1) / kRows;
-  // Each step of a tile fetches a part of what is to be fetched, or what is in the cache already.
+  // Each step of a tile fetches a part of what is to be fetched.
+  const Index steps = whole_steps<T>(block.depth) / Arithmetic<T>::kStep;
   const Index fetched_step =
-      block.depth == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * block.depth);
-  const Fetched fetched{block.fetched == nullptr ? reinterpret_cast<const char*>(block.b) : block.fetched,
-                        fetched_step};
+      steps == 0 || block.fetched == nullptr ? 0 : block.fetched_bytes / (tiles * panels * steps);
+  const Fetched fetched{block.fetched, fetched_step};
   const Index panel_size = panel_depth(block) * panel;
   Index row = 0;
   for (Index t = 0; t < tiles; ++t) {
@@ -423,7 +443,7 @@ void multiply(const GemmBlock<T>& block) {
       const Index width = width_of<T>(left);
       const Columns<T> columns{p * panel, left < width ? left : width,
                                block.b + p * panel_size + block.first_depth * width,
-                               fetched.after((t * panels + p) * block.depth)};
+                               fetched.after((t * panels + p) * steps)};
       tiles_of(block, width)[rows - 1](block, row, columns);
     }
     row += rows;
