@@ -108,8 +108,9 @@ class Segments {
   [[nodiscard]] static double time_of(std::int64_t rows, std::int64_t max_rows) {
     constexpr double kTileRows = 0.4;  // what a tile takes besides its rows
     constexpr double kFewRows = 4;     // fewer ones take no less time
-    const auto tiles = static_cast<double>((rows + max_rows - 1) / max_rows);
-    return tiles * (std::max(static_cast<double>(rows) / tiles, kFewRows) + kTileRows);
+    const std::int64_t tiles = (rows + max_rows - 1) / max_rows;
+    const double tile_rows = static_cast<double>(rows) / static_cast<double>(tiles);
+    return static_cast<double>(tiles) * (std::max(tile_rows, kFewRows) + kTileRows);
   }
 
   std::array<Segment, 8> segments_;
