@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include "bind.h"
+#include "slotted.h"
 #include "tosaic/base/error.h"
 
 namespace tosaic::python {
@@ -136,18 +137,25 @@ std::uint32_t add(GraphBuilder& builder, int op, py::handle attrs, py::handle op
                   {});
 }
 
-std::uint32_t add_call(GraphBuilder& builder, int op, py::handle attrs, py::handle operands,
-                       const OriginReader& origins, py::handle node, const std::string& prefix,
-                       py::handle target, py::handle dtype, py::handle shape) {
+// Adds the nodes of calls of an FX graph, and makes their values.
+struct CallWriter {
+  OriginReader origins;
+  SlottedClass<4> value;
+};
+
+py::object add_call(const CallWriter& writer, GraphBuilder& builder, int op, py::handle attrs,
+                    py::handle operands, py::handle node, const std::string& prefix, py::handle target,
+                    py::object dtype, py::object shape) {
   const TensorType recorded = type_from(dtype, shape);
   const auto name = py::reinterpret_steal<py::object>(PyObject_GetAttr(node.ptr(), interned("name")));
   if (!name) throw py::error_already_set();
   const auto meta = py::reinterpret_steal<py::object>(PyObject_GetAttr(node.ptr(), interned("meta")));
   if (!meta) throw py::error_already_set();
   std::string text = text_of(name.ptr());
-  OriginRef origin = origins.read(prefix + text, target.ptr(), meta.ptr());
-  return add_node(builder, op, attrs, operands, std::move(text), std::move(origin), std::span(&recorded, 1),
-                  {});
+  OriginRef origin = writer.origins.read(prefix + text, target.ptr(), meta.ptr());
+  const std::uint32_t id =
+      add_node(builder, op, attrs, operands, std::move(text), std::move(origin), std::span(&recorded, 1), {});
+  return writer.value(py::int_(id), std::move(dtype), std::move(shape), py::none());
 }
 
 std::uint32_t add_many(GraphBuilder& builder, int op, py::handle attrs, py::handle operands,
@@ -165,9 +173,18 @@ std::uint32_t add_many(GraphBuilder& builder, int op, py::handle attrs, py::hand
 }  // namespace
 
 void bind_graph_builder(py::module_& m) {
-  py::class_<OriginReader>(m, "OriginReader", "Reads the origins of the nodes of an FX graph.")
-      .def(py::init<py::function, py::function>(), py::arg("module_path"), py::arg("source_of"),
-           "`module_path` makes a path of a recorded one, `source_of` (file, line) of a stack trace.");
+  py::class_<CallWriter>(m, "CallWriter", "Adds the nodes of calls of an FX graph, and makes their values.")
+      .def(py::init([](py::function module_path, py::function source_of, const py::object& value_type) {
+             return CallWriter{OriginReader(std::move(module_path), std::move(source_of)),
+                               {value_type, {"id", "dtype", "shape", "held"}}};
+           }),
+           py::arg("module_path"), py::arg("source_of"), py::arg("value_type"),
+           "`module_path` makes a path of a recorded one, `source_of` (file, line) of a stack trace. "
+           "`value_type` is the class Ref.")
+      .def("add", &add_call, py::arg("builder"), py::arg("op"), py::arg("attrs"), py::arg("operands"),
+           py::arg("node"), py::arg("prefix"), py::arg("target"), py::arg("dtype"), py::arg("shape"),
+           "As `GraphBuilder.add`, with the name of an FX node. The node is the origin, its name behind "
+           "`prefix`. Returns the value.");
   py::class_<GraphBuilder>(m, "GraphBuilder",
                            "Writes a graph front to back; values are named by their index.")
       .def(py::init([](std::string name, const std::string& stage) {
@@ -190,9 +207,6 @@ void bind_graph_builder(py::module_& m) {
            py::arg("origin"), py::arg("dtype"), py::arg("shape"),
            "A node with one checked result (dtype None: unchecked). Operand -1 is absent. Origin: (fx name, "
            "target, module path, file, line). Returns its first value.")
-      .def("add_call", &add_call, py::arg("op"), py::arg("attrs"), py::arg("operands"), py::arg("origins"),
-           py::arg("node"), py::arg("prefix"), py::arg("target"), py::arg("dtype"), py::arg("shape"),
-           "As `add`, with the name of an FX node. The node is the origin, its name behind `prefix`.")
       .def("add_many", &add_many, py::arg("op"), py::arg("attrs"), py::arg("operands"), py::arg("name"),
            py::arg("origin"), py::arg("types"), py::arg("regions") = std::vector<std::shared_ptr<Graph>>{},
            "A node whose results are checked against, or given by, `types`: a list of (dtype, shape).")

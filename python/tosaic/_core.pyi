@@ -231,10 +231,25 @@ class Graph:
     def own_constants(self) -> Graph: ...
     def __len__(self) -> int: ...
 
-class OriginReader:
+class CallWriter:
     def __init__(
-        self, module_path: Callable[[str], str], source_of: Callable[[str], tuple[str, int]]
+        self,
+        module_path: Callable[[str], str],
+        source_of: Callable[[str], tuple[str, int]],
+        value_type: type,
     ) -> None: ...
+    def add(
+        self,
+        builder: GraphBuilder,
+        op: int,
+        attrs: Mapping[str, Any] | None,
+        operands: Sequence[int],
+        node: Any,
+        prefix: str,
+        target: str,
+        dtype: int | str,
+        shape: Sequence[int],
+    ) -> Any: ...
 
 class ArgumentTypes:
     def __init__(self, node: type, value: type, constants: Iterable[Any], lists: Iterable[Any]) -> None: ...
@@ -270,18 +285,6 @@ class GraphBuilder:
         origin: tuple[str, str, str, str, int],
         dtype: int | str | None,
         shape: Sequence[int] | None,
-    ) -> int: ...
-    def add_call(
-        self,
-        op: int,
-        attrs: Mapping[str, Any] | None,
-        operands: Sequence[int],
-        origins: OriginReader,
-        node: Any,
-        prefix: str,
-        target: str,
-        dtype: int | str,
-        shape: Sequence[int],
     ) -> int: ...
     def add_many(
         self,

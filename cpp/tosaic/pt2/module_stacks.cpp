@@ -25,7 +25,7 @@ Module read_module(std::string_view text) {
   }
   add(text.size());
   if (count != parts.size()) throw WrongJson("key, path and type of a module", quoted(text.substr(0, 120)));
-  return {.key = parts[0], .path = parts[1], .type = parts[2]};
+  return {.text = text, .key = parts[0], .path = parts[1], .type = parts[2]};
 }
 
 }  // namespace
@@ -40,7 +40,17 @@ const Module& ModuleStacks::module_of(std::string_view text) {
 std::uint32_t ModuleStacks::read(std::string_view recorded) {
   if (const auto found = stacks_.find(recorded); found != stacks_.end()) return found->second;
   ModuleStack stack;
-  for (std::size_t begin = 0;;) {
+  std::size_t begin = 0;
+  if (!program_.stacks.empty()) {  // most stacks begin as the one before
+    for (const Module& module : program_.stacks.back()) {
+      const std::string_view rest = recorded.substr(begin);
+      const std::size_t size = module.text.size();
+      if (rest.size() <= size || rest[size] != ';' || !rest.starts_with(module.text)) break;
+      stack.push_back(module);
+      begin += size + 1;
+    }
+  }
+  for (;;) {
     const std::size_t end = recorded.find(';', begin);
     stack.push_back(module_of(recorded.substr(begin, end - begin)));
     if (end == std::string_view::npos) break;

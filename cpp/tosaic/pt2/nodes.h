@@ -75,8 +75,8 @@ struct KeyedArgument {
 
 // The modules around a node, outermost first.
 struct Module {
-  std::string_view key, path, type;
-  std::uint32_t index = 0;  // of this module among all of the program
+  std::string_view text, key, path, type;  // the text has the other three
+  std::uint32_t index = 0;                 // of this module among all of the program
 };
 using ModuleStack = std::vector<Module>;
 

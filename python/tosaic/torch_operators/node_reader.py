@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeReader"]
 
-_ORIGINS = _core.OriginReader(module_path, source_of)
+_CALLS = _core.CallWriter(module_path, source_of, Ref)
 
 
 class NodeReader(InPlaceCalls, NestedGraphs):
@@ -199,11 +199,18 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         row = self._row
         if self._outer is not None or row is None or row.mutates:
             return super().emit(op, attrs, operands)
-        dtype, shape = self.dtype, self.shape
-        value = self.builder.add_call(
-            op, attrs, operands, _ORIGINS, self._node, self._prefix, row.target, dtype, shape
+        added: Ref = _CALLS.add(
+            self.builder,
+            op,
+            attrs,
+            operands,
+            self._node,
+            self._prefix,
+            row.target,
+            self.dtype,
+            self.shape,
         )
-        return Ref(value, dtype, shape)
+        return added
 
     def target_name(self) -> str:
         """Returns the operator name of this call: ``add`` for ``add.Tensor``."""

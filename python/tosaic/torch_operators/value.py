@@ -10,7 +10,7 @@ __all__ = ["Complex", "NoValue", "Ref", "tensors_of"]
 
 
 class Ref:
-    """A tensor value of the graph being built.
+    """A tensor value of the graph being built. The core makes such objects too, by their slots.
 
     Attributes
     ----------
