@@ -9,26 +9,26 @@
 
 namespace tosaic::testing {
 
-class Place {
+class FlatbufferPlace {
  public:
   // The root table.
-  explicit Place(std::vector<std::byte>& bytes) : Place(bytes, 0) { follow(); }
+  explicit FlatbufferPlace(std::vector<std::byte>& bytes) : FlatbufferPlace(bytes, 0) { follow(); }
 
   // The place of the value of field `number` of this table. The value must be stored in the table itself, and
   // the field must be present.
-  [[nodiscard]] Place field(std::size_t number) const {
+  [[nodiscard]] FlatbufferPlace field(std::size_t number) const {
     const std::size_t vtable = at_ - static_cast<std::size_t>(read<std::int32_t>(at_));
     return {*bytes_, at_ + read<std::uint16_t>(vtable + 4 + 2 * number)};
   }
   // The table or vector that a field refers to.
-  [[nodiscard]] Place table(std::size_t number) const {
-    Place place = field(number);
+  [[nodiscard]] FlatbufferPlace table(std::size_t number) const {
+    FlatbufferPlace place = field(number);
     place.follow();
     return place;
   }
   // The table that element i of this vector refers to.
-  [[nodiscard]] Place element(std::size_t i) const {
-    Place place{*bytes_, at_ + 4 + 4 * i};
+  [[nodiscard]] FlatbufferPlace element(std::size_t i) const {
+    FlatbufferPlace place{*bytes_, at_ + 4 + 4 * i};
     place.follow();
     return place;
   }
@@ -41,7 +41,7 @@ class Place {
   }
 
  private:
-  Place(std::vector<std::byte>& bytes, std::size_t at) : bytes_(&bytes), at_(at) {}
+  FlatbufferPlace(std::vector<std::byte>& bytes, std::size_t at) : bytes_(&bytes), at_(at) {}
   template <class T>
   [[nodiscard]] T read(std::size_t at) const {
     T value;
@@ -55,10 +55,10 @@ class Place {
 };
 
 // The first block of the first region: the main graph of a file.
-inline Place main_block(std::vector<std::byte>& file) {
-  return Place(file).table(1).element(0).table(1).element(0);
+inline FlatbufferPlace main_block(std::vector<std::byte>& file) {
+  return FlatbufferPlace(file).table(1).element(0).table(1).element(0);
 }
-inline Place operators_of(std::vector<std::byte>& file) { return main_block(file).table(1); }
-inline Place tensors_of(std::vector<std::byte>& file) { return main_block(file).table(2); }
+inline FlatbufferPlace operators_of(std::vector<std::byte>& file) { return main_block(file).table(1); }
+inline FlatbufferPlace tensors_of(std::vector<std::byte>& file) { return main_block(file).table(2); }
 
 }  // namespace tosaic::testing

@@ -9,7 +9,7 @@
 namespace tosaic {
 namespace {
 
-using testing::Place;
+using testing::FlatbufferPlace;
 
 constexpr std::size_t kOp = 0, kInputs = 3, kOutputs = 4;           // fields of an operator
 constexpr std::size_t kName = 0, kShape = 1, kType = 2, kData = 3;  // fields of a tensor
@@ -30,11 +30,11 @@ std::vector<std::byte> file_of(const std::string& name) {
 }
 
 // The index of the last element of a vector. In a file of a single operator, the last tensor is the result.
-std::size_t last(const Place& vector) { return vector.length() - 1; }
+std::size_t last(const FlatbufferPlace& vector) { return vector.length() - 1; }
 
 // Makes the offset that is stored at byte `at` refer to `target`. Flatbuffer offsets are relative to the
 // place where they are stored.
-void refer(std::vector<std::byte>& file, std::size_t at, const Place& target) {
+void refer(std::vector<std::byte>& file, std::size_t at, const FlatbufferPlace& target) {
   const auto offset = static_cast<std::uint32_t>(target.offset() - at);
   std::memcpy(file.data() + at, &offset, sizeof offset);
 }
@@ -60,7 +60,7 @@ TEST_CASE("a file with another identifier is refused") {
 
 TEST_CASE("an unknown version is refused by number") {
   std::vector<std::byte> file = network_file();
-  const Place version = Place(file).table(0);
+  const FlatbufferPlace version = FlatbufferPlace(file).table(0);
   version.field(1).set<std::int32_t>(80);
   version.field(0).set<std::int32_t>(0);
   check_error(file, "[tosa] unknown version of the format: expected TOSA 1.0 or 1.1, got 0.80.0");
@@ -90,7 +90,7 @@ TEST_CASE("an unknown operator is refused by number") {
 TEST_CASE("regions that are missing or used by no operator are refused") {
   const auto renamed = [](const char* name) {
     std::vector<std::byte> file = file_of("tosa.cond_if");
-    const Place then_graph = testing::operators_of(file).element(0).table(2).table(0);
+    const FlatbufferPlace then_graph = testing::operators_of(file).element(0).table(2).table(0);
     REQUIRE(then_graph.length() == 3);
     std::memcpy(file.data() + then_graph.offset() + 4, name, 3);
     return file;
@@ -98,16 +98,16 @@ TEST_CASE("regions that are missing or used by no operator are refused") {
   check_error(renamed("none"),
               "[tosa] operator 0 (COND_IF): then_graph: no region is named 'non' (node 'result')");
   std::vector<std::byte> twice = file_of("tosa.cond_if");
-  const Place attributes = testing::operators_of(twice).element(0).table(2);
+  const FlatbufferPlace attributes = testing::operators_of(twice).element(0).table(2);
   refer(twice, attributes.field(0).offset(), attributes.table(1));
   check_error(twice, "[tosa] block 'sum' is used by no operator");
 }
 
 TEST_CASE("a region of another signature than its operator is refused before it is read") {
   std::vector<std::byte> file = file_of("tosa.while_loop");
-  const Place regions = Place(file).table(1);
-  const Place body = regions.element(2).table(1).element(0);
-  const Place tensor = body.table(2).element(0);
+  const FlatbufferPlace regions = FlatbufferPlace(file).table(1);
+  const FlatbufferPlace body = regions.element(2).table(1).element(0);
+  const FlatbufferPlace tensor = body.table(2).element(0);
   tensor.field(kType).set<std::uint32_t>(7);
   check_error(file,
               "[tosa] operator 1 (WHILE_LOOP): body_graph takes another type at 0: expected i32[2], got "
@@ -125,7 +125,7 @@ TEST_CASE("attributes of another operator are refused") {
 
 TEST_CASE("a result type other than the inferred one is refused") {
   std::vector<std::byte> file = file_of("tosa.matmul_i8");
-  const Place tensors = testing::tensors_of(file);
+  const FlatbufferPlace tensors = testing::tensors_of(file);
   for (std::size_t i = 0; i < tensors.length(); ++i)
     if (tensors.element(i).table(kShape).length() == 3 && i == last(tensors))
       tensors.element(i).field(kType).set<std::uint32_t>(4);
@@ -137,7 +137,7 @@ TEST_CASE("a result type other than the inferred one is refused") {
 
 TEST_CASE("errors of inference name the operator of the file") {
   std::vector<std::byte> file = file_of("tosa.reverse_i8");
-  const Place reverse = testing::operators_of(file).element(0);
+  const FlatbufferPlace reverse = testing::operators_of(file).element(0);
   reverse.table(2).field(0).set<std::int32_t>(9);
   CHECK_THROWS_AS(tosa::deserialize(std::span(file)), InvalidGraph);
   CHECK_THROWS_WITH(tosa::deserialize(std::span(file)), Catch::StartsWith("[tosa] operator 0 (REVERSE): "));
@@ -145,7 +145,7 @@ TEST_CASE("errors of inference name the operator of the file") {
 
 TEST_CASE("constants of the wrong size or without data are refused") {
   std::vector<std::byte> file = file_of("tosa.matmul_f32");
-  const Place data = testing::tensors_of(file).element(1).table(kData);
+  const FlatbufferPlace data = testing::tensors_of(file).element(1).table(kData);
   data.set<std::uint32_t>(152);
   check_error(
       file,
@@ -157,14 +157,14 @@ TEST_CASE("constants of the wrong size or without data are refused") {
 
 TEST_CASE("extents that are not positive are refused") {
   std::vector<std::byte> file = file_of("tosa.abs_f32");
-  Place shape = testing::tensors_of(file).element(0).table(kShape);
+  FlatbufferPlace shape = testing::tensors_of(file).element(0).table(kShape);
   std::memset(file.data() + shape.offset() + 4, 0xff, 4);
   check_error(file, "[tosa] tensor 'in0' has an extent that is not positive: expected at least 1, got -1");
 }
 
 TEST_CASE("a result with extents that are not positive is compared with the inferred type") {
   std::vector<std::byte> file = file_of("tosa.abs_f32");
-  Place shape = testing::tensors_of(file).element(1).table(kShape);
+  FlatbufferPlace shape = testing::tensors_of(file).element(1).table(kShape);
   std::memset(file.data() + shape.offset() + 4, 0xff, 4);
   CHECK_THROWS_WITH(tosa::deserialize(std::span(file)),
                     Catch::Contains("operator 0 (ABS): the result has the wrong type: expected f32[") &&
@@ -185,7 +185,7 @@ TEST_CASE("a wrong number of operands is refused") {
 
 TEST_CASE("constant operands must be constant") {
   std::vector<std::byte> file = file_of("tosa.mul_i8");
-  const Place inputs = testing::operators_of(file).element(1).table(kInputs);
+  const FlatbufferPlace inputs = testing::operators_of(file).element(1).table(kInputs);
   refer(file, inputs.offset() + 12, inputs.element(0));
   check_error(
       file,
@@ -195,8 +195,8 @@ TEST_CASE("constant operands must be constant") {
 
 TEST_CASE("an operator that depends on itself is refused") {
   std::vector<std::byte> file = file_of("tosa.identity_i8");
-  const Place op = testing::operators_of(file).element(0);
-  const Place input = op.table(kInputs), output = op.table(kOutputs);
+  const FlatbufferPlace op = testing::operators_of(file).element(0);
+  const FlatbufferPlace input = op.table(kInputs), output = op.table(kOutputs);
   input.set<std::uint32_t>(1);
   refer(file, input.offset() + 4, output.element(0));
   check_error(file, "[tosa] operator 0 (IDENTITY): the operator depends on its own result (node 'result')");
@@ -204,9 +204,9 @@ TEST_CASE("an operator that depends on itself is refused") {
 
 TEST_CASE("operators may be in any order in the file") {
   std::vector<std::byte> file = network_file();
-  const Place operators = testing::operators_of(file);
+  const FlatbufferPlace operators = testing::operators_of(file);
   const std::size_t count = operators.length();
-  std::vector<Place> targets;
+  std::vector<FlatbufferPlace> targets;
   for (std::size_t i = 0; i < count; ++i) targets.push_back(operators.element(i));
   for (std::size_t i = 0; i < count; ++i) refer(file, operators.offset() + 4 + 4 * i, targets[count - 1 - i]);
   const Graph read = tosa::deserialize(std::span(file));
@@ -217,7 +217,7 @@ TEST_CASE("operators may be in any order in the file") {
 
 TEST_CASE("two tensors with the same name are refused") {
   std::vector<std::byte> file = file_of("tosa.add_f32");
-  const Place name = testing::tensors_of(file).element(1).table(kName);
+  const FlatbufferPlace name = testing::tensors_of(file).element(1).table(kName);
   file[name.offset() + 6] = std::byte{'0'};
   check_error(file, "[tosa] two tensors are named 'in0'");
 }
