@@ -6,8 +6,8 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 
+#include "tosaic/ir/places.h"
 #include "tosaic/ir/recipe.h"
 #include "tosaic/ir/storage.h"
 
@@ -46,13 +46,6 @@ class Deferred {
   Storage memory_;
   std::shared_ptr<const Recipe> recipe_;
 };
-
-// Where the bytes of deferred storages are to be, such as in a file that is laid out already.
-struct Place {
-  std::byte* begin = nullptr;
-  std::shared_ptr<const void> owner;
-};
-using Places = std::unordered_map<const Deferred*, Place>;
 
 // Computes all storages of the list that are not computed yet, each in its place; in new memory if it has none. The
 // threads of `team` share the work; null: this thread alone. Does not ask owners whether they changed their memory.

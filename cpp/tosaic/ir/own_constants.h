@@ -12,8 +12,8 @@
 #include <memory>
 #include <span>
 
-#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/places.h"
 
 namespace tosaic {
 

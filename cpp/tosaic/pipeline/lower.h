@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/places.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/boundary_orders.h"
 #include "tosaic/pipeline/pipeline.h"

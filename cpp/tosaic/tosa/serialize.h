@@ -28,8 +28,8 @@
 #include <span>
 #include <vector>
 
-#include "tosaic/ir/deferred.h"
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/places.h"
 
 namespace tosaic {
 class Team;
