@@ -206,6 +206,12 @@ class DepthwiseStepLines {
     else
       weights_at_ = plan_.take<Factor<T>>(weight_size());
     if (rescales()) arrange_tables();
+    channels_.assign(static_cast<std::size_t>(blocks_ * block_), -1);
+    for_each_place([&](Index place, Index channel) { channels_[place] = channel; });
+    if (weights_ != nullptr) {
+      terms_.resize(channels_.size());
+      find_terms(weights_->data(), terms_.data());
+    }
     terms_at_ = plan_.take<Word>(blocks_ * block_);
     ScratchPlan own;
     lines_at_ = own.take<Factor<T>>((slots_ + 1) * line_size_);
@@ -225,8 +231,8 @@ class DepthwiseStepLines {
     const Index line_elements = conv_.out[2] * conv_.out_channels;
     // Each part copies the lines that its first one reads, so there are few parts.
     const Loop lines{.count = conv_.batch * conv_.out[1],
-                     .step = ceil_div(conv_.batch * conv_.out[1], 2 * Index{inputs_.threads.count}),
-                     .unit_cost = static_cast<double>(line_elements * steps()) * 2 * cost::kMultiplyAdd};
+                     .unit_cost = static_cast<double>(line_elements * steps()) * 2 * cost::kMultiplyAdd,
+                     .parts_per_thread = 2};
     parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
       run_lines(begin, end, operands.left, prototype, result, workers_.of(workspace.scratch, worker));
     });
@@ -296,19 +302,27 @@ class DepthwiseStepLines {
     return place / block_ * steps() * kStep * block_ + place % block_ * kStep;
   }
 
-  // The bias and, with quads, minus (kQuadOffset + zero point) times the sum of the weights.
-  void find_terms(const CoreOperands<T>& operands, const Factor<T>* weights, Word* terms) const {
-    const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
+  // With quads, minus (kQuadOffset + zero point) times the sum of the weights; else 0.
+  void find_terms(const Factor<T>* weights, Word* terms) const {
     std::fill_n(terms, blocks_ * block_, Word{0});
-    for_each_place([&](Index place, Index channel) {
-      Word sum = 0;
-      if constexpr (kCompensates<T>) {
+    if constexpr (kCompensates<T>) {
+      const auto by = static_cast<Word>(-(kQuadOffset + std::int32_t{inputs_.left_zero_point}));
+      for_each_place([&](Index place, Index /*channel*/) {
+        Word sum = 0;
         const Factor<T>* block = weights + place_in_weights(place);
         for (Index tap = 0; tap < conv_.num_taps(); ++tap)
           sum += static_cast<Word>(std::int32_t{block[tap / kStep * kStep * block_ + tap % kStep]});
-      }
-      terms[place] = sum * by + (conv_.has_bias ? operands.third[channel * conv_.bias_stride] : Word{0});
-    });
+        terms[place] = sum * by;
+      });
+    }
+  }
+
+  // Adds the bias to the terms of the weights.
+  void add_bias(const Word* terms, const CoreOperands<T>& operands, Word* sums) const {
+    if (terms != sums) std::copy_n(terms, blocks_ * block_, sums);
+    if (conv_.has_bias)
+      for (std::size_t place = 0; place < channels_.size(); ++place)
+        if (channels_[place] >= 0) sums[place] += operands.third[channels_[place] * conv_.bias_stride];
   }
 
   [[nodiscard]] DepthwiseSteps<T> line(const CoreOperands<T>& operands, std::byte* scratch) const {
@@ -318,8 +332,10 @@ class DepthwiseStepLines {
     line.blocks = blocks_;
     line.weights = weights_ != nullptr ? weights_->data() : piece<Factor<T>>(scratch, weights_at_);
     if (weights_ == nullptr) arrange_weights(operands.right, piece<Factor<T>>(scratch, weights_at_));
-    line.terms = piece<Word>(scratch, terms_at_);
-    find_terms(operands, line.weights, piece<Word>(scratch, terms_at_));
+    auto* const terms = piece<Word>(scratch, terms_at_);
+    if (weights_ == nullptr) find_terms(line.weights, terms);
+    add_bias(weights_ == nullptr ? terms : terms_.data(), operands, terms);
+    line.terms = terms;
     const Index channels = conv_.out_channels;
     line.pixels = merges_pixels_ ? 1 : conv_.out[2];
     line.elements = merges_pixels_ ? conv_.out[2] * channels : channels;
@@ -382,6 +398,8 @@ class DepthwiseStepLines {
   Index blocks_ = 0, slots_ = 0, line_size_ = 0;
   std::shared_ptr<const LargeArray<Factor<T>>> weights_;
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
+  std::vector<Index> channels_;                   // of the places; -1: none
+  std::vector<Word> terms_;                       // of weights that are known
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
   PerWorker workers_;

@@ -122,23 +122,22 @@ struct GemmGrid {
   std::int64_t row_parts = 1, col_parts = 1;
 };
 
-// The time of a multiply-add of the fast loops, in nanoseconds.
-template <class T>
-inline constexpr double kMultiplyAddCost = std::is_same_v<T, Quads>    ? 0.007
-                                           : std::is_same_v<T, double> ? 0.05
-                                                                       : 0.02;
-
 // The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading its
 // rows of A (and writing them, if they are gathered) and its columns of B.
+//
+// The kernel that computed A had the same threads, and gave each a range of its rows. So a thread finds its own rows in
+// its own cache, and those of another thread only after the cores have exchanged them. Blocks of columns need all rows.
 template <class T>
 [[nodiscard]] GemmGrid gemm_grid(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                  std::int64_t depth, const Threads& threads) {
-  constexpr double kRead = 0.03 * kFactorBytes<T>;  // an element of A or B from the shared cache
-  constexpr double kPart = 800;                     // calling a thread, once for each part
-  constexpr double kTileRows = 3;                   // loading B for a tile takes as long as so many rows of A
+  constexpr double kRead = 0.03 * kFactorBytes<T>;        // an element of A or B from the shared cache
+  constexpr double kExchange = 0.06 * sizeof(Source<T>);  // an element of A from the cache of another core
+  constexpr double kPart = 800;                           // calling a thread, once for each part
+  constexpr double kTileRows = 3;  // loading B for a tile takes as long as so many rows of A
+  constexpr double kIdle = 0.08;   // of a part: how long threads wait for the last one
   if (threads.count == 1 || rows == 0 || cols == 0) return {};
   const std::int64_t tiles = ceil_div(rows, kernels.max_rows), panels = ceil_div(cols, kernels.panel);
-  const std::int64_t most = std::int64_t{threads.count} * kPartsPerThread;
+  const std::int64_t count = threads.count, most = count * kPartsPerThread;
   GemmGrid best;
   double least = 0;
   for (std::int64_t i = 1; i <= std::min(tiles, most); ++i)
@@ -148,10 +147,12 @@ template <class T>
           static_cast<double>(band) + kTileRows * static_cast<double>(ceil_div(band, kernels.max_rows));
       const auto part_cols = static_cast<double>(ceil_div(panels, j) * kernels.panel);
       const double part = static_cast<double>(depth) *
-                          (part_rows * part_cols * kMultiplyAddCost<T> + (part_rows + part_cols) * kRead);
-      const double time =
-          i * j == 1 ? part
-                     : static_cast<double>(ceil_div(i * j, std::int64_t{threads.count})) * (part + kPart);
+                          (part_rows * part_cols * kernels.multiply_add + (part_rows + part_cols) * kRead);
+      const auto foreign =
+          static_cast<double>(rows * depth * (count - std::min(i, count))) / static_cast<double>(count);
+      const double time = i * j == 1 ? part
+                                     : static_cast<double>(ceil_div(i * j, count)) * (part + kPart) +
+                                           kIdle * part + foreign * kExchange;
       const bool is_first = i * j == 1 || (threads.share_all && best.row_parts * best.col_parts == 1);
       if (is_first || time < least) {
         least = time;

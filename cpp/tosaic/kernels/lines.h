@@ -184,7 +184,8 @@ template <class T>
 template <class T>
 [[nodiscard]] bool prefers_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                                  const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
-  constexpr double kGather = 0.12;   // an element of a patch or line, in nanoseconds
+  // The time of a multiply-add, and of an element of a patch or line that is gathered, in nanoseconds.
+  constexpr double kMultiplyAdd = std::is_same_v<T, double> ? 0.05 : 0.02, kGather = 0.12;
   constexpr double kTileRows = 0.4;  // what a tile takes besides its rows, in rows
   // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows, and for B.
   constexpr std::int64_t cache_set = 4096, most_in_set = 7;
@@ -199,7 +200,7 @@ template <class T>
   // The time of so many rows, of whose products the loops of a tile compute this part.
   const auto time = [&](std::int64_t rows, double part) {
     const auto tiles = static_cast<double>(ceil_div(rows, kernels.max_rows));
-    return static_cast<double>(depth * cols) * kMultiplyAddCost<T> * tiles *
+    return static_cast<double>(depth * cols) * kMultiplyAdd * tiles *
            (std::max(part * static_cast<double>(rows) / tiles, few_rows) + kTileRows);
   };
   const double by_lines =

@@ -34,41 +34,38 @@ struct Workspace {
   Team* team = nullptr;  // null: the calling thread alone
 };
 
-struct Loop {
-  std::int64_t count = 0;
-  std::int64_t step = 1;  // parts begin at multiples of it
-  double unit_cost = 0;   // nanoseconds
-};
-
-// The parts of a loop: all but the last have `units` units.
-struct Parts {
-  std::int64_t count = 1, units = 0;
-};
-
 inline constexpr double kLeastPart = 2000;  // nanoseconds; a part of another thread costs 800
 inline constexpr std::uint32_t kPartsPerThread = 4;
 
-[[nodiscard]] inline Parts parts_of(const Team* team, const Loop& loop) {
-  if (team == nullptr || team->size() == 1) return {1, loop.count};
+struct Loop {
+  std::int64_t count = 0;
+  std::int64_t step = 1;                             // parts begin at multiples of it
+  double unit_cost = 0;                              // nanoseconds
+  std::uint32_t parts_per_thread = kPartsPerThread;  // at most
+};
+
+// The number of parts of a loop.
+[[nodiscard]] inline std::int64_t parts_of(const Team* team, const Loop& loop) {
+  if (team == nullptr || team->size() == 1) return 1;
   const std::int64_t steps = (loop.count + loop.step - 1) / loop.step;
-  std::int64_t wanted = std::min(steps, std::int64_t{team->size() * kPartsPerThread});
+  std::int64_t wanted = std::min(steps, std::int64_t{team->size()} * loop.parts_per_thread);
   const double worthwhile = static_cast<double>(loop.count) * loop.unit_cost / kLeastPart;
   if (!team->shares_all() && worthwhile < static_cast<double>(wanted))
     wanted = static_cast<std::int64_t>(worthwhile);
-  if (wanted <= 1) return {1, loop.count};
-  const std::int64_t units = (steps + wanted - 1) / wanted * loop.step;
-  return {(loop.count + units - 1) / units, units};
+  return std::max<std::int64_t>(wanted, 1);
 }
 
-// Calls work(begin, end, worker) for parts that make up [0, count). Nothing is called if the count is 0.
+// Calls work(begin, end, worker) for parts that make up [0, count) and differ by at most one step. Nothing is called if
+// the count is 0.
 template <class F>
 void parallel_for(Team* team, const Loop& loop, F&& work) {
   if (loop.count == 0) return;
-  const Parts parts = parts_of(team, loop);
-  if (parts.count == 1) return work(std::int64_t{0}, loop.count, Worker{0});
-  team->run(static_cast<std::uint32_t>(parts.count), [&](std::uint32_t part, Worker worker) {
-    const std::int64_t begin = part * parts.units;
-    work(begin, std::min(begin + parts.units, loop.count), worker);
+  const std::int64_t parts = parts_of(team, loop);
+  if (parts == 1) return work(std::int64_t{0}, loop.count, Worker{0});
+  const std::int64_t steps = (loop.count + loop.step - 1) / loop.step;
+  team->run(static_cast<std::uint32_t>(parts), [&](std::uint32_t part, Worker worker) {
+    work(steps * part / parts * loop.step, std::min(steps * (part + 1) / parts * loop.step, loop.count),
+         worker);
   });
 }
 

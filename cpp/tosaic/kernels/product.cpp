@@ -142,7 +142,7 @@ class BlockedProduct {
     if (p_.cols == 0) return;
     const Loop all{
         .count = static_cast<Index>(p_.batches.size()) * blocks_,
-        .unit_cost = static_cast<double>(p_.rows * p_.depth * most_block_cols()) * kMultiplyAddCost<T>};
+        .unit_cost = static_cast<double>(p_.rows * p_.depth * most_block_cols()) * kernels_.multiply_add};
     parallel_for(workspace.team, all, [&](Index begin, Index end, Worker worker) {
       for (Index unit = begin; unit < end; ++unit)
         multiply_block(operands, unit / blocks_, unit % blocks_, result,

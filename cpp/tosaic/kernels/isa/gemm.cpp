@@ -116,8 +116,15 @@ void pack_transposed(const T* b, Index stride, Index depth, Index cols, T* panel
 
 template <class T>
 constexpr GemmKernels<T> kernels() {
-  return {kRows,          2 * kLanes<T>, kLanes<T>,          multiply<T>, gather<T>,
-          gather_rows<T>, pack<T>,       pack_transposed<T>, nullptr};
+  return {.max_rows = kRows,
+          .panel = 2 * kLanes<T>,
+          .lanes = kLanes<T>,
+          .multiply_add = multiply_add_time<T>(),
+          .multiply = multiply<T>,
+          .gather = gather<T>,
+          .gather_rows = gather_rows<T>,
+          .pack = pack<T>,
+          .pack_transposed = pack_transposed<T>};
 }
 
 }  // namespace

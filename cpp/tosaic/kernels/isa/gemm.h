@@ -207,6 +207,7 @@ template <class T>
 struct GemmKernels {
   std::int64_t max_rows = 0;  // rows of the largest register tile
   std::int64_t panel = 0, lanes = 0;
+  double multiply_add = 0;  // roughly, in nanoseconds; it only decides how a product is cut into parts
   void (*multiply)(const GemmBlock<T>& block) = nullptr;
   // Writes rows [row, row + rows) and depth [from, to) of the patches to dst, with rows dst_stride apart.
   // Each row is followed by zeros up to a whole step.

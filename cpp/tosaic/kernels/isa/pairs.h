@@ -51,8 +51,15 @@ void pack_pairs_by_column(const std::int16_t* b, Index stride, Index depth, Inde
 // T is Pairs or WidePairs.
 template <class T>
 constexpr GemmKernels<T> pair_kernels() {
-  return {kRows,          2 * kLanes<std::uint32_t>, kLanes<std::uint32_t>, multiply<T>, gather<T>,
-          gather_rows<T>, pack_pairs_by_row,         pack_pairs_by_column,  nullptr};
+  return {.max_rows = kRows,
+          .panel = 2 * kLanes<std::uint32_t>,
+          .lanes = kLanes<std::uint32_t>,
+          .multiply_add = multiply_add_time<T>(),
+          .multiply = multiply<T>,
+          .gather = gather<T>,
+          .gather_rows = gather_rows<T>,
+          .pack = pack_pairs_by_row,
+          .pack_transposed = pack_pairs_by_column};
 }
 
 }  // namespace

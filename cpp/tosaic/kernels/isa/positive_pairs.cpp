@@ -59,6 +59,7 @@ extern const GemmKernels<PositivePairs> kGemmPositivePairs;
 const GemmKernels<PositivePairs> kGemmPositivePairs = {.max_rows = kRows,
                                                        .panel = 2 * kLanes<std::uint32_t>,
                                                        .lanes = kLanes<std::uint32_t>,
+                                                       .multiply_add = multiply_add_time<PositivePairs>(),
                                                        .multiply = multiply_positive,
                                                        .gather = gather<PositivePairs>,
                                                        .gather_rows = gather_rows<PositivePairs>,

@@ -65,10 +65,12 @@ void row_sums(const Byte* rows, Index stride, Index count, Index depth, std::uin
 #if defined(__AMX_INT8__)
 // The second-level cache has 2 MiB.
 constexpr Index kMostRows = kTileRows, kBlockBytes = 512 * 1024;
+constexpr double kMultiplyAdd = 0.001;
 constexpr bool kReadsLines = true;
 constexpr auto multiply_block = multiply_by_tiles;
 #else
 constexpr Index kMostRows = kRows, kBlockBytes = GemmKernels<Quads>{}.a_bytes;
+constexpr double kMultiplyAdd = multiply_add_time<Quads>();
 constexpr bool kReadsLines = false;
 constexpr auto multiply_block = multiply<Quads>;
 #endif
@@ -79,6 +81,7 @@ extern const GemmKernels<Quads> kGemmQuads;
 const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .panel = 2 * kLanes<std::uint32_t>,
                                        .lanes = kLanes<std::uint32_t>,
+                                       .multiply_add = kMultiplyAdd,
                                        .multiply = multiply_block,
                                        .gather = gather<Quads>,
                                        .gather_rows = gather_rows<Quads>,
