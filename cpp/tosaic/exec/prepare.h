@@ -70,7 +70,7 @@ struct PrepareOptions {
   Overrides overrides;
   memory::PlanOptions memory;
   // Steps are computed together, some rows at a time, if the values between them have so many bytes (row_group.h).
-  std::size_t least_group_bytes = std::size_t{1} << 20;
+  std::size_t least_group_bytes = std::size_t{1} << 15;
 };
 
 struct Step;  // steps.h

@@ -93,8 +93,11 @@ constexpr std::size_t kMostSteps = 64;
 constexpr std::uint32_t kMostSpan = 256;
 // The most bytes of a block, in all values of the group: what a second-level cache holds.
 constexpr int64_t kBlockBytes = 393216;
+// The same for groups without products, whose steps take about as long as reading their operands from that cache.
+constexpr int64_t kLightBlockBytes = 49152;
 // A product of fewer rows than this reads its right operand too often.
 constexpr int64_t kLeastProductRows = 28;
+constexpr std::uint32_t kNobody = 0xffffffffU;
 
 // The extents of all axes of a shape but the last one; extents of 1 are left out.
 Dims row_axes(const Shape& shape) {
@@ -187,17 +190,20 @@ class Finder {
         options_(options),
         least_bytes_(least_bytes),
         last_reader_(graph.values().size(), 0),
+        producer_(graph.values().size(), kNobody),
         is_output_(graph.values().size(), false),
         in_group_(steps.size(), false),
         state_(graph.values().size(), State::kOutside) {
     options_.threads.count = 1;
     readers_.resize(graph.values().size());
-    for (std::uint32_t i = 0; i < steps.size(); ++i)
+    for (std::uint32_t i = 0; i < steps.size(); ++i) {
       for (const ValueId operand : graph.operands(graph.nodes()[i]))
         if (operand.valid()) {
           last_reader_[operand.index()] = i;
           readers_[operand.index()].push_back(i);
         }
+      if (!steps[i].is_fused && steps[i].kind == StepKind::kKernel) producer_[result_of(i)] = i;
+    }
     for (const Output& output : graph.outputs()) is_output_[output.value.index()] = true;
   }
 
@@ -220,6 +226,7 @@ class Finder {
     std::uint32_t step = 0;
     RowKind kind = RowKind::kNone;  // kNone: a view
     std::uint32_t value = 0;        // the result of the step or of the last one that is fused with it
+    bool is_taken = false;          // by take_producers()
   };
 
   [[nodiscard]] const Node& node(std::uint32_t step) const { return graph_.nodes()[step]; }
@@ -253,24 +260,50 @@ class Finder {
 
   void grow(std::uint32_t first) {
     members_.clear();
+    row_operands_.clear();
     axes_ = row_axes(type(result_of(first)).shape);
-    std::vector<std::uint32_t> row_operands;  // values outside that members read by row
-    std::uint32_t last = first;               // the last step that may belong to the group
+    std::uint32_t last = first;  // the last step that may belong to the group
     for (std::uint32_t step = first; step <= last && step < first + kMostSpan && members_.size() < kMostSteps;
          ++step) {
       if (steps_[step].is_fused) continue;
-      const std::optional<RowKind> kind = joins(step, step == first, row_operands);
+      const std::optional<RowKind> kind = joins(step, step == first);
       if (!kind) {
         if (reads(step, State::kInside) || reads(step, State::kAfter)) mark_after(step);
         continue;
       }
+      take_producers(step, *kind);
       const std::uint32_t value = result_of(step);
       members_.push_back({step, *kind, value});
       set(value, State::kInside);
       last = std::max(last, last_reader_[value]);
-      for (const ValueId operand : graph_.operands(node(step)))
-        if (operand.valid() && state_[operand.index()] == State::kOutside && !graph_.value(operand).constant)
-          row_operands.push_back(operand.index());
+      note_operands(step);
+    }
+  }
+
+  void note_operands(std::uint32_t step) {
+    for (const ValueId operand : graph_.operands(node(step)))
+      if (operand.valid() && state_[operand.index()] == State::kOutside && !graph_.value(operand).constant)
+        row_operands_.push_back(operand.index());
+  }
+
+  // Takes the steps into the group that compute operands of this one and nothing else, and whose rows are those of the
+  // group: the other branch of a sum, for example.
+  void take_producers(std::uint32_t step, RowKind kind) {
+    if (kind != RowKind::kElementwise && kind != RowKind::kLookup) return;
+    for (const ValueId operand : graph_.operands(node(step))) {
+      if (!operand.valid() || state_[operand.index()] != State::kOutside || is_output_[operand.index()] ||
+          readers_[operand.index()].size() != 1 || producer_[operand.index()] == kNobody)
+        continue;
+      const std::uint32_t producer = producer_[operand.index()];
+      if (steps_[producer].is_fused || result_of(producer) != operand.index()) continue;
+      const std::optional<RowKind> its_kind = joins(producer, true);
+      if (!its_kind || (*its_kind != RowKind::kElementwise && *its_kind != RowKind::kLookup)) continue;
+      take_producers(producer, *its_kind);
+      const auto place = std::find_if(members_.begin(), members_.end(),
+                                      [&](const Member& member) { return member.step > producer; });
+      members_.insert(place, {producer, *its_kind, operand.index(), true});
+      set(operand.index(), State::kInside);
+      note_operands(producer);
     }
   }
 
@@ -289,8 +322,7 @@ class Finder {
   }
 
   // The kind of a step that belongs to the group, kNone for a view.
-  [[nodiscard]] std::optional<RowKind> joins(std::uint32_t step, bool is_first,
-                                             const std::vector<std::uint32_t>& row_operands) const {
+  [[nodiscard]] std::optional<RowKind> joins(std::uint32_t step, bool is_first) const {
     if (reads(step, State::kAfter)) return std::nullopt;
     if (is_view_inside(step)) return RowKind::kNone;
     const RowKind kind = kind_of(step);
@@ -312,7 +344,7 @@ class Finder {
       if (!follow(type(value).shape, result, kind == RowKind::kProduct && i == 1 ? 2 : 1))
         return std::nullopt;
       shares = shares || is_inside ||
-               std::find(row_operands.begin(), row_operands.end(), value) != row_operands.end();
+               std::find(row_operands_.begin(), row_operands_.end(), value) != row_operands_.end();
     }
     return shares ? std::optional(kind) : std::nullopt;
   }
@@ -329,10 +361,13 @@ class Finder {
            row_axes(shape) == row_axes(from);
   }
 
-  // Shortens the group until only its last value has readers outside.
+  // Shortens the group until only its last value has readers outside. The producers of a step go with it.
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
-      if (members_.back().kind == RowKind::kNone) continue;
+      if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;
+      std::erase_if(members_, [&](const Member& member) {
+        return member.is_taken && !has_member(readers_[member.value].front());
+      });
       const std::uint32_t last = members_.back().step;
       const bool is_closed = std::all_of(members_.begin(), members_.end() - 1, [&](const Member& member) {
         return !is_output_[member.value] &&
@@ -370,14 +405,16 @@ class Finder {
   kernels::Options options_;
   std::size_t least_bytes_;
   std::vector<std::uint32_t> last_reader_;  // per value
+  std::vector<std::uint32_t> producer_;     // per value: the step that computes it, or kNobody
   std::vector<std::vector<std::uint32_t>> readers_;
   std::vector<bool> is_output_;
   std::vector<bool> in_group_;  // per step
   std::vector<State> state_;    // per value
   std::vector<std::uint32_t> touched_;
   std::vector<Member> members_;
-  Dims axes_;            // the row axes of the group
-  bool merges_ = false;  // all row axes are one: no operand follows some of them only
+  std::vector<std::uint32_t> row_operands_;  // values outside that members read by row
+  Dims axes_;                                // the row axes of the group
+  bool merges_ = false;                      // all row axes are one: no operand follows some of them only
 };
 
 // Decides on the outer axes and the rows of a block.
@@ -417,7 +454,8 @@ bool Finder::set_rows(RowGroup& group, std::uint32_t threads) {
   }
   if (group.rows == 0) return false;
   const int64_t least = has_product ? kLeastProductRows : 1;
-  const int64_t most = std::max(least, kBlockBytes / std::max<int64_t>(row_bytes, 1));
+  const int64_t most_bytes = has_product ? kBlockBytes : kLightBlockBytes;
+  const int64_t most = std::max(least, most_bytes / std::max<int64_t>(row_bytes, 1));
   int64_t blocks = (group.rows + most - 1) / most;
   if (threads > 1) {
     const int64_t wanted =

@@ -266,6 +266,8 @@ struct Fast {
   ConvertBlock load = nullptr;   // null: the array holds T
   ConvertBlock store = nullptr;  // null: the result is i32
   bool to_words = false;         // results are i16, and the kernels compute them at once
+  bool from_bytes = false;       // likewise, values are i8
+  bool to_bytes = false;         // likewise, results are i8
 
   Fast(Rescale from, const RescaleKernels<T>& rescale_kernels, const ConvertKernels& convert)
       : plan(std::move(from)), tables(plan), kernels(rescale_kernels) {
@@ -276,6 +278,9 @@ struct Fast {
       store = convert.store(Domain::kI32, plan.attrs.dtype, Rounding::kTruncate);
     to_words =
         kernels.scale_to_words != nullptr && plan.attrs.dtype == DType::kI16 && !plan.attrs.output_unsigned;
+    const bool has_bytes = kernels.scale_bytes != nullptr && !tables.is_bound;
+    from_bytes = has_bytes && plan.from == DType::kI8 && !plan.attrs.input_unsigned;
+    to_bytes = has_bytes && !from_bytes && plan.attrs.dtype == DType::kI8 && !plan.attrs.output_unsigned;
   }
 
   static constexpr std::size_t kScratchBytes = kBlockElements * (sizeof(T) + sizeof(std::int32_t));
@@ -292,19 +297,28 @@ struct Fast {
       count = std::min(kBlockElements, elements - begin);
       if (tables.period > 1) count = std::min(count, tables.period - place);
       const RescaleTables<T> block = tables.at(plan, place);
+      std::int32_t* results =
+          store == nullptr ? reinterpret_cast<std::int32_t*>(output + begin * to_size) : scaled;
+      if (from_bytes) {
+        kernels.scale_bytes(block, reinterpret_cast<const std::int8_t*>(input + begin), results, count);
+        if (store != nullptr) store(scaled, output + begin * to_size, count);
+        continue;
+      }
       const T* values = loaded;
       if (load == nullptr)
         values = reinterpret_cast<const T*>(input + begin * from_size);
       else
         load(input + begin * from_size, loaded, count);
+      if (to_bytes) {
+        kernels.scale_to_bytes(block, values, reinterpret_cast<std::int8_t*>(output + begin), count);
+        continue;
+      }
       if (to_words &&
           kernels.scale_to_words(block, tables.lowest, tables.highest, values,
                                  reinterpret_cast<std::int16_t*>(output + begin * to_size), count))
         continue;
       if (tables.is_bound && !kernels.inside(block, values, count))
         return run_reference(plan, begin, begin + count, first, input, output);  // throws
-      std::int32_t* results =
-          store == nullptr ? reinterpret_cast<std::int32_t*>(output + begin * to_size) : scaled;
       kernels.scale(block, values, results, count);
       if (store != nullptr) store(scaled, output + begin * to_size, count);
     }

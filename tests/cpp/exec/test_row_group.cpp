@@ -257,6 +257,42 @@ TEST_CASE("a group ends before a value that has readers outside", "[exec]") {
   check_same_bytes(c, {2, 2});
 }
 
+TEST_CASE("both branches of a sum belong to its group", "[exec]") {
+  TosaRescaleAttrs widen;
+  widen.dtype = DType::kI32;
+  widen.input_zp = 5;
+  widen.multiplier = {1 << 30};
+  widen.shift = {11};
+  TosaRescaleAttrs narrow;
+  narrow.dtype = DType::kI8;
+  narrow.output_zp = -3;
+  narrow.multiplier = {1 << 30};
+  narrow.shift = {50};
+  const auto graph = [&](unsigned seed, bool is_read_twice, bool goes_on) {
+    Case c(seed);
+    Builder& b = c.b;
+    const ValueId x = c.input("x", DType::kI8, {2, 9, 31, 5}), y = c.input("y", DType::kI8, {2, 9, 31, 5});
+    const ValueId left = b.add(Op::kTosaRescale, {x}, "left", widen);
+    const ValueId turned = b.add(Op::kTosaTranspose, {y}, "turned", PermuteAttrs{{0, 2, 1, 3}});
+    const ValueId back = b.add(Op::kTosaTranspose, {turned}, "back", PermuteAttrs{{0, 2, 1, 3}});
+    const ValueId inverted = b.add(Op::kTosaBitwiseNot, {back}, "inverted");
+    const ValueId right = b.add(Op::kTosaRescale, {inverted}, "right", widen);
+    const ValueId sum = b.add(Op::kTosaAdd, {left, right}, "sum");
+    if (is_read_twice) b.output(b.add(Op::kTosaTranspose, {right}, "also", PermuteAttrs{{3, 0, 1, 2}}));
+    if (goes_on) {  // sum has a reader outside, so the group ends there
+      b.output(b.add(Op::kTosaTranspose, {sum}, "outside", PermuteAttrs{{3, 0, 1, 2}}));
+      const ValueId other = c.input("z", DType::kI32, {2, 9, 31, 5});
+      b.output(b.add(Op::kTosaAdd, {sum, b.add(Op::kTosaAbs, {other}, "abs")}, "more"));
+    } else {
+      b.output(b.add(Op::kTosaRescale, {sum}, "result", narrow));
+    }
+    return c;
+  };
+  check_same_bytes(graph(24, false, false), {5});
+  check_same_bytes(graph(25, true, false), {2, 3});
+  check_same_bytes(graph(26, false, true), {4, 2});
+}
+
 TEST_CASE("a watched value of a group is computed", "[exec]") {
   Case c(18);
   c.b.output(add_attention(c, {2, 30, 4, 20, 6, {1, 1, 1, 20}}));

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 
+#include "tosaic/kernels/isa/narrow.h"
 #include "tosaic/kernels/isa/rescale_vector.h"
+#include "tosaic/kernels/isa/widen.h"
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -31,31 +33,82 @@ template <class T>
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
+// clamp(apply_scale(value - input_zp) + output_zp, min, max) of vectors, but for the last two steps in `unbounded`.
 template <bool kUniform, RescaleWay kWay>
-void scale_i32_of(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
+struct VectorScale {
+  V32 input_zp, output_zp, min, max;
+  Entries<kUniform, I32> multiplier, shift;
+
+  explicit VectorScale(const RescaleTables<I32>& t)
+      : input_zp(broadcast(t.input_zp)),
+        output_zp(broadcast(t.output_zp)),
+        min(broadcast(t.min)),
+        max(broadcast(t.max)),
+        multiplier(t.multiplier),
+        shift(t.shift) {}
+
+  [[gnu::always_inline]] V32 unbounded(V32 value, Index i) const {
+    return rescale_vector(value - input_zp, LaneScale<kWay>(multiplier[i], shift[i]));
+  }
+  [[gnu::always_inline]] V32 operator()(V32 value, Index i) const {
+    return clamp<I32>(unbounded(value, i) + output_zp, min, max);
+  }
+};
+
+// T is I32 or std::int8_t.
+template <bool kUniform, RescaleWay kWay, class T>
+void scale_of(const RescaleTables<I32>& t, const T* values, I32* results, Index count) {
   constexpr Index kWidth = kLanes<I32>;
-  const V32 input_zp = broadcast(t.input_zp), output_zp = broadcast(t.output_zp), min = broadcast(t.min),
-            max = broadcast(t.max);
-  const Entries<kUniform, I32> multiplier(t.multiplier), shift(t.shift);
-  const auto scaled_at = [&](V32 value, Index i) {
-    const LaneScale<kWay> by(multiplier[i], shift[i]);
-    return clamp<I32>(rescale_vector(value - input_zp, by) + output_zp, min, max);
+  constexpr bool kBytes = sizeof(T) == 1;
+  const VectorScale<kUniform, kWay> scaled(t);
+  const auto loaded = [](const T* at) {
+    if constexpr (kBytes)
+      return load_widened(at);
+    else
+      return load(at);
+  };
+  const auto first = [](const T* at, Index number) {
+    if constexpr (kBytes)
+      return load_widened_first(at, number);
+    else
+      return load_first(at, number);
   };
   Index i = 0;
-  for (; i + kWidth <= count; i += kWidth) store(results + i, scaled_at(load(values + i), i));
-  if (i < count) store_first(results + i, scaled_at(load_first(values + i, count - i), i), count - i);
+  for (; i + kWidth <= count; i += kWidth) store(results + i, scaled(loaded(values + i), i));
+  if (i < count) store_first(results + i, scaled(first(values + i, count - i), i), count - i);
 }
 
-template <bool kUniform>
-void scale_i32_by(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
-  if (t.double_round) return scale_i32_of<kUniform, RescaleWay::kDouble>(t, values, results, count);
-  if (t.high_halves) return scale_i32_of<kUniform, RescaleWay::kHigh>(t, values, results, count);
-  return scale_i32_of<kUniform, RescaleWay::kSingle>(t, values, results, count);
+template <bool kUniform, RescaleWay kWay>
+void scale_of(const RescaleTables<I32>& t, const I32* values, std::int8_t* results, Index count) {
+  constexpr Index kWidth = kLanes<I32>, kBlock = 4 * kWidth;
+  const VectorScale<kUniform, kWay> scaled(t);
+  const ByteRange range(t);
+  const auto at = [&](Index i) { return scaled.unbounded(load(values + i), i); };
+  Index i = 0;
+  for (; i + kBlock <= count; i += kBlock) {
+    const Register low = range.words(at(i), at(i + kWidth)),
+                   high = range.words(at(i + 2 * kWidth), at(i + 3 * kWidth));
+    store(results + i, (Vector<std::int8_t>)by_row(range.bytes(low, high)));
+  }
+  for (; i < count; i += kWidth) {
+    const Index left = count - i < kWidth ? count - i : kWidth;
+    const V32 words = scaled(load_first(values + i, left), i);
+    I32 lanes[kWidth];
+    store(lanes, words);
+    for (Index k = 0; k < left; ++k) results[i + k] = static_cast<std::int8_t>(lanes[k]);
+  }
 }
 
-void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
-  return t.uniform ? scale_i32_by<true>(t, values, results, count)
-                   : scale_i32_by<false>(t, values, results, count);
+template <bool kUniform, class T, class Result>
+void scale_by(const RescaleTables<I32>& t, const T* values, Result* results, Index count) {
+  if (t.double_round) return scale_of<kUniform, RescaleWay::kDouble>(t, values, results, count);
+  if (t.high_halves) return scale_of<kUniform, RescaleWay::kHigh>(t, values, results, count);
+  return scale_of<kUniform, RescaleWay::kSingle>(t, values, results, count);
+}
+
+template <class T, class Result>
+void scale_i32(const RescaleTables<I32>& t, const T* values, Result* results, Index count) {
+  return t.uniform ? scale_by<true>(t, values, results, count) : scale_by<false>(t, values, results, count);
 }
 
 template <bool kUniform, class T>
@@ -80,16 +133,17 @@ bool inside(const RescaleTables<T>& t, const T* values, Index count) {
   return t.uniform ? inside_of<true>(t, values, count) : inside_of<false>(t, values, count);
 }
 
-#else
+constexpr RescaleKernels<I32> kScalesI32 = {inside<I32>, scale_i32<I32, I32>, nullptr,
+                                            scale_i32<std::int8_t, I32>, scale_i32<I32, std::int8_t>};
 
-void scale_i32(const RescaleTables<I32>& t, const I32* values, I32* results, Index count) {
-  scale_all(t, values, results, count);
-}
+#else
 
 template <class T>
 bool inside(const RescaleTables<T>& t, const T* values, Index count) {
   return inside_from(t, values, 0, count);
 }
+
+constexpr RescaleKernels<I32> kScalesI32 = {inside<I32>, scale_all<I32>};
 
 #endif
 
@@ -206,7 +260,7 @@ constexpr std::nullptr_t kScaleToWords = nullptr;
 }  // namespace
 
 extern const RescaleKernels<I32> kRescaleI32;
-const RescaleKernels<I32> kRescaleI32 = {inside<I32>, scale_i32, nullptr};
+const RescaleKernels<I32> kRescaleI32 = kScalesI32;
 extern const RescaleKernels<I64> kRescaleI64;
 const RescaleKernels<I64> kRescaleI64 = {inside<I64>, scale_i64, kScaleToWords};
 
