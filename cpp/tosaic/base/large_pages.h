@@ -28,7 +28,7 @@ inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] st
 template <class T>
 struct LargePageAllocator {
   using value_type = T;
-  static constexpr std::size_t kLeastBytes = 2 * kLargePage;
+  static constexpr std::size_t kLeastBytes = kLargePage;
 
   LargePageAllocator() = default;
   template <class U>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <new>
 
 #include "tosaic/exec/override.h"
 #include "tosaic/exec/row_group.h"
@@ -11,13 +10,8 @@
 namespace tosaic::exec {
 
 Memory::Memory(std::size_t bytes)
-    : data_(static_cast<std::byte*>(
-          ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{memory::kAlignment}))),
+    : bytes_(bytes < kLargePage / 2 ? bytes : (bytes + kLargePage - 1) / kLargePage * kLargePage),
       size_(bytes) {}
-
-void Memory::Free::operator()(std::byte* data) const {
-  ::operator delete(data, std::align_val_t{memory::kAlignment});
-}
 
 Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), arena_(arena) {
   const Prepared::Data& data = prepared.data();

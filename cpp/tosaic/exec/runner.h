@@ -1,24 +1,23 @@
 // runner: runs the steps of a prepared graph over given memory. Only files of exec/ include this header.
 #pragma once
 
+#include "tosaic/base/large_pages.h"
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/steps.h"
 
 namespace tosaic::exec {
 
-// 64-byte aligned memory, not initialised.
+// 64-byte aligned memory, not initialised. It has large pages, unless it is small: kernels that read or write many rows
+// at once, as transpositions do, otherwise spend most of their time finding pages.
 class Memory {
  public:
   Memory() = default;
   explicit Memory(std::size_t bytes);
-  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(bytes_.data()); }
   [[nodiscard]] std::size_t size() const { return size_; }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
+  LargeArray<std::byte> bytes_;
   std::size_t size_ = 0;
 };
 
