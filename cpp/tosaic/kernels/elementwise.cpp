@@ -379,9 +379,10 @@ struct Source {
   // Set if the compute dtype does not hold the operand's dtype: a loaded block is then converted to the
   // compute dtype and back to the domain.
   ConvertBlock narrow = nullptr, widen = nullptr;
-  int64_t element = 0;    // bytes of an element of the array
-  int64_t period = 0;     // kPeriodic
-  Dims extents, strides;  // from collapse(); the last stride is 0 or 1
+  int64_t element = 0;     // bytes of an element of the array
+  int64_t period = 0;      // kPeriodic
+  bool is_scalar = false;  // a block gets one element
+  Dims extents, strides;   // from collapse(); the last stride is 0 or 1
 };
 
 // The axes of the result with the operand's strides, which are 0 where the operand is broadcast. Axes of
@@ -437,7 +438,11 @@ class Reader {
     source_ = &source;
     array_ = array;
     size_ = static_cast<int64_t>(byte_size(domain));
-    if (source.pattern == Pattern::kPeriodic) fill_periods();
+    if (source.pattern != Pattern::kPeriodic) return;
+    if (source.is_scalar)
+      load(array, buffer_.data(), 1);
+    else
+      fill_periods();
   }
 
   // How many of the next `count` elements the next block may have: a block ends where a long row ends.
@@ -454,7 +459,7 @@ class Reader {
         load(array_ + begin * source_->element, buffer_.data(), count);
         return buffer_.data();
       case Pattern::kPeriodic:
-        return buffer_.data() + begin % source_->period * size_;
+        return buffer_.data() + (source_->is_scalar ? 0 : begin % source_->period * size_);
       case Pattern::kRows:
         return fetch_rows(begin, count);
     }
@@ -524,6 +529,11 @@ class Reader {
 
   const void* one_row(int64_t offset, int64_t count) {
     const std::byte* from = array_ + offset * source_->element;
+    if (source_->is_scalar) {
+      if (source_->direct) return from;
+      load(from, buffer_.data(), 1);
+      return buffer_.data();
+    }
     if (source_->strides.back() == 0) {
       if (filled_ < count || filled_from_ != from) fill(buffer_.data(), from, count);
       filled_ = filled_from_ == from ? std::max(filled_, count) : count;
@@ -588,7 +598,8 @@ void run_elements(const Plan& plan, const Arrays& arrays, int64_t begin, int64_t
     int64_t count = std::min(plan.block_limit, end - begin);
     for (std::size_t i = 0; i < plan.arity; ++i) count = readers.at(i).limit(begin, count);
     for (std::size_t i = 0; i < plan.arity; ++i) blocks.at(i) = readers.at(i).fetch(begin, count);
-    if (plan.divides_integers) check_divisors(plan, blocks[1], count);
+    if (plan.divides_integers)
+      check_divisors(plan, blocks[1], (plan.parameters.scalars & 2) != 0 ? 1 : count);
     std::byte* result = arrays.results[0] + begin * plan.result_element;
     plan.block(plan.parameters, blocks.data(), plan.store != nullptr ? output.data() : result, count);
     if (plan.store != nullptr) plan.store(output.data(), result, count);
@@ -671,7 +682,16 @@ bool is_light(Function function) {
   }
 }
 
+// True if the operand can be one element in each block.
+bool is_scalar(const Source& source) {
+  return source.pattern == Pattern::kPeriodic
+             ? source.period == 1
+             : source.pattern == Pattern::kRows && source.strides.back() == 0 &&
+                   source.extents.back() >= kShortRow;
+}
+
 bool needs_buffer(const Source& source) {
+  if (source.is_scalar) return false;
   return !source.direct || source.pattern == Pattern::kPeriodic ||
          (source.pattern == Pattern::kRows &&
           (source.strides.back() == 0 || source.extents.back() < kShortRow));
@@ -691,9 +711,12 @@ Kernel prepare_elementwise(const Request& request) {
   plan->domain =
       domain_of(compute, (reference && !is_discontinuous(meaning.function)) || has_wide_exponent(request));
   plan->parameters = meaning.parameters;
-  plan->block = plan->domain == Domain::kF64
-                    ? find_reference(meaning.function)
-                    : TOSAIC_SELECT_ISA(isa, kElementwiseKernels).find(meaning.function, plan->domain);
+  ElementwiseLoop loop;
+  if (plan->domain == Domain::kF64)
+    loop.block = find_reference(meaning.function);
+  else
+    loop = TOSAIC_SELECT_ISA(isa, kElementwiseKernels).find(meaning.function, plan->domain);
+  plan->block = loop.block;
   if (plan->block == nullptr) plan->block = find_function(meaning.function, plan->domain);
   if (plan->block == nullptr || (writes_bool(meaning.function) && result.dtype != DType::kBool))
     fail_unsupported(request);
@@ -708,6 +731,10 @@ Kernel prepare_elementwise(const Request& request) {
     Operand operand = request.operands[i];
     if (request.op == Op::kPrelu && i == 1) operand.shape = along_channels(operand.shape, result.shape);
     plan->sources.at(i) = make_source(operand, result.shape, compute, plan->domain, convert);
+    if (loop.takes_scalars && plan->parameters.scalars == 0 && is_scalar(plan->sources.at(i))) {
+      plan->sources.at(i).is_scalar = true;
+      plan->parameters.scalars = 1U << i;
+    }
     buffered = buffered || needs_buffer(plan->sources.at(i));
   }
   plan->block_limit = buffered ? kBlockElements : plan->count;

@@ -124,16 +124,22 @@ struct Parameters {
   std::int64_t shift = 0;
   std::int64_t width = 32;  // bits of the integer dtype
   bool round = false;
+  std::uint32_t scalars = 0;  // bit i: operand i is one element for the whole block; only if takes_scalars
 };
 
 // Reads the operands in[0..arity) and writes `out`, `count` elements each. `out` may be one of the operands.
 using ElementwiseBlock = void (*)(const Parameters& parameters, const void* const* in, void* out,
                                   std::int64_t count);
 
+struct ElementwiseLoop {
+  ElementwiseBlock block = nullptr;  // null if there is none
+  bool takes_scalars = false;        // one of two operands may be one element
+};
+
 struct ElementwiseKernels {
-  // Returns null if this instruction set has no loop for the function and domain. It has none for kF64, which
+  // Returns no loop if this instruction set has none for the function and domain. It has none for kF64, which
   // find_reference() and find_function() compute.
-  ElementwiseBlock (*find)(Function function, Domain domain) = nullptr;
+  ElementwiseLoop (*find)(Function function, Domain domain) = nullptr;
 };
 
 namespace baseline {

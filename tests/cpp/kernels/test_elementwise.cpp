@@ -83,6 +83,32 @@ TEST_CASE("every broadcast pattern of two operands equals the reference") {
   }
 }
 
+TEST_CASE("one element is the first or the second operand of a block") {
+  std::mt19937 random(8);
+  const std::vector<std::pair<Shape, Shape>> pairs{{{517}, {}},         {{1, 1}, {3, 70}},
+                                                   {{5, 64}, {5, 1}},   {{3, 2, 513}, {3, 1, 1}},
+                                                   {{2, 1300}, {1, 1}}, {{2, 1}, {2, 1}}};
+  for (const auto& [a, b] : pairs)
+    for (const auto& [left, right] : {std::pair(a, b), std::pair(b, a)}) {
+      INFO(to_string(left) << " " << to_string(right));
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32, DType::kI8, DType::kI64}) {
+        const Array x = random_array(random, dtype, left), y = random_array(random, dtype, right);
+        for (const Op op : {Op::kMul, Op::kMaximum, Op::kMinimum})
+          check_all(binary(op, NoAttrs{}, x, y, dtype));
+        check_all(binary(Op::kAdd, AlphaAttrs{}, x, y, dtype));
+        for (const Op op : {Op::kEq, Op::kGe}) check_all(binary(op, NoAttrs{}, x, y, DType::kBool));
+        if (is_float(dtype)) check_all(binary(Op::kDiv, DivAttrs{}, x, y, dtype));
+      }
+      for (const DType dtype : {DType::kI32, DType::kI16, DType::kI8}) {
+        const Array x = random_array(random, dtype, left), y = random_array(random, dtype, right);
+        for (const Op op : {Op::kTosaBitwiseAnd, Op::kTosaBitwiseXor, Op::kTosaSub}) {
+          if (op == Op::kTosaSub && dtype != DType::kI32) continue;
+          check_all(binary(op, NoAttrs{}, x, y, dtype));
+        }
+      }
+    }
+}
+
 TEST_CASE("unary functions meet their tolerance on special and random values") {
   std::mt19937 random(11);
   std::vector<double> values{kNan, kInf,  -kInf, 0.0,   -0.0, 1,    -1,    1e-45, -1e-45, 1e-38,
@@ -176,6 +202,14 @@ TEST_CASE("integer division by zero throws when the program runs") {
       binary(Op::kTosaIntdiv, NoAttrs{}, line(DType::kI32, {1}), line(DType::kI32, {0}), DType::kI32);
   CHECK_THROWS_WITH(reference(call),
                     "[tosa.intdiv] integer division by zero: expected divisors other than 0, got 0");
+  for (const Shape& divisors : {Shape{}, Shape{2, 1}, Shape{2, 100}}) {
+    Array zeros = array(DType::kI32, divisors,
+                        std::vector<double>(static_cast<std::size_t>(num_elements(divisors)), 0));
+    const Array ones = array(DType::kI32, {2, 100}, std::vector<double>(200, 1));
+    for (const Isa isa : usable_isas())
+      CHECK_THROWS_WITH(run(binary(Op::kTosaIntdiv, NoAttrs{}, ones, zeros, DType::kI32), {.isa = isa}),
+                        Catch::Contains("integer division by zero"));
+  }
 }
 
 TEST_CASE("floor division of floats does not round up across an integer") {

@@ -33,14 +33,25 @@ void map1(const Parameters& parameters, const void* const* in, void* out, int64_
   for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i]));
 }
 
+// One of the operands may be one element: Parameters::scalars.
 template <class T, class Out, class F>
 void map2(const Parameters& parameters, const void* const* in, void* out, int64_t count) {
   const auto* a = static_cast<const T*>(in[0]);
   const auto* b = static_cast<const T*>(in[1]);
   auto* result = static_cast<Out*>(out);
   const F f(parameters);
+  if (parameters.scalars == 1) {
+    const T first = *a;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i], b[i]));
+    for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(first, b[i]));
+  } else if (parameters.scalars == 2) {
+    const T second = *b;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i], second));
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i], b[i]));
+  }
 }
 
 template <class T>
@@ -499,8 +510,16 @@ struct LogicalRightShift : LogicalShift {
 
 struct Row {
   Function function;
-  ElementwiseBlock block;
+  ElementwiseLoop loop;
+
+  constexpr Row(Function which, ElementwiseBlock block, bool takes_scalars = false)
+      : function(which), loop{block, takes_scalars} {}
 };
+
+template <class T, class Out, class F>
+constexpr Row binary(Function function) {
+  return {function, map2<T, Out, F>, true};
+}
 
 // The functions that have the same definition in every domain.
 template <class T>
@@ -512,24 +531,24 @@ constexpr Row kShared[] = {
     {Function::kClampNumbers, map1<T, T, ClampNumbers<T>>},
     {Function::kLow, map1<T, T, Low<T>>},
     {Function::kLogicalNot, map1<T, bool, LogicalNot>},
-    {Function::kAdd, map2<T, T, Add<T>>},
-    {Function::kAddScaled, map2<T, T, AddScaled<T, false>>},
-    {Function::kSub, map2<T, T, Sub<T>>},
-    {Function::kSubScaled, map2<T, T, AddScaled<T, true>>},
-    {Function::kMul, map2<T, T, Mul<T>>},
-    {Function::kMaximum, map2<T, T, Maximum>},
-    {Function::kMinimum, map2<T, T, Minimum>},
-    {Function::kMaximumNumbers, map2<T, T, MaximumNumbers>},
-    {Function::kMinimumNumbers, map2<T, T, MinimumNumbers>},
-    {Function::kEq, map2<T, bool, Equal>},
-    {Function::kNe, map2<T, bool, NotEqual>},
-    {Function::kLt, map2<T, bool, Less>},
-    {Function::kLe, map2<T, bool, LessEqual>},
-    {Function::kGt, map2<T, bool, Greater>},
-    {Function::kGe, map2<T, bool, GreaterEqual>},
-    {Function::kLogicalAnd, map2<T, bool, LogicalAnd>},
-    {Function::kLogicalOr, map2<T, bool, LogicalOr>},
-    {Function::kLogicalXor, map2<T, bool, LogicalXor>},
+    binary<T, T, Add<T>>(Function::kAdd),
+    binary<T, T, AddScaled<T, false>>(Function::kAddScaled),
+    binary<T, T, Sub<T>>(Function::kSub),
+    binary<T, T, AddScaled<T, true>>(Function::kSubScaled),
+    binary<T, T, Mul<T>>(Function::kMul),
+    binary<T, T, Maximum>(Function::kMaximum),
+    binary<T, T, Minimum>(Function::kMinimum),
+    binary<T, T, MaximumNumbers>(Function::kMaximumNumbers),
+    binary<T, T, MinimumNumbers>(Function::kMinimumNumbers),
+    binary<T, bool, Equal>(Function::kEq),
+    binary<T, bool, NotEqual>(Function::kNe),
+    binary<T, bool, Less>(Function::kLt),
+    binary<T, bool, LessEqual>(Function::kLe),
+    binary<T, bool, Greater>(Function::kGt),
+    binary<T, bool, GreaterEqual>(Function::kGe),
+    binary<T, bool, LogicalAnd>(Function::kLogicalAnd),
+    binary<T, bool, LogicalOr>(Function::kLogicalOr),
+    binary<T, bool, LogicalXor>(Function::kLogicalXor),
     {Function::kWhere, where_block<T>},
 };
 
@@ -557,9 +576,9 @@ constexpr Row kFloatOnly[] = {
     {Function::kSilu, map1<float, float, Silu>},
     {Function::kHardsigmoid, map1<float, float, Hardsigmoid>},
     {Function::kHardswish, map1<float, float, Hardswish>},
-    {Function::kDiv, map2<float, float, Div>},
-    {Function::kDivFloor, map2<float, float, DivFloorFloat>},
-    {Function::kDivTrunc, map2<float, float, DivTruncFloat>},
+    binary<float, float, Div>(Function::kDiv),
+    binary<float, float, DivFloorFloat>(Function::kDivFloor),
+    binary<float, float, DivTruncFloat>(Function::kDivTrunc),
     {Function::kPow, pow_block},
 };
 
@@ -574,28 +593,28 @@ constexpr Row kIntegerOnly[] = {
     {Function::kNegateZeroPoints, map1<T, T, NegateZeroPoints>},
     {Function::kBitwiseNot, map1<T, T, BitwiseNot>},
     {Function::kCountLeadingZeros, map1<T, T, CountLeadingZeros>},
-    {Function::kMulShift, map2<T, T, MulShift>},
-    {Function::kDivFloor, map2<T, T, DivFloorInteger>},
-    {Function::kDivTrunc, map2<T, T, DivTruncInteger>},
-    {Function::kPow, map2<T, T, PowInteger>},
-    {Function::kBitwiseAnd, map2<T, T, BitwiseAnd>},
-    {Function::kBitwiseOr, map2<T, T, BitwiseOr>},
-    {Function::kBitwiseXor, map2<T, T, BitwiseXor>},
-    {Function::kArithmeticRightShift, map2<T, T, ArithmeticRightShift>},
-    {Function::kLogicalLeftShift, map2<T, T, LogicalLeftShift>},
-    {Function::kLogicalRightShift, map2<T, T, LogicalRightShift>},
+    binary<T, T, MulShift>(Function::kMulShift),
+    binary<T, T, DivFloorInteger>(Function::kDivFloor),
+    binary<T, T, DivTruncInteger>(Function::kDivTrunc),
+    binary<T, T, PowInteger>(Function::kPow),
+    binary<T, T, BitwiseAnd>(Function::kBitwiseAnd),
+    binary<T, T, BitwiseOr>(Function::kBitwiseOr),
+    binary<T, T, BitwiseXor>(Function::kBitwiseXor),
+    binary<T, T, ArithmeticRightShift>(Function::kArithmeticRightShift),
+    binary<T, T, LogicalLeftShift>(Function::kLogicalLeftShift),
+    binary<T, T, LogicalRightShift>(Function::kLogicalRightShift),
 };
 
 template <std::size_t kOwn, std::size_t kCommon>
-ElementwiseBlock find_in(const Row (&own)[kOwn], const Row (&common)[kCommon], Function function) {
+ElementwiseLoop find_in(const Row (&own)[kOwn], const Row (&common)[kCommon], Function function) {
   for (const Row& row : own)
-    if (row.function == function) return row.block;
+    if (row.function == function) return row.loop;
   for (const Row& row : common)
-    if (row.function == function) return row.block;
-  return nullptr;
+    if (row.function == function) return row.loop;
+  return {};
 }
 
-ElementwiseBlock find_block(Function function, Domain domain) {
+ElementwiseLoop find_loop(Function function, Domain domain) {
   switch (domain) {
     case Domain::kF32:
       return find_in(kFloatOnly, kShared<float>, function);
@@ -604,13 +623,13 @@ ElementwiseBlock find_block(Function function, Domain domain) {
     case Domain::kI64:
       return find_in(kIntegerOnly<int64_t>, kShared<int64_t>, function);
     case Domain::kF64:
-      return nullptr;
+      return {};
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace
 
-const ElementwiseKernels kElementwiseKernels{find_block};
+const ElementwiseKernels kElementwiseKernels{find_loop};
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
