@@ -10,7 +10,8 @@
 namespace tosaic::exec {
 
 Memory::Memory(std::size_t bytes)
-    : bytes_(bytes < kLargePage / 2 ? bytes : (bytes + kLargePage - 1) / kLargePage * kLargePage),
+    : bytes_(bytes < kLargePage / 2 ? std::max<std::size_t>(bytes, 1)
+                                    : (bytes + kLargePage - 1) / kLargePage * kLargePage),
       size_(bytes) {}
 
 Frame::Frame(const Prepared& prepared, std::byte* arena) : prepared_(prepared), arena_(arena) {
