@@ -295,7 +295,6 @@ class Finder {
           readers_[operand.index()].size() != 1 || producer_[operand.index()] == kNobody)
         continue;
       const std::uint32_t producer = producer_[operand.index()];
-      if (steps_[producer].is_fused || result_of(producer) != operand.index()) continue;
       const std::optional<RowKind> its_kind = joins(producer, true);
       if (!its_kind || (*its_kind != RowKind::kElementwise && *its_kind != RowKind::kLookup)) continue;
       take_producers(producer, *its_kind);

@@ -7,8 +7,8 @@
 
 namespace tosaic::exec {
 
-// 64-byte aligned memory, not initialised. It has large pages, unless it is small: kernels that read or write many rows
-// at once, as transpositions do, otherwise spend most of their time finding pages.
+// Memory that is aligned to 64 bytes and not initialised. From 1 MiB on, it consists of large pages. With small pages, a
+// kernel that works on many distant rows in turn, such as a transposition, mostly waits for the addresses of pages.
 class Memory {
  public:
   Memory() = default;

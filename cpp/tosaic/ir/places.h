@@ -1,4 +1,4 @@
-// Places: where the bytes of deferred storages are to be, such as in a file that is laid out already.
+// Places: the memory into which deferred storages are computed, for example that of a file whose layout is known.
 //
 //   lay out the file  ->  places  ->  compute the constants there (own_constants.h)
 #pragma once

@@ -125,8 +125,9 @@ struct GemmGrid {
 // The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading its
 // rows of A (and writing them, if they are gathered) and its columns of B.
 //
-// The kernel that computed A had the same threads, and gave each a range of its rows. So a thread finds its own rows in
-// its own cache, and those of another thread only after the cores have exchanged them. Blocks of columns need all rows.
+// The kernel that computed A most likely cut it into bands of rows, too, one for each thread. So the rows of a thread's
+// own band are in the cache of its core, and other rows have to come from another core. A thread that computes a block of
+// columns needs all rows.
 template <class T>
 [[nodiscard]] GemmGrid gemm_grid(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                  std::int64_t depth, const Threads& threads) {

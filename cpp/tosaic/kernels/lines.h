@@ -184,7 +184,7 @@ template <class T>
 template <class T>
 [[nodiscard]] bool prefers_lines(const GemmKernels<T>& kernels, const GemmBlocking& blocking,
                                  const Patches<T>& patches, std::int64_t cols, std::int64_t depth) {
-  // The time of a multiply-add, and of an element of a patch or line that is gathered, in nanoseconds.
+  // Nanoseconds: of a multiply-add, and of gathering one element of a patch or of a line.
   constexpr double kMultiplyAdd = std::is_same_v<T, double> ? 0.05 : 0.02, kGather = 0.12;
   constexpr double kTileRows = 0.4;  // what a tile takes besides its rows, in rows
   // Addresses with the same remainder are in one set of the cache, which has at least eight ways: for rows, and for B.

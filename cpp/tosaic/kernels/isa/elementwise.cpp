@@ -33,7 +33,8 @@ void map1(const Parameters& parameters, const void* const* in, void* out, int64_
   for (int64_t i = 0; i < count; ++i) result[i] = static_cast<Out>(f(a[i]));
 }
 
-// One of the operands may be one element: Parameters::scalars.
+// If Parameters::scalars has the bit of an operand, that operand is one element, and is combined with each element of the
+// other operand.
 template <class T, class Out, class F>
 void map2(const Parameters& parameters, const void* const* in, void* out, int64_t count) {
   const auto* a = static_cast<const T*>(in[0]);

@@ -28,7 +28,8 @@ using IntegerRegister = __m256i;
 using IntegerRegister = __m128i;
 #endif
 
-// GemmKernels::multiply_add if a core multiplies 4.5e9 vectors per second, each by one instruction.
+// An estimate of GemmKernels::multiply_add. It supposes that one instruction multiplies and adds a vector, and that a core
+// executes 4.5e9 of them per second.
 template <class T>
 constexpr double multiply_add_time() {
   return 1 / (4.5 * kLanes<Partial<T>> * Arithmetic<T>::kStep);

@@ -33,7 +33,7 @@ template <class T>
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
-// clamp(apply_scale(value - input_zp) + output_zp, min, max) of vectors, but for the last two steps in `unbounded`.
+// RESCALE of vectors. unbounded() leaves out the zero point and the limits of the result.
 template <bool kUniform, RescaleWay kWay>
 struct VectorScale {
   V32 input_zp, output_zp, min, max;
