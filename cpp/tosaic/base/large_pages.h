@@ -1,6 +1,8 @@
-// large_pages: asks the system to use large pages for memory that is about to be written.
+// large_pages: memory in large pages, for arrays that are about to be written, and in small ones, for arrays that are
+// written in few places.
 //
 // The first access to 50 MB in pages of 4 KiB costs as much as copying them, and reading them later takes longer, too.
+// But the system clears the whole page of which one byte is written.
 #pragma once
 
 #include <sys/mman.h>
@@ -24,6 +26,17 @@ inline void advise_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] st
   if (low < high) madvise(static_cast<std::byte*>(begin) + (low - first), high - low, MADV_HUGEPAGE);
 #endif
 }
+
+// New memory, which is zero, in pages of the least size whatever the system's default is. `size` is not 0.
+[[nodiscard]] inline void* map_small_pages(std::size_t size) {
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+#if defined(MADV_NOHUGEPAGE)
+  madvise(memory, size, MADV_NOHUGEPAGE);
+#endif
+  return memory;
+}
+inline void unmap_small_pages(void* memory, std::size_t size) { munmap(memory, size); }
 
 template <class T>
 struct LargePageAllocator {

@@ -1,7 +1,9 @@
 #include "tosaic/tosa/writer/encode.h"
 
+#include <memory>
 #include <string>
 
+#include "tosaic/base/large_pages.h"
 #include "tosaic/tosa/location.h"
 #include "tosaic/tosa/schema_map.h"
 #include "tosaic/tosa/writer/attributes.h"
@@ -15,6 +17,15 @@ using flatbuffers::Offset;
 
 constexpr std::size_t kHoleBytes = std::size_t{16} << 10;  // constants of at least this size are holes
 
+// The memory of the flatbuffer: the system provides only the pages that are written.
+class MappedMemory final : public flatbuffers::Allocator {
+ public:
+  std::uint8_t* allocate(std::size_t size) override {
+    return static_cast<std::uint8_t*>(map_small_pages(size));
+  }
+  void deallocate(std::uint8_t* memory, std::size_t size) override { unmap_small_pages(memory, size); }
+};
+
 class Encoder {
  public:
   Encoder(const FilePlan& file, const SerializeOptions& options, std::size_t reserve,
@@ -23,7 +34,7 @@ class Encoder {
         options_(options),
         is_inline_(offsets.empty()),
         next_offset_(offsets.begin()),
-        builder_(reserve) {}
+        builder_(reserve, std::make_unique<MappedMemory>().release(), true) {}  // owns its allocator
 
   EncodedFile encode() && {
     std::vector<Offset<schema::TosaRegion>> regions;

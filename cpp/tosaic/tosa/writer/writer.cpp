@@ -12,8 +12,9 @@ namespace tosaic::tosa {
 namespace {
 
 constexpr std::size_t kConstantAlignment = 64;  // alignment, in bytes, of constants behind the flatbuffer
-// The approximate bytes of a tensor without its constant, for the initial size of the builder.
-constexpr std::size_t kBytesPerTensor = 256;
+// For the initial size of the builder: more bytes than almost all tensors (without their constants) and operators take.
+// Memory that is not written costs nothing, whereas a builder that grows copies everything.
+constexpr std::size_t kBytesPerTensor = 1024, kBytesPerOperator = 4096;
 // A flatbuffer has at most 2 GiB. The rest, 147 MB, is for everything but constants.
 constexpr std::size_t kMaxInline = 2'000'000'000;
 
@@ -34,9 +35,11 @@ std::size_t constant_bytes(const FilePlan& file) {
 }
 
 std::size_t bytes_without_constants(const FilePlan& file) {
-  std::size_t count = 4;
-  for (const BlockPlan& block : file.blocks) count += block.tensors.size();
-  return kBytesPerTensor * count;
+  std::size_t bytes = 1024;
+  for (const BlockPlan& block : file.blocks)
+    bytes += kBytesPerTensor * (1 + block.tensors.size()) +
+             kBytesPerOperator * (block.constants.size() + block.operators.size());
+  return bytes;
 }
 
 // The flatbuffer as a FileImage, with the constants in the place of the holes.
