@@ -49,8 +49,9 @@ py::dict memory_plan_to_dict(const Graph& graph, const memory::MemoryPlan& plan)
             plan.alias_of[i].valid() ? py::object(py::str(graph.value(plan.alias_of[i]).name)) : py::none()));
   }
   return py::dict(py::arg("arena_bytes") = plan.arena_bytes, py::arg("lower_bound") = plan.lower_bound,
-                  py::arg("gap") = plan.gap(), py::arg("unshared_bytes") = plan.unshared_bytes,
-                  py::arg("live_bytes") = plan.live_bytes, py::arg("values") = values);
+                  py::arg("gap") = plan.gap(), py::arg("hidden_bytes") = plan.hidden_bytes,
+                  py::arg("unshared_bytes") = plan.unshared_bytes, py::arg("live_bytes") = plan.live_bytes,
+                  py::arg("values") = values);
 }
 
 py::list steps_to_list(const exec::Prepared& prepared) {
@@ -204,7 +205,8 @@ void bind_exec(py::module_& m) {
           [](const exec::Session& s) {
             return memory_plan_to_dict(s.prepared().graph(), s.prepared().memory());
           },
-          "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values.");
+          "The arena: arena_bytes, lower_bound, gap, unshared_bytes, live_bytes per step, values. Behind it "
+          "are hidden_bytes, for values that only traces and observers see.");
   m.def(
       "node_alone",
       [](const NodeView& node, const std::vector<bool>& as_input) {

@@ -30,7 +30,8 @@ from models.zoo import MORE, NETWORKS, Network, build, one_thread, quiet
 from tosaic.sources import load_exported
 
 NAMES = (*NETWORKS, *MORE)
-FORMS = ("float", "xnnpack", "arm", "tosaic")
+_FOREIGN = ("xnnpack", "arm")  # quantizers of other projects
+FORMS = ("float", *_FOREIGN, "tosaic")
 RESULTS = ROOT / "build" / "full" / "pt2_files"
 PAGE = ROOT / "docs" / "pt2_networks.md"
 _PACKAGES = ("pt2", "torch_operators")
@@ -46,7 +47,8 @@ _HEAD = """# `.pt2` files of networks
 `.pt2` files of networks in float, and quantized by XNNPACK's, Arm's and tosaic's quantizer. A process without
 torch reads each file ([pt2.md](pt2.md)). *graph*: whether the text of the graph is that of the import of the
 program that torch loads. *constants*: how many there are, and how many differ in a byte. *needs torch*: the
-first call that only torch can take apart; such a file is read by torch's loader.
+first call that only torch can take apart; such a file is read by torch's loader. *no file*: the quantizer
+fails on the network; its error is in the last column.
 """
 
 _READ = """
@@ -83,16 +85,19 @@ class Measured:
         Constants that differ.
     needs_torch : str
         Why the file cannot be read without torch; empty if it can.
+    refused : str
+        The error with which another project's quantizer refuses the network: then there is no file.
     """
 
     network: str
     form: str
-    size: int
-    nodes: int
-    constants: int
-    same: bool
-    differing: int
-    needs_torch: str
+    size: int = 0
+    nodes: int = 0
+    constants: int = 0
+    same: bool = False
+    differing: int = 0
+    needs_torch: str = ""
+    refused: str = ""
 
 
 def _program(network: Network, form: str) -> Any:
@@ -113,7 +118,13 @@ def measure(name: str, form: str) -> Measured:
     """Saves a network, reads the file in a process without torch, and compares."""
     with tempfile.TemporaryDirectory() as folder, one_thread(), quiet(), torch.no_grad():
         path = Path(folder) / "m.pt2"
-        torch.export.save(_program(build(name), form), path)
+        try:
+            program = _program(build(name), form)
+        except Exception as error:
+            if form not in _FOREIGN:
+                raise
+            return Measured(name, form, refused=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        torch.export.save(program, path)
         command = [sys.executable, "-c", _READ, str(path)]
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         graph = tosaic.from_exported(load_exported(path)).graph
@@ -135,6 +146,8 @@ def measure(name: str, form: str) -> Measured:
 
 def violations(m: Measured) -> list[str]:
     """Returns the conditions that a file violates, as texts."""
+    if m.refused:
+        return []
     if m.needs_torch:
         return [m.needs_torch]
     found = [] if m.same else ["the graphs differ"]
@@ -148,12 +161,12 @@ def page(measured: Sequence[Measured]) -> str:
         [
             m.network,
             m.form,
-            "the same" if m.same else "-" if m.needs_torch else "differs",
+            "no file" if m.refused else "the same" if m.same else "-" if m.needs_torch else "differs",
             f"{m.size:,}",
             f"{m.nodes:,}",
             f"{m.constants:,}",
             "-" if m.needs_torch else str(m.differing),
-            m.needs_torch.removeprefix("needs torch: ") or "no",
+            m.refused or m.needs_torch.removeprefix("needs torch: ") or "no",
         ]
         for m in measured
     ]

@@ -305,7 +305,7 @@ class Preparer {
     for (const auto& region : node.regions) {
       out.regions.push_back(Preparer(region, options_, variables_).prepare());
       const Prepared::Data& inner = out.regions.back().data();
-      out.region_offsets.push_back(reserve(inner.memory.arena_bytes));
+      out.region_offsets.push_back(reserve(inner.memory.all_bytes()));
       data_->constants.insert(data_->constants.end(), inner.constants.begin(), inner.constants.end());
     }
     needs(node).scratch_bytes = top;
@@ -365,7 +365,9 @@ class Preparer {
                       chain->kernel.factors};
       first.scratch_bytes = std::max(first.scratch_bytes, chain->kernel.scratch_bytes);
       needs_[i].scratch_bytes = first.scratch_bytes;
+      needs_[i].is_hidden = true;
       for (const std::uint32_t follower : chain->followers) {
+        needs_[follower].is_hidden = follower != chain->followers.back();
         data_->steps[follower].is_fused = true;
         data_->steps[follower].kernel = "fused";
         needs_[follower].writer = i;

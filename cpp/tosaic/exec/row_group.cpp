@@ -654,6 +654,7 @@ void Finder::make_group(std::uint32_t threads) {
   const std::uint32_t last = members_.back().step;
   for (const Member& member : members_) {
     if (member.kind == RowKind::kNone) {
+      needs_[member.step].is_hidden = true;
       group->members.push_back(member.step);
       continue;
     }
@@ -665,6 +666,9 @@ void Finder::make_group(std::uint32_t threads) {
     steps_[member.step].is_fused = true;
     memory::NodeNeeds& needs = needs_[member.step];
     needs.reader = last;
+    needs.is_hidden = true;
+    for (const std::uint32_t follower : steps_[member.step].fusion.followers)
+      needs_[follower].is_hidden = true;
     const std::span<const ValueId> operands = graph_.operands(node(member.step));
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (operands[i].valid() && state_[operands[i].index()] == State::kOutside) needs.read_later |= 1u << i;

@@ -45,7 +45,7 @@ std::string count_text(std::size_t count, const Graph& graph, std::span<const st
 // The memory of one run: arena, frame, and staging for inputs and outputs that cannot be used in place.
 struct Context {
   explicit Context(const Prepared& prepared)
-      : arena(prepared.memory().arena_bytes),
+      : arena(prepared.memory().all_bytes()),
         frame(prepared, arena.data()),
         input_staging(prepared.graph().inputs().size()),
         output_staging(prepared.graph().outputs().size()),

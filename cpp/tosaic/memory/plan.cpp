@@ -86,20 +86,22 @@ class Roots {
   std::vector<Location> where_;
 };
 
-// The results (and, with inputs_in_arena, the inputs) that are in the arena, and the scratch of each node,
-// as buffers.
+// The results (and, with inputs_in_arena, the inputs) that are in the arena, as buffers: those whose memory is hidden,
+// or the others. With the others goes the scratch of each node.
 struct ArenaBuffers {
   std::vector<Buffer> buffers;
   std::vector<std::uint32_t> of_value, of_node;  // kNoTarget where there is none
 };
 
 ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs, const Sharing& sharing,
-                           const Roots& roots, const MemoryPlan& plan) {
+                           const Roots& roots, const MemoryPlan& plan, bool hidden) {
+  const std::vector<bool> hidden_roots = sharing.hidden_roots();
   ArenaBuffers out;
   out.of_value.assign(graph.values().size(), kNoTarget);
   out.of_node.assign(graph.nodes().size(), kNoTarget);
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
-    if (roots.of(sharing.root(ValueId(i))).area != Area::kArena) continue;
+    const std::uint32_t root = sharing.root(ValueId(i));
+    if (roots.of(root).area != Area::kArena || hidden_roots[root] != hidden) continue;
     const Lifetime& live = sharing.live(ValueId(i));
     out.of_value[i] = static_cast<std::uint32_t>(out.buffers.size());
     out.buffers.push_back({graph.values()[i].type.bytes(), kAlignment, live.first, live.last});
@@ -112,7 +114,7 @@ ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs,
     buffer.target = out.of_value[with.index()];
     buffer.target_offset = sharing.offset(ValueId(i)) - sharing.offset(with);
   }
-  for (std::uint32_t step = 0; step < needs.size(); ++step) {
+  for (std::uint32_t step = 0; !hidden && step < needs.size(); ++step) {
     if (needs[step].scratch_bytes == 0) continue;
     out.of_node[step] = static_cast<std::uint32_t>(out.buffers.size());
     out.buffers.push_back({needs[step].scratch_bytes, kAlignment, step, step});
@@ -186,18 +188,25 @@ MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs, con
   MemoryPlan plan;
   const Sharing sharing(graph, needs, options, plan);
   const Roots roots(graph, sharing, options);
-  const ArenaBuffers arena = arena_buffers(graph, needs, sharing, roots, plan);
+  const ArenaBuffers arena = arena_buffers(graph, needs, sharing, roots, plan, false);
+  const ArenaBuffers behind = arena_buffers(graph, needs, sharing, roots, plan, true);
   const Placement placement = place(arena.buffers, options.place);
+  const Placement placement_behind = place(behind.buffers, options.place);
+  plan.arena_bytes = placement.bytes;
+  plan.lower_bound = placement.lower_bound;
+  plan.hidden_bytes = placement_behind.bytes;
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
     Location location = roots.of(sharing.root(ValueId(i)));
-    location.offset =
-        location.area == Area::kArena ? placement.offsets[arena.of_value[i]] : sharing.offset(ValueId(i));
+    if (arena.of_value[i] != kNoTarget)
+      location.offset = placement.offsets[arena.of_value[i]];
+    else if (behind.of_value[i] != kNoTarget)
+      location.offset = placement.bytes + placement_behind.offsets[behind.of_value[i]];
+    else
+      location.offset = sharing.offset(ValueId(i));
     plan.values.push_back(location);
   }
   for (const std::uint32_t buffer : arena.of_node)
     plan.scratch.push_back(buffer == kNoTarget ? 0 : placement.offsets[buffer]);
-  plan.arena_bytes = placement.bytes;
-  plan.lower_bound = placement.lower_bound;
   plan.live_bytes = live_bytes(arena.buffers);
   plan.live_bytes.resize(graph.nodes().size());
   for (const Node& node : graph.nodes())

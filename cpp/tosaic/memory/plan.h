@@ -13,6 +13,9 @@
 //   - An operand of a concatenation of the outermost extent is written into the result, if it is a result that
 //     fills its memory, which no output has, at an aligned offset (parts.h). The result then has its memory
 //     from the first step of its parts, so this is done only where the lower bound does not rise.
+//
+// A kernel that computes several nodes at once does not write the values between them. These values have memory behind
+// the arena, for runs that show every value: a run that shows none never touches it.
 #pragma once
 
 #include <optional>
@@ -45,6 +48,7 @@ struct NodeNeeds {
   // A later step that may read the operands of `read_later` (bit i: operand i) in place of this one.
   std::optional<std::uint32_t> reader = {};
   std::uint32_t read_later = 0;
+  bool is_hidden = false;  // only runs that show every value write the results
 };
 
 struct PlanOptions {
@@ -62,8 +66,10 @@ struct MemoryPlan {
   std::vector<std::size_t> live_bytes;  // one per step: arena bytes in use
   std::size_t arena_bytes = 0;
   std::size_t lower_bound = 0;
+  std::size_t hidden_bytes = 0;    // behind the arena, for hidden results
   std::size_t unshared_bytes = 0;  // the sum of all results and scratch
   [[nodiscard]] std::size_t gap() const { return arena_bytes - lower_bound; }
+  [[nodiscard]] std::size_t all_bytes() const { return arena_bytes + hidden_bytes; }
 };
 
 // `needs` has one entry per node, or is empty (no scratch, nothing in place).

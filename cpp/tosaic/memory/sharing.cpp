@@ -60,6 +60,24 @@ Sharing::Owner Sharing::owner_of(std::uint32_t value) const {
   return out;
 }
 
+std::vector<bool> Sharing::hidden_roots() const {
+  std::vector<bool> hidden(graph_.values().size(), false);
+  if (needs_.empty()) return hidden;
+  std::vector<bool> is_seen(graph_.values().size(), false);  // the root of a value that is not hidden
+  for (std::uint32_t i = 0; i < graph_.values().size(); ++i)
+    if (graph_.values()[i].kind != ValueKind::kResult) is_seen[owner_of(i).root] = true;
+  for (std::uint32_t step = 0; step < needs_.size(); ++step) {
+    const Node& node = graph_.nodes()[step];
+    for (std::uint32_t i = node.first_result; i < node.first_result + node.result_count; ++i) {
+      const std::uint32_t root = owner_of(i).root;
+      hidden[root] = hidden[root] || needs_[step].is_hidden;
+      is_seen[root] = is_seen[root] || !needs_[step].is_hidden;
+    }
+  }
+  for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] = hidden[i] && !is_seen[i];
+  return hidden;
+}
+
 // ---- views and results in place ----
 
 void Sharing::share(const Node& node) {
@@ -149,8 +167,9 @@ void Sharing::find_spans() {
 
 // plan.cpp (Roots) decides where a memory is; this is the same decision before parts are shared.
 void Sharing::find_outside() {
+  const std::vector<bool> hidden = hidden_roots();
   for (std::uint32_t i = 0; i < roots_.size(); ++i)
-    roots_[i].is_outside = graph_.values()[i].kind == ValueKind::kConstant;
+    roots_[i].is_outside = hidden[i] || graph_.values()[i].kind == ValueKind::kConstant;
   for (const Input& input : graph_.inputs())
     roots_[input.value.index()].is_outside = input.kind == InputKind::kState || !options_.inputs_in_arena;
   for (const Output& output : graph_.outputs()) {

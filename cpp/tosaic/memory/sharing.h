@@ -26,6 +26,8 @@ class Sharing {
   // The value that owns the memory of a value, and the first byte of the value in it.
   [[nodiscard]] std::uint32_t root(ValueId value) const { return owner_of(value.index()).root; }
   [[nodiscard]] std::size_t offset(ValueId value) const { return owner_of(value.index()).offset; }
+  // Per value, whether it owns memory that has hidden results only (NodeNeeds::is_hidden).
+  [[nodiscard]] std::vector<bool> hidden_roots() const;
   [[nodiscard]] const analysis::Lifetime& live(ValueId value) const { return live_[value.index()]; }
 
  private:
@@ -40,7 +42,7 @@ class Sharing {
     std::uint32_t contents = 0;             // the value that is written there last
     std::uint32_t contents_end = 0;         // the last step that reads these contents
     std::uint32_t overwritten_at = kNever;  // the first step that overwrites the contents of the root itself
-    bool is_outside = false;                // the memory is not in the arena
+    bool is_outside = false;                // the memory is not in the arena, or hidden
     analysis::Lifetime live;                // of all values in the memory
   };
   struct Part {

@@ -104,6 +104,44 @@ TEST_CASE("inputs and outputs can be placed in the arena", "[memory]") {
   CHECK(plan.lower_bound == 128);
 }
 
+TEST_CASE("hidden results have memory behind the arena", "[memory]") {
+  Builder b;
+  const ValueId x = b.input("x", f32({16}));
+  const ValueId first = b.add(Op::kRelu, {x}, "first");  // hidden
+  const ValueId view = b.add(Op::kReshape, {first}, "view", ShapeAttrs{{4, 4}});
+  const ValueId second = b.add(Op::kNeg, {view}, "second");  // hidden, in place of the first one
+  const ValueId shown = b.add(Op::kPermute, {second}, "shown", PermuteAttrs{{1, 0}});
+  const ValueId kept = b.add(Op::kRelu, {shown}, "kept");
+  b.output(b.add(Op::kPermute, {kept}, "last", PermuteAttrs{{1, 0}}));
+  std::vector<NodeNeeds> needs(b.graph->nodes().size());
+  needs[2].in_place = 1;
+  for (const std::size_t i : {0, 1, 2}) needs[i].is_hidden = true;
+  const MemoryPlan plan = plan_memory(*b.graph, needs);
+  CHECK(plan.arena_bytes == 128);  // `shown` and `kept`
+  CHECK(plan.lower_bound == 128);
+  CHECK(plan.hidden_bytes == 64);
+  CHECK(plan.all_bytes() == 192);
+  for (const ValueId value : {first, view, second})
+    CHECK(plan.values[value.index()] == Location{Area::kArena, 0, 128});
+  for (const ValueId value : {shown, kept}) CHECK(plan.values[value.index()].offset < 128);
+}
+
+TEST_CASE("a hidden result in whose memory another one is computed is in the arena", "[memory]") {
+  Builder b;
+  const ValueId x = b.input("x", f32({4, 4}));
+  const ValueId hidden = b.add(Op::kRelu, {x}, "hidden");
+  const ValueId shown = b.add(Op::kNeg, {hidden}, "shown");
+  b.output(b.add(Op::kPermute, {shown}, "last", PermuteAttrs{{1, 0}}));
+  std::vector<NodeNeeds> needs = all_in_place(*b.graph);
+  needs[0].is_hidden = true;
+  needs[2].in_place = 0;
+  const MemoryPlan plan = plan_memory(*b.graph, needs);
+  CHECK(plan.alias[shown.index()] == AliasKind::kInPlace);
+  CHECK(plan.values[hidden.index()] == plan.values[shown.index()]);
+  CHECK(plan.arena_bytes == 64);
+  CHECK(plan.hidden_bytes == 0);
+}
+
 TEST_CASE("scratch occupies memory only during its own step", "[memory]") {
   Builder b;
   const ValueId x = b.input("x", f32({16}));

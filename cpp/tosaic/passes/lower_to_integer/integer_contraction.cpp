@@ -138,7 +138,8 @@ std::vector<ScaledInteger> weight_parts(const RuleContext& ctx, std::size_t i, c
 std::int64_t sum_of_magnitudes(std::span<const std::int8_t> values, std::int64_t zero_point) {
   constexpr std::size_t kPiece = 1 << 20;  // its sum fits in 32 bits
   constexpr std::uint8_t kSign = 0x80;
-  const std::int64_t nearest = std::clamp<std::int64_t>(zero_point, -128, 127);  // all values are on one side of both
+  const std::int64_t nearest =
+      std::clamp<std::int64_t>(zero_point, -128, 127);  // all values are on one side of both
   const auto from = static_cast<std::uint8_t>(nearest + kSign);
   std::int64_t sum = static_cast<std::int64_t>(values.size()) * std::abs(zero_point - nearest);
   for (std::size_t at = 0; at < values.size(); at += kPiece) {
