@@ -35,8 +35,8 @@ SECTIONS: dict[str, str] = {
         linalg_vector_norm norm""",
     "normalisation and softmax": """
         batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training layer_norm
-        native_layer_norm group_norm native_group_norm instance_norm rms_norm softmax _softmax _safe_softmax
-        log_softmax _log_softmax""",
+        native_layer_norm group_norm native_group_norm instance_norm rms_norm _weight_norm softmax _softmax
+        _safe_softmax log_softmax _log_softmax""",
     "pooling and resampling": """
         avg_pool1d avg_pool2d max_pool1d max_pool2d max_pool1d_with_indices max_pool2d_with_indices
         adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest1d

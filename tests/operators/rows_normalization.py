@@ -53,6 +53,20 @@ ROWS["_native_batch_norm_legit.no_stats"] = Row(batch_norm("no_stats"), scale="c
 
 
 @st.composite
+def weight_norm(draw: Draw) -> Any:
+    dtype = draw(st.sampled_from(FLOAT))
+    sides = draw(shape(1, 4, empty=False))
+    dim = draw(st.integers(-1, len(sides) - 1))
+    kept = () if dim == -1 else tuple(side if axis == dim else 1 for axis, side in enumerate(sides))
+    constant = draw(st.booleans())
+    v = draw(tensor(sides, (dtype,), ("normal", "unit", "small", "medium"), const=constant))
+    return (v, draw(tensor(kept, (dtype,), ("normal",), const=constant)), dim), {}
+
+
+ROWS["_weight_norm"] = Row(weight_norm())
+
+
+@st.composite
 def layer_norm(draw: Draw, form: str) -> Any:
     dtype = draw(st.sampled_from(FLOAT))
     sides = draw(shape(1, 6, empty=False))

@@ -143,3 +143,18 @@ def native_group_norm(
     c: Call, x: Ref, w: Ref | None, b: Ref | None, _n: int, _c: int, _hw: int, groups: int, eps: float
 ) -> list[Ref] | None:
     return c.first(group_norm(c, x, groups, w, b, eps)) if c.only_first() else None
+
+
+@on("_weight_norm")
+def weight_norm(c: Call, v: Ref, g: Ref, dim: int) -> Ref:
+    """Scales slices of v to the norms g: over all axes but `dim`, or over all axes if `dim` is -1."""
+    rank = len(v.shape)
+    kept = None if dim == -1 else axis_of(dim, rank)
+    axes = [axis for axis in range(rank) if axis != kept]
+    if axes:
+        attrs = {"ord": 2.0, "axes": axes, "keepdim": kept is not None}
+        norm = c.emit_inferred(OP["vector_norm"], attrs, (v.id,))
+    else:
+        norm = c.emit_inferred(OP["abs"], None, (v.id,))
+    scale = c.emit_inferred(OP["div"], None, (g.id, norm.id))
+    return c.emit(OP["mul"], None, (v.id, scale.id))
