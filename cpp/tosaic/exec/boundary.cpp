@@ -10,6 +10,7 @@
 
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/kernels/parallel.h"
+#include "tosaic/kernels/quantize_block.h"
 
 namespace tosaic::exec {
 namespace {
@@ -47,38 +48,21 @@ std::span<const float> floats_of(const ArrayView& array, std::vector<float>& cop
   return copied;
 }
 
-// The same as bound_quantized(quantize_unbounded(x)), for integers of 8 or 16 bits, as a loop that compilers
-// vectorise. Adding and subtracting 1.5 * 2^23 rounds a number to an integer if it is below 2^22. Larger ones are
-// clipped before: with a zero point of at most 16 bits, they are beyond all bounds anyway.
-template <class T>
-void quantize_narrow(std::span<const float> from, const QParams& qparams, std::byte* to) {
-  constexpr float kRound = 12582912.0F, kLargest = 1048576.0F;
-  const float inverse = inverse_scale(qparams.scales.front());
-  const auto zero_point = static_cast<float>(qparams.zero_points.front());
-  const auto low = static_cast<float>(qparams.qmin), high = static_cast<float>(qparams.qmax);
-  auto* integers = reinterpret_cast<T*>(to);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    float x = from[i] * inverse;
-    x = x < -kLargest ? -kLargest : x;
-    x = x > kLargest ? kLargest : x;
-    float q = ((x + kRound) - kRound) + zero_point;
-    q = q < low ? low : q;
-    q = q > high ? high : q;
-    q = q == q ? q : 0.0F;  // NaN
-    integers[i] = static_cast<T>(static_cast<std::int32_t>(q));
-  }
-}
-
 // True for bounds and zero points of integers of 8 or 16 bits, with or without a sign.
 bool is_narrow(std::int64_t value) { return value >= -65536 && value <= 65536; }
 
 void quantize_floats(std::span<const float> floats, const QParams& qparams, std::byte* to) {
   const std::int64_t zero_point = qparams.zero_points.front();
   const std::size_t width = byte_size(qparams.storage);
-  if (width <= 2 && is_narrow(zero_point) && is_narrow(qparams.qmin) && is_narrow(qparams.qmax))
-    return width == 1 ? quantize_narrow<std::int8_t>(floats, qparams, to)
-                      : quantize_narrow<std::int16_t>(floats, qparams, to);
   const float inverse = inverse_scale(qparams.scales.front());
+  if (width <= 2 && is_narrow(zero_point) && is_narrow(qparams.qmin) && is_narrow(qparams.qmax)) {
+    const kernels::NarrowQuantization by{inverse, static_cast<float>(zero_point),
+                                         static_cast<float>(qparams.qmin), static_cast<float>(qparams.qmax)};
+    const kernels::QuantizeKernels& loops = kernels::quantize_kernels(kernels::best_isa());
+    const auto count = static_cast<std::int64_t>(floats.size());
+    if (width == 1) return loops.to_bytes(floats.data(), count, by, reinterpret_cast<std::int8_t*>(to));
+    return loops.to_words(floats.data(), count, by, reinterpret_cast<std::int16_t*>(to));
+  }
   for (const float x : floats) {
     const std::int64_t q =
         bound_quantized(quantize_unbounded(x, inverse, zero_point), qparams.qmin, qparams.qmax);
@@ -92,7 +76,7 @@ void quantize(const ArrayView& from, std::byte* to, const QParams& qparams, Team
   const std::span<const float> floats = floats_of(from, copied);
   const auto width = static_cast<std::int64_t>(byte_size(qparams.storage));
   const kernels::Loop elements{
-      .count = static_cast<std::int64_t>(floats.size()), .step = 64, .unit_cost = 8 * kernels::cost::kCopy};
+      .count = static_cast<std::int64_t>(floats.size()), .step = 64, .unit_cost = 2 * kernels::cost::kCopy};
   kernels::parallel_for(team, elements, [&](std::int64_t begin, std::int64_t end, kernels::Worker) {
     quantize_floats(floats.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)),
                     qparams, to + begin * width);

@@ -127,6 +127,7 @@ TEST_CASE("blocks of quads end where their operands end", "[kernels]") {
   std::mt19937 random(23);
   for (const Isa isa : usable_isas()) {
     const GemmKernels<Quads>* kernels = gemm_kernels_quads(isa);
+    CHECK((kernels != nullptr || !multiplies_quads(isa)));
     if (kernels == nullptr) continue;
     for (int i = 0; i < 250; ++i) {
       const Extents e{.rows = draw(random, 1, i % 5 == 0 ? 200 : 50),
