@@ -5,6 +5,7 @@
 
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/parallel.h"
+#include "tosaic/memory/plan.h"
 
 namespace tosaic::exec {
 
@@ -205,6 +206,13 @@ class Finder {
       if (!steps[i].is_fused && steps[i].kind == StepKind::kKernel) producer_[result_of(i)] = i;
     }
     for (const Output& output : graph.outputs()) is_output_[output.value.index()] = true;
+    for (std::uint32_t i = 0; i < graph.values().size(); ++i) viewed_.push_back(i);
+    for (std::uint32_t i = 0; i < steps.size(); ++i) {
+      const Node& view = graph.nodes()[i];
+      if (steps[i].kind != StepKind::kView || !memory::view_offsets(graph, view)) continue;
+      for (std::uint32_t r = 0; r < view.result_count; ++r)
+        viewed_[view.first_result + r] = viewed_[graph.operands(view)[0].index()];
+    }
   }
 
   void find(std::uint32_t threads) {
@@ -364,8 +372,11 @@ class Finder {
   void cut() {
     for (; !members_.empty(); members_.pop_back()) {
       if (members_.back().kind == RowKind::kNone || members_.back().is_taken) continue;
+      const std::vector<Member> before = members_;
       std::erase_if(members_, [&](const Member& member) {
-        return member.is_taken && !has_member(readers_[member.value].front());
+        return member.is_taken && std::none_of(before.begin(), before.end(), [&](const Member& other) {
+                 return other.step == readers_[member.value].front();
+               });
       });
       const std::uint32_t last = members_.back().step;
       const bool is_closed = std::all_of(members_.begin(), members_.end() - 1, [&](const Member& member) {
@@ -397,6 +408,7 @@ class Finder {
   [[nodiscard]] kernels::Kernel prepare_rows(const Member& member, int64_t rows) const;
   [[nodiscard]] RowOperand row_operand(const Member& member, std::size_t index) const;
   [[nodiscard]] std::size_t place_buffers(RowGroup& group);
+  [[nodiscard]] bool may_overwrite(const RowGroup& group, ValueId operand) const;
 
   const Graph& graph_;
   std::vector<Step>& steps_;
@@ -407,8 +419,9 @@ class Finder {
   std::vector<std::uint32_t> producer_;     // per value: the step that computes it, or kNobody
   std::vector<std::vector<std::uint32_t>> readers_;
   std::vector<bool> is_output_;
-  std::vector<bool> in_group_;  // per step
-  std::vector<State> state_;    // per value
+  std::vector<std::uint32_t> viewed_;  // per value: the value of which it is a view, or itself
+  std::vector<bool> in_group_;         // per step
+  std::vector<State> state_;           // per value
   std::vector<std::uint32_t> touched_;
   std::vector<Member> members_;
   std::vector<std::uint32_t> row_operands_;  // values outside that members read by row
@@ -644,6 +657,29 @@ bool Finder::prepare_steps(RowGroup& group) {
   return true;
 }
 
+// True if the group may compute its result in the memory of this value: if each block reads no other rows of it than
+// those that it writes. Other blocks may run earlier, or at the same time.
+bool Finder::may_overwrite(const RowGroup& group, ValueId operand) const {
+  const auto shares_memory = [&](ValueId value) {
+    return value.valid() && viewed_[value.index()] == viewed_[operand.index()];
+  };
+  for (const RowStep& step : group.steps) {
+    const std::span<const ValueId> operands = graph_.operands(node(step.step));
+    for (const RowOperand& read : step.operands) {
+      if (read.kind != RowOperand::Kind::kTable || !shares_memory(operands[read.operand])) continue;
+      const bool follows_rows = read.row_bytes != 0 && std::all_of(read.outer.begin(), read.outer.end(),
+                                                                   [](int64_t bytes) { return bytes != 0; });
+      if (!follows_rows || graph_.type(operands[read.operand]).bytes() != graph_.type(operand).bytes())
+        return false;
+    }
+    for (const std::uint32_t follower : steps_[step.step].fusion.followers)
+      if (std::any_of(graph_.operands(node(follower)).begin(), graph_.operands(node(follower)).end(),
+                      shares_memory))
+        return false;
+  }
+  return true;
+}
+
 void Finder::make_group(std::uint32_t threads) {
   auto group = std::make_shared<RowGroup>();
   if (!set_rows(*group, threads) || !prepare_steps(*group)) return;
@@ -673,6 +709,11 @@ void Finder::make_group(std::uint32_t threads) {
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (operands[i].valid() && state_[operands[i].index()] == State::kOutside) needs.read_later |= 1u << i;
   }
+  const std::span<const ValueId> operands = graph_.operands(node(last));
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    if (operands[i].valid() && state_[operands[i].index()] == State::kOutside &&
+        !may_overwrite(*group, operands[i]))
+      needs_[last].in_place &= ~(1u << i);
   Step& runs = steps_[last];
   runs.scratch_bytes = std::max(runs.scratch_bytes, group->scratch_bytes());
   needs_[last].scratch_bytes = runs.scratch_bytes;

@@ -232,7 +232,8 @@ TOSAIC_UNARY(Log, log_of(x))
 TOSAIC_UNARY(Rsqrt, 1.0 / __builtin_sqrt(x))
 TOSAIC_UNARY(Sigmoid, sigmoid_of(x))
 TOSAIC_UNARY(Tanh, tanh_of(x))
-TOSAIC_UNARY(Gelu, x* normal_distribution(x))
+// Of two factors that are NaN, processors take the sign of the first one, and compilers may exchange them.
+TOSAIC_UNARY(Gelu, x == x ? x * normal_distribution(x) : x)
 TOSAIC_UNARY(GeluTanh, x / (1.0 + exp_of(x * (-1.5957691216057308 - 0.071354816272600251 * (x * x)))))
 TOSAIC_UNARY(Silu, x / (1.0 + exp_of(-x)))
 #undef TOSAIC_UNARY

@@ -61,13 +61,23 @@ def _remove_folded_norms(module: GraphModule, planned: PlannedProgram) -> None:
     torchao folds them, too, but fails at transposed convolutions with groups.
     """
     calls = set(planned.plan.graph.names)  # without aliases
+    unused = _unused_calls(module)  # the plan does not have them
     for node in list(module.graph.nodes):
-        if str(node.target) == "aten.batch_norm.default" and node.name not in calls:
+        if str(node.target) == "aten.batch_norm.default" and node.name not in calls and node not in unused:
             if node.args[0].name not in calls:
                 raise _another((node.args[0].name, 0, 0))
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
     module.recompile()
+
+
+def _unused_calls(module: GraphModule) -> set[Node]:
+    """The calls on which neither an output nor a write depends."""
+    unused: set[Node] = set()
+    for node in reversed(module.graph.nodes):
+        if node.op == "call_function" and not node.is_impure() and unused.issuperset(node.users):
+            unused.add(node)
+    return unused
 
 
 @dataclass(frozen=True)
