@@ -410,3 +410,22 @@ def test_inputs_have_scales_of_their_own_beside_checks_of_torch() -> None:
     with torch.no_grad():
         for found, exact in zip(program.run(*samples[0]), exported.module()(*samples[0]), strict=True):
             assert sqnr_db(found, exact) > 25
+
+
+@pytest.mark.parametrize("conv", [nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(3, 4, 3)])
+def test_a_batch_norm_whose_result_is_not_used(conv: nn.Module) -> None:
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.used = conv, nn.BatchNorm2d(4), nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.norm(self.conv(x)).relu()
+            return self.used(x)
+
+    x = torch.randn(1, 3, 8, 8)
+    module = Unused().eval()
+    quantized = tosaic.quantize(torch.export.export(module, (x,)), [(x,)], progress=False).to_exported()
+    with torch.no_grad():
+        expected, found = module(x), quantized.module()(x)
+    assert (found - expected).abs().max() <= 0.05 * expected.abs().max()
