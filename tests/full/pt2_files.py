@@ -86,7 +86,7 @@ class Measured:
     needs_torch : str
         Why the file cannot be read without torch; empty if it can.
     refused : str
-        The error with which another project's quantizer refuses the network: then there is no file.
+        Why the quantizer of another project made no file, as its error says; empty if there is a file.
     """
 
     network: str
@@ -118,8 +118,9 @@ def measure(name: str, form: str) -> Measured:
     """Saves a network, reads the file in a process without torch, and compares."""
     with tempfile.TemporaryDirectory() as folder, one_thread(), quiet(), torch.no_grad():
         path = Path(folder) / "m.pt2"
+        network = build(name)
         try:
-            program = _program(build(name), form)
+            program = _program(network, form)
         except Exception as error:
             if form not in _FOREIGN:
                 raise

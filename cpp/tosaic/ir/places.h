@@ -1,4 +1,4 @@
-// Places: the memory into which deferred storages are computed, for example that of a file whose layout is known.
+// Places: where the elements of deferred constants are to be written: into the bytes of a file, for example.
 //
 //   lay out the file  ->  places  ->  compute the constants there (own_constants.h)
 #pragma once

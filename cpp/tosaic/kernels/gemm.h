@@ -125,9 +125,9 @@ struct GemmGrid {
 // The grid that takes the least time by this estimate of the time of a part: multiplying whole tiles, reading its
 // rows of A (and writing them, if they are gathered) and its columns of B.
 //
-// The kernel that computed A most likely cut it into bands of rows, too, one for each thread. So the rows of a thread's
-// own band are in the cache of its core, and other rows have to come from another core. A thread that computes a block of
-// columns needs all rows.
+// The estimate supposes that the kernel before has computed A in bands of rows, one for each thread. Then a core has the
+// rows of its thread's band in its cache, and gets all other rows from other cores. A thread that computes a block of
+// columns reads all rows.
 template <class T>
 [[nodiscard]] GemmGrid gemm_grid(const GemmKernels<T>& kernels, std::int64_t rows, std::int64_t cols,
                                  std::int64_t depth, const Threads& threads) {

@@ -55,8 +55,8 @@ struct Loop {
   return std::max<std::int64_t>(wanted, 1);
 }
 
-// Cuts [0, count) into parts, and calls work(begin, end, worker) for each. The lengths of two parts differ by at most one
-// step. If the count is 0, there is no call.
+// Cuts [0, count) into parts, and calls work(begin, end, worker) for each part. No part is more than one step longer than
+// another one. If the count is 0, there is no call.
 template <class F>
 void parallel_for(Team* team, const Loop& loop, F&& work) {
   if (loop.count == 0) return;

@@ -86,16 +86,16 @@ class Roots {
   std::vector<Location> where_;
 };
 
-// The results (and, with inputs_in_arena, the inputs) that are in the arena, as buffers: those whose memory is hidden,
-// or the others. With the others goes the scratch of each node.
+// Buffers that are placed together: the hidden results; or everything else in the arena, which is the other results, the
+// scratch of each node, and with inputs_in_arena the inputs.
 struct ArenaBuffers {
   std::vector<Buffer> buffers;
   std::vector<std::uint32_t> of_value, of_node;  // kNoTarget where there is none
 };
 
 ArenaBuffers arena_buffers(const Graph& graph, std::span<const NodeNeeds> needs, const Sharing& sharing,
-                           const Roots& roots, const MemoryPlan& plan, bool hidden) {
-  const std::vector<bool> hidden_roots = sharing.hidden_roots();
+                           const Roots& roots, const MemoryPlan& plan, const std::vector<bool>& hidden_roots,
+                           bool hidden) {
   ArenaBuffers out;
   out.of_value.assign(graph.values().size(), kNoTarget);
   out.of_node.assign(graph.nodes().size(), kNoTarget);
@@ -188,8 +188,9 @@ MemoryPlan plan_memory(const Graph& graph, std::span<const NodeNeeds> needs, con
   MemoryPlan plan;
   const Sharing sharing(graph, needs, options, plan);
   const Roots roots(graph, sharing, options);
-  const ArenaBuffers arena = arena_buffers(graph, needs, sharing, roots, plan, false);
-  const ArenaBuffers behind = arena_buffers(graph, needs, sharing, roots, plan, true);
+  const std::vector<bool> hidden_roots = sharing.hidden_roots();
+  const ArenaBuffers arena = arena_buffers(graph, needs, sharing, roots, plan, hidden_roots, false);
+  const ArenaBuffers behind = arena_buffers(graph, needs, sharing, roots, plan, hidden_roots, true);
   const Placement placement = place(arena.buffers, options.place);
   const Placement placement_behind = place(behind.buffers, options.place);
   plan.arena_bytes = placement.bytes;

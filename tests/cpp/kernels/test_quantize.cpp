@@ -1,4 +1,4 @@
-// Checks the loops that quantize floats, of each instruction set, against ir/quantized_value.h.
+// Checks that the loops of each instruction set quantize floats as ir/quantized_value.h defines it.
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@ std::vector<float> numbers(float scale, std::mt19937& random) {
   return values;
 }
 
-// The integers of all values, for runs of every length up to 70 elements, so that no vector is whole.
+// Quantizes all values in runs of 0 to 70 elements, and returns how many integers are wrong, or written behind a run.
 template <class T>
 std::int64_t count_wrong(void (*quantize)(const float*, std::int64_t, const NarrowQuantization&, T*),
                          float scale, const Bounds& bounds, const std::vector<float>& values) {

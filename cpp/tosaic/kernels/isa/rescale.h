@@ -81,8 +81,8 @@ struct RescaleKernels {
   // returns false, and the results have any value. Null if the instruction set has no instructions for it.
   bool (*scale_to_words)(const RescaleTables<T>& tables, T low, T high, const T* values,
                          std::int16_t* results, std::int64_t count) = nullptr;
-  // The same as scale(): the first one for values that are i8, the second one for results that are i8. Null if T is i64,
-  // and if the instruction set does not scale vectors.
+  // Variants of scale(): scale_bytes() reads values of i8, and scale_to_bytes() writes results of i8. Both are null if T
+  // is i64, or if the instruction set does not scale vectors.
   void (*scale_bytes)(const RescaleTables<T>& tables, const std::int8_t* values, std::int32_t* results,
                       std::int64_t count) = nullptr;
   void (*scale_to_bytes)(const RescaleTables<T>& tables, const T* values, std::int8_t* results,
