@@ -44,6 +44,31 @@ DType array_dtype(const py::dtype& dtype) {
   return *known;
 }
 
+// True for the class torch.Tensor, if the program has imported torch.
+bool is_tensor_class(PyTypeObject* type) {
+  if (std::strcmp(type->tp_name, "Tensor") != 0) return false;
+  PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+  if (torch == nullptr) return false;
+  const py::object known = py::getattr(torch, "Tensor", py::none());
+  return reinterpret_cast<PyObject*>(type) == known.ptr();
+}
+
+// The argument as an array, without a copy; null if it is none of plain_arrays().
+py::object plain_array(py::handle argument) {
+  PyTypeObject* const array_class = py::detail::npy_api::get().PyArray_Type_;
+  py::object array = py::reinterpret_borrow<py::object>(argument);
+  if (is_tensor_class(Py_TYPE(argument.ptr()))) {
+    array = py::reinterpret_steal<py::object>(PyObject_CallMethod(argument.ptr(), "numpy", nullptr));
+    if (!array)
+      PyErr_Clear();  // it requires gradients, has another dtype or layout, is on another device, ...
+  }
+  if (!array || Py_TYPE(array.ptr()) != array_class) return {};
+  const py::dtype dtype = py::reinterpret_borrow<py::array>(array).dtype();
+  const bool is_plain = dtype.num() < kFirstUserType && dtype.byteorder() != '>' &&
+                        builtin_dtype(dtype.kind(), dtype.itemsize()).has_value();
+  return is_plain ? array : py::object();
+}
+
 std::vector<py::ssize_t> sizes(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
 // The dtype of a numpy array with elements of this dtype. Without package ml_dtypes, bf16 and f8 are unsigned
@@ -99,6 +124,16 @@ py::object array_of(const ConstantRef& constant) {
   py::array array(py::reinterpret_borrow<py::dtype>(numpy_dtype(constant->dtype)), shape, bytes.data(), base);
   array.attr("setflags")(py::arg("write") = false);
   return array;
+}
+
+std::optional<py::tuple> plain_arrays(const py::tuple& arguments) {
+  py::tuple arrays(arguments.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const py::object array = plain_array(arguments[i]);
+    if (!array) return std::nullopt;
+    arrays[i] = array;
+  }
+  return arrays;
 }
 
 py::array to_array(py::handle object) {

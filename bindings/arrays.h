@@ -3,6 +3,7 @@
 
 #include <pybind11/numpy.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace tosaic::python {
 [[nodiscard]] py::object array_of(const ConstantRef& constant);
 
 [[nodiscard]] py::array to_array(py::handle object);
+// The arguments of a call as arrays, without a copy. Empty unless each one is an array of numpy, or a tensor of torch that
+// gives its array, of one of numpy's own dtypes that graphs have too. Subclasses are no such arguments.
+[[nodiscard]] std::optional<py::tuple> plain_arrays(const py::tuple& arguments);
 // Throws LayoutMismatch if the array's dtype has no counterpart.
 [[nodiscard]] exec::ArrayView view_of(const py::array& array);
 

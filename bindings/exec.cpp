@@ -98,6 +98,13 @@ py::list run(exec::Session& session, const py::sequence& inputs) {
   return to_list(run_released(session, inputs, {}).outputs);
 }
 
+// The outputs, or None if an argument is no plain array, or their number is not that of the inputs.
+py::object run_plain(exec::Session& session, const py::tuple& arguments) {
+  const std::optional<py::tuple> arrays = plain_arrays(arguments);
+  if (!arrays || arrays->size() != session.inputs().size()) return py::none();
+  return run(session, *arrays);
+}
+
 py::dict trace(exec::Session& session, const py::sequence& inputs,
                const std::optional<std::vector<std::string>>& nodes, const py::object& observer) {
   exec::RunOptions options;
@@ -170,6 +177,10 @@ void bind_exec(py::module_& m) {
            "are "
            "computed together, some rows at a time, if the values between them have so many bytes.")
       .def("run", &run, py::arg("inputs"), "Outputs, as new arrays. Dense row-major inputs are not copied.")
+      .def(
+          "run_plain", &run_plain, py::arg("arguments"),
+          "As `run`, for a tuple of arrays and tensors. None if one of them has to be converted first: it is "
+          "a subclass, requires gradients, is on another device, or numpy does not have its dtype.")
       .def("trace", &trace, py::arg("inputs"), py::kw_only(), py::arg("nodes") = py::none(),
            py::arg("observer") = py::none(),
            "{outputs, values: {name: array}}. `nodes`: names to keep, all by default. `observer(name, "

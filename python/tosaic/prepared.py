@@ -139,9 +139,23 @@ class Prepared:
             The arguments have another nesting, or a model raised an exception: `__cause__` is the exception,
             and the message has the node, its module and its source line.
         """
+        if self._takes_arrays and not kwargs:
+            direct = self.session.run_plain(args)
+            if direct is not None:
+                return self._source._result_of(direct)
         return self._run(args, kwargs, self.run_arrays, write_back=self._write_back)
 
     __call__ = run
+
+    @cached_property
+    def _takes_arrays(self) -> bool:
+        """True if the arguments of a call may go to the session as they are, see `Runnable._takes_arrays`.
+
+        The function of a model or an override might call this program, which `_alone` refuses.
+        """
+        modelled = self._modelled
+        functions = self._source._overrides.functions_for(modelled.graph)
+        return self._source._takes_arrays and not modelled.functions and not functions
 
     def _run(
         self,

@@ -379,6 +379,16 @@ class Signature:
         pairs = [(leaf.index, at) for at, leaf in enumerate(self.input_leaves) if leaf.index is not None]
         return tuple(at for _, at in sorted(pairs))
 
+    @cached_property
+    def _flat_places(self) -> tuple[int, ...] | None:
+        """The positions among the arguments of the graph's inputs, without states.
+
+        None unless all arguments are positional arrays.
+        """
+        positional, by_name = self.inputs.children
+        is_flat = positional._is_flat and not by_name.children and not self._constant_places
+        return self._tensor_places if is_flat else None
+
     def is_called_by(self, names: Set[str]) -> bool:
         """True if a call with exactly these keywords provides every parameter of the exported call."""
         positional = len(self.inputs.children[0].children)
