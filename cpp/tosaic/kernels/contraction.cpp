@@ -17,6 +17,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/kernels/block.h"
+#include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/families.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/requantize.h"
@@ -46,7 +47,9 @@ const GemmKernels<Quads>& gemm_kernels(Isa isa, Quads) { return *gemm_kernels_qu
 const GemmKernels<PositivePairs>& gemm_kernels(Isa isa, PositivePairs) {
   return *gemm_kernels_positive_pairs(isa);
 }
+const GemmKernels<CappedQuads>& gemm_kernels(Isa isa, CappedQuads) { return *gemm_kernels_capped_quads(isa); }
 const DepthwiseKernels<Quads>* depthwise_kernels(Isa /*isa*/, Quads) { return nullptr; }
+const DepthwiseKernels<CappedQuads>* depthwise_kernels(Isa /*isa*/, CappedQuads) { return nullptr; }
 const DepthwiseKernels<PositivePairs>* depthwise_kernels(Isa /*isa*/, PositivePairs) { return nullptr; }
 const DepthwiseKernels<float>* depthwise_kernels(Isa isa, float) { return &depthwise_kernels_f32(isa); }
 const DepthwiseKernels<double>* depthwise_kernels(Isa isa, double) { return &depthwise_kernels_f64(isa); }
@@ -374,7 +377,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
   std::vector<Factor<T>> widened;
   if (right.constant != nullptr) {
     inputs.right = reinterpret_cast<const Factor<T>*>(right.constant);
-    if constexpr (!std::is_same_v<T, Quads>) {
+    if constexpr (!kHasQuads<T>) {
       const Index zero_point = kCompensates<T> ? -offset : reduced.zero_points[1];
       if (right.dtype != kOwnDType<Factor<T>> || zero_point != 0) {
         widened.resize(static_cast<std::size_t>(num_elements(right.shape)));
@@ -384,7 +387,8 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
     }
     inputs.packs = request.options.packs;
     if (inputs.packs != nullptr)
-      inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>);
+      inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>) +
+                   (kIsCapped<T> ? " capped" : "");
   }
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,
@@ -446,11 +450,32 @@ bool reads_weights_once(const Request& request, const Roles& roles, const Reduce
 bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 6, kManyCols = 64, kManyProducts = 4096;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  if (gemm_kernels_positive_pairs(request.options.isa) == nullptr || (conv != nullptr && is_depthwise(*conv)))
+  if (gemm_kernels_positive_pairs(request.options.isa) == nullptr || !has_other_adders() ||
+      (conv != nullptr && is_depthwise(*conv)))
     return false;
   const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
   return request.operands[roles.right].constant != nullptr && extents.rows >= kManyRows &&
          extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
+}
+
+// True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more instructions than the
+// excess of the weights takes. Counts are those of one vector of results, divided by its lanes.
+bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
+  constexpr Index kManyRows = 4;
+  constexpr double kSaved = 1.0 / 32, kTransposed = 0.2, kTerm = 0.35, kStart = 1.5;
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  const Operand& right = request.operands[roles.right];
+  if (gemm_kernels_capped_quads(request.options.isa) == nullptr || has_other_adders() ||
+      right.constant == nullptr || (conv != nullptr && (is_depthwise(*conv) || conv->transposed)))
+    return false;
+  const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
+  if (extents.rows < kManyRows || extents.depth == 0 || extents.cols == 0) return false;
+  const auto depth = static_cast<double>(extents.depth);
+  const double share =
+      share_with_excess(reinterpret_cast<const std::int8_t*>(right.constant), num_elements(right.shape));
+  const double excess =
+      share == 0 ? 0 : kStart + depth * (kTerm * share / 2 + kTransposed / static_cast<double>(extents.cols));
+  return kSaved * depth > excess;
 }
 
 // True if quads are to compute the request, which fits_pairs(): if they can, and are multiplied by instructions for
@@ -538,6 +563,8 @@ Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& r
     return requantizing_kernel<WidePairs>(request, roles, reduced);
   if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
   if (fits_quads(request, roles, reduced)) return requantizing_kernel<Quads>(request, roles, reduced);
+  if (fits_capped_quads(request, roles, reduced))
+    return requantizing_kernel<CappedQuads>(request, roles, reduced);
   return fits_positive_pairs(request, roles, reduced)
              ? requantizing_kernel<PositivePairs>(request, roles, reduced)
              : requantizing_kernel<Pairs>(request, roles, reduced);
@@ -560,6 +587,7 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
     return reference_kernel<std::int64_t>(request, roles, reduced);
   if (fits_pairs(request, roles, reduced)) {
     if (fits_quads(request, roles, reduced)) return fast_kernel<Quads>(request, roles, reduced);
+    if (fits_capped_quads(request, roles, reduced)) return fast_kernel<CappedQuads>(request, roles, reduced);
     return fits_positive_pairs(request, roles, reduced) ? fast_kernel<PositivePairs>(request, roles, reduced)
                                                         : fast_kernel<Pairs>(request, roles, reduced);
   }

@@ -10,6 +10,7 @@
 // a phase reads a fixed subset of the taps, without stride.
 
 #include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/gemm.h"
 #include "tosaic/kernels/lines.h"
 #include "tosaic/kernels/word_scaling.h"
@@ -102,7 +103,10 @@ class ChannelsLast {
       packed_ = packed_weights(inputs, [&] {
         LargeArray<Factor<T>> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
         pack(inputs.right, unpacked.data(), packed.data());
-        return packed;
+        if constexpr (kIsCapped<T>)
+          return with_excess(kernels_, bands_of(phases_[0]), conv_.groups, std::move(packed));
+        else
+          return packed;
       });
       if constexpr (kCompensates<T>) {
         terms_.resize(static_cast<std::size_t>(num_terms()));
@@ -160,6 +164,12 @@ class ChannelsLast {
   // converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
 
+  // The excess of the weights of a group. A convolution of CappedQuads is not transposed: it has one phase.
+  [[nodiscard]] Excess excess_of_group([[maybe_unused]] Index group) const {
+    if constexpr (kIsCapped<T>) return excess_of(*packed_, bands_of(phases_[0]), conv_.groups, group);
+    return {};
+  }
+
   [[nodiscard]] Index num_terms() const { return num_depths_ * conv_.out_channels; }
 
   // Writes column_terms() of each phase and its depths: one per output channel.
@@ -169,7 +179,8 @@ class ChannelsLast {
       for (const Depths& depths : phase.depths) {
         const Factor<T>* weights = packed + phase.packed;
         for (Index group = 0; group < conv_.groups; ++group, terms += conv_.group_out()) {
-          column_terms(kernels_, bands, weights, inputs_.left_zero_point, depths, terms);
+          column_terms(kernels_, bands, weights, excess_of_group(group), inputs_.left_zero_point, depths,
+                       terms);
           weights += bands.elements();
         }
       }
@@ -315,6 +326,7 @@ class ChannelsLast {
     problem.rows = part.end_row;
     problem.cols = cols;
     problem.b = right.packed;
+    problem.excess = excess_of_group(group);
     problem.bands = bands_of(phase);
     problem.first_col = part.first_col - group * conv_.group_out();
     problem.clamp = inputs_.clamp;
@@ -447,7 +459,7 @@ Core<T> transposed_around(const Convolution& conv, Core<T> inner, const FastInpu
 template <class T>
 Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
   const bool is_plane = std::is_same_v<T, float> && conv.in[0] * conv.taps[0] * conv.out[0] == 1;
-  if constexpr (!std::is_same_v<T, PositivePairs>)
+  if constexpr (!std::is_same_v<T, PositivePairs> && !kIsCapped<T>)
     if (is_depthwise(conv) && (conv.channels_last || is_plane)) return depthwise_convolution(conv, inputs);
   if (conv.channels_last) {
     return as_core<T, ChannelsLast<T>>("conv.gemm", conv, inputs);
@@ -462,6 +474,7 @@ Core<T> fast_convolution(const Convolution& conv, const FastInputs<T>& inputs) {
 template Core<Pairs> fast_convolution(const Convolution&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_convolution(const Convolution&, const FastInputs<WidePairs>&);
 template Core<PositivePairs> fast_convolution(const Convolution&, const FastInputs<PositivePairs>&);
+template Core<CappedQuads> fast_convolution(const Convolution&, const FastInputs<CappedQuads>&);
 template Core<Quads> fast_convolution(const Convolution&, const FastInputs<Quads>&);
 template Core<float> fast_convolution(const Convolution&, const FastInputs<float>&);
 template Core<double> fast_convolution(const Convolution&, const FastInputs<double>&);

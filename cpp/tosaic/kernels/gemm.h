@@ -41,7 +41,8 @@ struct GemmProblem {
   const std::vector<Depths>* depths = nullptr;
   std::int64_t bias_stride = 0;
   const Factor<T>* b =
-      nullptr;  // packed as `bands`, of which columns [first_col, first_col + cols) are multiplied
+      nullptr;         // packed as `bands`, of which columns [first_col, first_col + cols) are multiplied
+  Excess excess = {};  // of the packed columns, band by band; only for CappedQuads
   Bands<T> bands;
   std::int64_t first_col = 0;
   Sum<T>* c = nullptr;
@@ -66,8 +67,10 @@ struct GemmProblem {
 
 struct GemmBlocking {
   std::int64_t rows = 1, cols = 1, depth = 1, gathered_stride = 1;
+  std::int64_t spare = 0;  // elements behind the gathered ones for GemmBlock::spare
   // Gathering may write a vector beyond the last element.
-  [[nodiscard]] std::int64_t gather_elements() const { return rows * gathered_stride + 64; }
+  [[nodiscard]] std::int64_t gathered_elements() const { return rows * gathered_stride + 64; }
+  [[nodiscard]] std::int64_t gather_elements() const { return gathered_elements() + spare; }
 };
 
 // True if rows that are `stride` elements apart fall into only few cache sets. Such a matrix is copied, not
@@ -113,6 +116,7 @@ template <class T>
   blocking.cols = std::min(ceil_div(std::max<std::int64_t>(cols, 1), kernels.panel) * kernels.panel,
                            std::max<std::int64_t>(1, b_bytes / panel_bytes) * kernels.panel);
   blocking.gathered_stride = spread_stride<T>(blocking.depth);
+  if constexpr (kIsCapped<T>) blocking.spare = spare_bytes(blocking.rows, blocking.depth);
   return blocking;
 }
 
@@ -205,7 +209,7 @@ void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths
   block.panel_depth = block.depth == band ? 0 : band;
 }
 
-// The sum of each column of a packed operand, over these depths.
+// The sum of each column of a packed operand, without its excess, over these depths.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                  const Depths& depths, Sum<T>* sums) {
@@ -229,12 +233,30 @@ template <class T>
   return {0, whole_steps<T>(bands.depth)};
 }
 
+// Adds the excess of each column over these depths.
+inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, const Depths& depths,
+                       Sum<CappedQuads>* sums) {
+  const std::uint32_t* rounds = excess.rounds;
+  if (rounds == nullptr) return;
+  for (std::int64_t from = 0; from < bands.depth; from += bands.band)
+    for (std::int64_t col = 0; col < bands.padded_cols; col += Excess::kCols, ++rounds)
+      for (std::uint32_t at = excess.begin[rounds[0]]; at < excess.begin[rounds[1]]; ++at)
+        for (std::int64_t j = 0; j < std::min(Excess::kCols, bands.cols - col); ++j) {
+          const std::int8_t* factors = excess.steps[at].factors[j];
+          const std::int64_t k = from + 2 * (excess.steps[at].at[j] / ExcessStep::kPairBytes);
+          if (k >= depths.from && k < depths.to)
+            sums[col + j] += static_cast<Sum<CappedQuads>>(std::int32_t{factors[0]} + factors[1]);
+        }
+}
+
 // The terms that are to be added to the sums of quads because of the zero point of A: one per column of a packed
 // operand.
 template <class T>
 void column_terms(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
-                  Factor<T> zero_point, const Depths& depths, Sum<T>* terms) {
+                  [[maybe_unused]] const Excess& excess, Factor<T> zero_point, const Depths& depths,
+                  Sum<T>* terms) {
   column_sums(kernels, bands, packed, depths, terms);
+  if constexpr (kIsCapped<T>) add_excess(bands, excess, depths, terms);
   const auto by = static_cast<Sum<T>>(-(kZeroPointOffset<T> + std::int32_t{zero_point}));
   for (std::int64_t j = 0; j < bands.cols; ++j) terms[j] *= by;
 }
@@ -269,6 +291,13 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
                  std::int64_t from, std::int64_t col) {
   block.cols = std::min(blocking.cols, problem.cols - col);
   block.b = problem.b + problem.bands.offset(from, problem.first_col + col);
+  if constexpr (kIsCapped<T>) {
+    block.excess = problem.excess;
+    if (block.excess.rounds != nullptr)
+      block.excess.rounds +=
+          (from / problem.bands.band * problem.bands.padded_cols + problem.first_col + col) / Excess::kCols;
+    block.same_rows = col > 0;
+  }
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;
 }
 
@@ -300,6 +329,7 @@ void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& prob
   for (const Segment& segment : segments) {
     if (segment.depths == 0 && segment.rows == block.rows) return kernels.multiply(block);
     GemmBlock<T> part = block;
+    part.same_rows = false;
     part.rows = segment.rows;
     set_depths(part, problem.bands, (*problem.depths)[segment.depths], from);
     part.a += segment.row * part.a_stride + part.first_depth;
@@ -326,6 +356,8 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
   for (std::int64_t row = problem.first_row; row < problem.rows; row += blocking.rows) {
     GemmBlock<T> block;
     block.rows = std::min(blocking.rows, problem.rows - row);
+    if constexpr (kIsCapped<T>)
+      block.spare = reinterpret_cast<std::byte*>(problem.gathered + blocking.gathered_elements());
     const Segments segments = problem.depths == nullptr ? Segments(block.rows)
                                                         : Segments(*problem.patches, *problem.depths, row,
                                                                    block.rows, kernels.max_rows);

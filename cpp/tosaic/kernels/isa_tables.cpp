@@ -56,10 +56,23 @@ const GemmKernels<Quads>* gemm_kernels_quads(Isa isa) {
 bool multiplies_quads(Isa isa) { return depthwise_quads(isa) != nullptr; }
 const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs([[maybe_unused]] Isa isa) {
 #if defined(TOSAIC_HAVE_AVX2)
-  static const bool has_other_adders = __builtin_cpu_is("amd") != 0;
-  if (isa == Isa::kAvx2 && has_other_adders) return &avx2::kGemmPositivePairs;
+  if (isa == Isa::kAvx2) return &avx2::kGemmPositivePairs;
 #endif
   return nullptr;
+}
+const GemmKernels<CappedQuads>* gemm_kernels_capped_quads([[maybe_unused]] Isa isa) {
+#if defined(TOSAIC_HAVE_AVX2)
+  if (isa == Isa::kAvx2) return &avx2::kGemmCappedQuads;
+#endif
+  return nullptr;
+}
+bool has_other_adders() {
+#if defined(TOSAIC_HAVE_AVX2)
+  static const bool is_amd = __builtin_cpu_is("amd") != 0;
+  return is_amd;
+#else
+  return false;
+#endif
 }
 const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa) {
   return TOSAIC_CHOOSE_QUADS(isa, kDepthwiseQuads, nullptr);

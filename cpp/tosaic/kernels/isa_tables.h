@@ -25,8 +25,12 @@ namespace tosaic::kernels {
 [[nodiscard]] const DepthwiseStepKernels<Quads>* depthwise_quads(Isa isa);
 // Null for an instruction set that multiplies tap by tap.
 [[nodiscard]] const DepthwiseStepKernels<Pairs>* depthwise_pair_steps(Isa isa);
-// Null unless they take less time than those of Pairs.
+// Null for an instruction set without such kernels.
 [[nodiscard]] const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs(Isa isa);
+[[nodiscard]] const GemmKernels<CappedQuads>* gemm_kernels_capped_quads(Isa isa);
+// True if additions of floats do not compete with multiplications of integers on this processor. Then PositivePairs take
+// less time than Pairs and CappedQuads.
+[[nodiscard]] bool has_other_adders();
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);
 [[nodiscard]] const DepthwiseKernels<Pairs>& depthwise_kernels_pairs(Isa isa);

@@ -5,6 +5,7 @@
 // before the block is used. Threads share the product by a constant operand as a GemmGrid, and others by blocks
 // of columns.
 #include "tosaic/kernels/contraction.h"
+#include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/gemm.h"
 #include "tosaic/kernels/word_scaling.h"
 
@@ -121,7 +122,7 @@ class BlockedProduct {
     for (std::size_t i = 0; i < p_.batches.size(); ++i) {
       const Index matrix = p_.batches[i].b / std::max<Index>(1, p_.depth * p_.cols);
       const Right right{packed_->data() + matrix * bands_of(p_.cols).elements(), bands_of(p_.cols), 0,
-                        added_words};
+                        added_words, excess_of_matrix(matrix)};
       const Sum<T>* terms = terms_.data() + (kCompensates<T> ? matrix * p_.cols : 0);
       const Sum<T>* bias = p_.has_bias ? operands.third : nullptr;
       for_each_part(
@@ -131,7 +132,7 @@ class BlockedProduct {
             const Sum<T>* added = bias_of(bias == nullptr ? nullptr : bias + col,
                                           kCompensates<T> ? terms + col : nullptr, cols, scratch);
             multiply_columns({operands.left + p_.batches[i].a, part.first_row, part.end_row},
-                             {right.packed, right.bands, col, right.added_words}, added,
+                             {right.packed, right.bands, col, right.added_words, right.excess}, added,
                              {static_cast<Index>(i) * p_.rows * p_.cols, col, cols}, result, scratch);
           });
     }
@@ -173,14 +174,14 @@ class BlockedProduct {
     Factor<T>* packed = piece<Factor<T>>(scratch, packed_at_);
     pack(right, bands, packed);
     if constexpr (kCompensates<T>)
-      column_terms(kernels_, bands, packed, inputs_.left_zero_point, whole_depth(bands),
+      column_terms(kernels_, bands, packed, {}, inputs_.left_zero_point, whole_depth(bands),
                    piece<Sum<T>>(scratch, bias_at_));
   }
 
   // Multiplies by the columns that pack_columns() has packed.
   void multiply_packed(const Rows& rows, const Bands<T>& bands, const Sum<T>* bias, const Columns& columns,
                        std::byte* result, std::byte* scratch) const {
-    multiply_columns(rows, {piece<Factor<T>>(scratch, packed_at_), bands, 0, nullptr},
+    multiply_columns(rows, {piece<Factor<T>>(scratch, packed_at_), bands, 0, nullptr, {}},
                      bias_of(bias, piece<Sum<T>>(scratch, bias_at_), columns.count, scratch), columns, result,
                      scratch);
   }
@@ -196,14 +197,23 @@ class BlockedProduct {
     packed_ = packed_weights(inputs_, [&] {
       LargeArray<Factor<T>> packed(matrices * elements);
       for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, bands, packed.data() + m * elements);
-      return packed;
+      if constexpr (kIsCapped<T>)
+        return with_excess(kernels_, bands, matrices, std::move(packed));
+      else
+        return packed;
     });
     if constexpr (kCompensates<T>) {
       terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
       for (Index m = 0; m < matrices; ++m)
-        column_terms(kernels_, bands, packed_->data() + m * elements, inputs_.left_zero_point,
-                     whole_depth(bands), terms_.data() + m * p_.cols);
+        column_terms(kernels_, bands, packed_->data() + m * elements, excess_of_matrix(m),
+                     inputs_.left_zero_point, whole_depth(bands), terms_.data() + m * p_.cols);
     }
+  }
+
+  // The excess of a constant matrix.
+  [[nodiscard]] Excess excess_of_matrix([[maybe_unused]] Index matrix) const {
+    if constexpr (kIsCapped<T>) return excess_of(*packed_, bands_of(p_.cols), num_matrices(p_), matrix);
+    return {};
   }
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
@@ -225,6 +235,7 @@ class BlockedProduct {
     Bands<T> bands;
     Index first_col;
     const Index* added_words;  // the terms of WordScaling if it applies
+    Excess excess;
   };
 
   void multiply_columns(const Rows& rows, const Right& right, const Sum<T>* bias, const Columns& columns,
@@ -238,6 +249,7 @@ class BlockedProduct {
                            .zero_point = inputs_.left_zero_point,
                            .right_zero_point = inputs_.right_zero_point,
                            .b = right.packed,
+                           .excess = right.excess,
                            .bands = right.bands,
                            .first_col = right.first_col,
                            .column_bias = bias,
@@ -330,6 +342,7 @@ Core<T> fast_product(const Product& product, const FastInputs<T>& inputs) {
 template Core<Pairs> fast_product(const Product&, const FastInputs<Pairs>&);
 template Core<WidePairs> fast_product(const Product&, const FastInputs<WidePairs>&);
 template Core<PositivePairs> fast_product(const Product&, const FastInputs<PositivePairs>&);
+template Core<CappedQuads> fast_product(const Product&, const FastInputs<CappedQuads>&);
 template Core<Quads> fast_product(const Product&, const FastInputs<Quads>&);
 template Core<float> fast_product(const Product&, const FastInputs<float>&);
 template Core<double> fast_product(const Product&, const FastInputs<double>&);

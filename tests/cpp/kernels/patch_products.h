@@ -5,8 +5,10 @@
 #include <cmath>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/isa_tables.h"
 #include "tosaic/kernels/lines.h"
 #include "tosaic/kernels/options.h"
@@ -66,7 +68,8 @@ struct Product {
   std::vector<Index> offsets[3];
   Patches<T> patches;
   std::vector<Source<T>> image;
-  std::vector<Factor<T>> packed, gathered;
+  std::vector<Factor<T>> gathered;
+  LargeArray<Factor<T>> packed;
   std::vector<Sum<T>> bias;
   GemmBlocking blocking;
   GemmProblem<T> problem;
@@ -101,8 +104,12 @@ struct Product {
       for (Factor<T>& weight : weights)
         if (is_infinite && draw(random, 0, 3 * depth) == 0) weight = INFINITY;
     bias = draw_values<Sum<T>>(random, shape.cols + 32);
-    packed.resize(static_cast<std::size_t>(bands.elements()));
+    packed = LargeArray<Factor<T>>(static_cast<std::size_t>(bands.elements()));
     pack_bands(kernels, bands, weights.data(), shape.cols, 1, packed.data());
+    if constexpr (kIsCapped<T>) {
+      packed = with_excess(kernels, bands, 1, std::move(packed));
+      problem.excess = excess_of(packed, bands, 1, 0);
+    }
     blocking = gemm_blocking(kernels, pixels, bands);
     problem.rows = pixels;
     problem.cols = shape.cols;

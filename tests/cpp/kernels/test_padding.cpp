@@ -25,7 +25,7 @@ void check(const Shape& shape, const GemmKernels<T>& kernels, std::mt19937& rand
   for (std::size_t i = 0; i < depths.size(); ++i) {
     Sum<T>* to = biases.data() + static_cast<Index>(i) * shape.cols;
     if constexpr (kCompensates<T>)
-      column_terms(kernels, problem.bands, problem.b, problem.zero_point, depths[i], to);
+      column_terms(kernels, problem.bands, problem.b, problem.excess, problem.zero_point, depths[i], to);
     for (Index j = 0; j < shape.cols; ++j) to[j] += product.bias[static_cast<std::size_t>(j)];
   }
   problem.column_bias = biases.data();
@@ -47,6 +47,7 @@ TEST_CASE("integers that are not multiplied by padding give the same sums", "[pa
       check(shape, gemm_kernels_pairs(isa), random);
       check(shape, gemm_kernels_wide_pairs(isa), random);
       if (const auto* kernels = gemm_kernels_positive_pairs(isa)) check(shape, *kernels, random);
+      if (const auto* kernels = gemm_kernels_capped_quads(isa)) check(shape, *kernels, random);
       if (const auto* kernels = gemm_kernels_quads(isa); kernels != nullptr && !kernels->reads_lines)
         check(shape, *kernels, random);
     }

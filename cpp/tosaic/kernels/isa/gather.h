@@ -76,7 +76,19 @@ constexpr Index kShortRun = 16;
   const Vector<std::int8_t> sign = broadcast(kFlipped);  // a ^ 0x80 is a + 128
   Index i = 0;
   for (; i + lanes <= count; i += lanes) store(to + i, load(from + i) ^ sign);
-  if (i < count) store(to + i, load_bytes(from + i, count - i) ^ sign);
+  if (i == count) return;
+#if TOSAIC_VECTOR_BYTES == 32
+  // Without masks, the last vectors overlap the ones before.
+  if (count >= lanes) return store(to + count - lanes, load(from + count - lanes) ^ sign);
+  const auto flip_half = [&](Index at) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), _mm_xor_si128(bytes, _mm_set1_epi8(kFlipped)));
+  };
+  flip_half(0);
+  flip_half(count - 16);
+#else
+  store(to + i, load_bytes(from + i, count - i) ^ sign);
+#endif
 }
 
 // Factors of PositivePairs.
@@ -192,7 +204,7 @@ template <class T>
   for (Index i = 0; i < count; ++i, dst += run) {
     if (lines[i] == nullptr)
       pad(dst, zero_point, run);
-    else if constexpr (std::is_same_v<T, Quads>)
+    else if constexpr (kHasQuads<T>)
       short_factors(dst, lines[i] + at, run);
     else
       as_factors(dst, lines[i] + at, zero_point, run);

@@ -10,7 +10,7 @@
 //
 // Integers are multiplied in steps of two or four, because there are instructions for them. A panel is an array
 // [depth / kStep][width][kStep]. A depth that is no multiple of kStep is rounded up; the elements of B there
-// are zero. There are four forms:
+// are zero. There are these forms:
 //
 //   Pairs       i8 times i8, modulo 2^32. Gathering subtracts the zero point and widens the elements of A to 16
 //               bits.
@@ -25,6 +25,10 @@
 //               The second term depends on the column only and the third one on the row only. They are added as
 //               biases of columns and rows. Padding of a patch is the zero point. Sets without instructions for quads
 //               multiply them as two pairs: that takes more time than Pairs, but B has half as many bytes.
+//
+//   CappedQuads i8 times i8, modulo 2^32, as Quads, for sets with an instruction that saturates sums of two products. The
+//               elements of B are capped so that none saturates, and what is taken off them is multiplied separately:
+//               kernels/excess.h, isa/capped_quads.h.
 //
 //   PositivePairs  i8 times i8 in pairs, modulo 2^32. All factors are 128 more than the elements, and have 16 bits. The
 //               equation of quads holds with b + 128 in place of b, and zero points that are 128 more. Since no product
@@ -46,6 +50,7 @@ namespace tosaic::kernels {
 struct Pairs {};
 struct WidePairs {};
 struct Quads {};
+struct CappedQuads {};
 struct PositivePairs {};
 
 // The types of the elements of the left operand, of the factors that are multiplied, of the sums of a block and
@@ -83,6 +88,8 @@ struct Arithmetic<Quads> {
   static constexpr std::int64_t kStep = 4;
 };
 template <>
+struct Arithmetic<CappedQuads> : Arithmetic<Quads> {};
+template <>
 struct Arithmetic<PositivePairs> {
   using Source = std::int8_t;
   using Factor = std::uint16_t;
@@ -110,13 +117,18 @@ inline constexpr bool kReadsInPlace = Arithmetic<T>::kStep == 1;
 // True if the sums can be rescaled to i8 when a tile is finished.
 template <class T>
 inline constexpr bool kRescales = std::is_same_v<Sum<T>, std::uint32_t>;
+// True if the factors are bytes.
+template <class T>
+inline constexpr bool kHasQuads = std::is_same_v<T, Quads> || std::is_same_v<T, CappedQuads>;
+template <class T>
+inline constexpr bool kIsCapped = std::is_same_v<T, CappedQuads>;
 // True if the zero points are not subtracted from the factors, but from the sums.
 template <class T>
-inline constexpr bool kCompensates = std::is_same_v<T, Quads> || std::is_same_v<T, PositivePairs>;
+inline constexpr bool kCompensates = kHasQuads<T> || std::is_same_v<T, PositivePairs>;
 // True if blocks may fetch what the next ones multiply.
 template <class T>
-inline constexpr bool kFetches = !std::is_same_v<T, PositivePairs>;
-// What gathering adds to the elements of A, if T is Quads.
+inline constexpr bool kFetches = !std::is_same_v<T, PositivePairs> && !kIsCapped<T>;
+// What gathering adds to the elements of A, if kHasQuads<T>.
 #if defined(__aarch64__)
 inline constexpr std::int32_t kQuadOffset = 0;
 #else
@@ -126,7 +138,7 @@ inline constexpr std::int32_t kQuadOffset = 128;
 // What is to be added to the zero point of A, if kCompensates, to have the factor of an element that is 0. The zero
 // points of PositivePairs are factors.
 template <class T>
-inline constexpr std::int32_t kZeroPointOffset = std::is_same_v<T, Quads> ? kQuadOffset : 0;
+inline constexpr std::int32_t kZeroPointOffset = kHasQuads<T> ? kQuadOffset : 0;
 // The factors of PositivePairs are so much more than the elements.
 inline constexpr std::int32_t kPositiveOffset = 128;
 
@@ -134,6 +146,13 @@ inline constexpr std::int32_t kPositiveOffset = 128;
 template <class T>
 [[nodiscard]] constexpr std::int64_t whole_steps(std::int64_t depth) {
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
+}
+
+// The bytes of GemmBlock::spare for blocks of at most so many rows: rows of A in columns of pairs, and the sums of the
+// excess of one panel.
+[[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
+  constexpr std::int64_t strip = 16, panel_bytes = 64;
+  return (rows + strip - 1) / strip * strip * ((depth + strip - 1) / strip * strip + panel_bytes);
 }
 
 // A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the rows of B
@@ -145,6 +164,23 @@ template <class T>
 struct Run {
   const Factor<T>* a = nullptr;
   std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
+};
+
+// What is taken off elements of B, if T is CappedQuads, for eight adjacent columns at a time. A step has one term for
+// each of them: `factors` (two, twice) of rows 2 * i and 2 * i + 1 of a band, where `at` is kPairBytes * i. The steps of
+// a round add up to so little that its sums have 16 bits: the positive factors of a column are at most 128 together, and
+// the negative ones at least -128.
+struct ExcessStep {
+  static constexpr std::int64_t kPairBytes = 32;
+  std::uint32_t at[8] = {};
+  std::int8_t factors[8][4] = {};
+};
+struct Excess {
+  static constexpr std::int64_t kCols = 8;
+  // Columns from kCols * i on have the rounds from rounds[i] to rounds[i + 1], and round r has the steps from begin[r] to
+  // begin[r + 1].
+  const std::uint32_t *rounds = nullptr, *begin = nullptr;
+  const ExcessStep* steps = nullptr;
 };
 
 template <class T>
@@ -164,6 +200,10 @@ struct GemmBlock {
   // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
   // multiplied. Not if GemmKernels::reads_lines.
   std::int64_t panel_depth = 0, first_depth = 0;
+  // Only for CappedQuads. The excess of the columns of the block, or null, and memory of spare_bytes() that multiply() may write.
+  Excess excess = {};
+  std::byte* spare = nullptr;
+  bool same_rows = false;  // the rows of A are those of the block before, which had the same spare memory
   // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only if
   // kFetches<T>.
   const char* fetched = nullptr;
@@ -237,6 +277,7 @@ extern const GemmKernels<WidePairs> kGemmWidePairs;
 }  // namespace baseline
 namespace avx2 {
 extern const GemmKernels<Quads> kGemmQuads;
+extern const GemmKernels<CappedQuads> kGemmCappedQuads;
 extern const GemmKernels<PositivePairs> kGemmPositivePairs;
 extern const GemmKernels<float> kGemmF32;
 extern const GemmKernels<double> kGemmF64;

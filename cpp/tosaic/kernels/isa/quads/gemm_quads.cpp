@@ -6,6 +6,11 @@
 #if defined(__AMX_INT8__)
 #include "tosaic/kernels/isa/amx_tiles.h"
 #endif
+// Only avx2 has CappedQuads: all other sets that have the instructions multiply quads, or wider vectors.
+#if TOSAIC_VECTOR_BYTES == 32 && !defined(TOSAIC_ADD_QUADS)
+#define TOSAIC_CAPS_QUADS 1
+#include "tosaic/kernels/isa/capped_quads.h"
+#endif
 
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
@@ -90,5 +95,20 @@ const GemmKernels<Quads> kGemmQuads = {.max_rows = kMostRows,
                                        .row_sums = row_sums,
                                        .reads_lines = kReadsLines,
                                        .a_bytes = kBlockBytes};
+
+#if defined(TOSAIC_CAPS_QUADS)
+extern const GemmKernels<CappedQuads> kGemmCappedQuads;
+const GemmKernels<CappedQuads> kGemmCappedQuads = {.max_rows = kCappedRows,
+                                                   .panel = kPanelCols,
+                                                   .lanes = kLanes<std::uint32_t>,
+                                                   .multiply_add = 0.0105,
+                                                   .multiply = multiply_capped,
+                                                   .gather = gather<CappedQuads>,
+                                                   .gather_rows = gather_rows<CappedQuads>,
+                                                   .pack = pack_by_row,
+                                                   .pack_transposed = pack_by_column,
+                                                   .row_sums = row_sums,
+                                                   .a_bytes = kBlockBytes / 2};
+#endif
 
 }  // namespace tosaic::kernels::TOSAIC_ISA

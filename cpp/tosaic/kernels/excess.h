@@ -1,0 +1,33 @@
+// excess: what is taken off packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h).
+//
+// VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products at 16 bits.
+// For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two are at most 128
+// together, and the negative ones at least -128, since 255 * 128 < 2^15. Where they are not, the greater weight is
+// capped. In networks, one to ten of a hundred pairs have an excess, which is multiplied separately.
+//
+// The weights of each matrix are packed in panels as quads. Behind all of them is the excess: the rounds of each eight
+// columns of each band, where each round begins, and the steps.
+#pragma once
+
+#include <cstdint>
+
+#include "tosaic/base/large_pages.h"
+#include "tosaic/kernels/bands.h"
+
+namespace tosaic::kernels {
+
+inline constexpr std::int32_t kMostOfPair = 128;
+
+// The part of the pairs of adjacent weights that have an excess.
+[[nodiscard]] double share_with_excess(const std::int8_t* weights, std::int64_t count);
+
+// Caps the elements of packed matrices, and appends the excess.
+[[nodiscard]] LargeArray<std::int8_t> with_excess(const GemmKernels<CappedQuads>& kernels,
+                                                  const Bands<CappedQuads>& bands, std::int64_t matrices,
+                                                  LargeArray<std::int8_t> packed);
+
+// The excess of matrix number `matrix`; null if no matrix has any.
+[[nodiscard]] Excess excess_of(const LargeArray<std::int8_t>& packed, const Bands<CappedQuads>& bands,
+                               std::int64_t matrices, std::int64_t matrix);
+
+}  // namespace tosaic::kernels
