@@ -35,6 +35,7 @@ template <class T>
 struct Bands {
   std::int64_t depth = 0, cols = 0;
   std::int64_t band = 1;         // the depth of every band but the last
+  std::int64_t panel = 1;        // the columns of a panel
   std::int64_t padded_cols = 0;  // whole panels
 
   Bands() = default;
@@ -44,7 +45,8 @@ struct Bands {
       : depth(all_depth),
         cols(all_cols),
         band(band_rows),
-        padded_cols(ceil_div(all_cols, kernels.panel) * kernels.panel) {}
+        panel(kernels.panel),
+        padded_cols(ceil_div(all_cols, panel) * panel) {}
 
   [[nodiscard]] std::int64_t elements() const { return padded_cols * whole_steps<T>(depth); }
   // The depth of the band that begins at `from`.

@@ -458,11 +458,11 @@ bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduc
          extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
 }
 
-// True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more instructions than the
-// excess of the weights takes. Counts are those of one vector of results, divided by its lanes.
+// True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more time than the excess of the
+// weights takes. Times are those of one sum, in instructions of the loop over depth; they were measured.
 bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 4;
-  constexpr double kSaved = 1.0 / 32, kTransposed = 0.2, kTerm = 0.35, kStart = 1.5;
+  constexpr double kSaved = 0.04, kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   const Operand& right = request.operands[roles.right];
   if (gemm_kernels_capped_quads(request.options.isa) == nullptr || has_other_adders() ||
@@ -470,11 +470,12 @@ bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced
     return false;
   const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
   if (extents.rows < kManyRows || extents.depth == 0 || extents.cols == 0) return false;
-  const auto depth = static_cast<double>(extents.depth);
   const double share =
       share_with_excess(reinterpret_cast<const std::int8_t*>(right.constant), num_elements(right.shape));
+  const auto depth = static_cast<double>(extents.depth);
+  const double terms = share * depth / 2;
   const double excess =
-      share == 0 ? 0 : kStart + depth * (kTerm * share / 2 + kTransposed / static_cast<double>(extents.cols));
+      share == 0 ? 0 : kStart + kTerm * terms + kTransposed * depth / static_cast<double>(extents.cols);
   return kSaved * depth > excess;
 }
 

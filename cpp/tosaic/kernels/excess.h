@@ -5,8 +5,8 @@
 // together, and the negative ones at least -128, since 255 * 128 < 2^15. Where they are not, the greater weight is
 // capped. In networks, one to ten of a hundred pairs have an excess, which is multiplied separately.
 //
-// The weights of each matrix are packed in panels as quads. Behind all of them is the excess: the rounds of each eight
-// columns of each band, where each round begins, and the steps.
+// The weights of each matrix are packed in panels as quads. Behind all of them is the excess: the rounds of each panel,
+// where each round begins, and the terms.
 #pragma once
 
 #include <cstdint>

@@ -239,14 +239,14 @@ inline void add_excess(const Bands<CappedQuads>& bands, const Excess& excess, co
   const std::uint32_t* rounds = excess.rounds;
   if (rounds == nullptr) return;
   for (std::int64_t from = 0; from < bands.depth; from += bands.band)
-    for (std::int64_t col = 0; col < bands.padded_cols; col += Excess::kCols, ++rounds)
-      for (std::uint32_t at = excess.begin[rounds[0]]; at < excess.begin[rounds[1]]; ++at)
-        for (std::int64_t j = 0; j < std::min(Excess::kCols, bands.cols - col); ++j) {
-          const std::int8_t* factors = excess.steps[at].factors[j];
-          const std::int64_t k = from + 2 * (excess.steps[at].at[j] / ExcessStep::kPairBytes);
-          if (k >= depths.from && k < depths.to)
-            sums[col + j] += static_cast<Sum<CappedQuads>>(std::int32_t{factors[0]} + factors[1]);
-        }
+    for (std::int64_t col = 0; col < bands.padded_cols; col += bands.panel, ++rounds)
+      for (std::uint32_t at = excess.begin[rounds[0]]; at < excess.begin[rounds[1]]; ++at) {
+        const ExcessTerm& term = excess.terms[at];
+        const std::int64_t k = from + 2 * (term.pair / ExcessTerm::kPairBytes);
+        if (k >= depths.from && k < depths.to)
+          sums[col + term.column / ExcessTerm::kPairBytes] +=
+              static_cast<Sum<CappedQuads>>(std::int32_t{term.factors[0]} + term.factors[1]);
+      }
 }
 
 // The terms that are to be added to the sums of quads because of the zero point of A: one per column of a packed
@@ -295,7 +295,8 @@ void set_columns(GemmBlock<T>& block, const GemmBlocking& blocking, const GemmPr
     block.excess = problem.excess;
     if (block.excess.rounds != nullptr)
       block.excess.rounds +=
-          (from / problem.bands.band * problem.bands.padded_cols + problem.first_col + col) / Excess::kCols;
+          (from / problem.bands.band * problem.bands.padded_cols + problem.first_col + col) /
+          problem.bands.panel;
     block.same_rows = col > 0;
   }
   block.column_bias = problem.column_bias == nullptr || from > 0 ? nullptr : problem.column_bias + col;

@@ -12,11 +12,11 @@
 namespace tosaic::kernels {
 namespace {
 
-// Bytes with a normal distribution of this width, or of the whole range if it is 0.
-std::vector<std::int8_t> draw_bytes(std::mt19937& random, Index count, float width) {
+// Bytes with a normal distribution, or of the whole range if the deviation is 0.
+std::vector<std::int8_t> draw_bytes(std::mt19937& random, Index count, float deviation) {
   std::vector<std::int8_t> bytes = draw_values<std::int8_t>(random, count);
-  std::normal_distribution<float> normal(0, width);
-  if (width > 0)
+  std::normal_distribution<float> normal(0, deviation);
+  if (deviation > 0)
     for (std::int8_t& byte : bytes)
       byte = static_cast<std::int8_t>(std::clamp(std::round(normal(random)), -128.0F, 127.0F));
   return bytes;
@@ -41,75 +41,69 @@ struct Packed {
   [[nodiscard]] Excess excess(Index matrix) const { return excess_of(packed, bands, matrices, matrix); }
 };
 
-// An element of a panel of quads.
-std::int8_t& at(std::int8_t* panel, Index width, Index k, Index j) {
-  return panel[k / 4 * 4 * width + 4 * j + k % 4];
+// A panel of B: `depth` rows of `width` columns, as sums of the capped elements and their excess.
+std::vector<std::int32_t> elements_of(const Packed& p, Index matrix, Index from, Index col, Index width) {
+  const Index depth = whole_steps<CappedQuads>(p.bands.depth_at(from));
+  const std::int8_t* quads = p.packed.data() + matrix * p.bands.elements() + p.bands.offset(from, col);
+  std::vector<std::int32_t> elements(static_cast<std::size_t>(depth * width));
+  for (Index k = 0; k < depth; ++k)
+    for (Index j = 0; j < width; ++j)
+      elements[static_cast<std::size_t>(k * width + j)] = quads[k / 4 * 4 * width + 4 * j + k % 4];
+  for (Index k = 0; k < depth; k += 2)
+    for (Index j = 0; j < width; ++j) {
+      const std::int32_t a = elements[static_cast<std::size_t>(k * width + j)],
+                         b = elements[static_cast<std::size_t>((k + 1) * width + j)];
+      REQUIRE(std::max(a, 0) + std::max(b, 0) <= kMostOfPair);
+      REQUIRE(std::min(a, 0) + std::min(b, 0) >= -kMostOfPair);
+    }
+  const Excess excess = p.excess(matrix);
+  if (excess.rounds == nullptr) return elements;
+  const std::uint32_t* rounds =
+      excess.rounds + (from / p.bands.band * p.bands.padded_cols + col) / p.bands.panel;
+  for (std::uint32_t round = rounds[0]; round < rounds[1]; ++round) {
+    std::vector<std::int32_t> positive(static_cast<std::size_t>(width)), negative = positive;
+    for (std::uint32_t at = excess.begin[round]; at < excess.begin[round + 1]; ++at) {
+      const ExcessTerm& term = excess.terms[at];
+      const Index k = 2 * (term.pair / ExcessTerm::kPairBytes), j = term.column / ExcessTerm::kPairBytes;
+      for (Index half = 0; half < 2; ++half) {
+        const std::int8_t factor = term.factors[half];
+        REQUIRE(term.factors[half + 2] == factor);
+        elements.at(static_cast<std::size_t>((k + half) * width + j)) += factor;
+        (factor > 0 ? positive : negative).at(static_cast<std::size_t>(j)) += factor;
+      }
+    }
+    for (Index j = 0; j < width; ++j) {  // sums of 16 bits, for factors of A from 0 to 255
+      const std::int32_t start = excess.starts[static_cast<Index>(round) * Excess::kCols + j];
+      REQUIRE(start + 255 * positive[static_cast<std::size_t>(j)] <= 32767);
+      REQUIRE(start + 255 * negative[static_cast<std::size_t>(j)] >= -32768);
+    }
+  }
+  return elements;
 }
 
 TEST_CASE("capped weights and their excess are the weights, and no pair saturates", "[excess]") {
-  const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(best_isa());
-  for (const Isa isa : usable_isas())
-    if (kernels == nullptr) kernels = gemm_kernels_capped_quads(isa);
-  if (kernels == nullptr) return;
   std::mt19937 random(41);
-  for (int i = 0; i < 60; ++i) {
-    const Index depth = i == 0 ? 20000 : draw(random, 1, 300), cols = draw(random, 1, 40),
-                matrices = draw(random, 1, 3);
-    const float width = static_cast<float>(draw(random, 0, 3)) * 25;
-    CAPTURE(i, depth, cols, matrices, width);
-    Packed p(*kernels, depth, cols, matrices, draw_bytes(random, matrices * depth * cols, width));
-    const Bands<CappedQuads>& bands = p.bands;
-    for (Index m = 0; m < matrices; ++m) {
-      const Excess excess = p.excess(m);
-      const std::uint32_t* rounds = excess.rounds;
-      for (Index from = 0; from < depth; from += bands.band)
-        for (Index col = 0; col < bands.padded_cols; col += Excess::kCols) {
-          const Index first = col / kernels->panel * kernels->panel;
-          const Index width_of_panel = cols - first <= kernels->lanes ? kernels->lanes : kernels->panel;
-          if (col - first >= width_of_panel) {
-            if (rounds != nullptr) ++rounds;
-            continue;
+  for (const Isa isa : usable_isas()) {
+    const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(isa);
+    if (kernels == nullptr) continue;
+    for (int i = 0; i < 60; ++i) {
+      const Index depth = i == 0 ? 20000 : draw(random, 1, 300), cols = draw(random, 1, 40),
+                  matrices = draw(random, 1, 3);
+      const auto deviation = static_cast<float>(draw(random, 0, 3) * 25);
+      CAPTURE(i, depth, cols, matrices, deviation);
+      const Packed p(*kernels, depth, cols, matrices, draw_bytes(random, matrices * depth * cols, deviation));
+      for (Index m = 0; m < matrices; ++m)
+        for (Index from = 0; from < depth; from += p.bands.band)
+          for (Index col = 0; col < cols; col += kernels->panel) {
+            const Index width = cols - col <= kernels->lanes ? kernels->lanes : kernels->panel;
+            const std::vector<std::int32_t> elements = elements_of(p, m, from, col, width);
+            for (std::size_t e = 0; e < elements.size(); ++e) {
+              const Index k = static_cast<Index>(e) / width, j = col + static_cast<Index>(e) % width;
+              const bool exists = k < p.bands.depth_at(from) && j < cols;
+              const Index at = (m * depth + from + k) * cols + j;
+              REQUIRE(elements[e] == (exists ? p.weights[static_cast<std::size_t>(at)] : 0));
+            }
           }
-          std::int8_t* panel = p.packed.data() + m * bands.elements() + bands.offset(from, first);
-          const Index steps = whole_steps<CappedQuads>(bands.depth_at(from));
-          std::vector<std::int32_t> sums(static_cast<std::size_t>(steps * Excess::kCols));
-          for (Index k = 0; k < steps; ++k)
-            for (Index j = 0; j < Excess::kCols; ++j) {
-              const std::int32_t element = at(panel, width_of_panel, k, col - first + j);
-              sums[static_cast<std::size_t>(k * Excess::kCols + j)] = element;
-              if (k % 2 == 1) {
-                const std::int32_t before = at(panel, width_of_panel, k - 1, col - first + j);
-                REQUIRE(std::max(element, 0) + std::max(before, 0) <= kMostOfPair);
-                REQUIRE(std::min(element, 0) + std::min(before, 0) >= -kMostOfPair);
-              }
-            }
-          if (rounds != nullptr) {
-            for (std::uint32_t round = rounds[0]; round < rounds[1]; ++round) {
-              std::int32_t positive[Excess::kCols] = {}, negative[Excess::kCols] = {};
-              for (std::uint32_t s = excess.begin[round]; s < excess.begin[round + 1]; ++s)
-                for (Index j = 0; j < Excess::kCols; ++j)
-                  for (Index half = 0; half < 2; ++half) {
-                    const std::int8_t factor = excess.steps[s].factors[j][half];
-                    REQUIRE(excess.steps[s].factors[j][half + 2] == factor);
-                    const Index k = 2 * (excess.steps[s].at[j] / ExcessStep::kPairBytes) + half;
-                    sums[static_cast<std::size_t>(k * Excess::kCols + j)] += factor;
-                    (factor > 0 ? positive : negative)[j] += factor;
-                  }
-              for (Index j = 0; j < Excess::kCols; ++j) {
-                REQUIRE(positive[j] <= kMostOfPair);
-                REQUIRE(negative[j] >= -kMostOfPair);
-              }
-            }
-            ++rounds;
-          }
-          for (Index k = 0; k < steps; ++k)
-            for (Index j = 0; j < Excess::kCols; ++j) {
-              const bool exists = from + k < depth && k < bands.depth_at(from) && col + j < cols;
-              const std::size_t weight = static_cast<std::size_t>((m * depth + from + k) * cols + col + j);
-              REQUIRE(sums[static_cast<std::size_t>(k * Excess::kCols + j)] ==
-                      (exists ? p.weights[weight] : 0));
-            }
-        }
     }
   }
 }
@@ -123,10 +117,10 @@ TEST_CASE("products of capped quads are exact for all bytes", "[excess]") {
       const Index depth = i == 0 ? 20000 : draw(random, 1, i % 3 == 0 ? 20 : 400), cols = draw(random, 1, 80),
                   rows = draw(random, 1, 100);
       const bool is_extreme = i % 5 == 0;  // all bytes are the least or the greatest
-      const float width = static_cast<float>(draw(random, 0, 3)) * 25;
-      CAPTURE(i, depth, cols, rows, width, is_extreme);
+      const auto deviation = static_cast<float>(draw(random, 0, 3) * 25);
+      CAPTURE(i, depth, cols, rows, deviation, is_extreme);
       std::vector<std::int8_t> left = draw_bytes(random, rows * depth, 0),
-                               right = draw_bytes(random, depth * cols, width);
+                               right = draw_bytes(random, depth * cols, deviation);
       if (is_extreme)
         for (std::vector<std::int8_t>* side : {&left, &right})
           for (std::int8_t& byte : *side) byte = byte < 0 ? -128 : 127;

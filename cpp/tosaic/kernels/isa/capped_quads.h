@@ -2,9 +2,9 @@
 // this header.
 //
 // The elements of B are capped, so that VPMADDUBSW never saturates, and exact sums of quads take two more instructions.
-// Pairs take four for as many products. What was taken off B (kernels/excess.h) is multiplied first, for one panel at a
-// time and sixteen rows of A in a vector. For that, A is transposed to columns of pairs. The sums of the excess are
-// what the sums of the tiles begin with.
+// Pairs take four for as many products. What was taken off B (kernels/excess.h) is multiplied first: for one panel at a
+// time, term by term, with sixteen rows of A in a vector. For that, A is transposed to columns of pairs. The sums of the
+// excess are what the sums of the tiles begin with.
 #pragma once
 
 #include "tosaic/kernels/isa/tiles.h"
@@ -14,8 +14,9 @@ namespace {
 
 constexpr int kCappedRows =
     5;  // with ten vectors of sums, the other operands of a step are in registers, too
-constexpr Index kStripRows = 16;  // rows of a strip, whose pairs of one depth are a vector
+constexpr Index kStripRows = 32;  // rows of a strip, whose pairs of one depth are ExcessTerm::kPairBytes
 constexpr Index kPanelCols = 2 * kLanes<std::int32_t>;
+static_assert(kPanelCols == Excess::kCols);
 
 [[gnu::always_inline]] inline __m256i load_words(const void* at) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(at));
@@ -48,80 +49,134 @@ constexpr Index kPanelCols = 2 * kLanes<std::int32_t>;
   }
 }
 
-// Writes the pairs of each depth of sixteen rows at a time. Rows behind the last one are copies of it.
+// Writes the pairs of each depth of a strip of rows, and of the next one. Rows behind the last one are copies of it.
 inline void transpose_pairs(const GemmBlock<CappedQuads>& block, std::byte* to) {
   const Index pairs = pairs_of(block.depth);
   for (Index strip = 0; strip < block.rows; strip += kStripRows) {
-    const auto row_at = [&](Index i) {
-      const Index row = strip + i < block.rows ? strip + i : block.rows - 1;
-      return block.a + row * block.a_stride;
-    };
     const std::int8_t* rows[kStripRows];
-    for (Index i = 0; i < kStripRows; ++i) rows[i] = row_at(i);
-    for (Index pair = 0; pair < pairs; pair += 8, to += 8 * ExcessStep::kPairBytes) {
-      __m256i words[8];
+    for (Index i = 0; i < kStripRows; ++i)
+      rows[i] = block.a + (strip + i < block.rows ? strip + i : block.rows - 1) * block.a_stride;
+    for (Index pair = 0; pair < pairs; pair += 8, to += 8 * ExcessTerm::kPairBytes)
+      for (Index first = 0; first < kStripRows; first += 16) {
+        __m256i words[8];
 #pragma GCC unroll 8
-      for (Index i = 0; i < 8; ++i)
-        words[i] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[i + 8] + 2 * pair),
-                                       reinterpret_cast<const __m128i*>(rows[i] + 2 * pair));
-      transpose_words(words);
+        for (Index i = 0; i < 8; ++i)
+          words[i] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(rows[first + i + 8] + 2 * pair),
+                                         reinterpret_cast<const __m128i*>(rows[first + i] + 2 * pair));
+        transpose_words(words);
 #pragma GCC unroll 8
-      for (Index i = 0; i < 8; ++i) store_words(to + i * ExcessStep::kPairBytes, words[i]);
+        for (Index i = 0; i < 8; ++i) store_words(to + i * ExcessTerm::kPairBytes + 2 * first, words[i]);
+      }
+  }
+}
+
+// Sums of 16 bits of a panel. The rows of a strip are adjacent.
+struct ColumnSums {
+  static constexpr Index kVectors = kStripRows / 16;
+  __m256i column[kPanelCols][kVectors];
+};
+static_assert(sizeof(ColumnSums) == kPanelCols * ExcessTerm::kPairBytes);
+
+// Adds the products of terms to the sums of their columns. If kIsCut, only the terms from `first` to `end` are multiplied.
+// The pairs of A begin with `first`.
+template <bool kIsCut>
+[[gnu::always_inline]] inline void add_terms(const ExcessTerm* term, const ExcessTerm* last, Index first,
+                                             Index end, const std::byte* pairs, ColumnSums& sums) {
+  for (; term != last; ++term) {
+    const Index pair = Index{term->pair} - (kIsCut ? first : 0);
+    if (kIsCut && (pair < 0 || pair >= end - first)) continue;
+    auto* const sum = reinterpret_cast<__m256i*>(reinterpret_cast<std::byte*>(&sums) + term->column);
+    const auto factors = (__m256i)step_factor(term->factors);
+#pragma GCC unroll 2
+    for (Index v = 0; v < ColumnSums::kVectors; ++v)
+      sum[v] = _mm256_add_epi16(sum[v], _mm256_maddubs_epi16(load_words(pairs + pair + 32 * v), factors));
+  }
+}
+
+// Adds the sums, and numbers that are the same in all rows, to the rows of a panel; if kIsFirst, writes these rows.
+template <bool kIsFirst>
+[[gnu::always_inline]] inline void add_rows(const ColumnSums& sums, __m256i left_number, __m256i right_number,
+                                            std::uint32_t* to) {
+  constexpr Index lanes = kLanes<std::uint32_t>;
+  const auto* rows = reinterpret_cast<const __m128i*>(&sums);  // eight rows of a column
+  constexpr Index kRowsOfColumn = kStripRows / 8;
+  for (Index eight = 0; eight < kRowsOfColumn; ++eight) {
+    const auto columns = [&](Index j) {  // j, and j + 4 in the high half
+      return _mm256_loadu2_m128i(rows + (j + 4) * kRowsOfColumn + eight, rows + j * kRowsOfColumn + eight);
+    };
+    // A lane of 32 bits has column j and, above it, column j + 8.
+    __m256i pairs[2][4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m256i left = columns(j), right = columns(j + 8);
+      pairs[0][j] = _mm256_unpacklo_epi16(left, right);
+      pairs[1][j] = _mm256_unpackhi_epi16(left, right);
+    }
+#pragma GCC unroll 2
+    for (int four = 0; four < 2; ++four) {
+      __m256i quads[4];
+#pragma GCC unroll 2
+      for (int j = 0; j < 4; j += 2) {
+        quads[j] = _mm256_unpacklo_epi32(pairs[four][j], pairs[four][j + 1]);
+        quads[j + 1] = _mm256_unpackhi_epi32(pairs[four][j], pairs[four][j + 1]);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i, to += kPanelCols) {
+        const __m256i a = quads[i / 2], b = quads[i / 2 + 2];
+        const __m256i row = i % 2 == 0 ? _mm256_unpacklo_epi64(a, b) : _mm256_unpackhi_epi64(a, b);
+        __m256i left = _mm256_add_epi32(_mm256_srai_epi32(_mm256_slli_epi32(row, 16), 16), left_number);
+        __m256i right = _mm256_add_epi32(_mm256_srai_epi32(row, 16), right_number);
+        if constexpr (!kIsFirst) {
+          left = _mm256_add_epi32(left, load_words(to));
+          right = _mm256_add_epi32(right, load_words(to + lanes));
+        }
+        store_words(to, left);
+        store_words(to + lanes, right);
+      }
     }
   }
 }
 
-// The sums of a round for eight columns of sixteen rows, transposed. If kIsCut, only the terms from `first` to `end` are
-// multiplied. The pairs of A begin with `first`.
-template <bool kIsCut>
-[[gnu::always_inline]] inline void sum_round(const ExcessStep* step, const ExcessStep* last, Index first,
-                                             Index end, const std::byte* pairs, __m256i (&sums)[8]) {
-#pragma GCC unroll 8
-  for (int j = 0; j < 8; ++j) sums[j] = _mm256_setzero_si256();
-  for (; step != last; ++step)
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const Index at = Index{step->at[j]} - (kIsCut ? first : 0);
-      if (kIsCut && (at < 0 || at >= end - first)) continue;
-      const __m256i factors = (__m256i)step_factor(step->factors[j]);
-      sums[j] = _mm256_add_epi16(sums[j], _mm256_maddubs_epi16(load_words(pairs + at), factors));
-    }
-  transpose_words(sums);  // vector i has rows i and i + 8
+[[gnu::always_inline]] inline __m256i wide_starts(const std::int16_t* starts) {
+  return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(starts)));
 }
 
 // Writes the sums of the excess of a panel, whose columns begin at `column`, and the biases of the columns. Row i is at
-// to + i * kPanelCols.
-inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, Index width, const std::byte* pairs,
+// to + i * kPanelCols. The panel has an excess.
+inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const std::byte* pairs,
                        std::uint32_t* to) {
-  const Index first = block.first_depth / 2 * ExcessStep::kPairBytes,
-              end = first + (block.depth + 1) / 2 * ExcessStep::kPairBytes;
-  for (Index strip = 0; strip < block.rows; strip += kStripRows,
-             pairs += pairs_of(block.depth) * ExcessStep::kPairBytes, to += kStripRows * kPanelCols)
-    for (Index j = 0; j < width; j += Excess::kCols) {
-      const std::uint32_t* rounds = block.excess.rounds + (column + j) / Excess::kCols;
-      __m256i start[kStripRows];
+  const Index first = block.first_depth / 2 * ExcessTerm::kPairBytes,
+              end = first + (block.depth + 1) / 2 * ExcessTerm::kPairBytes;
+  const std::uint32_t* rounds = block.excess.rounds + column / kPanelCols;
+  __m256i left_bias = _mm256_setzero_si256(), right_bias = left_bias;
+  if (block.column_bias != nullptr) {
+    left_bias = load_words(block.column_bias + column);
+    right_bias = load_words(block.column_bias + column + kLanes<std::uint32_t>);
+  }
+  for (Index strip = 0; strip < block.rows; strip += kStripRows) {
+    for (std::uint32_t round = rounds[0]; round < rounds[1]; ++round) {
+      const std::int16_t* starts = block.excess.starts + round * Excess::kCols;
+      ColumnSums sums;
 #pragma GCC unroll 16
-      for (__m256i& row : start)
-        row = block.column_bias == nullptr ? _mm256_setzero_si256()
-                                           : load_words(block.column_bias + column + j);
-      for (std::uint32_t round = rounds[0]; round < rounds[1]; ++round) {
-        const ExcessStep* step = block.excess.steps + block.excess.begin[round];
-        const ExcessStep* last = block.excess.steps + block.excess.begin[round + 1];
-        __m256i sums[8];
-        if (block.panel_depth == 0)
-          sum_round<false>(step, last, first, end, pairs, sums);
-        else
-          sum_round<true>(step, last, first, end, pairs, sums);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) {
-          start[i] = _mm256_add_epi32(start[i], _mm256_cvtepi16_epi32(_mm256_castsi256_si128(sums[i])));
-          start[i + 8] =
-              _mm256_add_epi32(start[i + 8], _mm256_cvtepi16_epi32(_mm256_extracti128_si256(sums[i], 1)));
-        }
-      }
-#pragma GCC unroll 16
-      for (Index i = 0; i < kStripRows; ++i) store_words(to + i * kPanelCols + j, start[i]);
+      for (Index j = 0; j < kPanelCols; ++j)
+        for (__m256i& sum : sums.column[j]) sum = _mm256_set1_epi16(starts[j]);
+      const ExcessTerm* term = block.excess.terms + block.excess.begin[round];
+      const ExcessTerm* last = block.excess.terms + block.excess.begin[round + 1];
+      if (block.panel_depth == 0)
+        add_terms<false>(term, last, first, end, pairs, sums);
+      else
+        add_terms<true>(term, last, first, end, pairs, sums);
+      const __m256i left_start = wide_starts(starts), right_start = wide_starts(starts + 8);
+      if (round == rounds[0])
+        add_rows<true>(sums, _mm256_sub_epi32(left_bias, left_start),
+                       _mm256_sub_epi32(right_bias, right_start), to);
+      else
+        add_rows<false>(sums, _mm256_sub_epi32(_mm256_setzero_si256(), left_start),
+                        _mm256_sub_epi32(_mm256_setzero_si256(), right_start), to);
     }
+    pairs += pairs_of(block.depth) * ExcessTerm::kPairBytes;
+    to += kStripRows * kPanelCols;
+  }
 }
 
 // Computes a tile of R rows by W vectors. Its sums begin with `start`, rows of a panel, or if it is null with the biases.
@@ -172,15 +227,12 @@ constexpr CappedTile kCappedTiles[kCappedRows] = {capped_tile<1, W>, capped_tile
 
 inline void multiply_capped(const GemmBlock<CappedQuads>& block) {
   constexpr Index lanes = kLanes<std::uint32_t>;
-  const auto has_rounds = [&](Index column, Index cols) {
-    const std::uint32_t* rounds = block.excess.rounds;
-    return rounds != nullptr && rounds[column / Excess::kCols] != rounds[(column + cols) / Excess::kCols];
-  };
+  const std::uint32_t* const rounds = block.excess.rounds;
   const Index strips = (block.rows + kStripRows - 1) / kStripRows;
   std::byte* const pairs = block.spare;
   auto* const sums =
-      reinterpret_cast<std::uint32_t*>(pairs + strips * pairs_of(block.depth) * ExcessStep::kPairBytes);
-  if (block.excess.rounds != nullptr && !block.same_rows) transpose_pairs(block, pairs);
+      reinterpret_cast<std::uint32_t*>(pairs + strips * pairs_of(block.depth) * ExcessTerm::kPairBytes);
+  if (rounds != nullptr && !block.same_rows) transpose_pairs(block, pairs);
   const Index tiles = (block.rows + kCappedRows - 1) / kCappedRows;
   const Index panel_size = panel_depth(block) * kPanelCols;
   const Index steps = whole_steps<CappedQuads>(block.depth) / Arithmetic<CappedQuads>::kStep;
@@ -189,8 +241,9 @@ inline void multiply_capped(const GemmBlock<CappedQuads>& block) {
     const std::int8_t* panel = block.b + column / kPanelCols * panel_size;
     const Fetched fetched{reinterpret_cast<const char*>(panel + panel_size),
                           steps == 0 ? 0 : panel_size / (tiles * steps)};
-    const bool begins_with_excess = has_rounds(column, kPanelCols);
-    if (begins_with_excess) sum_excess(block, column, width, pairs, sums);
+    const Index p = column / kPanelCols;
+    const bool begins_with_excess = rounds != nullptr && rounds[p] != rounds[p + 1];
+    if (begins_with_excess) sum_excess(block, column, pairs, sums);
     const CappedTile* const by_rows = width == lanes ? kCappedTiles<1> : kCappedTiles<2>;
     for (Index t = 0, row = 0; t < tiles; ++t) {
       const Index rows = (block.rows - row + (tiles - t) - 1) / (tiles - t);

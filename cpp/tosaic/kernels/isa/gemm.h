@@ -151,8 +151,8 @@ template <class T>
 // The bytes of GemmBlock::spare for blocks of at most so many rows: rows of A in columns of pairs, and the sums of the
 // excess of one panel.
 [[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
-  constexpr std::int64_t strip = 16, panel_bytes = 64;
-  return (rows + strip - 1) / strip * strip * ((depth + strip - 1) / strip * strip + panel_bytes);
+  constexpr std::int64_t strip = 32, whole = 16, panel_bytes = 64;
+  return (rows + strip - 1) / strip * strip * ((depth + whole - 1) / whole * whole + panel_bytes);
 }
 
 // A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the rows of B
@@ -166,21 +166,22 @@ struct Run {
   std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
 };
 
-// What is taken off elements of B, if T is CappedQuads, for eight adjacent columns at a time. A step has one term for
-// each of them: `factors` (two, twice) of rows 2 * i and 2 * i + 1 of a band, where `at` is kPairBytes * i. The steps of
-// a round add up to so little that its sums have 16 bits: the positive factors of a column are at most 128 together, and
-// the negative ones at least -128.
-struct ExcessStep {
-  static constexpr std::int64_t kPairBytes = 32;
-  std::uint32_t at[8] = {};
-  std::int8_t factors[8][4] = {};
+// What is taken off two elements of a column of B, rows 2 * i and 2 * i + 1 of a band, if T is CappedQuads: `factors`, two
+// and the same two again. One of them is 0.
+struct ExcessTerm {
+  static constexpr std::int64_t kPairBytes = 64;  // of 32 rows of A
+  std::uint32_t pair;                             // kPairBytes * i
+  std::uint32_t column;                           // kPairBytes times the column in the panel
+  std::int8_t factors[4];
 };
 struct Excess {
-  static constexpr std::int64_t kCols = 8;
-  // Columns from kCols * i on have the rounds from rounds[i] to rounds[i + 1], and round r has the steps from begin[r] to
-  // begin[r + 1].
+  static constexpr std::int64_t kCols = 16;  // of a panel
+  // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r + 1]. The sums of
+  // a round have 16 bits: those of column j begin with starts[kCols * r + j], and the terms add up to so little that they
+  // stay in the range.
   const std::uint32_t *rounds = nullptr, *begin = nullptr;
-  const ExcessStep* steps = nullptr;
+  const std::int16_t* starts = nullptr;
+  const ExcessTerm* terms = nullptr;
 };
 
 template <class T>
