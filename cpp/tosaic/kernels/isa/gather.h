@@ -211,12 +211,29 @@ template <class T>
   }
 }
 
+// Does the same if kShortRun elements may be read of each line. So many are written: those behind a run are overwritten
+// by the next one, or are behind the row.
+template <class T>
+[[gnu::always_inline]] inline void gather_overlapping(const Source<T>* const* lines, Index count, Index at,
+                                                      Factor<T> zero_point, Index run, Factor<T>* dst) {
+  for (Index i = 0; i < count; ++i, dst += run) {
+    if (lines[i] == nullptr)
+      pad(dst, zero_point, run);
+    else
+      as_factors(dst, lines[i] + at, zero_point, kShortRun);
+  }
+}
+
 // Gathers a row whose taps along w are adjacent and all inside of the image.
 template <class T>
 [[gnu::always_inline]] inline void gather_inside(const Patches<T>& patches, const Lines<T>& lines,
                                                  Index position, Factor<T>* dst) {
   const Index run = patches.taps[2] * patches.channels;
   const Index at = (position + patches.offset[2][0]) * patches.channels;
+#if TOSAIC_VECTOR_BYTES == 32
+  if (!kReadsInPlace<T> && run < kShortRun && at + kShortRun <= patches.in[2] * patches.channels)
+    return gather_overlapping<T>(lines.from, lines.count, at, patches.zero_point, run, dst);
+#endif
   if (run <= kShortRun) return gather_short<T>(lines.from, lines.count, at, patches.zero_point, run, dst);
   for (Index i = 0; i < lines.count; ++i, dst += run) {
     if (lines.from[i] != nullptr)

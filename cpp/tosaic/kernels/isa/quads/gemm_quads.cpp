@@ -108,7 +108,7 @@ const GemmKernels<CappedQuads> kGemmCappedQuads = {.max_rows = kCappedRows,
                                                    .pack = pack_by_row,
                                                    .pack_transposed = pack_by_column,
                                                    .row_sums = row_sums,
-                                                   .a_bytes = kBlockBytes / 2};
+                                                   .a_bytes = kBlockBytes};
 #endif
 
 }  // namespace tosaic::kernels::TOSAIC_ISA
