@@ -17,7 +17,7 @@ constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, 
 // Takes the excess off a pair, and returns it, with its sign. It is no more than the greater weight, since two weights are
 // at most 2 * kMostOfPair. `is_first` is set to whether that is the first one.
 std::int32_t cap(std::int8_t* pair, bool& is_first) {
-  const std::int32_t a = pair[0], b = pair[1];
+  const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);
   is_first = excess > 0 ? a >= b : a <= b;
   std::int8_t& greater = pair[is_first ? 0 : 1];
@@ -122,10 +122,10 @@ std::int8_t* append(std::int8_t* to, const std::vector<T>& array) {
 double share_with_excess(const std::int8_t* weights, std::int64_t count) {
   std::int64_t found = 0;
   for (std::int64_t i = 0; i + 1 < count; i += 2) {
-    const std::int32_t a = weights[i], b = weights[i + 1];
+    const std::int32_t a{weights[i]}, b{weights[i + 1]};
     found += std::max(above(a, b), below(a, b)) > 0 ? 1 : 0;
   }
-  return count < 2 ? 0 : static_cast<double>(found) / static_cast<double>(count / 2);
+  return count < 2 ? 0 : 2 * static_cast<double>(found) / static_cast<double>(count);
 }
 
 LargeArray<std::int8_t> with_excess(const GemmKernels<CappedQuads>& kernels, const Bands<CappedQuads>& bands,

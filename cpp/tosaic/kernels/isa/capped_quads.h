@@ -12,8 +12,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-constexpr int kCappedRows =
-    5;  // with ten vectors of sums, the other operands of a step are in registers, too
+constexpr int kCappedRows = 5;    // ten vectors of sums leave registers for the other operands of a step
 constexpr Index kStripRows = 32;  // rows of a strip, whose pairs of one depth are ExcessTerm::kPairBytes
 constexpr Index kPanelCols = 2 * kLanes<std::int32_t>;
 static_assert(kPanelCols == Excess::kCols);
@@ -49,7 +48,8 @@ static_assert(kPanelCols == Excess::kCols);
   }
 }
 
-// Writes the pairs of each depth of a strip of rows, and of the next one. Rows behind the last one are copies of it.
+// Writes the pairs of each depth of 32 rows, and behind them those of the next rows. Rows behind the last one are copies of
+// it.
 inline void transpose_pairs(const GemmBlock<CappedQuads>& block, std::byte* to) {
   const Index pairs = pairs_of(block.depth);
   for (Index strip = 0; strip < block.rows; strip += kStripRows) {
