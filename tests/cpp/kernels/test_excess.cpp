@@ -85,6 +85,7 @@ TEST_CASE("capped weights and their excess are the weights, and no pair saturate
   std::mt19937 random(41);
   for (const Isa isa : usable_isas()) {
     const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(isa);
+    CHECK((kernels != nullptr) == (isa == Isa::kAvx2));
     if (kernels == nullptr) continue;
     for (int i = 0; i < 60; ++i) {
       const Index depth = i == 0 ? 20000 : draw(random, 1, 300), cols = draw(random, 1, 40),
@@ -108,10 +109,27 @@ TEST_CASE("capped weights and their excess are the weights, and no pair saturate
   }
 }
 
+TEST_CASE("a pair of weights has an excess if those of one sign are more than 128 together", "[excess]") {
+  const auto has_excess = [](std::int8_t a, std::int8_t b) {
+    const std::int8_t pair[] = {a, b};
+    return share_with_excess(pair, 2) == 1;
+  };
+  CHECK(has_excess(127, 2));
+  CHECK(has_excess(-128, -1));
+  CHECK(has_excess(64, 65));
+  CHECK_FALSE(has_excess(127, 1));
+  CHECK_FALSE(has_excess(-128, 127));
+  CHECK_FALSE(has_excess(-64, -64));
+  const std::int8_t weights[] = {127, 127, 0, 0, -100, -100, 1, 2, 127};
+  CHECK(share_with_excess(weights, 8) == 0.5);
+  CHECK(share_with_excess(weights, 1) == 0);
+}
+
 TEST_CASE("products of capped quads are exact for all bytes", "[excess]") {
   std::mt19937 random(42);
   for (const Isa isa : usable_isas()) {
     const GemmKernels<CappedQuads>* kernels = gemm_kernels_capped_quads(isa);
+    CHECK((kernels != nullptr) == (isa == Isa::kAvx2));
     if (kernels == nullptr) continue;
     for (int i = 0; i < 200; ++i) {
       const Index depth = i == 0 ? 20000 : draw(random, 1, i % 3 == 0 ? 20 : 400), cols = draw(random, 1, 80),

@@ -198,22 +198,20 @@ void capped_tile(const GemmBlock<CappedQuads>& block, Index row, const Columns<C
   for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * block.a_stride;
   const Index stride = block.a_stride;
   const std::int8_t* b = columns.panel;
-  const __m256i ones = _mm256_set1_epi16(1);
   const char* fetched = columns.fetched.at;
   for (Index k = 0; k < block.depth; k += Arithmetic<CappedQuads>::kStep) {
     constexpr int reads = 0, second_level = 2;
     __builtin_prefetch(fetched, reads, second_level);
     fetched += columns.fetched.step;
-    __m256i right[W];
+    Vector<std::int8_t> right[W];
 #pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) right[j] = load_words(b + j * kLanes<std::int8_t>);
+    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<std::int8_t>);
     b += W * kLanes<std::int8_t>;
 #pragma GCC unroll 8
     for (int i = 0; i < R; ++i) {
-      const auto left = (__m256i)step_factor(a[i / 4] + (i % 4) * stride + k);
+      const QuadFactor left = left_at(a[i / 4] + (i % 4) * stride + k);
 #pragma GCC unroll 2
-      for (int j = 0; j < W; ++j)
-        sum[i][j] += (Vector<std::uint32_t>)_mm256_madd_epi16(_mm256_maddubs_epi16(left, right[j]), ones);
+      for (int j = 0; j < W; ++j) add_capped_product(sum[i][j], right[j], left);
     }
   }
   finish_tile<CappedQuads, R, W>(block, sum, row, columns.first, columns.valid);

@@ -168,6 +168,15 @@ template <class S, class W, class L>
 }
 #endif
 
+#if defined(__AVX2__) && TOSAIC_VECTOR_BYTES == 32
+// Does the same if no sum of the first or the last two products of a quad exceeds 16 bits, as with CappedQuads.
+[[gnu::always_inline]] inline void add_capped_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
+                                                      Vector<std::int32_t> left) {
+  const __m256i pairs = _mm256_maddubs_epi16((__m256i)left, (__m256i)right);
+  sum += (Vector<std::uint32_t>)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+#endif
+
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 // Adds the product of two rows of eight bytes, `left`, and two columns of eight bytes, `right`, row by row.
 [[gnu::always_inline]] inline void add_matrix_product(Vector<std::uint32_t>& sum, Vector<std::int8_t> right,
