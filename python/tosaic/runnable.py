@@ -247,14 +247,15 @@ class Runnable(Reportable):
 
     @cached_property
     def _takes_arrays(self) -> bool:
-        """True if the positional arguments of a call are the inputs of the graph, and none is written.
+        """True if the positional arguments of a call are the inputs of the graph, not converted or written.
 
         Such calls go to the session as they are. A run moves all other code out of the processor's caches,
         and then taking a call apart in Python takes up to a millisecond.
         """
         places = self._signature._flat_places
         is_flat = places is not None and [places[i] for i in self._place_of_input] == list(range(len(places)))
-        return is_flat and not self._written
+        converts = type(self)._arrays_of is not Runnable._arrays_of
+        return is_flat and not self._written and not converts
 
     def _result_of(self, arrays: list[Any]) -> Any:
         """Returns `nested` of these arrays, with few steps if there is only one."""

@@ -181,6 +181,36 @@ def test_an_input_of_integers_takes_floats_too(tmp_path: Path) -> None:
         tosaic.load_pte(path, sidecar=False).program.run_arrays([batch["image"].numpy(), integers["bias"]])
 
 
+class _Flat(torch.nn.Module):
+    """One argument and one result: such calls may go to the core as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x))
+
+
+@pytest.mark.parametrize("partitioners", [[], [TosaicPartitioner(INT)]], ids=["kernels", "delegate"])
+def test_a_plain_call_quantizes_floats_too(partitioners: list[Any], tmp_path: Path) -> None:
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 8)
+    with quiet(), torch.no_grad():
+        exported = torch.export.export(_Flat().eval(), (x,)).module(check_guards=False)
+        prepared = prepare_pt2e(exported, tosaic.Quantizer())
+        prepared(x)
+        program, _ = tosaic.extract_io_quant(torch.export.export(convert_pt2e(prepared), (x,)))
+        save_pte(lower(program, partitioners), tmp_path / "m.pte")
+    file = tosaic.load_pte(tmp_path / "m.pte")
+    for call in (file, file.program, file.program.prepare()):
+        expected = call(x=x)
+        assert expected.dtype == np.int8
+        assert call(x).tobytes() == call(x.numpy()).tobytes() == expected.tobytes()
+
+
 def test_integers_are_compared_with_floats_by_their_qparams(tmp_path: Path) -> None:
     path = _saved(tmp_path, "integers")
     assert tosaic.compare(_program("floats"), path, _arguments()).ok

@@ -458,6 +458,28 @@ bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduc
          extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
 }
 
+// The part of the pairs of constant weights that have an excess.
+double excess_share(const Convolution& conv, const std::int8_t* weights) {
+  std::vector<Index> depths, columns;
+  for (Index d = 0; d < conv.taps[0]; ++d)
+    for (Index h = 0; h < conv.taps[1]; ++h)
+      for (Index w = 0; w < conv.taps[2]; ++w)
+        for (Index i = 0; i < conv.group_in(); ++i)
+          depths.push_back(d * conv.weight_tap[0] + h * conv.weight_tap[1] + w * conv.weight_tap[2] +
+                           i * conv.weight_in);
+  for (Index group = 0; group < conv.groups; ++group)
+    for (Index o = 0; o < conv.group_out(); ++o)
+      columns.push_back(group * conv.weight_group + o * conv.weight_out);
+  return share_with_excess(weights, depths, columns);
+}
+double excess_share(const Product& p, const std::int8_t* weights) {
+  std::vector<Index> depths, columns;
+  for (Index k = 0; k < p.depth; ++k) depths.push_back(k * p.b_depth);
+  for (Index matrix = 0; matrix < num_matrices(p); ++matrix)
+    for (Index j = 0; j < p.cols; ++j) columns.push_back(matrix * p.depth * p.cols + j * p.b_col);
+  return share_with_excess(weights, depths, columns);
+}
+
 // True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more time than the excess of the
 // weights takes. Times are those of one sum, in instructions of the loop over depth; they were measured.
 bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -470,8 +492,9 @@ bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced
     return false;
   const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
   if (extents.rows < kManyRows || extents.depth == 0 || extents.cols == 0) return false;
+  const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
   const double share =
-      share_with_excess(reinterpret_cast<const std::int8_t*>(right.constant), num_elements(right.shape));
+      std::visit([&](const auto& shape) { return excess_share(shape, weights); }, reduced.shape);
   const auto depth = static_cast<double>(extents.depth);
   const double terms = share * depth / 2;
   const double excess =

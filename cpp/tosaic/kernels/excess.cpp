@@ -119,13 +119,24 @@ std::int8_t* append(std::int8_t* to, const std::vector<T>& array) {
 
 }  // namespace
 
-double share_with_excess(const std::int8_t* weights, std::int64_t count) {
+double share_with_excess(const std::int8_t* weights, std::span<const std::int64_t> depths,
+                         std::span<const std::int64_t> columns) {
+  const std::size_t pairs = depths.size() / 2;
+  if (pairs == 0 || columns.empty()) return 0;
   std::int64_t found = 0;
-  for (std::int64_t i = 0; i + 1 < count; i += 2) {
-    const std::int32_t a{weights[i]}, b{weights[i + 1]};
+  const auto count = [&](std::int64_t first, std::int64_t second) {
+    const std::int32_t a{weights[first]}, b{weights[second]};
     found += std::max(above(a, b), below(a, b)) > 0 ? 1 : 0;
+  };
+  // In the order in which the elements are in memory.
+  if (columns.size() > 1 && columns[1] - columns[0] == 1) {
+    for (std::size_t k = 0; k < 2 * pairs; k += 2)
+      for (const std::int64_t column : columns) count(depths[k] + column, depths[k + 1] + column);
+  } else {
+    for (const std::int64_t column : columns)
+      for (std::size_t k = 0; k < 2 * pairs; k += 2) count(depths[k] + column, depths[k + 1] + column);
   }
-  return count < 2 ? 0 : 2 * static_cast<double>(found) / static_cast<double>(count);
+  return static_cast<double>(found) / (static_cast<double>(pairs) * static_cast<double>(columns.size()));
 }
 
 LargeArray<std::int8_t> with_excess(const GemmKernels<CappedQuads>& kernels, const Bands<CappedQuads>& bands,

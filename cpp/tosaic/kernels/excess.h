@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "tosaic/base/large_pages.h"
 #include "tosaic/kernels/bands.h"
@@ -18,8 +19,9 @@ namespace tosaic::kernels {
 
 inline constexpr std::int32_t kMostOfPair = 128;
 
-// The part of the pairs of adjacent weights that have an excess.
-[[nodiscard]] double share_with_excess(const std::int8_t* weights, std::int64_t count);
+// The part of the pairs that have an excess. The element of depth k and column j is at depths[k] + columns[j].
+[[nodiscard]] double share_with_excess(const std::int8_t* weights, std::span<const std::int64_t> depths,
+                                       std::span<const std::int64_t> columns);
 
 // Caps the elements of packed matrices, and appends the excess.
 [[nodiscard]] LargeArray<std::int8_t> with_excess(const GemmKernels<CappedQuads>& kernels,

@@ -110,9 +110,10 @@ TEST_CASE("capped weights and their excess are the weights, and no pair saturate
 }
 
 TEST_CASE("a pair of weights has an excess if those of one sign are more than 128 together", "[excess]") {
-  const auto has_excess = [](std::int8_t a, std::int8_t b) {
+  const std::vector<Index> two = {0, 1}, one = {0};
+  const auto has_excess = [&](std::int8_t a, std::int8_t b) {
     const std::int8_t pair[] = {a, b};
-    return share_with_excess(pair, 2) == 1;
+    return share_with_excess(pair, two, one) == 1;
   };
   CHECK(has_excess(127, 2));
   CHECK(has_excess(-128, -1));
@@ -120,9 +121,11 @@ TEST_CASE("a pair of weights has an excess if those of one sign are more than 12
   CHECK_FALSE(has_excess(127, 1));
   CHECK_FALSE(has_excess(-128, 127));
   CHECK_FALSE(has_excess(-64, -64));
-  const std::int8_t weights[] = {127, 127, 0, 0, -100, -100, 1, 2, 127};
-  CHECK(share_with_excess(weights, 8) == 0.5);
-  CHECK(share_with_excess(weights, 1) == 0);
+  // Two columns of four elements: in turn, and one after the other.
+  const std::int8_t weights[] = {127, 0, 127, 0, 127, 0, -127, 0};
+  CHECK(share_with_excess(weights, std::vector<Index>{0, 2, 4, 6}, two) == 0.25);
+  CHECK(share_with_excess(weights, std::vector<Index>{0, 1, 2, 3}, std::vector<Index>{0, 4}) == 0);
+  CHECK(share_with_excess(weights, one, two) == 0);
 }
 
 TEST_CASE("products of capped quads are exact for all bytes", "[excess]") {
