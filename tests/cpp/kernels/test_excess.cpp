@@ -15,10 +15,10 @@ namespace {
 // Bytes with a normal distribution, or of the whole range if the deviation is 0.
 std::vector<std::int8_t> draw_bytes(std::mt19937& random, Index count, float deviation) {
   std::vector<std::int8_t> bytes = draw_values<std::int8_t>(random, count);
+  if (deviation == 0) return bytes;
   std::normal_distribution<float> normal(0, deviation);
-  if (deviation > 0)
-    for (std::int8_t& byte : bytes)
-      byte = static_cast<std::int8_t>(std::clamp(std::round(normal(random)), -128.0F, 127.0F));
+  for (std::int8_t& byte : bytes)
+    byte = static_cast<std::int8_t>(std::clamp(std::round(normal(random)), -128.0F, 127.0F));
   return bytes;
 }
 
