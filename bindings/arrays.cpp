@@ -44,7 +44,7 @@ DType array_dtype(const py::dtype& dtype) {
   return *known;
 }
 
-// True for the class torch.Tensor, if the program has imported torch.
+// True if the class is torch.Tensor. False for all classes if the program has not imported torch.
 bool is_tensor_class(PyTypeObject* type) {
   if (std::strcmp(type->tp_name, "Tensor") != 0) return false;
   PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");

@@ -479,22 +479,34 @@ double excess_share(const Product& p, const std::int8_t* weights) {
     for (Index j = 0; j < p.cols; ++j) columns.push_back(matrix * p.depth * p.cols + j * p.b_col);
   return share_with_excess(weights, depths, columns);
 }
+// The same of a request. Kernels that share packed weights share it, too.
+double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
+  const Operand& right = request.operands[roles.right];
+  const auto find = [&] {
+    const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
+    return LargeArray<double>(
+        1, std::visit([&](const auto& shape) { return excess_share(shape, weights); }, reduced.shape));
+  };
+  Packs* const packs = request.options.packs;
+  if (packs == nullptr) return find()[0];
+  return (*packs->share<double>(
+      pack_key(request, request.operands[roles.left], right, DType::kI8) + " excess", find))[0];
+}
 
 // True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more time than the excess of the
-// weights takes. Times are those of one sum, in instructions of the loop over depth; they were measured.
+// weights takes. The constants were measured. They are times of one element of the result; the unit is the time of one
+// instruction of the loop over depth.
 bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 4;
   constexpr double kSaved = 0.04, kTransposed = 0.3, kTerm = 0.5, kStart = 0.8;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
-  const Operand& right = request.operands[roles.right];
   if (gemm_kernels_capped_quads(request.options.isa) == nullptr || has_other_adders() ||
-      right.constant == nullptr || (conv != nullptr && (is_depthwise(*conv) || conv->transposed)))
+      request.operands[roles.right].constant == nullptr ||
+      (conv != nullptr && (is_depthwise(*conv) || conv->transposed)))
     return false;
   const Extents extents = std::visit([](const auto& shape) { return extents_of(shape); }, reduced.shape);
   if (extents.rows < kManyRows || extents.depth == 0 || extents.cols == 0) return false;
-  const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
-  const double share =
-      std::visit([&](const auto& shape) { return excess_share(shape, weights); }, reduced.shape);
+  const double share = excess_share(request, roles, reduced);
   const auto depth = static_cast<double>(extents.depth);
   const double terms = share * depth / 2;
   const double excess =
@@ -511,6 +523,15 @@ bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduc
     return multiplies_quads(isa) && quads_fit(*conv, reduced.zero_points[1]);
   return multiplies_quads(isa) ||
          (gemm_kernels_quads(isa) != nullptr && reads_weights_once(request, roles, reduced));
+}
+
+// Returns what `make` returns for the form that is to compute the request, which fits_pairs().
+template <class Make>
+Kernel in_form_of_bytes(const Request& request, const Roles& roles, const Reduced& reduced, Make&& make) {
+  if (fits_quads(request, roles, reduced)) return make(Quads{});
+  if (fits_capped_quads(request, roles, reduced)) return make(CappedQuads{});
+  if (fits_positive_pairs(request, roles, reduced)) return make(PositivePairs{});
+  return make(Pairs{});
 }
 
 // True if WidePairs can compute the request: elements of 16 and 8 bits without zero points, no addend.
@@ -586,12 +607,8 @@ Kernel fused_kernel(const Request& request, const Roles& roles, const Reduced& r
   if (sums == DType::kI48 && fits_wide_pairs(request, roles, reduced))
     return requantizing_kernel<WidePairs>(request, roles, reduced);
   if (sums != DType::kI32 || !fits_pairs(request, roles, reduced)) return {};
-  if (fits_quads(request, roles, reduced)) return requantizing_kernel<Quads>(request, roles, reduced);
-  if (fits_capped_quads(request, roles, reduced))
-    return requantizing_kernel<CappedQuads>(request, roles, reduced);
-  return fits_positive_pairs(request, roles, reduced)
-             ? requantizing_kernel<PositivePairs>(request, roles, reduced)
-             : requantizing_kernel<Pairs>(request, roles, reduced);
+  return in_form_of_bytes(request, roles, reduced,
+                          [&]<class T>(T) { return requantizing_kernel<T>(request, roles, reduced); });
 }
 
 Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& reduced) {
@@ -609,12 +626,9 @@ Kernel kernel_of(const Request& request, const Roles& roles, const Reduced& redu
   }
   if (request.options.reference || !exact_in_double(left, right))
     return reference_kernel<std::int64_t>(request, roles, reduced);
-  if (fits_pairs(request, roles, reduced)) {
-    if (fits_quads(request, roles, reduced)) return fast_kernel<Quads>(request, roles, reduced);
-    if (fits_capped_quads(request, roles, reduced)) return fast_kernel<CappedQuads>(request, roles, reduced);
-    return fits_positive_pairs(request, roles, reduced) ? fast_kernel<PositivePairs>(request, roles, reduced)
-                                                        : fast_kernel<Pairs>(request, roles, reduced);
-  }
+  if (fits_pairs(request, roles, reduced))
+    return in_form_of_bytes(request, roles, reduced,
+                            [&]<class T>(T) { return fast_kernel<T>(request, roles, reduced); });
   if (fits_wide_pairs(request, roles, reduced)) return fast_kernel<WidePairs>(request, roles, reduced);
   return fast_kernel<double>(request, roles, reduced);
 }

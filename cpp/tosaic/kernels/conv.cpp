@@ -103,10 +103,7 @@ class ChannelsLast {
       packed_ = packed_weights(inputs, [&] {
         LargeArray<Factor<T>> unpacked(static_cast<std::size_t>(unpacked_size_)), packed(packed_size_);
         pack(inputs.right, unpacked.data(), packed.data());
-        if constexpr (kIsCapped<T>)
-          return with_excess(kernels_, bands_of(phases_[0]), conv_.groups, std::move(packed));
-        else
-          return packed;
+        return with_excess(kernels_, only_bands(), conv_.groups, std::move(packed));
       });
       if constexpr (kCompensates<T>) {
         terms_.resize(static_cast<std::size_t>(num_terms()));
@@ -164,10 +161,14 @@ class ChannelsLast {
   // converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
 
-  // The excess of the weights of a group. A convolution of CappedQuads is not transposed: it has one phase.
-  [[nodiscard]] Excess excess_of_group([[maybe_unused]] Index group) const {
-    if constexpr (kIsCapped<T>) return excess_of(*packed_, bands_of(phases_[0]), conv_.groups, group);
-    return {};
+  // How the weights of a group are packed if there is one phase. So it is with CappedQuads, which do not compute transposed
+  // convolutions.
+  [[nodiscard]] Bands<T> only_bands() const {
+    return phases_.size() == 1 ? bands_of(phases_[0]) : Bands<T>{};
+  }
+  // What was taken off the weights of a group.
+  [[nodiscard]] Excess excess_of_group(Index group) const {
+    return packed_ == nullptr ? Excess{} : excess_of(*packed_, only_bands(), conv_.groups, group);
   }
 
   [[nodiscard]] Index num_terms() const { return num_depths_ * conv_.out_channels; }

@@ -8,21 +8,19 @@
 namespace tosaic::kernels {
 namespace {
 
-// How much the positive weights of a pair are above kMostOfPair; below it if negative. Likewise the negative ones.
+// How much more than kMostOfPair the positive elements of a pair are together; less if the number is negative. Likewise the
+// magnitudes of the negative elements.
 constexpr std::int32_t above(std::int32_t a, std::int32_t b) {
   return std::max(a, 0) + std::max(b, 0) - kMostOfPair;
 }
 constexpr std::int32_t below(std::int32_t a, std::int32_t b) { return above(-a, -b); }
 
-// Takes the excess off a pair, and returns it, with its sign. It is no more than the greater weight, since two weights are
-// at most 2 * kMostOfPair. `is_first` is set to whether that is the first one.
-std::int32_t cap(std::int8_t* pair, bool& is_first) {
+// Takes the excess off the greater element of a pair. That is possible: two elements are at most 2 * kMostOfPair together.
+void cap(std::int8_t* pair) {
   const std::int32_t a{pair[0]}, b{pair[1]};
   const std::int32_t excess = std::max(above(a, b), 0) - std::max(below(a, b), 0);
-  is_first = excess > 0 ? a >= b : a <= b;
-  std::int8_t& greater = pair[is_first ? 0 : 1];
+  std::int8_t& greater = pair[(excess > 0 ? a >= b : a <= b) ? 0 : 1];
   greater = static_cast<std::int8_t>(greater - excess);
-  return excess;
 }
 
 using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // of the columns of a panel
@@ -31,17 +29,17 @@ using ColumnTerms = std::vector<std::vector<ExcessTerm>>;  // of the columns of 
 void cap_panel(std::int8_t* panel, std::int64_t quads, std::int64_t width, ColumnTerms& terms) {
   for (std::vector<ExcessTerm>& column : terms) column.clear();
   for (std::int64_t q = 0; q < quads; ++q)
-    for (std::int64_t j = 0; j < width; ++j, panel += 4)
-      for (std::int64_t half = 0; half < 2; ++half) {
-        bool is_first = false;
-        const auto excess = static_cast<std::int8_t>(cap(panel + 2 * half, is_first));
-        if (excess == 0) continue;
-        const std::int8_t first = is_first ? excess : std::int8_t{0},
-                          second = is_first ? std::int8_t{0} : excess;
-        terms[static_cast<std::size_t>(j)].push_back(
-            {static_cast<std::uint32_t>((2 * q + half) * ExcessTerm::kPairBytes),
-             static_cast<std::uint32_t>(j * ExcessTerm::kPairBytes),
-             {first, second, first, second}});
+    for (std::int64_t j = 0; j < width; ++j)
+      for (std::int64_t half = 0; half < 2; ++half, panel += 2) {
+        const std::int32_t a{panel[0]}, b{panel[1]};
+        cap(panel);
+        const auto first = static_cast<std::int8_t>(a - panel[0]),
+                   second = static_cast<std::int8_t>(b - panel[1]);
+        if (first != 0 || second != 0)
+          terms[static_cast<std::size_t>(j)].push_back(
+              {static_cast<std::uint32_t>((2 * q + half) * ExcessTerm::kPairBytes),
+               static_cast<std::uint32_t>(j * ExcessTerm::kPairBytes),
+               {first, second, first, second}});
       }
 }
 
@@ -61,10 +59,11 @@ struct Lists {
   }
 
  private:
-  // The sum of the positive factors of a column of a round, and of the magnitudes of the negative ones.
+  // Of a column and a round: the sum of the positive factors, and that of the magnitudes of the negative ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;
-    // Sums are between start - 255 * negative and start + 255 * positive: all factors of A are at most 255.
+    // With what the sum of the terms begins. Factors of A are from 0 to 255, so the terms lower it by 255 * negative at most,
+    // and raise it by 255 * positive at most. The middle of both is 0.
     [[nodiscard]] std::int16_t start() const {
       return static_cast<std::int16_t>((negative - positive) * 255 / 2);
     }

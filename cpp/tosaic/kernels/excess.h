@@ -1,12 +1,13 @@
-// excess: what is taken off packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h).
+// excess: caps packed weights, so that sums of two products do not saturate (CappedQuads, isa/gemm.h), and stores what that
+// takes off them.
 //
 // VPMADDUBSW multiplies two bytes without sign by two bytes with sign, and saturates the sum of the products at 16 bits.
 // For any bytes without sign, of at most 255, the sum is exact if the positive weights of the two are at most 128
-// together, and the negative ones at least -128, since 255 * 128 < 2^15. Where they are not, the greater weight is
-// capped. In networks, one to ten of a hundred pairs have an excess, which is multiplied separately.
+// together, and the negative ones at least -128, since 255 * 128 < 2^15. Otherwise the greater weight is capped. What is
+// taken off it, the excess, is multiplied separately. In networks, one to ten of a hundred pairs have an excess.
 //
 // The weights of each matrix are packed in panels as quads. Behind all of them is the excess: the rounds of each panel,
-// where each round begins, and the terms.
+// where each round begins, the starts of its sums, and the terms.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,20 @@ inline constexpr std::int32_t kMostOfPair = 128;
 [[nodiscard]] LargeArray<std::int8_t> with_excess(const GemmKernels<CappedQuads>& kernels,
                                                   const Bands<CappedQuads>& bands, std::int64_t matrices,
                                                   LargeArray<std::int8_t> packed);
-
 // The excess of matrix number `matrix`; null if no matrix has any.
 [[nodiscard]] Excess excess_of(const LargeArray<std::int8_t>& packed, const Bands<CappedQuads>& bands,
                                std::int64_t matrices, std::int64_t matrix);
+
+// The same for any form: the other ones have no excess.
+template <class T>
+[[nodiscard]] LargeArray<Factor<T>> with_excess(const GemmKernels<T>& /*kernels*/, const Bands<T>& /*bands*/,
+                                                std::int64_t /*matrices*/, LargeArray<Factor<T>> packed) {
+  return packed;
+}
+template <class T>
+[[nodiscard]] Excess excess_of(const LargeArray<Factor<T>>& /*packed*/, const Bands<T>& /*bands*/,
+                               std::int64_t /*matrices*/, std::int64_t /*matrix*/) {
+  return {};
+}
 
 }  // namespace tosaic::kernels

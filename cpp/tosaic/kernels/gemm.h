@@ -209,7 +209,7 @@ void set_depths(GemmBlock<T>& block, const Bands<T>& bands, const Depths& depths
   block.panel_depth = block.depth == band ? 0 : band;
 }
 
-// The sum of each column of a packed operand, without its excess, over these depths.
+// Writes the sum of each column of a packed operand over these depths. What capping took off the operand is not in it.
 template <class T>
 void column_sums(const GemmKernels<T>& kernels, const Bands<T>& bands, const Factor<T>* packed,
                  const Depths& depths, Sum<T>* sums) {

@@ -28,8 +28,8 @@ namespace tosaic::kernels {
 // Null for an instruction set without such kernels.
 [[nodiscard]] const GemmKernels<PositivePairs>* gemm_kernels_positive_pairs(Isa isa);
 [[nodiscard]] const GemmKernels<CappedQuads>* gemm_kernels_capped_quads(Isa isa);
-// True if additions of floats do not compete with multiplications of integers on this processor. Then PositivePairs take
-// less time than Pairs and CappedQuads.
+// True if this processor adds floats in other units than those that multiply integers. Then PositivePairs take less time
+// than Pairs and CappedQuads.
 [[nodiscard]] bool has_other_adders();
 [[nodiscard]] const DepthwiseKernels<float>& depthwise_kernels_f32(Isa isa);
 [[nodiscard]] const DepthwiseKernels<double>& depthwise_kernels_f64(Isa isa);

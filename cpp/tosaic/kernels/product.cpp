@@ -197,10 +197,7 @@ class BlockedProduct {
     packed_ = packed_weights(inputs_, [&] {
       LargeArray<Factor<T>> packed(matrices * elements);
       for (Index m = 0; m < matrices; ++m) pack(right + m * matrix, bands, packed.data() + m * elements);
-      if constexpr (kIsCapped<T>)
-        return with_excess(kernels_, bands, matrices, std::move(packed));
-      else
-        return packed;
+      return with_excess(kernels_, bands, matrices, std::move(packed));
     });
     if constexpr (kCompensates<T>) {
       terms_.resize(static_cast<std::size_t>(matrices * p_.cols));
@@ -210,10 +207,9 @@ class BlockedProduct {
     }
   }
 
-  // The excess of a constant matrix.
-  [[nodiscard]] Excess excess_of_matrix([[maybe_unused]] Index matrix) const {
-    if constexpr (kIsCapped<T>) return excess_of(*packed_, bands_of(p_.cols), num_matrices(p_), matrix);
-    return {};
+  // What was taken off a constant matrix.
+  [[nodiscard]] Excess excess_of_matrix(Index matrix) const {
+    return excess_of(*packed_, bands_of(p_.cols), num_matrices(p_), matrix);
   }
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }

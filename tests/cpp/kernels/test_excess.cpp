@@ -12,7 +12,7 @@
 namespace tosaic::kernels {
 namespace {
 
-// Bytes with a normal distribution, or of the whole range if the deviation is 0.
+// Draws bytes from a normal distribution, or if `deviation` is 0, from the whole range.
 std::vector<std::int8_t> draw_bytes(std::mt19937& random, Index count, float deviation) {
   std::vector<std::int8_t> bytes = draw_values<std::int8_t>(random, count);
   if (deviation == 0) return bytes;

@@ -12,8 +12,8 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-constexpr int kCappedRows = 5;    // ten vectors of sums leave registers for the other operands of a step
-constexpr Index kStripRows = 32;  // rows of a strip, whose pairs of one depth are ExcessTerm::kPairBytes
+constexpr int kCappedRows = 5;  // ten vectors of sums leave registers for the other operands of a step
+constexpr Index kStripRows = ExcessTerm::kRows;
 constexpr Index kPanelCols = 2 * kLanes<std::int32_t>;
 static_assert(kPanelCols == Excess::kCols);
 
@@ -23,9 +23,6 @@ static_assert(kPanelCols == Excess::kCols);
 [[gnu::always_inline]] inline void store_words(void* at, __m256i words) {
   _mm256_storeu_si256(static_cast<__m256i*>(at), words);
 }
-
-// The pairs of a strip, in whole vectors.
-[[gnu::always_inline]] inline Index pairs_of(Index depth) { return (depth + 15) / 16 * 8; }
 
 // Transposes the low halves of eight vectors, of eight words each, and the high halves.
 [[gnu::always_inline]] inline void transpose_words(__m256i (&rows)[8]) {
@@ -48,10 +45,10 @@ static_assert(kPanelCols == Excess::kCols);
   }
 }
 
-// Writes the pairs of each depth of 32 rows, and behind them those of the next rows. Rows behind the last one are copies of
-// it.
+// Writes the pairs of A strip by strip. In a strip of kStripRows rows, the pairs of one depth are side by side. Rows behind
+// the last one are copies of it.
 inline void transpose_pairs(const GemmBlock<CappedQuads>& block, std::byte* to) {
-  const Index pairs = pairs_of(block.depth);
+  const Index pairs = excess_pairs(block.depth);
   for (Index strip = 0; strip < block.rows; strip += kStripRows) {
     const std::int8_t* rows[kStripRows];
     for (Index i = 0; i < kStripRows; ++i)
@@ -174,7 +171,7 @@ inline void sum_excess(const GemmBlock<CappedQuads>& block, Index column, const 
         add_rows<false>(sums, _mm256_sub_epi32(_mm256_setzero_si256(), left_start),
                         _mm256_sub_epi32(_mm256_setzero_si256(), right_start), to);
     }
-    pairs += pairs_of(block.depth) * ExcessTerm::kPairBytes;
+    pairs += excess_pairs(block.depth) * ExcessTerm::kPairBytes;
     to += kStripRows * kPanelCols;
   }
 }
@@ -193,27 +190,8 @@ void capped_tile(const GemmBlock<CappedQuads>& block, Index row, const Columns<C
 #pragma GCC unroll 2
       for (int j = 0; j < W; ++j) sum[i][j] = load(start + i * kPanelCols + j * kLanes<std::uint32_t>);
   }
-  const std::int8_t* a[(R + 3) / 4];  // pointers to every fourth row; addressing modes reach the others
-#pragma GCC unroll 4
-  for (int i = 0; i < R; i += 4) a[i / 4] = block.a + (row + i) * block.a_stride;
-  const Index stride = block.a_stride;
-  const std::int8_t* b = columns.panel;
-  const char* fetched = columns.fetched.at;
-  for (Index k = 0; k < block.depth; k += Arithmetic<CappedQuads>::kStep) {
-    constexpr int reads = 0, second_level = 2;
-    __builtin_prefetch(fetched, reads, second_level);
-    fetched += columns.fetched.step;
-    Vector<std::int8_t> right[W];
-#pragma GCC unroll 2
-    for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<std::int8_t>);
-    b += W * kLanes<std::int8_t>;
-#pragma GCC unroll 8
-    for (int i = 0; i < R; ++i) {
-      const QuadFactor left = left_at(a[i / 4] + (i % 4) * stride + k);
-#pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) add_capped_product(sum[i][j], right[j], left);
-    }
-  }
+  add_products<CappedQuads, R, W, true>(sum, block.a + row * block.a_stride, block.a_stride, columns.panel,
+                                        block.depth, columns.fetched);
   finish_tile<CappedQuads, R, W>(block, sum, row, columns.first, columns.valid);
 }
 
@@ -226,10 +204,9 @@ constexpr CappedTile kCappedTiles[kCappedRows] = {capped_tile<1, W>, capped_tile
 inline void multiply_capped(const GemmBlock<CappedQuads>& block) {
   constexpr Index lanes = kLanes<std::uint32_t>;
   const std::uint32_t* const rounds = block.excess.rounds;
-  const Index strips = (block.rows + kStripRows - 1) / kStripRows;
   std::byte* const pairs = block.spare;
   auto* const sums =
-      reinterpret_cast<std::uint32_t*>(pairs + strips * pairs_of(block.depth) * ExcessTerm::kPairBytes);
+      reinterpret_cast<std::uint32_t*>(pairs + excess_rows(block.rows) * 2 * excess_pairs(block.depth));
   if (rounds != nullptr && !block.same_rows) transpose_pairs(block, pairs);
   const Index tiles = (block.rows + kCappedRows - 1) / kCappedRows;
   const Index panel_size = panel_depth(block) * kPanelCols;

@@ -43,9 +43,9 @@ constexpr auto kFlipped = static_cast<std::int8_t>(kQuadOffset);
 // Flips the first and the last bytes of `count`, at least as many as Word has. They may overlap.
 template <class Word>
 [[gnu::always_inline]] inline void flip_ends(std::int8_t* to, const std::int8_t* from, Index count) {
-  constexpr Word flipped = static_cast<Word>(~Word{0} / 255 * static_cast<std::uint8_t>(kFlipped));
   const Index last = count - static_cast<Index>(sizeof(Word));
-  Word first_word, last_word;
+  Word flipped, first_word, last_word;
+  __builtin_memset(&flipped, kFlipped, sizeof(Word));
   __builtin_memcpy(&first_word, from, sizeof(Word));
   __builtin_memcpy(&last_word, from + last, sizeof(Word));
   first_word ^= flipped;
@@ -80,12 +80,7 @@ constexpr Index kShortRun = 16;
 #if TOSAIC_VECTOR_BYTES == 32
   // Without masks, the last vectors overlap the ones before.
   if (count >= lanes) return store(to + count - lanes, load(from + count - lanes) ^ sign);
-  const auto flip_half = [&](Index at) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), _mm_xor_si128(bytes, _mm_set1_epi8(kFlipped)));
-  };
-  flip_half(0);
-  flip_half(count - 16);
+  flip_ends<Vector<std::int8_t, 16>>(to, from, count);
 #else
   store(to + i, load_bytes(from + i, count - i) ^ sign);
 #endif
@@ -197,50 +192,32 @@ struct Lines {
   }
 };
 
-// Gathers runs of at most kShortRun elements, one of each line.
-template <class T>
-[[gnu::always_inline]] inline void gather_short(const Source<T>* const* lines, Index count, Index at,
-                                                Factor<T> zero_point, Index run, Factor<T>* dst) {
-  for (Index i = 0; i < count; ++i, dst += run) {
-    if (lines[i] == nullptr)
-      pad(dst, zero_point, run);
-    else if constexpr (kHasQuads<T>)
-      short_factors(dst, lines[i] + at, run);
-    else
-      as_factors(dst, lines[i] + at, zero_point, run);
-  }
-}
-
-// Does the same if kShortRun elements may be read of each line. So many are written: those behind a run are overwritten
-// by the next one, or are behind the row.
-template <class T>
-[[gnu::always_inline]] inline void gather_overlapping(const Source<T>* const* lines, Index count, Index at,
-                                                      Factor<T> zero_point, Index run, Factor<T>* dst) {
-  for (Index i = 0; i < count; ++i, dst += run) {
-    if (lines[i] == nullptr)
-      pad(dst, zero_point, run);
-    else
-      as_factors(dst, lines[i] + at, zero_point, kShortRun);
-  }
-}
-
 // Gathers a row whose taps along w are adjacent and all inside of the image.
 template <class T>
 [[gnu::always_inline]] inline void gather_inside(const Patches<T>& patches, const Lines<T>& lines,
                                                  Index position, Factor<T>* dst) {
   const Index run = patches.taps[2] * patches.channels;
   const Index at = (position + patches.offset[2][0]) * patches.channels;
+  // One run of each line. convert(to, from) writes its factors.
+  const auto gather_runs = [&](const auto& convert) {
+    for (Index i = 0; i < lines.count; ++i, dst += run) {
+      if (lines.from[i] == nullptr)
+        pad(dst, patches.zero_point, run);
+      else
+        convert(dst, lines.from[i] + at);
+    }
+  };
 #if TOSAIC_VECTOR_BYTES == 32
+  // Of a short run, a whole vector is read if it ends inside of the line. What is written behind the run is overwritten by
+  // the next one, or lies behind the row.
   if (!kReadsInPlace<T> && run < kShortRun && at + kShortRun <= patches.in[2] * patches.channels)
-    return gather_overlapping<T>(lines.from, lines.count, at, patches.zero_point, run, dst);
+    return gather_runs(
+        [&](Factor<T>* to, const Source<T>* from) { as_factors(to, from, patches.zero_point, kShortRun); });
 #endif
-  if (run <= kShortRun) return gather_short<T>(lines.from, lines.count, at, patches.zero_point, run, dst);
-  for (Index i = 0; i < lines.count; ++i, dst += run) {
-    if (lines.from[i] != nullptr)
-      as_factors(dst, lines.from[i] + at, patches.zero_point, run);
-    else
-      pad(dst, patches.zero_point, run);
-  }
+  if constexpr (kHasQuads<T>)
+    if (run <= kShortRun)
+      return gather_runs([&](Factor<T>* to, const Source<T>* from) { short_factors(to, from, run); });
+  gather_runs([&](Factor<T>* to, const Source<T>* from) { as_factors(to, from, patches.zero_point, run); });
 }
 
 template <class T>

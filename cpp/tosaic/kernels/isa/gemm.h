@@ -148,13 +148,6 @@ template <class T>
   return (depth + Arithmetic<T>::kStep - 1) / Arithmetic<T>::kStep * Arithmetic<T>::kStep;
 }
 
-// The bytes of GemmBlock::spare for blocks of at most so many rows: rows of A in columns of pairs, and the sums of the
-// excess of one panel.
-[[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
-  constexpr std::int64_t strip = 32, whole = 16, panel_bytes = 64;
-  return (rows + strip - 1) / strip * strip * ((depth + whole - 1) / whole * whole + panel_bytes);
-}
-
 // A part of the depth of A: `depth` elements of row i begin at a + i * a_stride. They are multiplied by the rows of B
 // from row `at` of the block on.
 //
@@ -166,23 +159,37 @@ struct Run {
   std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
 };
 
-// What is taken off two elements of a column of B, rows 2 * i and 2 * i + 1 of a band, if T is CappedQuads: `factors`, two
-// and the same two again. One of them is 0.
+// Capping takes something off one element of a pair: of rows 2 * i and 2 * i + 1 of a band of B, in one column. A term says
+// what: `factors` are those of the two rows, one of which is 0, and then the same two again. They are multiplied by the
+// pairs of kRows rows of A at a time, which lie side by side.
 struct ExcessTerm {
-  static constexpr std::int64_t kPairBytes = 64;  // of 32 rows of A
-  std::uint32_t pair;                             // kPairBytes * i
-  std::uint32_t column;                           // kPairBytes times the column in the panel
+  static constexpr std::int64_t kRows = 32;
+  static constexpr std::int64_t kPairBytes = 2 * kRows;
+  std::uint32_t pair;    // kPairBytes * i
+  std::uint32_t column;  // kPairBytes times the column in the panel
   std::int8_t factors[4];
 };
+// All terms of a packed B, panel by panel. Their sums have 16 bits, so the terms of a panel may need several rounds.
 struct Excess {
   static constexpr std::int64_t kCols = 16;  // of a panel
-  // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r + 1]. The sums of
-  // a round have 16 bits: those of column j begin with starts[kCols * r + j], and the terms add up to so little that they
-  // stay in the range.
+  // Panel i has the rounds from rounds[i] to rounds[i + 1], and round r the terms from begin[r] to begin[r + 1].
   const std::uint32_t *rounds = nullptr, *begin = nullptr;
+  // In round r, the sums of column j begin with starts[kCols * r + j]. Then no sum leaves the range of 16 bits.
   const std::int16_t* starts = nullptr;
   const ExcessTerm* terms = nullptr;
 };
+
+// The pairs of one row of A that are stored for a block of so much depth: whole vectors of eight.
+[[nodiscard]] constexpr std::int64_t excess_pairs(std::int64_t depth) { return (depth + 15) / 16 * 8; }
+// The rows of A that are stored for a block of so many rows.
+[[nodiscard]] constexpr std::int64_t excess_rows(std::int64_t rows) {
+  return (rows + ExcessTerm::kRows - 1) / ExcessTerm::kRows * ExcessTerm::kRows;
+}
+// The bytes of GemmBlock::spare: the pairs of A, and the sums of the excess of one panel.
+[[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
+  constexpr auto sum_bytes = static_cast<std::int64_t>(sizeof(std::uint32_t));
+  return excess_rows(rows) * (2 * excess_pairs(depth) + Excess::kCols * sum_bytes);
+}
 
 template <class T>
 struct GemmBlock {
@@ -201,10 +208,11 @@ struct GemmBlock {
   // If panel_depth is not 0, panels have so many rows of B, and those from first_depth on, which is a whole step, are
   // multiplied. Not if GemmKernels::reads_lines.
   std::int64_t panel_depth = 0, first_depth = 0;
-  // Only for CappedQuads. The excess of the columns of the block, or null, and memory of spare_bytes() that multiply() may write.
+  // Only for CappedQuads: what was taken off the columns of the block, or null if B has no excess.
   Excess excess = {};
+  // Only for CappedQuads: memory of spare_bytes(), which multiply() writes.
   std::byte* spare = nullptr;
-  bool same_rows = false;  // the rows of A are those of the block before, which had the same spare memory
+  bool same_rows = false;  // `a` and `spare` are as in the call of multiply() before
   // Bytes that the next blocks read: they are moved into the second-level cache while this block is multiplied. Only if
   // kFetches<T>.
   const char* fetched = nullptr;

@@ -261,7 +261,8 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
     Vector<Factor<T>> right[W];
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
-    fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
+    // The tiles of CappedQuads read one panel after the other, and the next one is what they fetch.
+    if constexpr (!kIsCapped<T>) fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
     if constexpr (kFetch) {
       constexpr int reads = 0, second_level = 2;
       __builtin_prefetch(fetched.at, reads, second_level);
@@ -272,7 +273,12 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
     for (int i = 0; i < R; ++i) {
       const auto left = left_at(a[i / 4] + (i % 4) * stride + k);
 #pragma GCC unroll 2
-      for (int j = 0; j < W; ++j) add_product(sum[kFirst + i][j], right[j], left);
+      for (int j = 0; j < W; ++j) {
+        if constexpr (kIsCapped<T>)
+          add_capped_product(sum[kFirst + i][j], right[j], left);
+        else
+          add_product(sum[kFirst + i][j], right[j], left);
+      }
     }
   }
   return b;
