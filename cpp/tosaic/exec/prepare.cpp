@@ -442,6 +442,7 @@ Prepared prepare(std::shared_ptr<const Graph> graph, const PrepareOptions& optio
   kernels::Packs packs;
   PrepareOptions sharing = options;
   if (sharing.kernels.packs == nullptr) sharing.kernels.packs = &packs;
+  sharing.memory.place.threads = options.kernels.threads.count;
   return Preparer(std::move(graph), sharing, variables).prepare_program();
 }
 

@@ -390,6 +390,10 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
       inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>) +
                    (kIsCapped<T> ? " capped" : "");
   }
+  if (roles.third < request.operands.size()) {
+    const Operand& third = request.operands[roles.third];
+    if (third.dtype == kOwnDType<Sum<T>>) inputs.third = reinterpret_cast<const Sum<T>*>(third.constant);
+  }
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,
                    conv != nullptr ? fast_convolution<T>(*conv, inputs)

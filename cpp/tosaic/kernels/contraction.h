@@ -121,6 +121,7 @@ struct FastInputs {
   const DepthwiseStepKernels<T>* depthwise_steps = nullptr;
   const TransposeKernels* transpose = nullptr;
   const Factor<T>* right = nullptr;  // the constant weights, null when they are not constant
+  const Sum<T>* third = nullptr;     // the constant bias, null if it is not constant, or of another type
   Factor<T> left_zero_point = 0;     // zero point of the left operand; used if !kReadsInPlace<T>
   Factor<T> right_zero_point = 0;    // zero point of the right operand; used if kCompensates<T>
   Threads threads = {};

@@ -212,7 +212,11 @@ class DepthwiseStepLines {
       terms_.resize(channels_.size());
       find_terms(weights_->data(), terms_.data());
     }
-    terms_at_ = plan_.take<Word>(blocks_ * block_);
+    has_known_sums_ = weights_ != nullptr && (!conv.has_bias || inputs.third != nullptr);
+    if (has_known_sums_)
+      add_bias(inputs.third, terms_.data());
+    else
+      terms_at_ = plan_.take<Word>(blocks_ * block_);
     ScratchPlan own;
     lines_at_ = own.take<Factor<T>>((slots_ + 1) * line_size_);
     taps_at_ = own.take<const Factor<T>*>(kStep * steps());
@@ -229,10 +233,10 @@ class DepthwiseStepLines {
   void run(const CoreOperands<T>& operands, std::byte* result, const Workspace& workspace) const {
     const DepthwiseSteps<T> prototype = this->line(operands, workspace.scratch);
     const Index line_elements = conv_.out[2] * conv_.out_channels;
-    // Each part copies the lines that its first one reads, so there are few parts.
+    // Each part copies the lines that its first one reads, so there is one for each thread.
     const Loop lines{.count = conv_.batch * conv_.out[1],
                      .unit_cost = static_cast<double>(line_elements * steps()) * 2 * cost::kMultiplyAdd,
-                     .parts_per_thread = 2};
+                     .parts_per_thread = 1};
     parallel_for(workspace.team, lines, [&](Index begin, Index end, Worker worker) {
       run_lines(begin, end, operands.left, prototype, result, workers_.of(workspace.scratch, worker));
     });
@@ -317,12 +321,23 @@ class DepthwiseStepLines {
     }
   }
 
-  // Adds the bias to the terms of the weights.
-  void add_bias(const Word* terms, const CoreOperands<T>& operands, Word* sums) const {
-    if (terms != sums) std::copy_n(terms, blocks_ * block_, sums);
-    if (conv_.has_bias)
-      for (std::size_t place = 0; place < channels_.size(); ++place)
-        if (channels_[place] >= 0) sums[place] += operands.third[channels_[place] * conv_.bias_stride];
+  void add_bias(const Word* bias, Word* sums) const {
+    if (!conv_.has_bias) return;
+    for (std::size_t place = 0; place < channels_.size(); ++place)
+      if (channels_[place] >= 0) sums[place] += bias[channels_[place] * conv_.bias_stride];
+  }
+
+  // Where the sums of all places begin.
+  [[nodiscard]] const Word* first_sums(const CoreOperands<T>& operands, const Factor<T>* weights,
+                                       std::byte* scratch) const {
+    if (has_known_sums_) return terms_.data();
+    auto* const sums = piece<Word>(scratch, terms_at_);
+    if (weights_ == nullptr)
+      find_terms(weights, sums);
+    else
+      std::copy_n(terms_.data(), terms_.size(), sums);
+    add_bias(operands.third, sums);
+    return sums;
   }
 
   [[nodiscard]] DepthwiseSteps<T> line(const CoreOperands<T>& operands, std::byte* scratch) const {
@@ -332,10 +347,7 @@ class DepthwiseStepLines {
     line.blocks = blocks_;
     line.weights = weights_ != nullptr ? weights_->data() : piece<Factor<T>>(scratch, weights_at_);
     if (weights_ == nullptr) arrange_weights(operands.right, piece<Factor<T>>(scratch, weights_at_));
-    auto* const terms = piece<Word>(scratch, terms_at_);
-    if (weights_ == nullptr) find_terms(line.weights, terms);
-    add_bias(weights_ == nullptr ? terms : terms_.data(), operands, terms);
-    line.terms = terms;
+    line.terms = first_sums(operands, line.weights, scratch);
     const Index channels = conv_.out_channels;
     line.pixels = merges_pixels_ ? 1 : conv_.out[2];
     line.elements = merges_pixels_ ? conv_.out[2] * channels : channels;
@@ -400,6 +412,7 @@ class DepthwiseStepLines {
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
   std::vector<Index> channels_;                   // of the places; -1: none
   std::vector<Word> terms_;                       // of weights that are known
+  bool has_known_sums_ = false;                   // the biases are known, too, and in `terms_`
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
   PerWorker workers_;

@@ -4,8 +4,9 @@
 //   parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) { ... });
 //
 // The loop is cut into parts of about the same cost. A loop that costs less than it takes to call other threads
-// is one part. The result of a unit must not depend on the part that it is in, so that all numbers of threads
-// give the same results: units that a vector loop computes together have to be in one `step`.
+// is one part, and a short loop has one part for each thread. Longer ones have more parts, so that a thread that another
+// program disturbs computes fewer of them. The result of a unit must not depend on the part that it is in, so that all
+// numbers of threads give the same results: units that a vector loop computes together have to be in one `step`.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,8 @@ struct Workspace {
   Team* team = nullptr;  // null: the calling thread alone
 };
 
-inline constexpr double kLeastPart = 2000;  // nanoseconds; a part of another thread costs 800
+inline constexpr double kLeastPart = 2000;         // nanoseconds; a part of another thread costs 800
+inline constexpr double kLeastFurtherPart = 8000;  // nanoseconds of each part if threads have several
 inline constexpr std::uint32_t kPartsPerThread = 4;
 
 struct Loop {
@@ -44,15 +46,20 @@ struct Loop {
   std::uint32_t parts_per_thread = kPartsPerThread;  // at most
 };
 
-// The number of parts of a loop.
+// The number of parts of a loop: if there are more than threads, a multiple of their number.
 [[nodiscard]] inline std::int64_t parts_of(const Team* team, const Loop& loop) {
   if (team == nullptr || team->size() == 1) return 1;
-  const std::int64_t steps = (loop.count + loop.step - 1) / loop.step;
-  std::int64_t wanted = std::min(steps, std::int64_t{team->size()} * loop.parts_per_thread);
-  const double worthwhile = static_cast<double>(loop.count) * loop.unit_cost / kLeastPart;
-  if (!team->shares_all() && worthwhile < static_cast<double>(wanted))
-    wanted = static_cast<std::int64_t>(worthwhile);
-  return std::max<std::int64_t>(wanted, 1);
+  const std::int64_t steps = (loop.count + loop.step - 1) / loop.step, threads = team->size();
+  const double cost = static_cast<double>(loop.count) * loop.unit_cost;
+  // At most `most` parts, of which each costs at least `least`.
+  const auto parts = [&](std::int64_t most, double least) {
+    if (team->shares_all() || cost / least >= static_cast<double>(most)) return most;
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(cost / least));
+  };
+  const std::int64_t wanted = parts(std::min(steps, threads), kLeastPart);
+  if (wanted < threads) return wanted;
+  return threads * parts(std::min<std::int64_t>(steps / threads, loop.parts_per_thread),
+                         kLeastFurtherPart * static_cast<double>(threads));
 }
 
 // Cuts [0, count) into parts, and calls work(begin, end, worker) for each part. No part is more than one step longer than

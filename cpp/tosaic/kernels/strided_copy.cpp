@@ -13,6 +13,11 @@ using std::int64_t;
 
 constexpr std::size_t kMaxAxes = 2 * kMaxRank;  // repeat splits each axis into two
 
+// Outer loops with fewer steps are not cut evenly enough: the inner loop is cut into pieces, too.
+constexpr int64_t kManySteps = 64;
+constexpr int64_t kPiece = 64, kTransposedPiece = 16;  // elements
+constexpr int64_t kLongColumn = 64;
+
 template <class T>
 void copy_loop(const std::byte* source, int64_t source_stride, std::byte* target, int64_t target_stride,
                int64_t count) {
@@ -58,6 +63,11 @@ StridedCopy::StridedCopy(std::size_t element_bytes, std::vector<int64_t> extents
   merge_axes();
   choose_inner(options);
   for (const Axis& axis : axes_) outer_count_ *= axis.extent;
+  const int64_t extent = shared_axis().extent;
+  piece_ = extent;
+  if (outer_count_ >= kManySteps) return;
+  piece_ = std::min(extent, inner_ == Inner::kTranspose ? kTransposedPiece : kPiece);
+  pieces_ = (extent + piece_ - 1) / piece_;
 }
 
 void StridedCopy::merge_axes() {
@@ -94,7 +104,7 @@ void StridedCopy::choose_inner(const Options& options) {
 }
 
 const StridedCopy::Axis& StridedCopy::shared_axis() const {
-  return column_.extent > row_.extent ? column_ : row_;
+  return column_.extent >= std::min(row_.extent, kLongColumn) ? column_ : row_;
 }
 
 void StridedCopy::run_inner(const std::byte* source, std::byte* target, int64_t begin, int64_t end) const {
@@ -123,18 +133,19 @@ void StridedCopy::run_inner(const std::byte* source, std::byte* target, int64_t 
   }
 }
 
-// Runs the steps [begin, end) of the outer loops.
-void StridedCopy::run_outer(const std::byte* source, std::byte* target, int64_t begin, int64_t end) const {
+void StridedCopy::run_units(const std::byte* source, std::byte* target, int64_t begin, int64_t end) const {
   std::array<int64_t, kMaxAxes> at{};
-  int64_t rest = begin;
+  int64_t rest = begin / pieces_;
   for (std::size_t i = axes_.size(); i-- > 0;) {
     at.at(i) = rest % axes_[i].extent;
     rest /= axes_[i].extent;
     source += at.at(i) * axes_[i].source * bytes_;
     target += at.at(i) * axes_[i].target * bytes_;
   }
-  for (int64_t step = begin; step < end; ++step) {
-    run_inner(source, target, 0, shared_axis().extent);
+  const int64_t extent = shared_axis().extent;
+  for (int64_t first = begin / pieces_ * pieces_; first < end; first += pieces_) {
+    run_inner(source, target, std::max<int64_t>(begin - first, 0) * piece_,
+              std::min(std::min(end - first, pieces_) * piece_, extent));
     for (std::size_t i = axes_.size(); i-- > 0;) {
       const Axis& axis = axes_[i];
       source += axis.source * bytes_;
@@ -151,19 +162,13 @@ void StridedCopy::run(const std::byte* source, std::byte* target, Team* team) co
   if (empty_) return;
   const std::byte* from = source + source_offset * bytes_;
   std::byte* to = target + target_offset * bytes_;
-  const double elements = static_cast<double>(row_.extent * column_.extent);
-  const double row_cost = inner_ == Inner::kTranspose
-                              ? elements * cost::kTransposed
-                              : elements * static_cast<double>(bytes_) * cost::kCopy / 4;
-  if (outer_count_ > 1)
-    parallel_for(team, {.count = outer_count_, .unit_cost = row_cost},
-                 [&](int64_t begin, int64_t end, Worker) { run_outer(from, to, begin, end); });
-  else
-    parallel_for(team,
-                 {.count = shared_axis().extent,
-                  .step = 64,
-                  .unit_cost = row_cost / static_cast<double>(shared_axis().extent)},
-                 [&](int64_t begin, int64_t end, Worker) { run_inner(from, to, begin, end); });
+  const auto elements = static_cast<double>(row_.extent * column_.extent);
+  const double inner_cost = inner_ == Inner::kTranspose
+                                ? elements * cost::kTransposed
+                                : elements * static_cast<double>(bytes_) * cost::kCopy / 4;
+  parallel_for(team,
+               {.count = outer_count_ * pieces_, .unit_cost = inner_cost / static_cast<double>(pieces_)},
+               [&](int64_t begin, int64_t end, Worker) { run_units(from, to, begin, end); });
 }
 
 }  // namespace tosaic::kernels

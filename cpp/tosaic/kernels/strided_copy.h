@@ -23,8 +23,8 @@ class StridedCopy {
   StridedCopy(std::size_t element_bytes, std::vector<std::int64_t> extents,
               std::vector<std::int64_t> source_strides, std::vector<std::int64_t> target_strides,
               const Options& options);
-  // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer loops
-  // or, if there are none, the inner one.
+  // `source_offset` and `target_offset` (in elements) are added to the pointers. Threads share the outer loops and, if
+  // these are short, the inner one.
   void run(const std::byte* source, std::byte* target, Team* team) const;
 
   std::int64_t source_offset = 0;
@@ -38,8 +38,11 @@ class StridedCopy {
 
   void merge_axes();
   void choose_inner(const Options& options);
-  void run_outer(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
-  // The axis of the inner loop that threads share: the row or the column, whichever is longer.
+  // Runs the units [begin, end): each step of the outer loops has `pieces_` units, which are pieces of the shared axis of
+  // the inner loop.
+  void run_units(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
+  // The axis of the inner loop that threads share. Where a column is long enough it is the column: then each thread writes
+  // whole rows of the target, and no two threads write the same cache lines.
   [[nodiscard]] const Axis& shared_axis() const;
   // Runs the part [begin, end) of that axis.
   void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
@@ -48,7 +51,7 @@ class StridedCopy {
   std::vector<Axis> axes_;  // the outer loops; row_ is the inner one, with column_ for kTranspose
   Axis row_, column_;       // kTranspose: the target has stride 1 on row_, the source on column_
   Inner inner_ = Inner::kCopy;
-  std::int64_t outer_count_ = 1;
+  std::int64_t outer_count_ = 1, pieces_ = 1, piece_ = 1;  // a piece has `piece_` elements of the shared axis
   bool empty_ = false;
   TransposeBlock transpose_ = nullptr;
 };

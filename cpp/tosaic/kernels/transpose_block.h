@@ -25,7 +25,7 @@ struct Matrices {
 inline void transpose_all(const Matrices& m, const std::byte* from, std::byte* to, Team* team) {
   const auto bytes = static_cast<std::int64_t>(m.element_bytes);
   const Loop columns{
-      .count = m.count * m.cols, .step = 64, .unit_cost = static_cast<double>(m.rows) * cost::kTransposed};
+      .count = m.count * m.cols, .step = 16, .unit_cost = static_cast<double>(m.rows) * cost::kTransposed};
   parallel_for(team, columns, [&](std::int64_t begin, std::int64_t end, Worker) {
     for (std::int64_t at = begin, next = 0; at < end; at = next) {
       const std::int64_t matrix = at / m.cols, first = at % m.cols;

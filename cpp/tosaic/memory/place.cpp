@@ -5,6 +5,7 @@
 #include "tosaic/memory/check.h"
 #include "tosaic/memory/greedy.h"
 #include "tosaic/memory/items.h"
+#include "tosaic/memory/owners.h"
 #include "tosaic/memory/pack.h"
 #include "tosaic/memory/sweep.h"
 
@@ -14,7 +15,7 @@ namespace {
 // Pairs of items that share a step, and items, up to which the searches compare items with each other. Longer
 // lists are placed in one sweep.
 constexpr std::size_t kMostPairs = 2'000'000;
-// Items up to which the search packs.
+// Items up to which the search packs, and moves items to where their threads have them.
 constexpr std::size_t kMostPacked = 2'000;
 
 std::size_t greatest(const std::vector<std::size_t>& list) {
@@ -89,6 +90,8 @@ Placement place(std::span<const Buffer> buffers, const PlaceOptions& options) {
     search(items, options.enough / items.grain * items.grain, out.lower_bound, best, effort);
   else if (is_compared)
     improve(items, best, std::max(out.lower_bound, options.enough), effort);
+  if (options.threads > 1 && is_compared && items.items.size() <= kMostPacked)
+    best = keep_owners(items, best, options.threads);
   out.bytes = best.bytes;
   for (std::size_t i = 0; i < buffers.size(); ++i)
     out.offsets.push_back(best.offsets[items.item_of[i]] + items.offset_in_item[i]);

@@ -19,6 +19,7 @@
 //           --pack---> above the bound: a search decides whether the items fit at the bound. If they do not,
 //                      the bound rises
 //           --greedy-> if the search was not finished: local search, then pack at sizes between
+//           --owners-> for several threads: an arrangement as small, with fewer bytes that change their writers
 //           --check--> offsets
 //
 // If too many pairs of buffers overlap in time, they are placed in one sweep over the steps instead (sweep).
@@ -66,6 +67,9 @@ struct PlaceOptions {
   std::size_t budget = 10'000'000;  // units of the searches; a unit is about a nanosecond
   std::size_t enough = 0;           // the search ends at an arena of this size
   std::optional<std::chrono::steady_clock::time_point> deadline = {};  // ends the searches earlier
+  // The threads that compute the buffers. If there are several, they keep their bytes where the arena does not grow by it
+  // (owners.h).
+  std::uint32_t threads = 1;
 };
 
 // Throws InvalidGraph for a malformed list (alignment, target, part outside its target), and InternalError

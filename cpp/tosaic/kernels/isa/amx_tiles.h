@@ -20,6 +20,8 @@
 // Only files of kernels/isa/ include this header.
 #pragma once
 
+#include <algorithm>
+
 #include "tosaic/kernels/isa/amx.h"
 #include "tosaic/kernels/isa/tiles.h"
 
@@ -167,12 +169,34 @@ template <int kTile>
     load_tile<kTile>(bias, 0);
 }
 
+// The next panel of B. While a panel is multiplied, each step moves a part of the next one into the second-level cache: the
+// weights of a network are not in the caches of the core, and tiles multiply faster than memory delivers.
+struct NextPanel {
+  const char* at = nullptr;
+  Index bytes = 0, bytes_of_step = 0;
+
+  // `steps` is the number of steps until the panel is needed.
+  NextPanel(const void* panel, Index size, Index steps)
+      : at(static_cast<const char*>(panel)),
+        bytes(panel == nullptr ? 0 : size),
+        bytes_of_step((bytes + steps * kTileBytes - 1) / (steps * kTileBytes) * kTileBytes) {}
+
+  [[gnu::always_inline]] void fetch_part() {
+    constexpr int reads = 0, second_level = 2;
+    for (Index i = 0; i < bytes_of_step && bytes > 0; i += kTileBytes) {
+      __builtin_prefetch(at, reads, second_level);
+      at += kTileBytes;
+      bytes -= kTileBytes;
+    }
+  }
+};
+
 // Computes R tiles of rows by W tiles of columns, and finishes the sums before them. Stores the new sums to `to`.
 template <int R, int W, class Panel>
 [[gnu::always_inline]] inline void tiles_of_rows(const GemmBlock<Quads>& block, const TileGrid& grid,
                                                  const TileStart& upper, const TileStart& lower,
                                                  const Columns<Quads>& columns, const Panel& panel,
-                                                 Sums& before, std::uint32_t* to) {
+                                                 NextPanel& next_panel, Sums& before, std::uint32_t* to) {
   const std::uint32_t* bias = block.column_bias == nullptr ? nullptr : block.column_bias + columns.first;
   const std::uint32_t* next_bias = bias == nullptr ? nullptr : bias + kTileCols;
   begin_tile<0>(bias);
@@ -188,6 +212,7 @@ template <int R, int W, class Panel>
     for (Index k = 0; k < grid.whole_depth; k += kTileBytes) {
       step_of_tiles<4, 5, R, W>(a + k, next_a + k, grid.a_stride, b);
       b += kTileBytes * W * kTileCols;
+      next_panel.fetch_part();
       for (Index i = 0; i < finishes && before.rows > 0; ++i) panel.finish(before);
     }
     if (grid.rest > 0) {
@@ -208,7 +233,7 @@ template <int R, int W, class Panel>
 // Multiplies all rows of a block by a panel.
 template <int W, class Panel>
 [[gnu::noinline]] void multiply_and_finish(const GemmBlock<Quads>& block, const TileGrid& grid,
-                                           const Columns<Quads>& columns) {
+                                           const Columns<Quads>& columns, NextPanel next_panel) {
   constexpr Index kSize = 2 * kTileRows * W * kTileCols;
   alignas(64) std::uint32_t sums[2 * kSize + 1];  // a vector may be loaded from the second element on
   const Panel panel(block, columns);
@@ -222,10 +247,10 @@ template <int W, class Panel>
     Index end = upper.row + grid.rows;
     if (tile + 1 < tiles) {
       const TileStart lower = start_of(grid, tile + 1);
-      tiles_of_rows<2, W>(block, grid, upper, lower, columns, panel, before, to);
+      tiles_of_rows<2, W>(block, grid, upper, lower, columns, panel, next_panel, before, to);
       end = lower.row + grid.rows;
     } else {
-      tiles_of_rows<1, W>(block, grid, upper, upper, columns, panel, before, to);
+      tiles_of_rows<1, W>(block, grid, upper, upper, columns, panel, next_panel, before, to);
     }
     before = {to + (row - upper.row) * W * kTileCols, row, end - row};
     row = end;
@@ -234,11 +259,13 @@ template <int W, class Panel>
 }
 
 template <int W>
-void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const Columns<Quads>& columns) {
+void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const Columns<Quads>& columns,
+                    const NextPanel& next) {
   if (block.rescale == nullptr || !block.rescale->high_halves || block.accumulate)
-    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns);
-  if (block.row_bias != nullptr) return multiply_and_finish<W, RescaledPanel<W, true>>(block, grid, columns);
-  multiply_and_finish<W, RescaledPanel<W, false>>(block, grid, columns);
+    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns, next);
+  if (block.row_bias != nullptr)
+    return multiply_and_finish<W, RescaledPanel<W, true>>(block, grid, columns, next);
+  multiply_and_finish<W, RescaledPanel<W, false>>(block, grid, columns, next);
 }
 
 // True if tiles take less time than the vectors of tiles.h, which do not have to be configured and keep sums in registers.
@@ -270,10 +297,16 @@ void multiply_by_tiles(const GemmBlock<Quads>& block) {
     shapes.rows[i] = static_cast<std::uint8_t>(i == 5 ? kTileRows : i == 7 ? rest / kQuad : grid.rows);
   }
   configure_tiles(shapes);
+  const Index pairs_of_tiles = (block.rows / grid.line_rows * grid.tiles_of_line + 1) / 2;
+  const Index steps = std::max<Index>(1, pairs_of_tiles * grid.num_runs * (grid.whole_depth / kTileBytes));
   for (Index col = 0; col < block.cols; col += kPanel) {
     const Index left = block.cols - col, width = width_of<Quads>(left);
     const Columns<Quads> columns{col, left < width ? left : width, block.b + col * depth};
-    (width == kPanel ? multiply_panel<2> : multiply_panel<1>)(block, grid, columns);
+    const Index behind = left - width, next_width = width_of<Quads>(behind);
+    const NextPanel next =
+        behind > 0 ? NextPanel(columns.panel + width * depth, next_width * depth, steps)
+                   : NextPanel(block.fetched, std::min(block.fetched_bytes, width * depth), steps);
+    (width == kPanel ? multiply_panel<2> : multiply_panel<1>)(block, grid, columns, next);
   }
   release_tiles();
 }
