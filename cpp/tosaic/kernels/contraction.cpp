@@ -462,34 +462,43 @@ bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduc
          extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
 }
 
-// The part of the pairs of constant weights that have an excess.
-double excess_share(const Convolution& conv, const std::int8_t* weights) {
+// Where the weights of each channel are: the first one, and all of them relative to it. The channels of a product are the
+// columns of all its matrices.
+struct Places {
   std::vector<Index> depths, columns;
+};
+
+Places places_of(const Convolution& conv) {
+  Places out;
   for (Index d = 0; d < conv.taps[0]; ++d)
     for (Index h = 0; h < conv.taps[1]; ++h)
       for (Index w = 0; w < conv.taps[2]; ++w)
         for (Index i = 0; i < conv.group_in(); ++i)
-          depths.push_back(d * conv.weight_tap[0] + h * conv.weight_tap[1] + w * conv.weight_tap[2] +
-                           i * conv.weight_in);
+          out.depths.push_back(d * conv.weight_tap[0] + h * conv.weight_tap[1] + w * conv.weight_tap[2] +
+                               i * conv.weight_in);
   for (Index group = 0; group < conv.groups; ++group)
     for (Index o = 0; o < conv.group_out(); ++o)
-      columns.push_back(group * conv.weight_group + o * conv.weight_out);
-  return share_with_excess(weights, depths, columns);
+      out.columns.push_back(group * conv.weight_group + o * conv.weight_out);
+  return out;
 }
-double excess_share(const Product& p, const std::int8_t* weights) {
-  std::vector<Index> depths, columns;
-  for (Index k = 0; k < p.depth; ++k) depths.push_back(k * p.b_depth);
+Places places_of(const Product& p) {
+  Places out;
+  for (Index k = 0; k < p.depth; ++k) out.depths.push_back(k * p.b_depth);
   for (Index matrix = 0; matrix < num_matrices(p); ++matrix)
-    for (Index j = 0; j < p.cols; ++j) columns.push_back(matrix * p.depth * p.cols + j * p.b_col);
-  return share_with_excess(weights, depths, columns);
+    for (Index j = 0; j < p.cols; ++j) out.columns.push_back(matrix * p.depth * p.cols + j * p.b_col);
+  return out;
 }
-// The same of a request. Kernels that share packed weights share it, too.
+Places places_of(const Reduced& reduced) {
+  return std::visit([](const auto& shape) { return places_of(shape); }, reduced.shape);
+}
+
+// The part of the pairs of constant weights that have an excess. Kernels that share packed weights share it, too.
 double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& right = request.operands[roles.right];
   const auto find = [&] {
-    const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
-    return LargeArray<double>(
-        1, std::visit([&](const auto& shape) { return excess_share(shape, weights); }, reduced.shape));
+    const Places places = places_of(reduced);
+    return LargeArray<double>(1, share_with_excess(reinterpret_cast<const std::int8_t*>(right.constant),
+                                                   places.depths, places.columns));
   };
   Packs* const packs = request.options.packs;
   if (packs == nullptr) return find()[0];
@@ -553,6 +562,36 @@ bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& 
 template <class T>
 using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
 
+// True if RESCALE has a result for every sum that constant weights and biases of 8 and 32 bits can have.
+bool all_sums_have_results(const Request& request, const Roles& roles, const Reduced& reduced,
+                           const RescaleTables<std::int32_t>& tables) {
+  const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  const bool has_bias = conv != nullptr ? conv->has_bias : std::get<Product>(reduced.shape).has_bias;
+  const Operand& right = request.operands[roles.right];
+  if (right.constant == nullptr || byte_size(right.dtype) != 1) return false;
+  const std::int32_t* bias = nullptr;
+  if (has_bias) {
+    const Operand& third = request.operands[roles.third];
+    if (third.constant == nullptr || third.dtype != DType::kI32) return false;
+    bias = reinterpret_cast<const std::int32_t*>(third.constant);
+  }
+  const Index bias_stride = conv != nullptr ? conv->bias_stride : 1;
+  const Index channels = conv != nullptr ? conv->out_channels : std::get<Product>(reduced.shape).cols;
+  const auto& [left_zero, right_zero] = reduced.zero_points;
+  const Index most_left = std::max(127 - left_zero, 128 + left_zero);
+  const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
+  const Places places = places_of(reduced);
+  for (std::size_t column = 0; column < places.columns.size(); ++column) {
+    Index sum = 0;
+    for (const Index depth : places.depths)
+      sum += std::abs(weights[places.columns[column] + depth] - right_zero);
+    const Index channel = static_cast<Index>(column) % channels, entry = tables.uniform ? 0 : channel;
+    const Index most = sum * most_left + (bias == nullptr ? 0 : std::abs(Index{bias[channel * bias_stride]}));
+    if (most > tables.high[entry] || -most < tables.low[entry]) return false;
+  }
+  return true;
+}
+
 // A kernel that computes the contraction and its followers in one pass. Its `run` is empty if the followers do not
 // allow that.
 template <class T>
@@ -565,6 +604,11 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
                        .scratch_bytes = requantizer.scratch_bytes,
                        .tables = requantizer.tables,
                        .word_tables = requantizer.word_tables};
+  if constexpr (kRescales<T>)
+    if (requantizer.wide_tables && all_sums_have_results(request, roles, reduced, *requantizer.wide_tables)) {
+      epilogue.tables = requantizer.wide_tables;
+      epilogue.is_wide = true;
+    }
   epilogue.run = [run = std::move(requantizer.run)](const Sum<T>* sums, Index count, Index channel,
                                                     std::byte* to, std::byte* scratch) {
     run(reinterpret_cast<const Value<T>*>(sums), count, channel, to, scratch);

@@ -96,7 +96,7 @@ class ChannelsLast {
       phase.grid =
           gemm_grid(kernels_, conv_.batch * phase.pixels(), conv_.group_out(), depth, inputs_.threads);
       if (phase.band < depth) words_.reset();  // sums of several bands are added up in memory
-      if (puts_rows() || (rescales() && blocking.depth < depth))
+      if (puts_rows() || (rescales_to_bytes() && blocking.depth < depth))
         staged_size_ = std::max(staged_size_, blocking.rows * conv_.group_out());
     }
     if (inputs.right != nullptr) {
@@ -157,6 +157,7 @@ class ChannelsLast {
  private:
   // True if the sums are rescaled in registers. The rows of a transposed convolution are not adjacent pixels.
   [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
+  [[nodiscard]] bool rescales_to_bytes() const { return rescales() && !inputs_.epilogue.is_wide; }
   // True if finished rows go through put_rows(), because the convolution is transposed, or because an epilogue
   // converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }
@@ -218,7 +219,7 @@ class ChannelsLast {
     return band_depth<T>(depth_of(phase));
   }
   [[nodiscard]] GemmBlocking blocking_of(const Phase& phase) const {
-    const SumsTo to = rescales() ? SumsTo::kRescale : puts_rows() ? SumsTo::kTake : SumsTo::kResult;
+    const SumsTo to = rescales_to_bytes() ? SumsTo::kRescale : puts_rows() ? SumsTo::kTake : SumsTo::kResult;
     return gemm_blocking(kernels_, conv_.batch * phase.pixels(), bands_of(phase), to);
   }
 
@@ -356,9 +357,7 @@ class ChannelsLast {
       problem.rescale_words = &words;
       problem.words = reinterpret_cast<std::int16_t*>(result) + part.first_col;
       problem.words_stride = conv_.out_channels;
-    } else if (rescales()) {
-      tables = inputs_.epilogue.tables->at(part.first_col);
-      problem.rescale = &tables;
+    } else if (rescales_to_bytes()) {
       problem.bytes = reinterpret_cast<std::int8_t*>(result) + part.first_col;
       problem.bytes_stride = conv_.out_channels;
       if (staged_size_ > 0) problem.c = piece<Sum<T>>(scratch, staged_at_);
@@ -370,6 +369,10 @@ class ChannelsLast {
     } else {
       problem.c = reinterpret_cast<Sum<T>*>(result) + part.first_col;
       problem.c_stride = conv_.out_channels;
+    }
+    if (rescales()) {
+      tables = inputs_.epilogue.tables->at(part.first_col);
+      problem.rescale = &tables;
     }
     if constexpr (kMayReadLines)
       if (phase.reads_lines) return multiply_lines(kernels_, blocking_of(phase), problem);

@@ -261,7 +261,9 @@ class DepthwiseStepLines {
     }
   }
 
-  [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
+  [[nodiscard]] bool rescales() const {
+    return inputs_.epilogue.tables.has_value() && !inputs_.epilogue.is_wide;
+  }
   [[nodiscard]] Index steps() const { return ceil_div(conv_.num_taps(), kStep); }
   [[nodiscard]] Index weight_size() const { return blocks_ * steps() * kStep * block_; }
   [[nodiscard]] Factor<T>* slot(Index image_line, std::byte* scratch) const {

@@ -53,8 +53,9 @@ struct GemmProblem {
   Sum<T> low = 0, high = 0;
   Factor<T>* gathered = nullptr;      // scratch of gather_elements(); used for patches and copies_rows
   const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
-  // Not null: the sums are rescaled to i8 and written to `bytes`, whose rows are bytes_stride apart. Then c is
-  // scratch for one block of rows, or null if there is one block of depth, and `take` is null.
+  // Not null: the sums are rescaled, and `take` is null. If `bytes` is not null, they become i8 and go there, to rows that
+  // are bytes_stride apart. Then c is scratch for one block of rows, or null if there is one block of depth. If `bytes` is
+  // null, they become i32 and go to C.
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;
@@ -349,7 +350,7 @@ void multiply_segments(const GemmKernels<T>& kernels, const GemmProblem<T>& prob
 template <class T>
 void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const GemmProblem<T>& problem) {
   const Bands<T>& bands = problem.bands;
-  const bool stages_c = problem.take != nullptr || problem.rescale != nullptr;
+  const bool stages_c = problem.take != nullptr || problem.bytes != nullptr;
   const bool gathers = problem.a == nullptr || problem.copies_rows;
   [[maybe_unused]] std::array<Sum<T>, kCompensates<T> ? kMostBlockRows : 1> terms;
   RescaleTables<std::int32_t> rescale;
@@ -389,7 +390,7 @@ void multiply(const GemmKernels<T>& kernels, const GemmBlocking& blocking, const
         if (problem.rescale != nullptr && is_last) {
           rescale = problem.rescale->at(col);
           block.rescale = &rescale;
-          block.bytes = problem.bytes + row * problem.bytes_stride + col;
+          if (problem.bytes != nullptr) block.bytes = problem.bytes + row * problem.bytes_stride + col;
           block.bytes_stride = problem.bytes_stride;
         }
         if (problem.rescale_words != nullptr) {

@@ -305,13 +305,14 @@ inline void multiply_lines(const GemmKernels<Quads>& kernels, const GemmBlocking
       block.num_runs = lines.runs(line, pixel, pixel + block.line_rows, 0, block.depth, runs);
       for (std::int64_t col = 0; col < problem.cols; col += blocking.cols) {
         set_columns(block, blocking, problem, 0, col);
-        if (problem.rescale == nullptr) {
-          block.c = problem.c + row * problem.c_stride + col;
-        } else {
+        if (problem.rescale != nullptr) {
           rescale = problem.rescale->at(col);
           block.rescale = &rescale;
-          block.bytes = problem.bytes + row * problem.bytes_stride + col;
         }
+        if (problem.bytes != nullptr)
+          block.bytes = problem.bytes + row * problem.bytes_stride + col;
+        else
+          block.c = problem.c + row * problem.c_stride + col;
         kernels.multiply(block);
       }
       row += block.rows;

@@ -467,10 +467,14 @@ Requantizer<V> prepare_requantizer(std::span<const Follower> followers, const Sh
                            std::byte* scratch) {
     fast->run(reinterpret_cast<const std::byte*>(values), count, channel, to, scratch);
   };
-  if constexpr (kIs32)
+  if constexpr (kIs32) {
+    if (attrs.dtype == DType::kI32 && !attrs.output_unsigned && attrs.input_zp == 0 &&
+        !fast->plan.channels.empty())
+      requantizer.wide_tables = fast->tables.at(fast->plan, 0);
     if (attrs.dtype == DType::kI8 && !attrs.output_unsigned && attrs.input_zp == 0 &&
         !fast->tables.is_bound && !fast->plan.channels.empty())
       requantizer.tables = fast->tables.at(fast->plan, 0);
+  }
   if constexpr (!kIs32)
     if (attrs.dtype == DType::kI16 && !attrs.output_unsigned && attrs.input_zp == 0 &&
         !fast->plan.channels.empty())

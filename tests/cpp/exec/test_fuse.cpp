@@ -32,7 +32,7 @@ class Data {
         values.push_back(static_cast<double>(between(-100000, 100000)));
     return make_constant(name, dtype, shape, values);
   }
-  TosaRescaleAttrs rescale(std::int64_t channels, DType to) {
+  TosaRescaleAttrs rescale(std::int64_t channels, DType to, std::int64_t least_shift = 34) {
     TosaRescaleAttrs attrs;
     attrs.dtype = to;
     attrs.output_zp = to == DType::kI8 ? between(-128, 127) : 0;
@@ -40,7 +40,7 @@ class Data {
     attrs.per_channel = channels > 1;
     for (std::int64_t c = 0; c < channels; ++c) {
       attrs.multiplier.push_back(between(1 << 30, 0x7fffffff));
-      attrs.shift.push_back(between(34, 44));
+      attrs.shift.push_back(between(least_shift, 44));
     }
     return attrs;
   }
@@ -136,8 +136,9 @@ ValueId add_head(Case& c, Data& data, const Head& head) {
   return c.b.add(head.op, operands, "head", head.attrs);
 }
 
-ValueId add_rescale(Case& c, Data& data, const Head& head, ValueId sums, bool per_channel, DType to) {
-  const TosaRescaleAttrs attrs = data.rescale(per_channel ? head.channels : 1, to);
+ValueId add_rescale(Case& c, Data& data, const Head& head, ValueId sums, bool per_channel, DType to,
+                    std::int64_t least_shift = 34) {
+  const TosaRescaleAttrs attrs = data.rescale(per_channel ? head.channels : 1, to, least_shift);
   if (!head.axis) return c.b.add(Op::kTosaRescale, {sums}, "rescale", attrs);
   return c.b.add(Op::kRescale, {sums}, "rescale",
                  RescaleAttrs{attrs, attrs.per_channel ? head.axis : std::nullopt});
@@ -175,6 +176,43 @@ TEST_CASE("a contraction fused with its rescale equals the separate nodes", "[ex
         c.b.output(add_rescale(c, data, head, sums, per_channel, to));
         check_same_results(c, 1);
       }
+}
+
+TEST_CASE("sums become elements of i32 with any shifts", "[exec]") {
+  // Where the constants show that every sum has a result, the loops of the contraction rescale the sums themselves.
+  Data data(53);
+  std::vector<Head> all = heads();
+  all.push_back({Op::kTosaMatmul, TosaMatmulAttrs{1, 0, std::nullopt}, {1, 9, 40000}, {1, 40000, 20}, 20});
+  all.push_back(
+      {Op::kTosaConv2d, conv({1, 1, 1, 1}, {1, 1}, {1, 1}, -128), {1, 20, 20, 64}, {64, 3, 3, 64}, 64});
+  all.push_back(
+      {Op::kTosaConv2d, conv({0, 0, 0, 0}, {2, 2}, {1, 1}, 5), {1, 11, 9, 100}, {41, 1, 1, 100}, 41});
+  for (const Head& head : all)
+    for (const bool per_channel : {true, false})
+      for (const std::int64_t least_shift : {27, 33}) {
+        Case c;
+        const std::int64_t least = head.x.back() == 40000 ? 33 : least_shift;
+        const ValueId sums = add_head(c, data, head);
+        c.b.output(add_rescale(c, data, head, sums, per_channel, DType::kI32, least));
+        check_same_results(c, 1);
+      }
+}
+
+TEST_CASE("sums that may have no result as i32 are refused where they have none", "[exec]") {
+  Data data(59);
+  const Head head{Op::kTosaConv2d, conv({0, 0, 0, 0}, {1, 1}, {1, 1}, 0), {1, 4, 4, 40}, {9, 1, 1, 40}, 9};
+  Case c;
+  const ValueId sums = add_head(c, data, head);
+  TosaRescaleAttrs attrs = data.rescale(1, DType::kI32);
+  attrs.shift = {12};  // sums beyond 2^14 or so have no result
+  c.b.output(c.b.add(Op::kTosaRescale, {sums}, "rescale", attrs));
+  for (const kernels::Isa isa : kernels::usable_isas()) {
+    PrepareOptions options;
+    options.kernels.isa = isa;
+    Session session(prepare(c.b.graph, options));
+    CHECK(fused_followers(session.prepared()) == 1);
+    CHECK_THROWS_AS(session.run(c.inputs()), InvalidGraph);
+  }
 }
 
 TEST_CASE("a contraction fused with its rescale and clamp equals the separate nodes", "[exec]") {

@@ -94,6 +94,54 @@ struct RescaledPanel {
   }
 };
 
+// Rescales rows of a panel to i32 if no sums are to be added.
+template <int W, RescaleWay kWay>
+struct WidePanel {
+  static constexpr int kRowsAtOnce = 4 / W;
+  const std::uint32_t* row_bias;
+  std::uint32_t* c;
+  Index stride, valid;
+  LaneScale<kWay> left, right;
+  WideLimits limits;
+
+  [[gnu::always_inline]] WidePanel(const GemmBlock<Quads>& block, const Columns<Quads>& panel)
+      : row_bias(block.row_bias),
+        c(block.c + panel.first),
+        stride(block.c_stride),
+        valid(panel.valid),
+        left(of_columns(*block.rescale, panel.first)),
+        right(of_columns(*block.rescale, panel.first + (W - 1) * kLanes<std::uint32_t>)),
+        limits(*block.rescale) {}
+
+  [[gnu::always_inline]] static LaneScale<kWay> of_columns(const RescaleTables<std::int32_t>& t,
+                                                           Index column) {
+    using Columns = ColumnsToBytes<kWay, W>;
+    return {Columns::entries(t, t.multiplier, column), Columns::entries(t, t.shift, column)};
+  }
+
+  [[gnu::always_inline]] void finish(Sums& part) const {
+    constexpr Index lanes = kLanes<std::uint32_t>;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (r >= part.rows) break;
+      std::uint32_t* const to = c + (part.row + r) * stride;
+      const std::uint32_t bias = row_bias == nullptr ? 0 : row_bias[part.row + r];
+#pragma GCC unroll 2
+      for (int v = 0; v < W; ++v) {
+        const V32 sum = (V32)(load(part.sums + (r * W + v) * lanes) + bias);
+        const auto result = (Vector<std::uint32_t>)limits(rescale_vector(sum, v == 0 ? left : right));
+        if (valid >= (v + 1) * lanes)
+          store(to + v * lanes, result);
+        else if (valid > v * lanes)
+          store_first(to + v * lanes, result, valid - v * lanes);
+      }
+    }
+    part.sums += kRowsAtOnce * W * lanes;
+    part.row += kRowsAtOnce;
+    part.rows -= kRowsAtOnce;
+  }
+};
+
 // Finishes rows of a panel in any other way.
 template <int W>
 struct FinishedPanel {
@@ -261,7 +309,13 @@ template <int W, class Panel>
 template <int W>
 void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const Columns<Quads>& columns,
                     const NextPanel& next) {
-  if (block.rescale == nullptr || !block.rescale->high_halves || block.accumulate)
+  if (block.rescale == nullptr || block.accumulate)
+    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns, next);
+  if (block.bytes == nullptr && block.rescale->output_zp == 0 && !block.rescale->double_round)
+    return block.rescale->high_halves
+               ? multiply_and_finish<W, WidePanel<W, RescaleWay::kHigh>>(block, grid, columns, next)
+               : multiply_and_finish<W, WidePanel<W, RescaleWay::kSingle>>(block, grid, columns, next);
+  if (block.bytes == nullptr || !block.rescale->high_halves)
     return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns, next);
   if (block.row_bias != nullptr)
     return multiply_and_finish<W, RescaledPanel<W, true>>(block, grid, columns, next);

@@ -225,8 +225,9 @@ struct GemmBlock {
   const Sum<T>* row_bias = nullptr;  // added when not null: one per row
   bool clamp = false;                // clamps C to [low, high] at the end; only for the last block of depth
   Sum<T> low = 0, high = 0;
-  // If not null, the finished sums are rescaled and go to `bytes` instead of C. Entry 0 of the tables belongs
-  // to column 0 of the block. C is only read, if `accumulate` is true.
+  // If not null, the finished sums are rescaled. Entry 0 of the tables belongs to column 0 of the block. If `bytes` is not
+  // null, they become i8 and go there instead of to C, which is only read, if `accumulate` is true. Else they become i32
+  // and go to C.
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;

@@ -1,4 +1,4 @@
-// How the sums of a tile, biases of columns included, become elements of i8: RESCALE and CLAMP, before the sums
+// How the sums of a tile, biases of columns included, become elements of i8 or i32: RESCALE and CLAMP, before the sums
 // leave the first-level cache. Only files of kernels/isa/ include this header.
 #pragma once
 
@@ -74,12 +74,12 @@ template <int W>
 #endif
 }
 
-// True if rescale_registers() computes a tile of this width: all columns exist, no sums are to be added, and the
-// high halves of products suffice.
+// True if rescale_registers() computes a tile of this width: results are i8, all columns exist, no sums are to be added,
+// and the high halves of products suffice.
 template <class T>
 [[gnu::always_inline]] inline bool fits_registers(const GemmBlock<T>& block, std::int64_t width,
                                                   std::int64_t valid) {
-  return valid == width && block.rescale->high_halves && !block.accumulate;
+  return block.bytes != nullptr && valid == width && block.rescale->high_halves && !block.accumulate;
 }
 
 template <class T, int R, int W>
@@ -133,9 +133,44 @@ struct ByteLimits {
   }
 };
 
+// The limits of results of i32.
+struct WideLimits {
+  V32 low, high;
+  explicit WideLimits(const RescaleTables<std::int32_t>& t) : low(broadcast(t.min)), high(broadcast(t.max)) {}
+
+  [[gnu::always_inline]] V32 operator()(V32 value) const {
+    const V32 capped = value > high ? high : value;
+    return capped < low ? low : capped;
+  }
+};
+
+template <class T, RescaleWay kWay>
+void rescale_wide_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
+                          std::int64_t rows, std::int64_t column, std::int64_t valid) {
+  constexpr std::int64_t lanes = kLanes<Sum<T>>;
+  const RescaleTables<std::int32_t>& t = *block.rescale;
+  const V32 output_zp = broadcast(t.output_zp);
+  const WideLimits limits(t);
+  for (std::int64_t j = 0; j < valid; j += lanes) {
+    const std::int64_t count = valid - j < lanes ? valid - j : lanes;
+    const std::int64_t at = column + j;
+    const LaneScale<kWay> by(t.uniform ? broadcast(t.multiplier[0]) : load(t.multiplier + at),
+                             t.uniform ? broadcast(t.shift[0]) : load(t.shift + at));
+    for (std::int64_t i = 0; i < rows; ++i) {
+      Sum<T>* to = block.c + (row + i) * block.c_stride + at;
+      Vector<Sum<T>> sum = load(sums + i * width + j);
+      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
+      if (block.accumulate) sum += load_first(to, count);
+      store_first(to, (Vector<Sum<T>>)limits(rescale_vector((V32)sum, by) + output_zp), count);
+    }
+  }
+}
+
 template <class T, RescaleWay kWay>
 void rescale_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
                      std::int64_t rows, std::int64_t column, std::int64_t valid) {
+  if (block.bytes == nullptr)
+    return rescale_wide_tile_by<T, kWay>(block, sums, width, row, rows, column, valid);
   constexpr std::int64_t lanes = kLanes<Sum<T>>;
   const RescaleTables<std::int32_t>& t = *block.rescale;
   const V32 output_zp = broadcast(t.output_zp);
@@ -180,8 +215,11 @@ template <class T>
       Sum<T> sum = sums[i * width + j];
       if (block.row_bias != nullptr) sum += block.row_bias[row + i];
       if (block.accumulate) sum += block.c[(row + i) * block.c_stride + at];
-      block.bytes[(row + i) * block.bytes_stride + at] =
-          static_cast<std::int8_t>(scaled_one(*block.rescale, static_cast<std::int32_t>(sum), at));
+      const std::int32_t result = scaled_one(*block.rescale, static_cast<std::int32_t>(sum), at);
+      if (block.bytes != nullptr)
+        block.bytes[(row + i) * block.bytes_stride + at] = static_cast<std::int8_t>(result);
+      else
+        block.c[(row + i) * block.c_stride + at] = static_cast<Sum<T>>(result);
     }
 }
 
