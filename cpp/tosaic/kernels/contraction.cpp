@@ -12,10 +12,12 @@
 //   i32, i64             int64                   int64 (the reference)
 #include "tosaic/kernels/contraction.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "tosaic/base/error.h"
+#include "tosaic/base/sum_of_magnitudes.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/excess.h"
 #include "tosaic/kernels/families.h"
@@ -351,6 +353,12 @@ struct Bounds {
   float low = 0, high = 0;
 };
 
+// The constant bias or addend, if there is one, and of this dtype.
+const std::byte* constant_third(const Request& request, const Roles& roles, DType dtype) {
+  if (roles.third >= request.operands.size() || request.operands[roles.third].dtype != dtype) return nullptr;
+  return request.operands[roles.third].constant;
+}
+
 template <class T>
 Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& reduced,
                    Epilogue<T> epilogue = {}, const std::optional<Bounds>& clamp = std::nullopt) {
@@ -390,10 +398,7 @@ Kernel fast_kernel(const Request& request, const Roles& roles, const Reduced& re
       inputs.key = pack_key(request, request.operands[roles.left], right, kOwnDType<Factor<T>>) +
                    (kIsCapped<T> ? " capped" : "");
   }
-  if (roles.third < request.operands.size()) {
-    const Operand& third = request.operands[roles.third];
-    if (third.dtype == kOwnDType<Sum<T>>) inputs.third = reinterpret_cast<const Sum<T>*>(third.constant);
-  }
+  inputs.third = reinterpret_cast<const Sum<T>*>(constant_third(request, roles, kOwnDType<Sum<T>>));
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
   return around<T>(request, roles, reduced.zero_points,
                    conv != nullptr ? fast_convolution<T>(*conv, inputs)
@@ -462,10 +467,11 @@ bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduc
          extents.cols >= kManyCols && extents.depth * extents.cols >= kManyProducts;
 }
 
-// Where the weights of each channel are: the first one, and all of them relative to it. The channels of a product are the
-// columns of all its matrices.
+// Where the weights are. Each sum reads one column of them.
 struct Places {
-  std::vector<Index> depths, columns;
+  std::vector<Index>
+      columns;  // of the first weight of each column: of all groups, or of all matrices of a product
+  std::vector<Index> depths;  // of the weights of a column, from its first one
 };
 
 Places places_of(const Convolution& conv) {
@@ -492,7 +498,8 @@ Places places_of(const Reduced& reduced) {
   return std::visit([](const auto& shape) { return places_of(shape); }, reduced.shape);
 }
 
-// The part of the pairs of constant weights that have an excess. Kernels that share packed weights share it, too.
+// The share of the pairs of constant weights from which capping takes something off (excess.h). It is computed once for all
+// kernels that share packed weights.
 double excess_share(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Operand& right = request.operands[roles.right];
   const auto find = [&] {
@@ -562,31 +569,29 @@ bool fits_wide_pairs(const Request& request, const Roles& roles, const Reduced& 
 template <class T>
 using Value = std::conditional_t<std::is_same_v<Sum<T>, std::uint32_t>, std::int32_t, Sum<T>>;
 
-// True if RESCALE has a result for every sum that constant weights and biases of 8 and 32 bits can have.
+// True if RESCALE has a result for every sum: weights and biases are constant, and the sums that they allow are within the
+// bounds of the tables. Not for sums that the tiles of a product do not rescale.
 bool all_sums_have_results(const Request& request, const Roles& roles, const Reduced& reduced,
                            const RescaleTables<std::int32_t>& tables) {
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
+  if (conv != nullptr && (is_depthwise(*conv) || conv->transposed)) return false;
   const bool has_bias = conv != nullptr ? conv->has_bias : std::get<Product>(reduced.shape).has_bias;
-  const Operand& right = request.operands[roles.right];
-  if (right.constant == nullptr || byte_size(right.dtype) != 1) return false;
-  const std::int32_t* bias = nullptr;
-  if (has_bias) {
-    const Operand& third = request.operands[roles.third];
-    if (third.constant == nullptr || third.dtype != DType::kI32) return false;
-    bias = reinterpret_cast<const std::int32_t*>(third.constant);
-  }
   const Index bias_stride = conv != nullptr ? conv->bias_stride : 1;
   const Index channels = conv != nullptr ? conv->out_channels : std::get<Product>(reduced.shape).cols;
+  const auto* bias = reinterpret_cast<const std::int32_t*>(constant_third(request, roles, DType::kI32));
+  const auto* weights = reinterpret_cast<const std::int8_t*>(request.operands[roles.right].constant);
+  if (weights == nullptr || (has_bias && bias == nullptr)) return false;
   const auto& [left_zero, right_zero] = reduced.zero_points;
   const Index most_left = std::max(127 - left_zero, 128 + left_zero);
-  const auto* weights = reinterpret_cast<const std::int8_t*>(right.constant);
   const Places places = places_of(reduced);
+  std::vector<std::int8_t> of_column(places.depths.size());
   for (std::size_t column = 0; column < places.columns.size(); ++column) {
-    Index sum = 0;
-    for (const Index depth : places.depths)
-      sum += std::abs(weights[places.columns[column] + depth] - right_zero);
+    const std::int8_t* const first = weights + places.columns[column];
+    std::transform(places.depths.begin(), places.depths.end(), of_column.begin(),
+                   [&](Index depth) { return first[depth]; });
     const Index channel = static_cast<Index>(column) % channels, entry = tables.uniform ? 0 : channel;
-    const Index most = sum * most_left + (bias == nullptr ? 0 : std::abs(Index{bias[channel * bias_stride]}));
+    const Index most = sum_of_magnitudes(of_column, right_zero) * most_left +
+                       (has_bias ? std::abs(Index{bias[channel * bias_stride]}) : 0);
     if (most > tables.high[entry] || -most < tables.low[entry]) return false;
   }
   return true;
@@ -605,10 +610,8 @@ Kernel requantizing_kernel(const Request& request, const Roles& roles, const Red
                        .tables = requantizer.tables,
                        .word_tables = requantizer.word_tables};
   if constexpr (kRescales<T>)
-    if (requantizer.wide_tables && all_sums_have_results(request, roles, reduced, *requantizer.wide_tables)) {
+    if (requantizer.wide_tables && all_sums_have_results(request, roles, reduced, *requantizer.wide_tables))
       epilogue.tables = requantizer.wide_tables;
-      epilogue.is_wide = true;
-    }
   epilogue.run = [run = std::move(requantizer.run)](const Sum<T>* sums, Index count, Index channel,
                                                     std::byte* to, std::byte* scratch) {
     run(reinterpret_cast<const Value<T>*>(sums), count, channel, to, scratch);

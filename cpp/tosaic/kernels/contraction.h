@@ -103,14 +103,14 @@ template <class T>
 struct Epilogue {
   std::function<void(const Sum<T>* sums, Index count, Index channel, std::byte* to, std::byte* scratch)> run;
   std::size_t bytes = 0, scratch_bytes = 0;
-  // The parameters of `run` as tables with one entry per channel. They are set if the result is i8, or i32 (`is_wide`),
-  // and every sum has a result. Then the loops rescale the sums of a tile themselves and do not call `run`, which owns
-  // the memory of the tables. The loops of depthwise convolutions do so for i8 only.
+  // If the result is i8 or i32 and every sum has one: the parameters of `run` as tables, with an entry for each channel.
+  // Then the loops of the contraction rescale the sums, and do not call `run`, which owns the memory of the tables. For
+  // i32, only the loops of products do so, not those of depthwise and transposed convolutions.
   std::optional<RescaleTables<std::int32_t>> tables = std::nullopt;
-  bool is_wide = false;
   // Likewise, if T is WidePairs and the result is i16. Only sums of one band are rescaled in the loops.
   std::optional<RescaleTables<std::int64_t>> word_tables = std::nullopt;
   explicit operator bool() const { return run != nullptr; }
+  [[nodiscard]] bool rescales_to_bytes() const { return tables.has_value() && bytes == 1; }
 };
 
 // The arguments with which a fast core is prepared.

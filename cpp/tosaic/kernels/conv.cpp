@@ -157,7 +157,7 @@ class ChannelsLast {
  private:
   // True if the sums are rescaled in registers. The rows of a transposed convolution are not adjacent pixels.
   [[nodiscard]] bool rescales() const { return !conv_.transposed && inputs_.epilogue.tables.has_value(); }
-  [[nodiscard]] bool rescales_to_bytes() const { return rescales() && !inputs_.epilogue.is_wide; }
+  [[nodiscard]] bool rescales_to_bytes() const { return rescales() && inputs_.epilogue.rescales_to_bytes(); }
   // True if finished rows go through put_rows(), because the convolution is transposed, or because an epilogue
   // converts rows.
   [[nodiscard]] bool puts_rows() const { return conv_.transposed || (inputs_.epilogue && !rescales()); }

@@ -212,8 +212,7 @@ class DepthwiseStepLines {
       terms_.resize(channels_.size());
       find_terms(weights_->data(), terms_.data());
     }
-    has_known_sums_ = weights_ != nullptr && (!conv.has_bias || inputs.third != nullptr);
-    if (has_known_sums_)
+    if (knows_first_sums())
       add_bias(inputs.third, terms_.data());
     else
       terms_at_ = plan_.take<Word>(blocks_ * block_);
@@ -261,9 +260,7 @@ class DepthwiseStepLines {
     }
   }
 
-  [[nodiscard]] bool rescales() const {
-    return inputs_.epilogue.tables.has_value() && !inputs_.epilogue.is_wide;
-  }
+  [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
   [[nodiscard]] Index steps() const { return ceil_div(conv_.num_taps(), kStep); }
   [[nodiscard]] Index weight_size() const { return blocks_ * steps() * kStep * block_; }
   [[nodiscard]] Factor<T>* slot(Index image_line, std::byte* scratch) const {
@@ -329,10 +326,14 @@ class DepthwiseStepLines {
       if (channels_[place] >= 0) sums[place] += bias[channels_[place] * conv_.bias_stride];
   }
 
-  // Where the sums of all places begin.
+  [[nodiscard]] bool knows_first_sums() const {
+    return weights_ != nullptr && (!conv_.has_bias || inputs_.third != nullptr);
+  }
+
+  // The numbers to which the products of each place are added: its term, plus the bias of its channel.
   [[nodiscard]] const Word* first_sums(const CoreOperands<T>& operands, const Factor<T>* weights,
                                        std::byte* scratch) const {
-    if (has_known_sums_) return terms_.data();
+    if (knows_first_sums()) return terms_.data();
     auto* const sums = piece<Word>(scratch, terms_at_);
     if (weights_ == nullptr)
       find_terms(weights, sums);
@@ -413,8 +414,7 @@ class DepthwiseStepLines {
   std::shared_ptr<const LargeArray<Factor<T>>> weights_;
   std::vector<std::int32_t> multiplier_, shift_;  // arranged
   std::vector<Index> channels_;                   // of the places; -1: none
-  std::vector<Word> terms_;                       // of weights that are known
-  bool has_known_sums_ = false;                   // the biases are known, too, and in `terms_`
+  std::vector<Word> terms_;  // of weights that are known; plus the biases if these are known, too
   ScratchPlan plan_;
   std::size_t weights_at_ = 0, terms_at_ = 0;
   PerWorker workers_;

@@ -62,8 +62,8 @@ struct Lists {
   // Of a column and a round: the sum of the positive factors, and that of the magnitudes of the negative ones.
   struct Factors {
     std::int32_t positive = 0, negative = 0;
-    // With what the sum of the terms begins. Factors of A are from 0 to 255, so the terms lower it by 255 * negative at most,
-    // and raise it by 255 * positive at most. The middle of both is 0.
+    // The number to which the products of a round are added. Elements of A are 0 to 255, so the products are
+    // -255 * negative to 255 * positive together. This number moves the middle of that range to 0: then all sums fit i16.
     [[nodiscard]] std::int16_t start() const {
       return static_cast<std::int16_t>((negative - positive) * 255 / 2);
     }

@@ -53,9 +53,10 @@ struct GemmProblem {
   Sum<T> low = 0, high = 0;
   Factor<T>* gathered = nullptr;      // scratch of gather_elements(); used for patches and copies_rows
   const TakeRows<T>* take = nullptr;  // not null: c is scratch for one block of rows, and c_stride is cols
-  // Not null: the sums are rescaled, and `take` is null. If `bytes` is not null, they become i8 and go there, to rows that
-  // are bytes_stride apart. Then c is scratch for one block of rows, or null if there is one block of depth. If `bytes` is
-  // null, they become i32 and go to C.
+  // Not null: the sums are rescaled, and `take` is null.
+  //   `bytes` not null: to i8. The results go to `bytes`, with rows that are bytes_stride apart. C is scratch for one
+  //                     block of rows, or null if there is one block of depth.
+  //   `bytes` null: to i32. The results go to C.
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;

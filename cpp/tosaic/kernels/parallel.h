@@ -3,10 +3,10 @@
 //   const Loop loop{.count = rows, .step = 1, .unit_cost = 0.1 * row_elements};
 //   parallel_for(arrays.team, loop, [&](Index begin, Index end, Worker worker) { ... });
 //
-// The loop is cut into parts of about the same cost. A loop that costs less than it takes to call other threads
-// is one part, and a short loop has one part for each thread. Longer ones have more parts, so that a thread that another
-// program disturbs computes fewer of them. The result of a unit must not depend on the part that it is in, so that all
-// numbers of threads give the same results: units that a vector loop computes together have to be in one `step`.
+// The loop is cut into parts of about the same cost: one part if other threads would not save time, one part for each thread
+// if the loop is short, and several parts for each thread if it is long. With several parts, a thread that is interrupted
+// leaves some of its parts to others. The result of a unit must not depend on the part that it is in, so that all numbers
+// of threads give the same results: units that a vector loop computes together have to be in one `step`.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct Loop {
   std::uint32_t parts_per_thread = kPartsPerThread;  // at most
 };
 
-// The number of parts of a loop: if there are more than threads, a multiple of their number.
+// The number of parts of a loop. It is smaller than the number of threads, or a multiple of it.
 [[nodiscard]] inline std::int64_t parts_of(const Team* team, const Loop& loop) {
   if (team == nullptr || team->size() == 1) return 1;
   const std::int64_t steps = (loop.count + loop.step - 1) / loop.step, threads = team->size();

@@ -28,9 +28,9 @@ class BlockedProduct {
  public:
   BlockedProduct(const Product& product, const FastInputs<T>& inputs)
       : p_(merge_batches(product)), inputs_(inputs), kernels_(*inputs.gemm) {
-    const SumsTo to = rescales_to_bytes()               ? SumsTo::kRescale
-                      : inputs_.epilogue && !rescales() ? SumsTo::kTake
-                                                        : SumsTo::kResult;
+    const SumsTo to = inputs_.epilogue.rescales_to_bytes() ? SumsTo::kRescale
+                      : inputs_.epilogue && !rescales()    ? SumsTo::kTake
+                                                           : SumsTo::kResult;
     band_ = band();
     blocking_ = gemm_blocking(kernels_, p_.rows, bands_of(p_.cols), to);
     if (inputs_.epilogue.word_tables && inputs_.right != nullptr && band_ >= p_.depth)
@@ -54,7 +54,7 @@ class BlockedProduct {
     if (packed_ == nullptr) packed_at_ = own.take<Factor<T>>(bands_of(most_block_cols()).elements());
     if constexpr (kRescales<T>) bias_at_ = own.take<Sum<T>>(p_.cols + kernels_.panel);
     if (copies_rows_) gathered_at_ = own.take<Factor<T>>(blocking_.gather_elements());
-    if (rescales_to_bytes() && blocking_.depth < p_.depth)
+    if (inputs_.epilogue.rescales_to_bytes() && blocking_.depth < p_.depth)
       staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
     if (inputs_.epilogue && !rescales()) {
       staged_at_ = own.take<Sum<T>>(blocking_.rows * p_.cols);
@@ -216,7 +216,6 @@ class BlockedProduct {
   }
 
   [[nodiscard]] bool rescales() const { return inputs_.epilogue.tables.has_value(); }
-  [[nodiscard]] bool rescales_to_bytes() const { return rescales() && !inputs_.epilogue.is_wide; }
 
   // Returns one number per column, which the product adds to the sums: the bias, plus `terms` if kCompensates<T>. For
   // integers, the numbers are in scratch, because vector loads read beyond the last one. `terms` may be there
@@ -267,7 +266,7 @@ class BlockedProduct {
       problem.rescale_words = &words;
       problem.words = reinterpret_cast<std::int16_t*>(result) + columns.matrix + columns.first;
       problem.words_stride = p_.cols;
-    } else if (rescales_to_bytes()) {
+    } else if (inputs_.epilogue.rescales_to_bytes()) {
       problem.bytes = reinterpret_cast<std::int8_t*>(result) + columns.matrix + columns.first;
       problem.bytes_stride = p_.cols;
       if (blocking_.depth < p_.depth) problem.c = piece<Sum<T>>(scratch, staged_at_);

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxAxes = 2 * kMaxRank;  // repeat splits each axis into 
 
 // Outer loops with fewer steps are not cut evenly enough: the inner loop is cut into pieces, too.
 constexpr int64_t kManySteps = 64;
-constexpr int64_t kPiece = 64, kTransposedPiece = 16;  // elements
+constexpr int64_t kPiece = 64;  // elements
 constexpr int64_t kLongColumn = 64;
 
 template <class T>
@@ -66,7 +66,7 @@ StridedCopy::StridedCopy(std::size_t element_bytes, std::vector<int64_t> extents
   const int64_t extent = shared_axis().extent;
   piece_ = extent;
   if (outer_count_ >= kManySteps) return;
-  piece_ = std::min(extent, inner_ == Inner::kTranspose ? kTransposedPiece : kPiece);
+  piece_ = std::min(extent, inner_ == Inner::kTranspose ? kLeastTransposed : kPiece);
   pieces_ = (extent + piece_ - 1) / piece_;
 }
 

@@ -38,11 +38,11 @@ class StridedCopy {
 
   void merge_axes();
   void choose_inner(const Options& options);
-  // Runs the units [begin, end): each step of the outer loops has `pieces_` units, which are pieces of the shared axis of
-  // the inner loop.
+  // Runs the units [begin, end). Each step of the outer loops consists of `pieces_` units: the inner loop, cut along
+  // shared_axis().
   void run_units(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;
-  // The axis of the inner loop that threads share. Where a column is long enough it is the column: then each thread writes
-  // whole rows of the target, and no two threads write the same cache lines.
+  // The axis along which the inner loop is cut. Of a transposition it is the column, if that is long enough: then each
+  // thread writes whole rows of the target, so that no two threads write the same cache line.
   [[nodiscard]] const Axis& shared_axis() const;
   // Runs the part [begin, end) of that axis.
   void run_inner(const std::byte* source, std::byte* target, std::int64_t begin, std::int64_t end) const;

@@ -14,6 +14,9 @@ namespace tosaic::kernels {
 using TransposeBlock = void (*)(const void* from, std::int64_t from_stride, std::int64_t rows,
                                 std::int64_t cols, void* to, std::int64_t to_stride);
 
+// Threads that share a transposition get at least so many columns. So they do not read and write parts of the same lines.
+inline constexpr std::int64_t kLeastTransposed = 16;
+
 // `count` matrices [rows][cols], one behind the other.
 struct Matrices {
   TransposeBlock transpose = nullptr;
@@ -24,8 +27,9 @@ struct Matrices {
 // Transposes each of the matrices.
 inline void transpose_all(const Matrices& m, const std::byte* from, std::byte* to, Team* team) {
   const auto bytes = static_cast<std::int64_t>(m.element_bytes);
-  const Loop columns{
-      .count = m.count * m.cols, .step = 16, .unit_cost = static_cast<double>(m.rows) * cost::kTransposed};
+  const Loop columns{.count = m.count * m.cols,
+                     .step = kLeastTransposed,
+                     .unit_cost = static_cast<double>(m.rows) * cost::kTransposed};
   parallel_for(team, columns, [&](std::int64_t begin, std::int64_t end, Worker) {
     for (std::int64_t at = begin, next = 0; at < end; at = next) {
       const std::int64_t matrix = at / m.cols, first = at % m.cols;

@@ -14,13 +14,9 @@ constexpr std::size_t kNoOffset = std::numeric_limits<std::size_t>::max();
 class Conflicts {
  public:
   explicit Conflicts(const std::vector<Item>& items) {
-    std::vector<std::uint32_t> order(items.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
     lists_.resize(items.size());
     std::vector<std::uint32_t> alive;
-    for (const std::uint32_t i : order) {
+    for (const std::uint32_t i : in_time(items)) {
       std::erase_if(alive, [&](std::uint32_t other) { return items[other].last < items[i].first; });
       for (const std::uint32_t other : alive) {
         lists_[i].push_back(other);
@@ -132,10 +128,7 @@ class Search {
 // bytes; by busiest step, then bytes; by bytes times lifetime; by lifetime, then bytes. Two more orders go
 // forwards and backwards in time.
 std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& items) {
-  const std::vector<std::size_t> live = live_bytes_of(items);
-  std::vector<std::size_t> busiest;
-  for (const Item& item : items)
-    busiest.push_back(*std::max_element(live.begin() + item.first, live.begin() + item.last + 1));
+  const std::vector<std::size_t> busiest = busiest_of(items);
   const auto length = [&](std::uint32_t i) { return items[i].last - items[i].first + std::size_t{1}; };
   std::vector<std::vector<std::uint32_t>> orders;
   const auto sorted = [&](auto&& before) {
@@ -152,7 +145,7 @@ std::vector<std::vector<std::uint32_t>> greedy_orders(const std::vector<Item>& i
   sorted([&](I a, I b) { return items[a].bytes * length(a) > items[b].bytes * length(b); });
   sorted(
       [&](I a, I b) { return std::pair(length(a), items[a].bytes) > std::pair(length(b), items[b].bytes); });
-  sorted([&](I a, I b) { return items[a].first < items[b].first; });
+  orders.push_back(in_time(items));
   sorted([&](I a, I b) { return items[a].last > items[b].last; });
   return orders;
 }

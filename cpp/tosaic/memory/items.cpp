@@ -99,6 +99,22 @@ std::vector<std::size_t> live_bytes_of(std::span<const Item> items) {
   return live;
 }
 
+std::vector<std::size_t> busiest_of(std::span<const Item> items) {
+  const std::vector<std::size_t> live = live_bytes_of(items);
+  std::vector<std::size_t> busiest;
+  for (const Item& item : items)
+    busiest.push_back(*std::max_element(live.begin() + item.first, live.begin() + item.last + 1));
+  return busiest;
+}
+
+std::vector<std::uint32_t> in_time(std::span<const Item> items) {
+  std::vector<std::uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
+  return order;
+}
+
 std::size_t count_pairs(std::span<const Item> items) {
   std::vector<Item> counted(items.begin(), items.end());
   for (Item& item : counted) item.bytes = 1;
@@ -112,11 +128,8 @@ std::size_t count_pairs(std::span<const Item> items) {
 }
 
 Cliques cliques_of(std::span<const Item> items) {
-  std::vector<std::uint32_t> order;
-  for (std::uint32_t i = 0; i < items.size(); ++i)
-    if (items[i].bytes != 0) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
+  std::vector<std::uint32_t> order = in_time(items);
+  std::erase_if(order, [&](std::uint32_t i) { return items[i].bytes == 0; });
   Cliques out;
   out.first.assign(items.size(), 0);
   out.last.assign(items.size(), 0);

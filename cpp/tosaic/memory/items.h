@@ -44,6 +44,12 @@ struct Arrangement {
 // The bytes at each step, from step 0 to the last one of any item.
 [[nodiscard]] std::vector<std::size_t> live_bytes_of(std::span<const Item> items);
 
+// For each item, the most live bytes of any of its steps.
+[[nodiscard]] std::vector<std::size_t> busiest_of(std::span<const Item> items);
+
+// The items in the order of their first steps.
+[[nodiscard]] std::vector<std::uint32_t> in_time(std::span<const Item> items);
+
 // The number of pairs of items that share a step.
 [[nodiscard]] std::size_t count_pairs(std::span<const Item> items);
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -69,33 +68,21 @@ class Owners {
   std::map<std::size_t, std::uint32_t> last_writers_;  // of the bytes from the key to the next one
 };
 
-std::vector<std::uint32_t> in_time(const std::vector<Item>& items) {
-  std::vector<std::uint32_t> order(items.size());
-  std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return items[a].first < items[b].first; });
-  return order;
-}
-
 // Moves items, one after another in time.
 class Mover {
  public:
   Mover(const Items& items, const Arrangement& from, std::uint32_t threads)
       : items_(items.items), grain_(items.grain), from_(from), owners_(threads) {}
 
-  // Moves the items that share no step with `least_fixed` or more bytes. Returns nothing if one of them finds no place.
+  // Moves the items all of whose steps have fewer live bytes than `least_fixed`. Returns nothing if one of them finds no
+  // place.
   std::optional<Arrangement> move(std::size_t least_fixed) {
-    const std::vector<std::size_t> live = live_bytes_of(items_);
+    const std::vector<std::size_t> busiest = busiest_of(items_);
     Arrangement out = from_;
-    placed_.clear();
-    std::vector<bool> moves;
-    for (std::uint32_t i = 0; i < items_.size(); ++i) {
-      moves.push_back(*std::max_element(live.begin() + items_[i].first, live.begin() + items_[i].last + 1) <
-                      least_fixed);
-      if (!moves.back()) placed_.push_back(i);
-    }
+    for (std::uint32_t i = 0; i < items_.size(); ++i)
+      if (busiest[i] >= least_fixed) placed_.push_back(i);
     for (const std::uint32_t i : in_time(items_)) {
-      if (moves[i]) {
+      if (busiest[i] < least_fixed) {
         const std::optional<std::size_t> offset = best_offset(items_[i], out.offsets);
         if (!offset) return std::nullopt;
         out.offsets[i] = *offset;
@@ -177,7 +164,7 @@ std::size_t bytes_that_change_hands(const std::vector<Item>& items, const std::v
 Arrangement keep_owners(const Items& items, const Arrangement& arrangement, std::uint32_t threads) {
   Arrangement best = arrangement;
   std::size_t least = bytes_that_change_hands(items.items, best.offsets, threads);
-  // The fuller a step is, the fewer places there are for the items after it, if its own items move.
+  // Items of full steps stay, because they leave each other little room. How full that is depends on the network.
   for (const std::size_t divisor : {1, 2, 4}) {
     const std::optional<Arrangement> moved =
         Mover(items, arrangement, threads).move(arrangement.bytes / divisor);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <set>
 
@@ -17,13 +16,9 @@ class Sweep {
   }
 
   std::vector<std::size_t> run() {
-    std::vector<std::uint32_t> order(items_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [this](std::uint32_t a, std::uint32_t b) { return items_[a].first < items_[b].first; });
     offsets_.assign(items_.size(), 0);
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
-    for (const std::uint32_t i : order) {
+    for (const std::uint32_t i : in_time(items_)) {
       while (!endings.empty() && endings.top().first < items_[i].first) {
         release(endings.top().second);
         endings.pop();

@@ -94,46 +94,41 @@ struct RescaledPanel {
   }
 };
 
-// Rescales rows of a panel to i32 if no sums are to be added.
+// Rescales rows of a panel to i32. C has no sums yet that are to be added.
 template <int W, RescaleWay kWay>
 struct WidePanel {
   static constexpr int kRowsAtOnce = 4 / W;
   const std::uint32_t* row_bias;
-  std::uint32_t* c;
+  std::int32_t* c;
   Index stride, valid;
   LaneScale<kWay> left, right;
+  V32 output_zp;
   WideLimits limits;
 
   [[gnu::always_inline]] WidePanel(const GemmBlock<Quads>& block, const Columns<Quads>& panel)
       : row_bias(block.row_bias),
-        c(block.c + panel.first),
+        c(reinterpret_cast<std::int32_t*>(block.c) + panel.first),
         stride(block.c_stride),
         valid(panel.valid),
-        left(of_columns(*block.rescale, panel.first)),
-        right(of_columns(*block.rescale, panel.first + (W - 1) * kLanes<std::uint32_t>)),
+        left(scale_of_columns<kWay>(*block.rescale, panel.first)),
+        right(scale_of_columns<kWay>(*block.rescale, panel.first + (W - 1) * kLanes<std::uint32_t>)),
+        output_zp(broadcast(block.rescale->output_zp)),
         limits(*block.rescale) {}
-
-  [[gnu::always_inline]] static LaneScale<kWay> of_columns(const RescaleTables<std::int32_t>& t,
-                                                           Index column) {
-    using Columns = ColumnsToBytes<kWay, W>;
-    return {Columns::entries(t, t.multiplier, column), Columns::entries(t, t.shift, column)};
-  }
 
   [[gnu::always_inline]] void finish(Sums& part) const {
     constexpr Index lanes = kLanes<std::uint32_t>;
 #pragma GCC unroll 4
     for (int r = 0; r < kRowsAtOnce; ++r) {
       if (r >= part.rows) break;
-      std::uint32_t* const to = c + (part.row + r) * stride;
+      std::int32_t* const to = c + (part.row + r) * stride;
       const std::uint32_t bias = row_bias == nullptr ? 0 : row_bias[part.row + r];
 #pragma GCC unroll 2
       for (int v = 0; v < W; ++v) {
-        const V32 sum = (V32)(load(part.sums + (r * W + v) * lanes) + bias);
-        const auto result = (Vector<std::uint32_t>)limits(rescale_vector(sum, v == 0 ? left : right));
-        if (valid >= (v + 1) * lanes)
-          store(to + v * lanes, result);
-        else if (valid > v * lanes)
-          store_first(to + v * lanes, result, valid - v * lanes);
+        const Index left_of_it = v * lanes;
+        if (valid <= left_of_it) break;
+        const V32 sum = (V32)(load(part.sums + r * W * lanes + left_of_it) + bias);
+        limits.store(to + left_of_it, rescale_vector(sum, v == 0 ? left : right) + output_zp,
+                     std::min(lanes, valid - left_of_it));
       }
     }
     part.sums += kRowsAtOnce * W * lanes;
@@ -217,8 +212,8 @@ template <int kTile>
     load_tile<kTile>(bias, 0);
 }
 
-// The next panel of B. While a panel is multiplied, each step moves a part of the next one into the second-level cache: the
-// weights of a network are not in the caches of the core, and tiles multiply faster than memory delivers.
+// The panel of B after the one that is multiplied. Each step of the multiplication moves a part of it into the second-level
+// cache. The weights of a whole network are too large for the caches of a core, and the tiles would wait for memory.
 struct NextPanel {
   const char* at = nullptr;
   Index bytes = 0, bytes_of_step = 0;
@@ -309,17 +304,18 @@ template <int W, class Panel>
 template <int W>
 void multiply_panel(const GemmBlock<Quads>& block, const TileGrid& grid, const Columns<Quads>& columns,
                     const NextPanel& next) {
-  if (block.rescale == nullptr || block.accumulate)
-    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns, next);
-  if (block.bytes == nullptr && block.rescale->output_zp == 0 && !block.rescale->double_round)
-    return block.rescale->high_halves
-               ? multiply_and_finish<W, WidePanel<W, RescaleWay::kHigh>>(block, grid, columns, next)
-               : multiply_and_finish<W, WidePanel<W, RescaleWay::kSingle>>(block, grid, columns, next);
-  if (block.bytes == nullptr || !block.rescale->high_halves)
-    return multiply_and_finish<W, FinishedPanel<W>>(block, grid, columns, next);
-  if (block.row_bias != nullptr)
-    return multiply_and_finish<W, RescaledPanel<W, true>>(block, grid, columns, next);
-  multiply_and_finish<W, RescaledPanel<W, false>>(block, grid, columns, next);
+  const auto finish_by = [&]<class Panel>() { multiply_and_finish<W, Panel>(block, grid, columns, next); };
+  if (block.rescale == nullptr || block.accumulate) return finish_by.template operator()<FinishedPanel<W>>();
+  const bool high = block.rescale->high_halves;
+  if (block.bytes == nullptr) {
+    if (high) return finish_by.template operator()<WidePanel<W, RescaleWay::kHigh>>();
+    if (block.rescale->double_round)
+      return finish_by.template operator()<WidePanel<W, RescaleWay::kDouble>>();
+    return finish_by.template operator()<WidePanel<W, RescaleWay::kSingle>>();
+  }
+  if (!high) return finish_by.template operator()<FinishedPanel<W>>();
+  if (block.row_bias != nullptr) return finish_by.template operator()<RescaledPanel<W, true>>();
+  finish_by.template operator()<RescaledPanel<W, false>>();
 }
 
 // True if tiles take less time than the vectors of tiles.h, which do not have to be configured and keep sums in registers.

@@ -159,9 +159,10 @@ struct Run {
   std::int64_t depth = 0, at = 0, not_first = 0, not_last = 0;
 };
 
-// Capping takes something off one element of a pair: of rows 2 * i and 2 * i + 1 of a band of B, in one column. A term says
-// what: `factors` are those of the two rows, one of which is 0, and then the same two again. They are multiplied by the
-// pairs of kRows rows of A at a time, which lie side by side.
+// Two elements of a column of B, in rows 2 * i and 2 * i + 1 of a band, are a pair. Capping reduces one of them. A term says
+// by how much: the first two `factors` are what was taken off the two elements, of which one is 0, and the other two repeat
+// them. The kernel multiplies a term by the elements of A that belong to the pair: for kRows rows of A at once, whose pairs
+// it has copied next to each other.
 struct ExcessTerm {
   static constexpr std::int64_t kRows = 32;
   static constexpr std::int64_t kPairBytes = 2 * kRows;
@@ -185,7 +186,7 @@ struct Excess {
 [[nodiscard]] constexpr std::int64_t excess_rows(std::int64_t rows) {
   return (rows + ExcessTerm::kRows - 1) / ExcessTerm::kRows * ExcessTerm::kRows;
 }
-// The bytes of GemmBlock::spare: the pairs of A, and the sums of the excess of one panel.
+// The size of GemmBlock::spare in bytes. The kernel copies the pairs of A there, and sums the excess of a panel there.
 [[nodiscard]] constexpr std::int64_t spare_bytes(std::int64_t rows, std::int64_t depth) {
   constexpr auto sum_bytes = static_cast<std::int64_t>(sizeof(std::uint32_t));
   return excess_rows(rows) * (2 * excess_pairs(depth) + Excess::kCols * sum_bytes);
@@ -225,9 +226,9 @@ struct GemmBlock {
   const Sum<T>* row_bias = nullptr;  // added when not null: one per row
   bool clamp = false;                // clamps C to [low, high] at the end; only for the last block of depth
   Sum<T> low = 0, high = 0;
-  // If not null, the finished sums are rescaled. Entry 0 of the tables belongs to column 0 of the block. If `bytes` is not
-  // null, they become i8 and go there instead of to C, which is only read, if `accumulate` is true. Else they become i32
-  // and go to C.
+  // If not null, the finished sums are rescaled. Entry 0 of the tables belongs to column 0 of the block.
+  //   `bytes` not null: to i8. The results go to `bytes`; C is only read, if `accumulate` is true.
+  //   `bytes` null: to i32. The results go to C.
   const RescaleTables<std::int32_t>* rescale = nullptr;
   std::int8_t* bytes = nullptr;
   std::int64_t bytes_stride = 0;

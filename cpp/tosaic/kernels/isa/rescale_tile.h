@@ -10,6 +10,16 @@ namespace {
 
 #if defined(TOSAIC_RESCALES_VECTORS)
 
+// The multipliers and shifts of a vector of columns.
+template <RescaleWay kWay>
+[[gnu::always_inline]] inline LaneScale<kWay> scale_of_columns(const RescaleTables<std::int32_t>& t,
+                                                               std::int64_t column) {
+  const auto entries = [&](const std::int32_t* table) {
+    return t.uniform ? broadcast(table[0]) : load(table + column);
+  };
+  return {entries(t.multiplier), entries(t.shift)};
+}
+
 // ---- in registers ----
 
 // How sums of one or two adjacent vectors of columns become bytes: the bytes of four vectors of sums, which are of
@@ -21,14 +31,9 @@ struct ColumnsToBytes {
   ByteRange range;
 
   [[gnu::always_inline]] ColumnsToBytes(const RescaleTables<std::int32_t>& t, std::int64_t column)
-      : left(entries(t, t.multiplier, column), entries(t, t.shift, column)),
-        right(entries(t, t.multiplier, column + kRight), entries(t, t.shift, column + kRight)),
+      : left(scale_of_columns<kWay>(t, column)),
+        right(scale_of_columns<kWay>(t, column + kRight)),
         range(t) {}
-
-  [[gnu::always_inline]] static V32 entries(const RescaleTables<std::int32_t>& t, const std::int32_t* table,
-                                            std::int64_t at) {
-    return t.uniform ? broadcast(table[0]) : load(table + at);
-  }
 
   [[gnu::always_inline]] Register words(Vector<std::uint32_t> a, Vector<std::uint32_t> b) const {
     return range.words(rescale_vector((V32)a, left), rescale_vector((V32)b, right));
@@ -104,12 +109,13 @@ template <class T, int R, int W>
 
 // ---- from memory ----
 
-// The first `count` lanes as bytes, with saturation; then limited to [low, high].
+// Stores the first `count` lanes as elements of i8, with saturation, limited to [min, max].
 struct ByteLimits {
+  using Element = std::int8_t;
   using Bytes = Vector<std::int8_t, 16>;
   Bytes low, high;
-  ByteLimits(std::int32_t min, std::int32_t max)
-      : low(Bytes{} + static_cast<std::int8_t>(min)), high(Bytes{} + static_cast<std::int8_t>(max)) {}
+  explicit ByteLimits(const RescaleTables<std::int32_t>& t)
+      : low(Bytes{} + static_cast<std::int8_t>(t.min)), high(Bytes{} + static_cast<std::int8_t>(t.max)) {}
 
   [[gnu::always_inline]] void store(std::int8_t* to, V32 value, std::int64_t count) const {
 #if TOSAIC_VECTOR_BYTES == 64
@@ -133,56 +139,33 @@ struct ByteLimits {
   }
 };
 
-// The limits of results of i32.
+// Stores them as elements of i32, limited to [min, max].
 struct WideLimits {
+  using Element = std::int32_t;
   V32 low, high;
   explicit WideLimits(const RescaleTables<std::int32_t>& t) : low(broadcast(t.min)), high(broadcast(t.max)) {}
 
-  [[gnu::always_inline]] V32 operator()(V32 value) const {
+  [[gnu::always_inline]] void store(std::int32_t* to, V32 value, std::int64_t count) const {
     const V32 capped = value > high ? high : value;
-    return capped < low ? low : capped;
+    store_first(to, capped < low ? low : capped, count);
   }
 };
 
-template <class T, RescaleWay kWay>
-void rescale_wide_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
-                          std::int64_t rows, std::int64_t column, std::int64_t valid) {
-  constexpr std::int64_t lanes = kLanes<Sum<T>>;
-  const RescaleTables<std::int32_t>& t = *block.rescale;
-  const V32 output_zp = broadcast(t.output_zp);
-  const WideLimits limits(t);
-  for (std::int64_t j = 0; j < valid; j += lanes) {
-    const std::int64_t count = valid - j < lanes ? valid - j : lanes;
-    const std::int64_t at = column + j;
-    const LaneScale<kWay> by(t.uniform ? broadcast(t.multiplier[0]) : load(t.multiplier + at),
-                             t.uniform ? broadcast(t.shift[0]) : load(t.shift + at));
-    for (std::int64_t i = 0; i < rows; ++i) {
-      Sum<T>* to = block.c + (row + i) * block.c_stride + at;
-      Vector<Sum<T>> sum = load(sums + i * width + j);
-      if (block.row_bias != nullptr) sum += block.row_bias[row + i];
-      if (block.accumulate) sum += load_first(to, count);
-      store_first(to, (Vector<Sum<T>>)limits(rescale_vector((V32)sum, by) + output_zp), count);
-    }
-  }
-}
-
-template <class T, RescaleWay kWay>
+// `results` are the elements of row 0 and column 0 of the block, and those of the next row are `stride` behind.
+template <class T, RescaleWay kWay, class Limits>
 void rescale_tile_by(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width, std::int64_t row,
-                     std::int64_t rows, std::int64_t column, std::int64_t valid) {
-  if (block.bytes == nullptr)
-    return rescale_wide_tile_by<T, kWay>(block, sums, width, row, rows, column, valid);
+                     std::int64_t rows, std::int64_t column, std::int64_t valid,
+                     typename Limits::Element* results, std::int64_t stride) {
   constexpr std::int64_t lanes = kLanes<Sum<T>>;
-  const RescaleTables<std::int32_t>& t = *block.rescale;
-  const V32 output_zp = broadcast(t.output_zp);
-  const ByteLimits limits(t.min, t.max);
+  const V32 output_zp = broadcast(block.rescale->output_zp);
+  const Limits limits(*block.rescale);
   for (std::int64_t j = 0; j < valid; j += lanes) {
     const std::int64_t count = valid - j < lanes ? valid - j : lanes;
     const std::int64_t at = column + j;
-    const LaneScale<kWay> by(t.uniform ? broadcast(t.multiplier[0]) : load(t.multiplier + at),
-                             t.uniform ? broadcast(t.shift[0]) : load(t.shift + at));
+    const LaneScale<kWay> by = scale_of_columns<kWay>(*block.rescale, at);
     const Sum<T>* from = sums + j;
-    std::int8_t* to = block.bytes + row * block.bytes_stride + at;
-    for (std::int64_t i = 0; i < rows; ++i, from += width, to += block.bytes_stride) {
+    typename Limits::Element* to = results + row * stride + at;
+    for (std::int64_t i = 0; i < rows; ++i, from += width, to += stride) {
       Vector<Sum<T>> sum = load(from);
       if (block.row_bias != nullptr) sum += block.row_bias[row + i];
       if (block.accumulate) sum += load_first(block.c + (row + i) * block.c_stride + at, count);
@@ -195,12 +178,16 @@ template <class T>
 [[gnu::noinline]] void rescale_tile(const GemmBlock<T>& block, const Sum<T>* sums, std::int64_t width,
                                     std::int64_t row, std::int64_t rows, std::int64_t column,
                                     std::int64_t valid) {
-  const RescaleTables<std::int32_t>& t = *block.rescale;
-  if (t.high_halves)
-    return rescale_tile_by<T, RescaleWay::kHigh>(block, sums, width, row, rows, column, valid);
-  if (t.double_round)
-    return rescale_tile_by<T, RescaleWay::kDouble>(block, sums, width, row, rows, column, valid);
-  return rescale_tile_by<T, RescaleWay::kSingle>(block, sums, width, row, rows, column, valid);
+  const auto rescale = [&]<RescaleWay kWay>() {
+    if (block.bytes != nullptr)
+      return rescale_tile_by<T, kWay, ByteLimits>(block, sums, width, row, rows, column, valid, block.bytes,
+                                                  block.bytes_stride);
+    rescale_tile_by<T, kWay, WideLimits>(block, sums, width, row, rows, column, valid,
+                                         reinterpret_cast<std::int32_t*>(block.c), block.c_stride);
+  };
+  if (block.rescale->high_halves) return rescale.template operator()<RescaleWay::kHigh>();
+  if (block.rescale->double_round) return rescale.template operator()<RescaleWay::kDouble>();
+  rescale.template operator()<RescaleWay::kSingle>();
 }
 
 #else

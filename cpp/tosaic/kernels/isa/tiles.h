@@ -261,7 +261,7 @@ template <class T, int R, int W, bool kFetch, int kFirst = 0, int kSums>
     Vector<Factor<T>> right[W];
 #pragma GCC unroll 2
     for (int j = 0; j < W; ++j) right[j] = load(b + j * kLanes<Factor<T>>);
-    // The tiles of CappedQuads read one panel after the other, and the next one is what they fetch.
+    // CappedQuads multiply all rows by a panel before they go on to the next panel, which `fetched` fetches meanwhile.
     if constexpr (!kIsCapped<T>) fetch_ahead<W * sizeof(Vector<Factor<T>>)>(b);
     if constexpr (kFetch) {
       constexpr int reads = 0, second_level = 2;
