@@ -22,11 +22,16 @@ template <class T>
 template <Index kCount>
 [[gnu::always_inline]] inline void widen_by(std::int16_t* to, const std::int8_t* from,
                                             std::int16_t zero_point, Index count) {
-  for (Index i = 0; i < count; i += kCount) {
-    const Index at = i + kCount <= count ? i : count - kCount;
+  const auto widen_at = [&](Index at) {
     const auto wide = Widened<std::int8_t, std::int16_t, kCount>::load(from + at) - zero_point;
     __builtin_memcpy(to + at, &wide, sizeof wide);
-  }
+  };
+  Index i = 0;
+  for (; i + 4 * kCount <= count; i += 4 * kCount)
+#pragma GCC unroll 4
+    for (Index j = 0; j < 4; ++j) widen_at(i + j * kCount);
+  for (; i + kCount <= count; i += kCount) widen_at(i);
+  if (i < count) widen_at(count - kCount);
 }
 
 [[gnu::always_inline]] inline void as_factors(std::int16_t* to, const std::int8_t* from,

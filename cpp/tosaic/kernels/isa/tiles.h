@@ -407,6 +407,7 @@ void row_times_panels(const GemmBlock<T>& block, Index first_panel) {
     const auto left = left_at(block.a + k);
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
+      fetch_ahead<2 * sizeof(Vector<Factor<T>>)>(b + p * panel_size);
       add_product(sum[p][0], load(b + p * panel_size), left);
       add_product(sum[p][1], load(b + p * panel_size + kLanes<Factor<T>>), left);
     }

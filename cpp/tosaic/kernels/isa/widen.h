@@ -1,5 +1,6 @@
 // Loads narrow integers into vectors of wider ones. Only files of kernels/isa/ include this header. GCC
-// compiles a conversion to four times the size element by element, so load_widened() uses intrinsics.
+// compiles a conversion to four times the size element by element, and one to twice the size in two halves, which it then
+// joins. So vectors of the instruction set are widened by intrinsics.
 #pragma once
 
 #include "tosaic/kernels/isa/vector.h"
@@ -13,7 +14,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// Loads kCount adjacent elements as T, which is twice as wide.
+// Loads kCount adjacent elements as T, which is twice as wide. Both are i8 and i16, or i16 and i32.
 template <class From, class T, std::int64_t kCount>
 struct Widened {
   using Narrow [[gnu::vector_size(kCount * sizeof(From))]] = From;
@@ -21,6 +22,16 @@ struct Widened {
   [[gnu::always_inline]] static Wide load(const From* at) {
     Narrow narrow;
     __builtin_memcpy(&narrow, at, sizeof narrow);
+#if TOSAIC_VECTOR_BYTES == 64
+    if constexpr (sizeof(Wide) == 64)
+      return sizeof(From) == 1 ? (Wide)_mm512_maskz_cvtepi8_epi16(~__mmask32{0}, (__m256i)narrow)
+                               : (Wide)_mm512_maskz_cvtepi16_epi32(0xffff, (__m256i)narrow);
+#endif
+#if defined(__AVX2__)
+    if constexpr (sizeof(Wide) == 32)
+      return sizeof(From) == 1 ? (Wide)_mm256_cvtepi8_epi16((__m128i)narrow)
+                               : (Wide)_mm256_cvtepi16_epi32((__m128i)narrow);
+#endif
     return __builtin_convertvector(narrow, Wide);
   }
 };
