@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cfenv>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -38,16 +39,21 @@ void pause() {
 #endif
 }
 
-// Returns when `word` is no longer `old`.
-void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
+// Looks at `word` until it is no longer `old`, for kSpin at most. Returns true if it is not.
+bool changes_soon(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   const auto start = std::chrono::steady_clock::now();
   do {
     for (int i = 0; i < 16; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return;
+      if (word.load(std::memory_order_acquire) != old) return true;
       for (int k = 0; k < 4; ++k) pause();  // leaves the core to its other thread, if it has one
     }
   } while (std::chrono::steady_clock::now() - start < kSpin);
-  word.wait(old, std::memory_order_acquire);
+  return false;
+}
+
+// Returns when `word` is no longer `old`.
+void wait_for_change(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
+  if (!changes_soon(word, old)) word.wait(old, std::memory_order_acquire);
 }
 
 // The parts of a range that no thread has taken. It is one word, so that a thread can take a part of the job
@@ -80,6 +86,8 @@ struct Team::Shared {
   std::mutex failure_mutex;
   std::exception_ptr failure;
   std::uint32_t failed_part = 0;
+  const void* lender = nullptr;  // the pool
+  std::uint32_t lent = 0;        // threads of it
 
   void work(std::uint32_t worker) {
     const auto threads = static_cast<std::uint32_t>(ranges.size());
@@ -124,27 +132,81 @@ struct Team::Shared {
 
 namespace {
 
-// A thread of the process that teams borrow.
-struct Helper {
-  std::atomic<std::uint32_t> loans{0};
-  std::shared_ptr<Team::Shared> team;  // set before `loans` changes
+// The cores of a helper. A system may wake a thread up on the core of the thread that wakes it, though other cores are
+// idle: virtual machines with Linux 6.18 did so half of the time after a pause of 20 ms. Then the two share that core for up
+// to 5 ms, longer than many runs take. So a helper that sleeps, or is new, is kept off that core until it has served.
+class Cores {
+ public:
+  // Keeps the thread off the core of this one, if this one may use others.
+  void keep_off_this_core([[maybe_unused]] std::thread::native_handle_type thread) {
+#if defined(__linux__)
+    CPU_ZERO(&usable_);
+    const int core = sched_getcpu();
+    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof usable_, &usable_) != 0) return;
+    cpu_set_t others = usable_;
+    CPU_CLR(static_cast<std::size_t>(core), &others);
+    is_kept_off_ = CPU_COUNT(&others) > 0 && pthread_setaffinity_np(thread, sizeof others, &others) == 0;
+#endif
+  }
+  // Lets this thread, which was kept off a core, use all cores of the thread that kept it off.
+  void use_all() {
+#if defined(__linux__)
+    if (is_kept_off_) pthread_setaffinity_np(pthread_self(), sizeof usable_, &usable_);
+    is_kept_off_ = false;
+#endif
+  }
+
+#if defined(__linux__)
+ private:
+  cpu_set_t usable_;
+  bool is_kept_off_ = false;
+#endif
+};
+
+// A place of a team that a thread of the pool takes.
+struct Loan {
+  std::shared_ptr<Team::Shared> team;
   std::uint32_t worker = 0;
 };
 
+// A thread of the process that teams borrow.
+struct Helper {
+  std::thread::native_handle_type thread{};
+  std::atomic<bool> sleeps{false};
+  std::atomic<std::uint32_t> loans{0};
+  Loan loan;  // this and the cores are set before `loans` changes
+  Cores cores;
+};
+
+// Threads are started only if all are with teams that are not closed. So there are never more than the teams of one time
+// needed, and a run that follows another one gets the thread that comes back from it, which is awake.
 class Pool {
  public:
-  // Lends up to `count` threads to the team, as workers 1, 2, ...
-  void lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
+  // Lends threads to the team, as workers 1, 2, ... up to `count`. Those that come back from closed teams are lent before
+  // those that sleep. Returns how many the team gets.
+  std::uint32_t lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
     const std::lock_guard lock(mutex_);
     for (std::uint32_t worker = 1; worker <= count; ++worker) {
-      if (idle_.empty() && !start()) return;
+      const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
+      if (!is_one_awake && waiting_.size() < coming_back_) {
+        waiting_.push_back({team, worker});
+        continue;
+      }
+      if (idle_.empty() && !start()) return worker - 1;
       Helper* helper = idle_.back();
       idle_.pop_back();
-      helper->team = team;
-      helper->worker = worker;
+      helper->loan = {team, worker};
+      if (!is_one_awake) helper->cores.keep_off_this_core(helper->thread);
       helper->loans.fetch_add(1, std::memory_order_release);
       helper->loans.notify_one();
     }
+    return count;
+  }
+
+  // Expects the threads back that the team got: it is about to be closed.
+  void expect_back(const std::shared_ptr<Team::Shared>& team, std::uint32_t lent) {
+    const std::lock_guard lock(mutex_);
+    coming_back_ += lent - std::erase_if(waiting_, [&](const Loan& loan) { return loan.team == team; });
   }
 
   void lock() { mutex_.lock(); }
@@ -162,7 +224,9 @@ class Pool {
 #endif
     bool made = true;
     try {
-      std::thread([this, own = helper.get()] { live(*own); }).detach();
+      std::thread thread([this, own = helper.get()] { live(*own); });
+      helper->thread = thread.native_handle();
+      thread.detach();
     } catch (const std::system_error&) {
       made = false;
     }
@@ -175,16 +239,36 @@ class Pool {
 
   [[noreturn]] void live(Helper& helper) {
     for (std::uint32_t seen = 0;; ++seen) {
-      wait_for_change(helper.loans, seen);
-      helper.team->serve(helper.worker);
-      helper.team.reset();
-      const std::lock_guard lock(mutex_);
-      idle_.push_back(&helper);
+      if (!changes_soon(helper.loans, seen)) {
+        helper.sleeps.store(true, std::memory_order_release);
+        helper.loans.wait(seen, std::memory_order_acquire);
+        helper.sleeps.store(false, std::memory_order_relaxed);
+      }
+      do {
+        helper.loan.team->serve(helper.loan.worker);
+        helper.loan.team.reset();
+      } while (takes_waiting(helper));
     }
   }
 
+  // The helper is back. Returns true if a team has waited for it, which it is lent to.
+  bool takes_waiting(Helper& helper) {
+    helper.cores.use_all();
+    const std::lock_guard lock(mutex_);
+    --coming_back_;
+    if (waiting_.empty()) {
+      idle_.push_back(&helper);
+      return false;
+    }
+    helper.loan = std::move(waiting_.front());
+    waiting_.pop_front();
+    return true;
+  }
+
   std::mutex mutex_;
-  std::vector<Helper*> idle_;  // the one that served last at the end; helpers live as long as the process
+  std::vector<Helper*> idle_;    // the one that served last at the end; helpers live as long as the process
+  std::deque<Loan> waiting_;     // for the threads that come back next
+  std::size_t coming_back_ = 0;  // threads of closed teams that are not idle yet
   std::size_t started_ = 0;
 };
 
@@ -224,11 +308,15 @@ Team::Team(std::uint32_t threads, bool share_all)
     : size_(std::max<std::uint32_t>(1, threads)), share_all_(share_all) {
   if (size_ == 1) return;
   shared_ = std::make_shared<Shared>(size_);
-  pool().lend(shared_, size_ - 1);
+  Pool& lender = pool();
+  shared_->lender = &lender;
+  shared_->lent = lender.lend(shared_, size_ - 1);
 }
 
 Team::~Team() {
   if (shared_ == nullptr) return;
+  // A child process after fork() has another pool than the team that it copied.
+  if (Pool& lender = pool(); shared_->lender == &lender) lender.expect_back(shared_, shared_->lent);
   shared_->job.store(Shared::kClosed, std::memory_order_release);
   shared_->job.notify_all();
 }

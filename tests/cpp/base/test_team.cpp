@@ -3,13 +3,20 @@
 #include <catch2/catch.hpp>
 #include <cfenv>
 #include <chrono>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tosaic/base/team.h"
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace tosaic {
 namespace {
@@ -19,6 +26,28 @@ void spend(int rounds) {
   std::atomic<int> sum{0};
   for (int i = 0; i < rounds; ++i) sum.fetch_add(i, std::memory_order_relaxed);
 }
+
+#if defined(__linux__)
+cpu_set_t usable_by_this_thread() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof cores, &cores);
+  return cores;
+}
+
+// The cores that the other thread of a new team may use while it works.
+cpu_set_t usable_by_helper() {
+  Team team(2);
+  cpu_set_t found;
+  for (std::atomic<bool> took_part{false}; !took_part;)
+    team.run(2, [&](std::uint32_t, std::uint32_t worker) {
+      if (worker == 0) return std::this_thread::yield();
+      found = usable_by_this_thread();
+      took_part = true;
+    });
+  return found;
+}
+#endif
 
 }  // namespace
 
@@ -106,6 +135,41 @@ TEST_CASE("teams of several threads work at the same time, and come and go", "[t
   CHECK(total == 4L * 300 * 3 * 36);
 }
 
+TEST_CASE("teams that follow each other have the same thread", "[team]") {
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // all threads are back, and sleep
+  std::set<std::thread::id> helpers;
+  for (int i = 0; i < 1000; ++i) {
+    Team team(2);
+    for (std::atomic<bool> took_part{false}; !took_part;)
+      team.run(2, [&](std::uint32_t, std::uint32_t worker) {
+        if (worker == 0) return std::this_thread::yield();
+        helpers.insert(std::this_thread::get_id());
+        took_part = true;
+      });
+  }
+  CHECK(helpers.size() == 1);
+}
+
+TEST_CASE("there are no more threads than the teams of one time need", "[team]") {
+  constexpr std::uint32_t kTeams = 4, kThreads = 4;  // more than in the other tests
+  std::set<std::thread::id> helpers;
+  std::mutex mutex;
+  std::vector<std::thread> callers;
+  for (std::uint32_t i = 0; i < kTeams; ++i)
+    callers.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        Team team(kThreads);
+        team.run(kThreads, [&](std::uint32_t, std::uint32_t worker) {
+          if (worker == 0) return spend(100);
+          const std::lock_guard lock(mutex);
+          helpers.insert(std::this_thread::get_id());
+        });
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  CHECK(helpers.size() <= kTeams * (kThreads - 1));
+}
+
 TEST_CASE("all threads compute with the rounding of the thread that made the team", "[team]") {
   const int before = std::fegetround();
   std::fesetround(FE_UPWARD);
@@ -125,5 +189,33 @@ TEST_CASE("all threads compute with the rounding of the thread that made the tea
   });
   CHECK(same);
 }
+
+#if defined(__linux__)
+TEST_CASE("a thread that slept is woken on another core, and may use all cores afterwards", "[team]") {
+  const cpu_set_t usable = usable_by_this_thread();
+  const auto by_helper_after_pause = [](std::chrono::milliseconds pause) {
+    for (;;) {
+      std::this_thread::sleep_for(pause);
+      const int core = sched_getcpu();
+      const cpu_set_t cores = usable_by_helper();
+      if (core == sched_getcpu()) return std::pair(core, cores);  // this thread stayed on its core
+    }
+  };
+  usable_by_helper();  // now the pool has a thread
+  for (int round = 0; round < 3; ++round) {
+    const auto [core, cores] = by_helper_after_pause(std::chrono::milliseconds(50));
+    cpu_set_t expected = usable;
+    if (usable_cores() > 1) CPU_CLR(static_cast<std::size_t>(core), &expected);
+    CHECK(CPU_EQUAL(&cores, &expected));
+    // A thread that is awake is not kept off a core, so one of the next teams has a thread that may use all of them.
+    bool may_use_all = false;
+    for (int teams = 0; teams < 1000 && !may_use_all; ++teams) {
+      const cpu_set_t now = usable_by_helper();
+      may_use_all = CPU_EQUAL(&now, &usable);
+    }
+    CHECK(may_use_all);
+  }
+}
+#endif
 
 }  // namespace tosaic
