@@ -54,6 +54,11 @@ class Row(NetworkTimes):
     error: float
 
     @property
+    def ratio_at_peak(self) -> float:
+        """The ratio if all of our multiply-adds ran at the peak, and nothing else took time."""
+        return sum(shape.macs for shape in self.shapes) / self.peak / self.theirs
+
+    @property
     def ok(self) -> bool:
         """True if the network is fast enough and right."""
         return self.ratio <= MOST and self.error <= _MOST_ERROR
@@ -128,6 +133,7 @@ def section(result: Measured[Row]) -> Section:
             milliseconds(row.ours),
             milliseconds(row.theirs),
             f"{row.ratio:.2f}×",
+            f"{row.ratio_at_peak:.2f}×",
             milliseconds(row.whole),
             f"{row.error:.0e}",
         )
@@ -138,9 +144,12 @@ def section(result: Measured[Row]) -> Section:
         "(`torch.ops.mkldnn._convolution_pointwise`) on the same input and packed weights. Both run\n"
         f"alternately; medians of {result.rounds} rounds, one thread. *whole*: all steps of our program.\n"
         "*error*: the greatest difference of the results, relative to the greatest result of the layer.\n"
-        "*of peak*: of the multiply-adds that this processor does in registers with these instructions.\n\n"
+        "*of peak*: of the multiply-adds that this processor does in registers with these instructions.\n"
+        "*at peak*: the ratio that we would have if all of our multiply-adds ran at this peak.\n\n"
         + markdown_table(
-            ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "whole, ms", "error"), sums, texts=2
+            ("network", "path", "ours, ms", "oneDNN, ms", "ratio", "at peak", "whole, ms", "error"),
+            sums,
+            texts=2,
         )
         + "\n\n"
         + layer_table(result.rows, "GFLOP/s")

@@ -39,7 +39,7 @@ def test_a_large_model_is_lowered_and_saved_at_the_speed_of_memory() -> None:
     assert large_model.section(result).publish() == 0, result
 
 
-def test_the_executor_takes_at_most_one_and_a_half_times_torch() -> None:
+def test_the_executor_takes_no_more_time_than_torch() -> None:
     result = executor.run()
     assert executor.section(result).publish() == 0, result
 

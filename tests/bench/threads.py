@@ -7,6 +7,8 @@ thread and half in another, each of one thread and with a session of its own; an
 second is the ideal: work that is cut in halves, with nothing to wait for. What it gains depends on the
 machine: two cores may be one, or wait for one memory. Runs of two threads have to gain at least nine tenths
 of it, and to give the same bytes.
+
+Then runs after pauses are measured, as a camera has them between two images: threads sleep meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +37,7 @@ LEAST_SHARE = 0.9
 """The part of the ideal gain that two threads have to reach."""
 
 _SECONDS = 0.25  # of the runs of one thread in a round
+_PAUSE = 0.02  # seconds before a run
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Row:
     network : str
     one, ideal, two : float
         By one thread; two runs at once, by one thread each, for one of them; by two threads.
+    one_after_pause, two_after_pause : float
+        A run after a pause, by one and by two threads.
     share : float
         The median over the rounds of `ideal` divided by `two`.
     load : float
@@ -57,6 +63,8 @@ class Row:
     one: float
     ideal: float
     two: float
+    one_after_pause: float
+    two_after_pause: float
     share: float
     load: float
     same: bool
@@ -72,6 +80,11 @@ def _at_once(first: Callable[[], None], second: Callable[[], None]) -> None:
     other.start()
     first()
     other.join()
+
+
+def _after_pause(body: Callable[[], object]) -> float:
+    time.sleep(_PAUSE)
+    return timed(body)[0]
 
 
 def _lowered(name: str, integers: bool) -> tuple[tosaic.Lowered, tuple[torch.Tensor, ...]]:
@@ -108,9 +121,14 @@ def _row(name: str, integers: bool, rounds: int) -> Row:
             if number:
                 laps.append((one / runs, ideal / runs, two / runs))
         share = median(ideal / two for _, ideal, two in laps)
+        pauses = [
+            [_after_pause(lambda prepared=prepared: prepared.run(*x)) for prepared in (first, shared)]
+            for _ in range(2 * rounds)
+        ]
     kind = "int8" if integers else "f32"
     same = len(set(bytes_of)) == 1
-    return Row(f"{name}, {kind}", *map(median, zip(*laps, strict=True)), share, load, same)
+    medians = [median(times) for runs_of in (laps, pauses) for times in zip(*runs_of, strict=True)]
+    return Row(f"{name}, {kind}", *medians, share, load, same)
 
 
 def run(rounds: int = 15, names: tuple[str, ...] = NETWORKS) -> Measured[Row]:
@@ -120,7 +138,19 @@ def run(rounds: int = 15, names: tuple[str, ...] = NETWORKS) -> Measured[Row]:
 
 def section(result: Measured[Row]) -> Section:
     """Returns the section of docs/benchmarks.md."""
-    header = ("network", "one, ms", "ideal, ms", "two, ms", "ideal gain", "gain", "share", "load", "bytes")
+    header = (
+        "network",
+        "one, ms",
+        "ideal, ms",
+        "two, ms",
+        "ideal gain",
+        "gain",
+        "share",
+        "one, paused",
+        "two, paused",
+        "load",
+        "bytes",
+    )
     rows = [
         (
             row.network,
@@ -130,6 +160,8 @@ def section(result: Measured[Row]) -> Section:
             f"{row.one / row.ideal:.2f}",
             f"{row.one / row.two:.2f}",
             f"{row.share:.2f}",
+            milliseconds(row.one_after_pause),
+            milliseconds(row.two_after_pause),
             f"{row.load:.1f}",
             "the same" if row.same else "differ",
         )
@@ -138,7 +170,7 @@ def section(result: Measured[Row]) -> Section:
     text = (
         "A run by two threads, against a run by one. *Ideal* is two runs at once, by one thread each,\n"
         f"divided by two; medians of {result.rounds} rounds. *Share* is the median of ideal divided by\n"
-        "two threads.\n\n"
+        f"two threads. *Paused*: a run after a pause of {_PAUSE * 1e3:g} ms.\n\n"
         f"{table(header, rows)}\n\n"
         f"The share has to be at least {LEAST_SHARE:g}, and the results have to have the same bytes."
     )
