@@ -37,7 +37,7 @@ from bench.onednn import (
     shape_of,
     weights_of,
 )
-from bench.page import Measured, Section, milliseconds, options_of
+from bench.page import ABOVE, Measured, Section, milliseconds, options_of
 from markdown_table import markdown_table
 from models.quantize import converted
 from models.zoo import build
@@ -168,6 +168,15 @@ def _conv_call(
     return lambda: convolve(image, 1.0, zero_points[0], *weight, *place, *result)
 
 
+def _above(result: Result) -> list[str]:
+    return [
+        f"{shape.text} of {row.network} with {row.isa} ({shape.ratio:.2f}×)"
+        for row in result.rows
+        for shape in row.shapes
+        if shape.ratio > MOST
+    ]
+
+
 def section(result: Result) -> Section:
     """Returns the section of docs/benchmarks.md."""
     sums = [
@@ -204,7 +213,7 @@ def section(result: Result) -> Section:
             sums,
             texts=2,
         )
-        + "\n\n"
+        + f"\n\n{ABOVE}{'; '.join(_above(result)) or 'no layer'}.\n\n"
         + layer_table(result.rows, "Gop/s")
         + f"\n\nEach network and each layer may take at most {MOST} times oneDNN's time."
     )

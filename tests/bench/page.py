@@ -1,4 +1,7 @@
-"""Measures programs alternately, and writes docs/benchmarks.md: a dated section for each benchmark."""
+"""Measures programs alternately, and writes docs/benchmarks.md: a dated section for each benchmark.
+
+A section has what was measured last. Of each other machine, it keeps the first table of the last run there.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,13 @@ _HEAD = """# Benchmarks
 
 The scripts of `tests/bench` generate this page. Each script measures tosaic and a peer alternately, in one
 process or in one series of processes, and writes its section. Compare ratios: times depend on the machine,
-which each section names.
+which each section names. Where a benchmark ran on several machines, the last run is shown in full, and the
+first table of the last run on each of the others.
 """
 
+
+ABOVE = "Above the limit: "
+"""How a paragraph begins that a section keeps of another machine, in addition to its first table."""
 
 _Row = TypeVar("_Row")
 
@@ -126,7 +133,7 @@ class Section:
         body = f"## {self.title}\n\n{stamp}\n\n{self.text}\n"
         print(f"{body}\n{'ok' if self.ok else 'MISSED'}")
         kept = _sections()
-        kept[self.key] = body
+        kept[self.key] = body + "".join(_elsewhere(kept.get(self.key, "")))
         parts = [f"<!-- section {key} -->\n{kept[key]}<!-- end -->\n" for key in ORDER if key in kept]
         PAGE.write_text("\n".join([_HEAD, *parts]))
         return 0 if self.ok else 1
@@ -136,6 +143,19 @@ def _torch_and_threads() -> str:
     from torch import __version__ as torch_version
 
     return f"torch {torch_version}, one thread"
+
+
+def _elsewhere(section: str) -> list[str]:
+    """Returns what a new run on this machine keeps of a section: a part for each other machine."""
+    newest, *parts = re.split(r"^(?=### On another machine$)", section, flags=re.MULTILINE)
+    stamp = re.search(r"^\d{4}-\d\d-\d\d; .*$", newest, re.MULTILINE)
+    table_found = re.search(r"^\|.*\n(?:\|.*\n)+", newest, re.MULTILINE)
+    if stamp and table_found:
+        above = re.findall(rf"^{re.escape(ABOVE)}.*\n(?:.+\n)*", newest, re.MULTILINE)
+        lines = [f"{stamp[0]}\n", table_found[0], *above]
+        parts.insert(0, "### On another machine\n\n" + "\n".join(lines))
+    parts = ["\n" + part.strip("\n") + "\n" for part in parts]
+    return [part for part in parts if f"; {cpu_name()}; " not in part]
 
 
 def _sections() -> dict[str, str]:
