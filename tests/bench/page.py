@@ -35,6 +35,7 @@ ORDER = (
     "integer_executor",
     "float_layers",
     "integer_layers",
+    "integer_widths",
     "threads",
     "grid_sampler",
     "observers",

@@ -15,6 +15,7 @@ from bench import (
     integer_executor,
     integer_layers,
     integer_lowering,
+    integer_widths,
     large_model,
     layout,
     lowering,
@@ -47,6 +48,11 @@ def test_the_executor_takes_no_more_time_than_torch() -> None:
 def test_integer_convolutions_take_at_most_one_and_three_tenths_of_onednns_time() -> None:
     result = integer_layers.run()
     assert integer_layers.section(result).publish() == 0, result
+
+
+def test_int16_takes_at_most_two_and_a_half_times_as_long_as_int8() -> None:
+    result = integer_widths.run()
+    assert integer_widths.section(result).publish() == 0, result
 
 
 def test_convolutions_of_floats_take_at_most_nine_tenths_of_onednns_time() -> None:
