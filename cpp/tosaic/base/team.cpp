@@ -28,7 +28,7 @@ namespace tosaic {
 namespace {
 
 // How long a thread looks for work before it sleeps: longer than most steps of a run that do not use threads, and
-// than the time between runs that follow each other. To wake a thread up takes 50 microseconds.
+// than the time between runs that follow each other. To wake a thread up takes 50 to 100 microseconds.
 constexpr std::chrono::microseconds kSpin{200};
 
 void pause() {
@@ -132,74 +132,80 @@ struct Team::Shared {
 
 namespace {
 
-// The cores of a helper. A system may wake a thread up on the core of the thread that wakes it, though other cores are
-// idle: virtual machines with Linux 6.18 did so half of the time after a pause of 20 ms. Then the two share that core for up
-// to 5 ms, longer than many runs take. So a helper that sleeps, or is new, is kept off that core until it has served.
+// Cores that a thread may use. Where the system does not tell, there is no such set, and nothing is changed.
+#if defined(__linux__)
 class Cores {
  public:
-  // Keeps the thread off the core of this one, if this one may use others.
-  void keep_off_this_core([[maybe_unused]] std::thread::native_handle_type thread) {
-#if defined(__linux__)
-    CPU_ZERO(&usable_);
+  static Cores of_this_thread() {
+    Cores out;
+    out.is_known_ = sched_getaffinity(0, sizeof out.set_, &out.set_) == 0;
+    return out;
+  }
+  // All of them but the one on which this thread runs; all if there is no other one.
+  [[nodiscard]] Cores without_this_one() const {
+    Cores out = *this;
     const int core = sched_getcpu();
-    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof usable_, &usable_) != 0) return;
-    cpu_set_t others = usable_;
-    CPU_CLR(static_cast<std::size_t>(core), &others);
-    is_kept_off_ = CPU_COUNT(&others) > 0 && pthread_setaffinity_np(thread, sizeof others, &others) == 0;
-#endif
+    if (core >= 0 && core < CPU_SETSIZE) CPU_CLR(static_cast<std::size_t>(core), &out.set_);
+    return CPU_COUNT(&out.set_) > 0 ? out : *this;
   }
-  // Lets this thread, which was kept off a core, use all cores of the thread that kept it off.
-  void use_all() {
-#if defined(__linux__)
-    if (is_kept_off_) pthread_setaffinity_np(pthread_self(), sizeof usable_, &usable_);
-    is_kept_off_ = false;
-#endif
+  void give_to(std::thread::native_handle_type thread) const {
+    if (is_known_) pthread_setaffinity_np(thread, sizeof set_, &set_);
+  }
+  bool operator==(const Cores& other) const {
+    return is_known_ == other.is_known_ && CPU_EQUAL(&set_, &other.set_);
   }
 
-#if defined(__linux__)
  private:
-  cpu_set_t usable_;
-  bool is_kept_off_ = false;
-#endif
+  cpu_set_t set_{};
+  bool is_known_ = false;
 };
+#else
+struct Cores {
+  static Cores of_this_thread() { return {}; }
+  [[nodiscard]] Cores without_this_one() const { return {}; }
+  void give_to(std::thread::native_handle_type /*thread*/) const {}
+  bool operator==(const Cores&) const = default;
+};
+#endif
 
-// A place of a team that a thread of the pool takes.
+// A place of a team that a thread of the pool takes. It may use the cores of the thread that made the team.
 struct Loan {
   std::shared_ptr<Team::Shared> team;
   std::uint32_t worker = 0;
+  Cores cores;
 };
 
-// A thread of the process that teams borrow.
+// A thread of the process that teams borrow. The pool writes the other members while it is idle, before it changes `loans`,
+// and its thread while it is not.
 struct Helper {
   std::thread::native_handle_type thread{};
   std::atomic<bool> sleeps{false};
   std::atomic<std::uint32_t> loans{0};
-  Loan loan;  // this and the cores are set before `loans` changes
-  Cores cores;
+  Loan loan;
+  Cores cores;  // that it may use now
+
+  void use(const Cores& wanted) {
+    if (cores == wanted) return;
+    cores = wanted;
+    cores.give_to(thread);
+  }
 };
 
 // Threads are started only if all are with teams that are not closed. So there are never more than the teams of one time
-// needed, and a run that follows another one gets the thread that comes back from it, which is awake.
+// needed, and a run that follows another one gets the thread that comes back from it, which most often is awake.
+//
+// A system may wake a thread up on the core of the thread that wakes it, though other cores are idle: virtual machines with
+// Linux 6.18 did so half of the time after a pause of 20 ms. Then the two share that core for up to 5 ms, longer than many
+// runs take. So a helper that sleeps, or is new, is kept off that core until it has served.
 class Pool {
  public:
   // Lends threads to the team, as workers 1, 2, ... up to `count`. Those that come back from closed teams are lent before
-  // those that sleep. Returns how many the team gets.
+  // those that sleep. Returns how many the team gets: fewer if the system has no more threads or memory.
   std::uint32_t lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
+    const Cores usable = Cores::of_this_thread();
     const std::lock_guard lock(mutex_);
-    for (std::uint32_t worker = 1; worker <= count; ++worker) {
-      const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
-      if (!is_one_awake && waiting_.size() < coming_back_) {
-        waiting_.push_back({team, worker});
-        continue;
-      }
-      if (idle_.empty() && !start()) return worker - 1;
-      Helper* helper = idle_.back();
-      idle_.pop_back();
-      helper->loan = {team, worker};
-      if (!is_one_awake) helper->cores.keep_off_this_core(helper->thread);
-      helper->loans.fetch_add(1, std::memory_order_release);
-      helper->loans.notify_one();
-    }
+    for (std::uint32_t worker = 1; worker <= count; ++worker)
+      if (!lend_one({team, worker, usable})) return worker - 1;
     return count;
   }
 
@@ -213,29 +219,60 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  // Starts a thread. Returns false if the system has none. Signals stay with the threads of the program.
-  bool start() {
-    idle_.reserve(++started_);
-    auto helper = std::make_unique<Helper>();
-#if defined(TOSAIC_POSIX)
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-#endif
-    bool made = true;
+  // Returns false if there is no thread.
+  bool lend_one(Loan loan) {
+    const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
     try {
-      std::thread thread([this, own = helper.get()] { live(*own); });
-      helper->thread = thread.native_handle();
-      thread.detach();
-    } catch (const std::system_error&) {
-      made = false;
+      if (!is_one_awake && waiting_.size() < coming_back_) {
+        waiting_.push_back(std::move(loan));
+        return true;
+      }
+      if (idle_.empty()) start(loan.cores);
+    } catch (const std::exception&) {
+      return false;
     }
-#if defined(TOSAIC_POSIX)
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-#endif
-    if (made) idle_.push_back(helper.release());
-    return made;
+    Helper& helper = *idle_.back();
+    idle_.pop_back();
+    helper.use(is_one_awake ? loan.cores : loan.cores.without_this_one());
+    helper.loan = std::move(loan);
+    helper.loans.fetch_add(1);
+    helper.loans.notify_one();
+    return true;
   }
+
+  // Starts a thread, which is idle then. It inherits the cores of this one, and no signals: these stay with the threads of the
+  // program. Throws if the system has no thread or memory.
+  void start(const Cores& inherited) {
+    idle_.reserve(started_ + 1);
+    auto helper = std::make_unique<Helper>();
+    helper->cores = inherited;
+    const NoSignals no_signals;
+    std::thread thread([this, own = helper.get()] { live(*own); });
+    helper->thread = thread.native_handle();
+    thread.detach();
+    idle_.push_back(helper.release());
+    ++started_;
+  }
+
+  // While one exists, this thread takes no signals, and threads that it starts never take any.
+  class NoSignals {
+   public:
+    NoSignals(const NoSignals&) = delete;
+    NoSignals& operator=(const NoSignals&) = delete;
+#if defined(TOSAIC_POSIX)
+    NoSignals() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_BLOCK, &all, &before_);
+    }
+    ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+   private:
+    sigset_t before_{};
+#else
+    NoSignals() = default;
+#endif
+  };
 
   [[noreturn]] void live(Helper& helper) {
     for (std::uint32_t seen = 0;; ++seen) {
@@ -247,13 +284,13 @@ class Pool {
       do {
         helper.loan.team->serve(helper.loan.worker);
         helper.loan.team.reset();
+        helper.use(helper.loan.cores);
       } while (takes_waiting(helper));
     }
   }
 
   // The helper is back. Returns true if a team has waited for it, which it is lent to.
   bool takes_waiting(Helper& helper) {
-    helper.cores.use_all();
     const std::lock_guard lock(mutex_);
     --coming_back_;
     if (waiting_.empty()) {
@@ -262,6 +299,7 @@ class Pool {
     }
     helper.loan = std::move(waiting_.front());
     waiting_.pop_front();
+    helper.use(helper.loan.cores);
     return true;
   }
 
@@ -317,7 +355,7 @@ Team::~Team() {
   if (shared_ == nullptr) return;
   // A child process after fork() has another pool than the team that it copied.
   if (Pool& lender = pool(); shared_->lender == &lender) lender.expect_back(shared_, shared_->lent);
-  shared_->job.store(Shared::kClosed, std::memory_order_release);
+  shared_->job.store(Shared::kClosed);  // in one order with what notify_all() reads
   shared_->job.notify_all();
 }
 
@@ -338,7 +376,7 @@ void Team::run_parts(std::uint32_t parts, Call call, void* context) {
     };
     shared.ranges[i].word.store(Range::packed(job, bound(i), bound(i + 1)), std::memory_order_release);
   }
-  shared.job.store(job, std::memory_order_release);
+  shared.job.store(job);
   shared.job.notify_all();
   shared.work(0);
   for (int tries = 0; shared.done.load(std::memory_order_acquire) != parts; ++tries) {

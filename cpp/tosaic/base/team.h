@@ -4,8 +4,8 @@
 //   team.run(parts, [&](part, worker) { ... });    calls the function for each part; returns when all are done
 //
 // The additional threads belong to the process. They are started when they are first needed, are lent to one
-// team at a time, and sleep when no team has them. If others use them, a team has fewer threads; it never waits
-// for threads.
+// team at a time, and sleep when no team has them. A team never waits for threads: those that still come back from
+// another team join it later. The threads of a team may use the cores that the thread that made it may use.
 //
 // run() gives each thread a range of the parts. A thread computes the parts of its own range first: in successive
 // calls these are neighbouring parts of the data, which may still be in its cache. Then it takes parts that are

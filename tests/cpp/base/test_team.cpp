@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -9,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tosaic/base/team.h"
@@ -25,6 +25,16 @@ namespace {
 void spend(int rounds) {
   std::atomic<int> sum{0};
   for (int i = 0; i < rounds; ++i) sum.fetch_add(i, std::memory_order_relaxed);
+}
+
+// Tries for some time, each time after a pause.
+template <class F>
+bool happens_after_a_pause(F happens) {
+  for (int tries = 0; tries < 40; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (happens()) return true;
+  }
+  return false;
 }
 
 #if defined(__linux__)
@@ -136,18 +146,21 @@ TEST_CASE("teams of several threads work at the same time, and come and go", "[t
 }
 
 TEST_CASE("teams that follow each other have the same thread", "[team]") {
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // all threads are back, and sleep
-  std::set<std::thread::id> helpers;
-  for (int i = 0; i < 1000; ++i) {
-    Team team(2);
-    for (std::atomic<bool> took_part{false}; !took_part;)
-      team.run(2, [&](std::uint32_t, std::uint32_t worker) {
-        if (worker == 0) return std::this_thread::yield();
-        helpers.insert(std::this_thread::get_id());
-        took_part = true;
-      });
-  }
-  CHECK(helpers.size() == 1);
+  const auto helpers_of_many_teams = [] {
+    std::set<std::thread::id> helpers;
+    for (int i = 0; i < 500; ++i) {
+      Team team(2);
+      for (std::atomic<bool> took_part{false}; !took_part;)
+        team.run(2, [&](std::uint32_t, std::uint32_t worker) {
+          if (worker == 0) return std::this_thread::yield();
+          helpers.insert(std::this_thread::get_id());
+          took_part = true;
+        });
+    }
+    return helpers.size();
+  };
+  // Before that, the threads of other tests have to be back, and to sleep.
+  CHECK(happens_after_a_pause([&] { return helpers_of_many_teams() == 1; }));
 }
 
 TEST_CASE("there are no more threads than the teams of one time need", "[team]") {
@@ -193,20 +206,14 @@ TEST_CASE("all threads compute with the rounding of the thread that made the tea
 #if defined(__linux__)
 TEST_CASE("a thread that slept is woken on another core, and may use all cores afterwards", "[team]") {
   const cpu_set_t usable = usable_by_this_thread();
-  const auto by_helper_after_pause = [](std::chrono::milliseconds pause) {
-    for (;;) {
-      std::this_thread::sleep_for(pause);
-      const int core = sched_getcpu();
-      const cpu_set_t cores = usable_by_helper();
-      if (core == sched_getcpu()) return std::pair(core, cores);  // this thread stayed on its core
-    }
-  };
   usable_by_helper();  // now the pool has a thread
   for (int round = 0; round < 3; ++round) {
-    const auto [core, cores] = by_helper_after_pause(std::chrono::milliseconds(50));
-    cpu_set_t expected = usable;
-    if (usable_cores() > 1) CPU_CLR(static_cast<std::size_t>(core), &expected);
-    CHECK(CPU_EQUAL(&cores, &expected));
+    CHECK(happens_after_a_pause([&] {
+      cpu_set_t expected = usable;
+      if (usable_cores() > 1) CPU_CLR(static_cast<std::size_t>(sched_getcpu()), &expected);
+      const cpu_set_t cores = usable_by_helper();
+      return CPU_EQUAL(&cores, &expected);
+    }));
     // A thread that is awake is not kept off a core, so one of the next teams has a thread that may use all of them.
     bool may_use_all = false;
     for (int teams = 0; teams < 1000 && !may_use_all; ++teams) {
@@ -214,6 +221,26 @@ TEST_CASE("a thread that slept is woken on another core, and may use all cores a
       may_use_all = CPU_EQUAL(&now, &usable);
     }
     CHECK(may_use_all);
+  }
+}
+
+TEST_CASE("the threads of a team may use no other cores than the one that made it", "[team]") {
+  const cpu_set_t usable = usable_by_this_thread();
+  const auto stays_inside = [](const cpu_set_t& wanted) {
+    const cpu_set_t cores = usable_by_helper();
+    cpu_set_t both;
+    CPU_AND(&both, &cores, &wanted);
+    return CPU_EQUAL(&both, &cores) && CPU_COUNT(&cores) >= std::max(1, CPU_COUNT(&wanted) - 1);
+  };
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(static_cast<std::size_t>(core), &usable)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(core), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    for (int teams = 0; teams < 20; ++teams) CHECK(stays_inside(one));
+    REQUIRE(sched_setaffinity(0, sizeof usable, &usable) == 0);
+    for (int teams = 0; teams < 20; ++teams) CHECK(stays_inside(usable));
   }
 }
 #endif
