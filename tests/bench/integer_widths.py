@@ -3,9 +3,9 @@
     python tests/bench/integer_widths.py [--rounds N] [NETWORK ...]
 
 Both are quantized by `tosaic.quantize` with the same samples and lowered to TOSA INT, with integers at the
-boundary. They run alternately in one process, on each instruction set of this machine that multiplies
-vectors. Both outputs have to be those of the TOSA reference model. AMX multiplies bytes only, so its times
-are those of its vectors for int16, and no limit applies to it.
+boundary. They run alternately in one process, once with each instruction set of this machine from AVX2 on.
+The outputs of both have to equal those of the TOSA reference model. AMX multiplies bytes only: with it,
+int8 uses tiles and int16 uses vectors, so the limit does not apply.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Row:
 
     network: str
     isa: str
-    bytes: float
-    words: float
+    int8: float
+    int16: float
     differing: int
     distinct: int
 
     @property
     def ratio(self) -> float:
         """The time of int16 over that of int8."""
-        return self.words / self.bytes
+        return self.int16 / self.int8
 
     @property
     def ok(self) -> bool:
@@ -106,8 +106,8 @@ def section(result: Measured[Row]) -> Section:
         (
             row.network,
             row.isa,
-            milliseconds(row.bytes),
-            milliseconds(row.words),
+            milliseconds(row.int8),
+            milliseconds(row.int16),
             f"{row.ratio:.2f}×",
             str(row.differing),
             str(row.distinct),

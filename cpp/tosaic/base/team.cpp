@@ -39,7 +39,7 @@ void pause() {
 #endif
 }
 
-// Looks at `word` until it is no longer `old`, for kSpin at most. Returns true if it is not.
+// Watches `word` for at most kSpin. Returns true as soon as it differs from `old`, and false if it does not in that time.
 bool changes_soon(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
   const auto start = std::chrono::steady_clock::now();
   do {
@@ -86,8 +86,8 @@ struct Team::Shared {
   std::mutex failure_mutex;
   std::exception_ptr failure;
   std::uint32_t failed_part = 0;
-  const void* lender = nullptr;  // the pool
-  std::uint32_t lent = 0;        // threads of it
+  const void* lender = nullptr;  // the pool that lent threads to this team
+  std::uint32_t lent = 0;        // how many
 
   void work(std::uint32_t worker) {
     const auto threads = static_cast<std::uint32_t>(ranges.size());
@@ -132,7 +132,7 @@ struct Team::Shared {
 
 namespace {
 
-// Cores that a thread may use. Where the system does not tell, there is no such set, and nothing is changed.
+// The cores that a thread may use. If the system does not tell them, the set is unknown, and give_to() does nothing.
 #if defined(__linux__)
 class Cores {
  public:
@@ -141,7 +141,11 @@ class Cores {
     out.is_known_ = sched_getaffinity(0, sizeof out.set_, &out.set_) == 0;
     return out;
   }
-  // All of them but the one on which this thread runs; all if there is no other one.
+  // How many; 0 if they are unknown.
+  [[nodiscard]] std::uint32_t count() const {
+    return is_known_ ? static_cast<std::uint32_t>(CPU_COUNT(&set_)) : 0;
+  }
+  // This set without the core that this thread runs on. If it has no other core, the whole set.
   [[nodiscard]] Cores without_this_one() const {
     Cores out = *this;
     const int core = sched_getcpu();
@@ -162,21 +166,23 @@ class Cores {
 #else
 struct Cores {
   static Cores of_this_thread() { return {}; }
+  [[nodiscard]] std::uint32_t count() const { return 0; }
   [[nodiscard]] Cores without_this_one() const { return {}; }
   void give_to(std::thread::native_handle_type /*thread*/) const {}
   bool operator==(const Cores&) const = default;
 };
 #endif
 
-// A place of a team that a thread of the pool takes. It may use the cores of the thread that made the team.
+// What the pool tells a thread that it lends: the team, the number of the worker that the thread is there, and the cores
+// that it may use, which are those of the thread that made the team.
 struct Loan {
   std::shared_ptr<Team::Shared> team;
   std::uint32_t worker = 0;
   Cores cores;
 };
 
-// A thread of the process that teams borrow. The pool writes the other members while it is idle, before it changes `loans`,
-// and its thread while it is not.
+// A thread of the process that teams borrow. While it is idle, only the pool writes `loan` and `cores`, and changes `loans`
+// afterwards. While it serves, only the thread itself writes them.
 struct Helper {
   std::thread::native_handle_type thread{};
   std::atomic<bool> sleeps{false};
@@ -191,16 +197,17 @@ struct Helper {
   }
 };
 
-// Threads are started only if all are with teams that are not closed. So there are never more than the teams of one time
-// needed, and a run that follows another one gets the thread that comes back from it, which most often is awake.
+// The pool starts a thread only if all its threads serve open teams. So it never has more threads than were needed at the
+// same time. A run that directly follows another run gets the thread of that run, which is most often awake.
 //
-// A system may wake a thread up on the core of the thread that wakes it, though other cores are idle: virtual machines with
-// Linux 6.18 did so half of the time after a pause of 20 ms. Then the two share that core for up to 5 ms, longer than many
-// runs take. So a helper that sleeps, or is new, is kept off that core until it has served.
+// Linux may wake a thread up on the core of the thread that wakes it, although other cores are idle: virtual machines with
+// Linux 6.18 did so half of the time after a pause of 20 ms. Then the two threads share that core for up to 5 ms, which is
+// longer than many runs take. So a helper that sleeps, or is new, may not use the core of the lending thread until the team
+// is closed.
 class Pool {
  public:
-  // Lends threads to the team, as workers 1, 2, ... up to `count`. Those that come back from closed teams are lent before
-  // those that sleep. Returns how many the team gets: fewer if the system has no more threads or memory.
+  // Lends `count` threads to the team, as workers 1, 2, ... Threads that come back from closed teams are preferred to
+  // threads that sleep. Returns how many threads the team gets: fewer than `count` if the system can start no more.
   std::uint32_t lend(const std::shared_ptr<Team::Shared>& team, std::uint32_t count) {
     const Cores usable = Cores::of_this_thread();
     const std::lock_guard lock(mutex_);
@@ -209,7 +216,8 @@ class Pool {
     return count;
   }
 
-  // Expects the threads back that the team got: it is about to be closed.
+  // To be called before a team is closed that got `lent` threads. From then on, the pool counts on these threads to come
+  // back. Loans that still wait are cancelled.
   void expect_back(const std::shared_ptr<Team::Shared>& team, std::uint32_t lent) {
     const std::lock_guard lock(mutex_);
     coming_back_ += lent - std::erase_if(waiting_, [&](const Loan& loan) { return loan.team == team; });
@@ -219,7 +227,7 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  // Returns false if there is no thread.
+  // Lends one thread. Returns false if there is none, and the system can start no more.
   bool lend_one(Loan loan) {
     const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
     try {
@@ -240,8 +248,8 @@ class Pool {
     return true;
   }
 
-  // Starts a thread, which is idle then. It inherits the cores of this one, and no signals: these stay with the threads of the
-  // program. Throws if the system has no thread or memory.
+  // Starts a thread and puts it among the idle ones. The system gives it the cores of this thread, `inherited`. It takes no
+  // signals: the threads of the program do. Throws if the system has no more threads or memory.
   void start(const Cores& inherited) {
     idle_.reserve(started_ + 1);
     auto helper = std::make_unique<Helper>();
@@ -254,7 +262,7 @@ class Pool {
     ++started_;
   }
 
-  // While one exists, this thread takes no signals, and threads that it starts never take any.
+  // As long as an object of this class exists, this thread takes no signals. Threads that it starts meanwhile never do.
   class NoSignals {
    public:
     NoSignals(const NoSignals&) = delete;
@@ -289,7 +297,7 @@ class Pool {
     }
   }
 
-  // The helper is back. Returns true if a team has waited for it, which it is lent to.
+  // Puts a helper that has served among the idle ones or, if a loan waits, gives it that loan and returns true.
   bool takes_waiting(Helper& helper) {
     const std::lock_guard lock(mutex_);
     --coming_back_;
@@ -333,13 +341,8 @@ Pool& pool() {
 }  // namespace
 
 std::uint32_t usable_cores() {
-#if defined(__linux__)
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  if (sched_getaffinity(0, sizeof(usable), &usable) == 0)
-    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&usable)));
-#endif
-  return std::max(1U, std::thread::hardware_concurrency());
+  const std::uint32_t known = Cores::of_this_thread().count();
+  return known > 0 ? known : std::max(1U, std::thread::hardware_concurrency());
 }
 
 Team::Team(std::uint32_t threads, bool share_all)
@@ -353,9 +356,10 @@ Team::Team(std::uint32_t threads, bool share_all)
 
 Team::~Team() {
   if (shared_ == nullptr) return;
-  // A child process after fork() has another pool than the team that it copied.
+  // After fork(), a child process has a new pool, which lent nothing to the teams that the child copied.
   if (Pool& lender = pool(); shared_->lender == &lender) lender.expect_back(shared_, shared_->lent);
-  shared_->job.store(Shared::kClosed);  // in one order with what notify_all() reads
+  // Sequentially consistent: else notify_all() could read that nobody waits before the store is visible.
+  shared_->job.store(Shared::kClosed);
   shared_->job.notify_all();
 }
 

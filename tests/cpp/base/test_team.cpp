@@ -27,7 +27,8 @@ void spend(int rounds) {
   for (int i = 0; i < rounds; ++i) sum.fetch_add(i, std::memory_order_relaxed);
 }
 
-// Tries for some time, each time after a pause.
+// Calls `happens` after pauses until it returns true, for some seconds at most. In a pause, the threads of earlier teams
+// return to the pool and fall asleep.
 template <class F>
 bool happens_after_a_pause(F happens) {
   for (int tries = 0; tries < 40; ++tries) {
@@ -35,6 +36,18 @@ bool happens_after_a_pause(F happens) {
     if (happens()) return true;
   }
   return false;
+}
+
+// Makes a team of two threads and calls `call` in the second one.
+template <class F>
+void in_helper(F call) {
+  Team team(2);
+  for (std::atomic<bool> took_part{false}; !took_part;)
+    team.run(2, [&](std::uint32_t, std::uint32_t worker) {
+      if (worker == 0) return std::this_thread::yield();
+      call();
+      took_part = true;
+    });
 }
 
 #if defined(__linux__)
@@ -45,16 +58,10 @@ cpu_set_t usable_by_this_thread() {
   return cores;
 }
 
-// The cores that the other thread of a new team may use while it works.
+// The cores that the second thread of a new team may use while it computes.
 cpu_set_t usable_by_helper() {
-  Team team(2);
   cpu_set_t found;
-  for (std::atomic<bool> took_part{false}; !took_part;)
-    team.run(2, [&](std::uint32_t, std::uint32_t worker) {
-      if (worker == 0) return std::this_thread::yield();
-      found = usable_by_this_thread();
-      took_part = true;
-    });
+  in_helper([&] { found = usable_by_this_thread(); });
   return found;
 }
 #endif
@@ -148,18 +155,9 @@ TEST_CASE("teams of several threads work at the same time, and come and go", "[t
 TEST_CASE("teams that follow each other have the same thread", "[team]") {
   const auto helpers_of_many_teams = [] {
     std::set<std::thread::id> helpers;
-    for (int i = 0; i < 500; ++i) {
-      Team team(2);
-      for (std::atomic<bool> took_part{false}; !took_part;)
-        team.run(2, [&](std::uint32_t, std::uint32_t worker) {
-          if (worker == 0) return std::this_thread::yield();
-          helpers.insert(std::this_thread::get_id());
-          took_part = true;
-        });
-    }
+    for (int i = 0; i < 500; ++i) in_helper([&] { helpers.insert(std::this_thread::get_id()); });
     return helpers.size();
   };
-  // Before that, the threads of other tests have to be back, and to sleep.
   CHECK(happens_after_a_pause([&] { return helpers_of_many_teams() == 1; }));
 }
 
@@ -214,7 +212,7 @@ TEST_CASE("a thread that slept is woken on another core, and may use all cores a
       const cpu_set_t cores = usable_by_helper();
       return CPU_EQUAL(&cores, &expected);
     }));
-    // A thread that is awake is not kept off a core, so one of the next teams has a thread that may use all of them.
+    // The thread is awake now, so the pool does not keep it off a core when it lends it again.
     bool may_use_all = false;
     for (int teams = 0; teams < 1000 && !may_use_all; ++teams) {
       const cpu_set_t now = usable_by_helper();

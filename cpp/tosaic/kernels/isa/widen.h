@@ -1,6 +1,7 @@
-// Loads narrow integers into vectors of wider ones. Only files of kernels/isa/ include this header. GCC
-// compiles a conversion to four times the size element by element, and one to twice the size in two halves, which it then
-// joins. So vectors of the instruction set are widened by intrinsics.
+// Loads narrow integers into vectors of wider ones. Only files of kernels/isa/ include this header.
+//
+// Whole vectors are widened by intrinsics. For __builtin_convertvector, GCC 12 widens each half of a vector by itself and
+// joins the halves, and elements that become four times as wide one by one.
 #pragma once
 
 #include "tosaic/kernels/isa/vector.h"
@@ -14,7 +15,7 @@
 namespace tosaic::kernels::TOSAIC_ISA {
 namespace {
 
-// Loads kCount adjacent elements as T, which is twice as wide. Both are i8 and i16, or i16 and i32.
+// Loads kCount adjacent elements and widens them: i8 to i16, or i16 to i32.
 template <class From, class T, std::int64_t kCount>
 struct Widened {
   using Narrow [[gnu::vector_size(kCount * sizeof(From))]] = From;
