@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <deque>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -92,14 +91,13 @@ py::object to_python(pt2::Json value) {
 
 // The classes and tables of tosaic.pt2 of which the nodes are made.
 struct Classes {
-  SlottedClass<8> node;
+  SlottedClass<7> node;
   SlottedClass<6> tensor;
   py::object graph, symbolic, device, named, getitem;
   py::dict dtypes, memory_formats, layouts;
 
   explicit Classes(const py::object& from)
-      : node(from.attr("node"),
-             {"op", "name", "target", "args", "kwargs", "meta", "users", "all_input_nodes"}),
+      : node(from.attr("node"), {"op", "name", "target", "args", "kwargs", "meta", "users"}),
         tensor(from.attr("tensor"), {"dtype", "shape", "_strides", "offset", "device", "layout"}),
         graph(from.attr("graph")),
         symbolic(from.attr("symbolic")),
@@ -142,6 +140,8 @@ class Maker {
  public:
   Maker(const pt2::ProgramNodes& program, const Classes& classes) : program_(program), classes_(classes) {
     modules_.resize(program.modules);
+    tensors_.resize(program.tensors.size());
+    metas_.resize(program.tensors.size());
     for (const pt2::ModuleStack& stack : program.stacks) stacks_.push_back(stack_of(stack));
   }
 
@@ -158,34 +158,45 @@ class Maker {
   }
 
   py::list nodes_of(const pt2::GraphNodes& graph) {
-    std::vector<py::object> nodes, users;
+    std::vector<py::object> nodes;
+    std::vector<Users> users(graph.nodes.size());
     nodes.reserve(graph.nodes.size());
-    users.reserve(graph.nodes.size());
-    py::list list(graph.nodes.size());
-    for (const pt2::Node& node : graph.nodes) {
-      users.push_back(py::list());
-      nodes.push_back(object_of(node, nodes, users.back()));
-      for (const std::uint32_t input : node.inputs)
-        if (PyList_Append(users[input].ptr(), nodes.back().ptr()) != 0) throw py::error_already_set();
-      list[nodes.size() - 1] = nodes.back();
+    for (const pt2::Node& node : graph.nodes)
+      for (const std::uint32_t input : node.inputs) ++users[input].left;
+    for (std::size_t i = 0; i < users.size(); ++i) {
+      users[i].tuple = users[i].left == 0 ? nothing_ : py::tuple(users[i].left);
+      const pt2::Node& node = graph.nodes[i];
+      nodes.push_back(object_of(node, nodes, users[i].tuple));
+      for (const std::uint32_t input : node.inputs) users[input].add(nodes.back());
     }
+    py::list list(nodes.size());
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(i), nodes[i].release().ptr());
     return list;
   }
 
  private:
+  // The users of a node, from the first to the last.
+  struct Users {
+    py::tuple tuple = py::tuple();
+    std::size_t left = 0;  // users that are still to be made
+
+    void add(const py::object& user) {
+      const std::size_t position = tuple.size() - left--;
+      PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(position), user.inc_ref().ptr());
+    }
+  };
+
   py::object object_of(const pt2::Node& node, const std::vector<py::object>& nodes, const py::object& users) {
     py::object name = to_python(node.name);
     py::object target = target_of(node, name);
     py::tuple args = node.args.empty() ? nothing_ : py::tuple(node.args.size());
     for (std::size_t i = 0; i < node.args.size(); ++i)
       PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i), value_of(node.args[i], nodes).release().ptr());
-    py::tuple inputs = node.inputs.empty() ? nothing_ : py::tuple(node.inputs.size());
-    for (std::size_t i = 0; i < node.inputs.size(); ++i)
-      PyTuple_SET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i), nodes[node.inputs[i]].inc_ref().ptr());
     py::dict kwargs = node.kwargs.empty() ? no_keywords_ : py::dict();
     for (const auto& [key, value] : node.kwargs) kwargs[to_python(key)] = value_of(value, nodes);
     return classes_.node(op_of(node.kind), std::move(name), std::move(target), std::move(args),
-                         std::move(kwargs), meta_of(node, nodes), users, std::move(inputs));
+                         std::move(kwargs), meta_of(node, nodes), users);
   }
 
   py::object op_of(pt2::NodeKind kind) const {
@@ -212,11 +223,16 @@ class Maker {
   }
 
   py::object meta_of(const pt2::Node& node, const std::vector<py::object>& nodes) {
+    const auto* const type = node.kind == pt2::NodeKind::kPlaceholder && node.recorded
+                                 ? std::get_if<pt2::TensorRef>(&node.recorded->value)
+                                 : nullptr;
+    if (type != nullptr && metas_[type->index]) return metas_[type->index];
     py::dict meta;
     if (node.kind == pt2::NodeKind::kCall || node.kind == pt2::NodeKind::kGetItem)
       meta[module_stack_] = node.modules ? stacks_[*node.modules] : no_modules_;
     if (node.stack_trace) meta[stack_trace_] = trace_of(*node.stack_trace);
     if (node.recorded) meta[recorded_] = value_of(*node.recorded, nodes);
+    if (type != nullptr) metas_[type->index] = meta;
     return meta;
   }
 
@@ -279,7 +295,9 @@ class Maker {
     return dict;
   }
   py::object one(pt2::TensorRef value, const Nodes&) {
-    return tensor(program_.tensors[value.index], classes_);
+    py::object& known = tensors_[value.index];
+    if (!known) known = tensor(program_.tensors[value.index], classes_);
+    return known;
   }
   py::object one(pt2::GraphRef value, const Nodes&) {
     return classes_.graph(nodes_of(program_.graphs[value.index]));
@@ -289,6 +307,7 @@ class Maker {
   const Classes& classes_;
   std::vector<std::pair<py::object, py::object>> modules_;  // by the module's index
   std::vector<py::object> stacks_;
+  std::vector<py::object> tensors_, metas_;  // by the position of a type; what is recorded of placeholders
   std::unordered_map<std::string_view, py::object> targets_;
   std::unordered_map<const char*, py::object> traces_;  // by their place in the text
   py::str placeholder_{"placeholder"}, call_{"call_function"}, attribute_{"get_attr"}, output_{"output"};
@@ -352,8 +371,9 @@ class Weights {
     const SlottedClass<4> value(value_type, {"id", "dtype", "shape", "held"});
     const std::size_t count = std::min(nodes.size(), specs.size());
     for (std::size_t i = 0; i < count; ++i) {
-      const auto [kind, name, rest] = specs[i].cast<std::tuple<std::string, std::string, py::object>>();
-      const ConstantRef constant = view(name, parse_constant_kind(kind).value());
+      const py::tuple spec = specs[i];
+      const ConstantRef constant = view(spec[1].cast<std::string_view>(),
+                                        parse_constant_kind(spec[0].cast<std::string_view>()).value());
       if (constant == nullptr) return i;
       const py::int_ id(builder.add_constant(constant).index());
       const py::object made =
@@ -373,14 +393,14 @@ class Weights {
   };
 
   // The constant over a weight. Null for one that is not known, or has to be copied or refused.
-  ConstantRef view(const std::string& name, ConstantKind kind) {
+  ConstantRef view(std::string_view name, ConstantKind kind) {
     for (List& list : lists_)
       if (const std::optional<pt2::Weight> found = list.weights.find(name))
         return found->is_pickled ? nullptr : view(name, kind, *found, list.folder);
     return nullptr;
   }
 
-  ConstantRef view(const std::string& name, ConstantKind kind, const pt2::Weight& weight,
+  ConstantRef view(std::string_view name, ConstantKind kind, const pt2::Weight& weight,
                    const std::string& folder) {
     const pt2::ZipEntry& entry = index_->entries.at(folder + std::string(weight.path));
     if (!entry.is_stored()) return nullptr;

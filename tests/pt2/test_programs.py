@@ -14,7 +14,9 @@ import pytest
 import torch
 import tosaic
 from torch import nn
-from tosaic import fx
+from tosaic import _core, fx
+from tosaic.pt2.archive import Archive
+from tosaic.pt2.nodes import nodes_of
 from tosaic.pt2.program import read_pt2
 from tosaic.sources import load_exported
 
@@ -48,6 +50,22 @@ def test_a_file_has_the_same_graph_as_through_torch(name: str, tmp_path: Path) -
     path = tmp_path / "m.pt2"
     saved(MODULES[name](), path)
     assert_same(path)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nodes_have_the_inputs_and_the_users_that_torch_has(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt2"
+    saved(MODULES[name](), path)
+    model = _core.Json(Archive(path).bytes_of("models/model.json"), "the model")
+    nodes, _ = nodes_of(model.part("the graph", "graph_module", "graph"), ())
+
+    def links(nodes: Any) -> list[tuple[list[int], list[int]]]:
+        at = {node: i for i, node in enumerate(nodes)}
+        return [
+            ([at[each] for each in node.all_input_nodes], [at[each] for each in node.users]) for node in nodes
+        ]
+
+    assert links(nodes) == links(load_exported(path).graph.nodes)
 
 
 @pytest.mark.parametrize("quantizer", ["xnnpack", "arm"])

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -42,6 +43,19 @@ struct Shared {
   ModuleStacks stacks;
   std::unordered_map<std::string_view, std::string_view> decoded =
       {};  // stack traces by their text in the file
+
+  std::unordered_map<std::reference_wrapper<const TensorMeta>, std::uint32_t, decltype(&hash_of),
+                     std::equal_to<TensorMeta>>
+      tensors{0, &hash_of};  // positions in `program.tensors`
+
+  // Stores each type once: most weights and results have the type of another one.
+  TensorRef tensor(TensorMeta meta) {
+    if (const auto known = tensors.find(meta); known != tensors.end()) return {known->second};
+    const auto position = static_cast<std::uint32_t>(program.tensors.size());
+    program.tensors.push_back(std::move(meta));
+    tensors.emplace(program.tensors.back(), position);
+    return {position};
+  }
 
   // Decodes each stack trace once: calls of one line have the same.
   std::string_view trace(Json value) {
@@ -150,9 +164,7 @@ class GraphReader {
   Argument tensor_named(std::string_view name, Json named) {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) throw WrongJson("the type of a tensor", named);
-    std::deque<TensorMeta>& tensors = shared_.program.tensors;
-    tensors.push_back(read_tensor(found->second, texts_));
-    return {TensorRef{static_cast<std::uint32_t>(tensors.size() - 1)}};
+    return {shared_.tensor(read_tensor(found->second, texts_))};
   }
 
   void call(Json call) {

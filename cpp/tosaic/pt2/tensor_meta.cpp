@@ -1,5 +1,6 @@
 #include "tosaic/pt2/tensor_meta.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,23 @@ std::vector<Size> read_sizes(Json list, Texts& texts) {
 }
 
 }  // namespace
+
+std::size_t hash_of(const TensorMeta& tensor) {
+  std::size_t hash = 0;
+  const auto add = [&](std::size_t number) {
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 32;
+  };
+  const auto add_size = [&](const Size& size) {
+    const auto* const number = std::get_if<std::int64_t>(&size);
+    add(number != nullptr ? static_cast<std::size_t>(*number)
+                          : std::hash<std::string_view>()(std::get<Symbolic>(size).expression));
+  };
+  add(static_cast<std::size_t>(tensor.dtype));
+  for (const Size& size : tensor.sizes) add_size(size);
+  for (const Size& stride : tensor.strides) add_size(stride);
+  return hash;
+}
 
 TensorMeta read_tensor(Json value, Texts& texts) {
   std::optional<Json> dtype, sizes, strides, offset, device, layout;

@@ -1,6 +1,7 @@
 // tensor_meta: the type and the memory of a tensor, as a .pt2 file records them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -17,6 +18,8 @@ enum class NumberKind : std::uint8_t { kInt, kFloat, kBool };
 struct Symbolic {
   std::string_view expression;
   NumberKind kind = NumberKind::kInt;
+
+  friend bool operator==(const Symbolic&, const Symbolic&) = default;
 };
 
 using Size = std::variant<std::int64_t, Symbolic>;
@@ -29,7 +32,11 @@ struct TensorMeta {
   Size offset;
   std::string_view device;
   std::int64_t layout = 0;  // 1 to kLayouts
+
+  friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
+
+[[nodiscard]] std::size_t hash_of(const TensorMeta& tensor);
 
 // Throws WrongJson.
 [[nodiscard]] TensorMeta read_tensor(Json value, Texts& texts);

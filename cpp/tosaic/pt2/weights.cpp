@@ -46,7 +46,7 @@ WeightList::WeightList(Json document, const std::string& what) {
             });
 }
 
-std::optional<Weight> WeightList::find(const std::string& name) {
+std::optional<Weight> WeightList::find(std::string_view name) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) return std::nullopt;
   Weight weight;
@@ -59,7 +59,7 @@ std::optional<Weight> WeightList::find(const std::string& name) {
   return weight;
 }
 
-ConstantRef WeightViews::view(const std::string& name, ConstantKind kind, const TensorMeta& meta,
+ConstantRef WeightViews::view(std::string_view name, ConstantKind kind, const TensorMeta& meta,
                               std::span<const std::byte> storage) {
   if (meta.device != "cpu" || meta.layout != kStrided) return nullptr;
   const ScalarType* const type = find_scalar_type(meta.dtype);
@@ -80,11 +80,11 @@ ConstantRef WeightViews::view(const std::string& name, ConstantKind kind, const 
   sizes->insert(sizes->end(), strides->begin(), strides->end());
   ConstantRef& known = known_[Key(data, *type->dtype, std::move(*sizes))];
   if (known != nullptr) return known;
-  auto changed = [name, changed = changed_] {
+  auto changed = [name = std::string(name), changed = changed_] {
     const std::string message = changed();
     return message.empty() ? message : "the memory of " + quoted(name) + ": " + message + "; open it again";
   };
-  return known = constant_over(name, kind, *type->dtype, shape,
+  return known = constant_over(std::string(name), kind, *type->dtype, shape,
                                Storage(owner_, data, *count * type->size, std::move(changed)));
 }
 

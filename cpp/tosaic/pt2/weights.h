@@ -34,7 +34,7 @@ class WeightList {
   WeightList(Json document, const std::string& what);
 
   // The weight of this name; nothing if there is none. Throws InvalidGraph if its entry is damaged.
-  [[nodiscard]] std::optional<Weight> find(const std::string& name);
+  [[nodiscard]] std::optional<Weight> find(std::string_view name);
 
  private:
   Texts texts_;
@@ -52,7 +52,7 @@ class WeightViews {
   // The constant of a tensor in a storage. Returns nothing for one that has to be copied or refused: empty,
   // symbolic, sparse, complex, not on the CPU, not dense in row-major order, not aligned, or not inside of the
   // storage.
-  [[nodiscard]] ConstantRef view(const std::string& name, ConstantKind kind, const TensorMeta& meta,
+  [[nodiscard]] ConstantRef view(std::string_view name, ConstantKind kind, const TensorMeta& meta,
                                  std::span<const std::byte> storage);
 
  private:

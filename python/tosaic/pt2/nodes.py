@@ -27,7 +27,7 @@ __all__ = ["Classes", "NestedGraph", "Node", "nodes_of", "released"]
 class Node:
     """A node with the attributes of a ``torch.fx.Node``. The core makes nodes and sets their attributes."""
 
-    __slots__ = ("all_input_nodes", "args", "kwargs", "meta", "name", "op", "target", "users")
+    __slots__ = ("args", "kwargs", "meta", "name", "op", "target", "users")
 
     op: str
     name: str
@@ -35,8 +35,20 @@ class Node:
     args: Sequence[Any]
     kwargs: dict[str, Any]
     meta: dict[str, Any]
-    users: list[Node]
-    all_input_nodes: Sequence[Node]
+    users: Sequence[Node]
+
+    @property
+    def all_input_nodes(self) -> list[Node]:
+        """The nodes in the arguments, each once."""
+        found: dict[Node, None] = {}
+        waiting: list[Any] = [[*self.args, *self.kwargs.values()]]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, Node):
+                found[value] = None
+            elif isinstance(value, list | dict):
+                waiting += reversed(list(value.values() if isinstance(value, dict) else value))
+        return list(found)
 
 
 class NestedGraph:
@@ -94,4 +106,4 @@ def _parameter_names(target: str) -> Sequence[str]:
 def released(nodes: Sequence[Node]) -> None:
     """Breaks the cycles of nodes that are no longer needed: a node refers to its users, and they to it."""
     for node in nodes:
-        node.users = []
+        node.users = ()

@@ -22,7 +22,13 @@ __all__ = ["Aliases"]
 
 
 class Aliases:
-    """Memory shared between the nodes of one FX graph."""
+    """Memory shared between the nodes of one FX graph.
+
+    Attributes
+    ----------
+    mutated : frozenset of nodes
+        The nodes whose memory a call writes.
+    """
 
     def __init__(
         self, nodes: Sequence[Any], rows: Sequence[OperatorRow | None], counts: Callable[[Any], bool]
@@ -37,20 +43,21 @@ class Aliases:
         # whole value of the node.
         self._wholes: dict[Any, list[tuple[int, Any]]] = {}
         self._members: dict[Any, list[Any]] = {}
-        self._mutated: set[Any] = set()
+        writing: list[Any] = []
         for node, row in zip(nodes, rows, strict=True):
             if node.op == "call_function":
-                self._add(node, row)
+                self._add(node, row, writing)
         joined = {*self._parent, *self._parent.values()}
         for node in sorted(joined, key=self._position.__getitem__):
             self._members.setdefault(self._root(node), []).append(node)
-        self._mutated = {self._root(node) for node in self._mutated}
+        written = {self._root(node) for node in writing}
+        self.mutated = frozenset(node for root in written for node in self._members_of(root))
         # For each root: the members before the current position that may still be read, and how many members
         # are before it.
         self._seen_again: dict[Any, list[Any]] = {}
         self._passed: dict[Any, int] = {}
 
-    def _add(self, node: Any, row: OperatorRow | None) -> None:
+    def _add(self, node: Any, row: OperatorRow | None, writing: list[Any]) -> None:
         if row is None:  # a wrapper or another foreign call: it may return any of its operands
             for operand in node.all_input_nodes:
                 self._join(node, operand)
@@ -68,7 +75,7 @@ class Aliases:
             if row.changes_shape:
                 self._wholes.setdefault(tensor, self._wholes_of(tensor)).append((now, node))
             elif not row.writes_nothing(node):
-                self._mutated.add(node)
+                writing.append(node)
         elif row.is_whole(node, shared):
             self._wholes[node] = [(-1, self._whole_at(shared, now))]
 
@@ -95,10 +102,6 @@ class Aliases:
         while node in parent:
             node = parent[node]
         return node
-
-    def is_mutated(self, node: Any) -> bool:
-        """True if some call writes into the memory of this node."""
-        return self._root(node) in self._mutated
 
     def reaches_placeholder(self, node: Any) -> bool:
         """True if this node shares memory with an input."""

@@ -81,9 +81,10 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if mutates:
             self._aliases = Aliases(nodes, found, partial(_counts, rows))
 
-    def is_mutated(self, node: Any) -> bool:
-        """True if a call writes into the memory of this node."""
-        return self._aliases is not None and self._aliases.is_mutated(node)
+    @property
+    def mutated(self) -> frozenset[Any]:
+        """The nodes whose memory a call writes."""
+        return frozenset() if self._aliases is None else self._aliases.mutated
 
     def read(self, nodes: Sequence[Any]) -> None:
         """Reads every call and attribute; the placeholders must be in ``env`` already."""

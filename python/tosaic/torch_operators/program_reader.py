@@ -142,14 +142,14 @@ class ProgramReader:
         return self._read_outputs()
 
     def _read_inputs(self) -> None:
-        mutated = {spec.target for spec in self.output_specs if spec.kind in _STATES}
-        is_mutated = self.importer.is_mutated
+        states = {spec.target for spec in self.output_specs if spec.kind in _STATES}
+        mutated = self.importer.mutated
         paths = iter(self.paths)
         nodes: list[Any] = []  # of constants that are still to be read
         specs: list[InputSpec] = []
         for node, spec in zip(self.placeholders, self.specs, strict=True):
             kind = spec.kind
-            if kind in _WEIGHTS and spec.target not in mutated and not is_mutated(node):
+            if kind in _WEIGHTS and spec.target not in states and node not in mutated:
                 if node.users:
                     nodes.append(node)
                     specs.append(spec)
@@ -240,8 +240,9 @@ class ProgramReader:
     def _add_written_inputs(self) -> int:
         """Adds outputs for inputs that in-place calls change: the program's signature does not list these."""
         count = 0
+        mutated = self.importer.mutated
         for node in self.placeholders:
-            if node.name in self.input_at and self.importer.is_mutated(node):
+            if node in mutated and node.name in self.input_at:
                 index, path = self.input_at[node.name]
                 order = self.order_at.get(node.name)  # states have none
                 self.importer.builder.add_output(self.importer.env[node].id, path, index, order)

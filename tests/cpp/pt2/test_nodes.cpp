@@ -130,6 +130,26 @@ TEST_CASE("types of tensors may have symbolic sizes", "[pt2]") {
   CHECK(std::get<Symbolic>(meta.sizes[1]).expression == "s0 + 1");
 }
 
+TEST_CASE("a type that several tensors have is stored once, and types that differ are apart", "[pt2]") {
+  const auto types_of = [](const std::string& graph) {
+    const JsonDocument document(graph, "a test");
+    return read(document).tensors.size();
+  };
+  const auto [from, to] = GENERATE(table<std::string, std::string>({
+      {R"("dtype":7)", R"("dtype":6)"},
+      {R"("as_int":2)", R"("as_int":3)"},
+      {"s0 + 1", "s1 + 1"},
+      {R"({"as_expr":{"expr_str":"s0 + 1"}})", R"({"as_int":1})"},
+      {R"("strides":[{"as_int":1})", R"("strides":[{"as_int":2})"},
+      {R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":8})"},
+      {R"("type":"cpu")", R"("type":"cuda")"},
+      {R"("layout":7)", R"("layout":1)"},
+  }));
+  const std::string graph = graph_of(kSplit, tensor("a"), "xab");
+  CHECK(types_of(graph) == 1);
+  CHECK(types_of(replaced(graph, from, to)) == 2);
+}
+
 TEST_CASE("arguments of older files are told apart by the parameters of the operator", "[pt2]") {
   const auto old = [](const std::string& name) { return R"({"name":")" + name + R"(","arg":{"as_int":1}})"; };
   const std::string graph =
