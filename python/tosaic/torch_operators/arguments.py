@@ -40,7 +40,7 @@ def spread(values: Any, count: int) -> list[int]:
 
 def ids(*operands: Ref | None) -> tuple[int, ...]:
     """Returns operand ids for the core; -1 for an absent operand."""
-    return tuple(-1 if operand is None else operand.id for operand in operands)
+    return tuple([-1 if operand is None else operand.id for operand in operands])
 
 
 def fit(value: Any, dtype: int) -> Any:

@@ -107,6 +107,8 @@ class OperatorRow:
 
     __slots__ = (
         "_aliased",
+        "_dropout_at",
+        "_running_mean_at",
         "arity",
         "changes_shape",
         "defaults",
@@ -141,6 +143,10 @@ class OperatorRow:
         self.arity = len(parameters)
         self.mutates = tuple(i for i, each in enumerate(parameters) if each.writes)
         self.training_at = tuple(i for i, each in enumerate(parameters) if each.name in _TRAINING)
+        self._dropout_at = next((i for i in self.training_at if self.names[i] == "dropout"), None)
+        self._running_mean_at: int | None = None
+        if "momentum" in self.names:
+            self._running_mean_at = self.names.index("running_mean") if "running_mean" in self.names else -1
         base, _, _ = name.partition(".")
         self.changes_shape = base in _CHANGES_SHAPE
         self.dropped = name in DROPPED
@@ -168,14 +174,13 @@ class OperatorRow:
         Only differences with an effect count: training mode changes a recurrent layer only through its
         dropout, and does not change a norm without running statistics.
         """
-        if "momentum" in self.names:
-            at = self.names.index("running_mean") if "running_mean" in self.names else -1
-            if at < 0 or values[at] is None:
-                return False
-        told = {self.names[i]: values[i] for i in self.training_at}
-        if "dropout" in told and not told["dropout"]:
+        if (at := self._running_mean_at) is not None and (at < 0 or values[at] is None):
             return False
-        return any(value is True for value in told.values()) or bool(told.get("dropout_p"))
+        if (at := self._dropout_at) is not None and not values[at]:
+            return False
+        return any(
+            values[i] is True or (self.names[i] == "dropout_p" and bool(values[i])) for i in self.training_at
+        )
 
     def shared_operand(self, node: Any) -> Any:
         """Returns the operand whose memory the result shares, by schema and recorded types, or None."""
