@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import warnings
@@ -180,6 +181,41 @@ def test_torch_reads_a_file_that_needs_it_and_a_remark_says_so(
     assert note.rule == "torch-loader"
     assert note.message.startswith("torch's loader read the file: 'm.pt2': aten.logaddexp2.default")
     assert note.message in caplog.text
+
+
+class _Selected(nn.Module):
+    """The size of its result depends on the values of a constant. Only the import through torch computes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.t()[self.mask] + 1
+
+
+class _ZeroTimesF8(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 0 * x
+
+
+@pytest.mark.parametrize(
+    ("module", "arg", "why"),
+    [
+        (_Selected(), torch.randn(2, 4), "the size u0 is an expression of symbols (node 'index'"),
+        (_ZeroTimesF8(), torch.zeros(2).to(torch.float8_e4m3fn), "a number in f8e4m3 is needed (node 'mul'"),
+    ],
+)
+def test_torch_reads_a_file_in_which_a_value_of_a_call_needs_it(
+    module: nn.Module, arg: torch.Tensor, why: str, tmp_path: Path
+) -> None:
+    saved(Case(module, (arg,)), tmp_path / "m.pt2")
+    with pytest.raises(tosaic.UnsupportedOp, match=re.escape(why)) as failed:
+        read_pt2(tmp_path / "m.pt2")
+    assert "torch.export.load(path)" in str(failed.value)
+    program = tosaic.open_program(tmp_path / "m.pt2")
+    assert program.diagnostics[0].rule == "torch-loader"
+    assert why in program.diagnostics[0].message
 
 
 def test_operators_of_an_absent_library_become_opaque_nodes(tmp_path: Path) -> None:

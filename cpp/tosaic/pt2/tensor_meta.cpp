@@ -37,14 +37,19 @@ std::size_t hash_of(const TensorMeta& tensor) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15u;
     hash ^= hash >> 32;
   };
+  const auto add_text = [&](std::string_view text) { add(std::hash<std::string_view>()(text)); };
   const auto add_size = [&](const Size& size) {
-    const auto* const number = std::get_if<std::int64_t>(&size);
-    add(number != nullptr ? static_cast<std::size_t>(*number)
-                          : std::hash<std::string_view>()(std::get<Symbolic>(size).expression));
+    if (const auto* const number = std::get_if<std::int64_t>(&size))
+      add(static_cast<std::size_t>(*number));
+    else
+      add_text(std::get<Symbolic>(size).expression);
   };
   add(static_cast<std::size_t>(tensor.dtype));
   for (const Size& size : tensor.sizes) add_size(size);
   for (const Size& stride : tensor.strides) add_size(stride);
+  add_size(tensor.offset);
+  add_text(tensor.device);
+  add(static_cast<std::size_t>(tensor.layout));
   return hash;
 }
 

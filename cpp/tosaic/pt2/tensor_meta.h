@@ -36,6 +36,7 @@ struct TensorMeta {
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 
+// Depends on every field: types of a program may differ in any one of them.
 [[nodiscard]] std::size_t hash_of(const TensorMeta& tensor);
 
 // Throws WrongJson.
