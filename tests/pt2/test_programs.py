@@ -184,7 +184,7 @@ def test_torch_reads_a_file_that_needs_it_and_a_remark_says_so(
 
 
 class _Selected(nn.Module):
-    """The size of its result depends on the values of a constant. Only the import through torch computes it."""
+    """The size of its result depends on elements of a constant, which only the import through torch reads."""
 
     def __init__(self) -> None:
         super().__init__()
