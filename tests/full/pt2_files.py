@@ -5,7 +5,7 @@
 Each network of `tests/models/zoo.py` is saved in float, and quantized by XNNPACK's quantizer, by Arm's and by
 `tosaic.quantize`. A process without torch reads each file and writes the text of the graph. The text has to
 be that of `tosaic.from_exported(torch.export.load(path))`, and the constants have to be equal in all bytes.
-Exit code 1 if a file violates what `violations` states. Takes an hour or more."""
+Exit code 1 if a file violates what `violations` states. Takes ten minutes or more."""
 
 from __future__ import annotations
 
