@@ -173,8 +173,8 @@ struct Cores {
 };
 #endif
 
-// What the pool tells a thread that it lends: the team, the number of the worker that the thread is there, and the cores
-// that it may use, which are those of the thread that made the team.
+// The pool gives one of these to each thread that it lends: the team to serve, the thread's worker number in that team, and
+// the cores that the thread may use. These are the cores of the thread that made the team.
 struct Loan {
   std::shared_ptr<Team::Shared> team;
   std::uint32_t worker = 0;
@@ -227,7 +227,7 @@ class Pool {
   void unlock() { mutex_.unlock(); }
 
  private:
-  // Lends one thread. Returns false if there is none, and the system can start no more.
+  // Lends one thread. Returns false if no thread is free or coming back, and the system cannot start another one.
   bool lend_one(Loan loan) {
     const bool is_one_awake = !idle_.empty() && !idle_.back()->sleeps.load(std::memory_order_acquire);
     try {
@@ -297,7 +297,8 @@ class Pool {
     }
   }
 
-  // Puts a helper that has served among the idle ones or, if a loan waits, gives it that loan and returns true.
+  // Called by a helper whose team was closed. If a loan waits, gives it to the helper and returns true. Otherwise puts the
+  // helper among the idle ones and returns false.
   bool takes_waiting(Helper& helper) {
     const std::lock_guard lock(mutex_);
     --coming_back_;

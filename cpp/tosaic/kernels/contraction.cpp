@@ -454,9 +454,9 @@ bool reads_weights_once(const Request& request, const Roles& roles, const Reduce
   return request.operands[roles.right].constant != nullptr && extents.rows <= kFewRows;
 }
 
-// True if PositivePairs are to compute the request, which fits_pairs(): if they can, and save more time than their sums of
-// rows and the conversion of each tile to integers take. On Zen 5, products of depth 32 and 64 are 5 to 10 % slower with
-// them.
+// Returns true if PositivePairs should compute the request: they can, and they save more time than their sums of rows and
+// the conversion of each tile to integers take. fits_pairs() must be true for the request. On Zen 5, products of depth 32
+// and 64 are 5 to 10 % slower with PositivePairs.
 bool fits_positive_pairs(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 6, kManyCols = 64, kLargeDepth = 96;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);
@@ -514,8 +514,8 @@ double excess_share(const Request& request, const Roles& roles, const Reduced& r
       pack_key(request, request.operands[roles.left], right, DType::kI8) + " excess", find))[0];
 }
 
-// True if CappedQuads are to compute the request, which fits_pairs(): if they can, and save more time than the excess of the
-// weights takes. The constants were measured. They are times of one element of the result; the unit is the time of one
+// Returns true if CappedQuads should compute the request: they can, and they save more time than the excess of the weights
+// takes. fits_pairs() must be true for the request. The constants were measured. They are times of one element of the result; the unit is the time of one
 // instruction of the loop over depth.
 bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   constexpr Index kManyRows = 4;
@@ -535,8 +535,8 @@ bool fits_capped_quads(const Request& request, const Roles& roles, const Reduced
   return kSaved * depth > excess;
 }
 
-// True if quads are to compute the request, which fits_pairs(): if they can, and are multiplied by instructions for
-// quads, or are chosen for their bytes.
+// Returns true if quads should compute the request: they can, and the instruction set multiplies quads, or they are chosen
+// for their bytes. fits_pairs() must be true for the request.
 bool fits_quads(const Request& request, const Roles& roles, const Reduced& reduced) {
   const Isa isa = request.options.isa;
   const auto* conv = std::get_if<Convolution>(&reduced.shape);

@@ -101,7 +101,7 @@ struct GraphNodes {
 // All graphs of a program. Its texts are parts of the document or of `texts`.
 struct ProgramNodes {
   std::deque<GraphNodes> graphs;   // the outermost one first
-  std::deque<TensorMeta> tensors;  // each once
+  std::deque<TensorMeta> tensors;  // no two are equal
   std::vector<ModuleStack> stacks;
   std::uint32_t modules = 0;  // how many there are in all stacks
   Texts texts;

@@ -108,13 +108,11 @@ class ArchiveReader(NodeReader):
         got = f"{type(error).__name__}: {error}"[:300]
         return self.error(_core.InvalidGraph, "the operator does not take these arguments", got=got)
 
-    def _error_at(self, node: Any, error: Any) -> Exception:
-        """Returns an error like this one, located at a node. What torch may read is still told apart."""
-        self._node = node
-        parts = error.parts
-        said = {key: parts[key] for key in ("expected", "got", "hint")}
-        where = "pt2" if parts["where"] == "pt2" else "import"
-        return self.error(type(error), parts["what"], where=where, **said)
+    def _error_at(self, node: Any, error: Any, **more: str) -> Exception:
+        """Returns an error like this one, located at a node. A ``[pt2]`` error keeps that mark."""
+        if error.parts["where"] == "pt2":
+            more["where"] = "pt2"
+        return super()._error_at(node, error, **more)
 
     def _call(self, node: Any, row: OperatorRow) -> Any:
         return self._read_call(node, row) if row.names else self._without_row(node, row)

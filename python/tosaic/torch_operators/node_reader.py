@@ -136,12 +136,12 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             return error
         return self._error_at(node, error)
 
-    def _error_at(self, node: Any, error: Any) -> Exception:
-        """Returns an error like this one, located at a node."""
+    def _error_at(self, node: Any, error: Any, **more: str) -> Exception:
+        """Returns an error like this one, located at a node. `more` are further arguments of `error`."""
         parts = error.parts
         said = {key: parts[key] for key in ("expected", "got", "hint")}
         self._node = node
-        return self.error(type(error), parts["what"], **said)
+        return self.error(type(error), parts["what"], **said, **more)
 
     def _getitem(self, node: Any) -> Any:
         container, index = node.args
