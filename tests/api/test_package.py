@@ -51,6 +51,52 @@ print(program.run(x).tolist(), tosaic.lower(program).run(x=x).tolist())
     assert python(code) == "[0.0, 0.0, 2.0] [0.0, 0.0, 2.0]"
 
 
+_WITHOUT_TORCHAO = """
+import sys, importlib.abc
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torchao":
+            raise ModuleNotFoundError(f"No module named '{name}'", name="torchao")
+sys.meta_path.insert(0, Block())
+import torch, tosaic
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
+x = torch.randn(1, 3, 8, 8)
+exported = torch.export.export(model, (x,))
+"""
+
+
+def test_the_main_calls_need_no_torchao() -> None:
+    """Export, quantization, lowering and comparison run where torch is installed and torchao is not."""
+    code = f"""{_WITHOUT_TORCHAO}
+quantized = tosaic.quantize(exported, [(x,)])
+print(tosaic.lower(quantized, target="TOSA-1.0+INT").graph.stage)
+print(tosaic.compare(exported, tosaic.lower(exported), (x,)).ok)
+for recipe in ("tosa-int8", "tosa-fp16"):
+    print(tosaic.export_model(model, (x,), recipe=recipe, samples=[(x,)], verbose=0).ok)
+print(tosaic.export_model(exported, recipe="tosa-int8", samples=[(x,)], verbose=0).ok)
+"""
+    assert python(code).split() == ["tosa", "True", "True", "True", "True"]
+
+
+def test_a_call_that_needs_torchao_names_the_extra() -> None:
+    code = f"""{_WITHOUT_TORCHAO}
+trained = tosaic.recipes.named("tosa-int8").replace(stages=[tosaic.recipes.qat(print)])
+for call in (
+    lambda: tosaic.Quantizer,
+    lambda: tosaic.fx.wrap_quantizer(None, rules=[]),
+    lambda: tosaic.fx.compose_quantizers([]),
+    lambda: tosaic.quantize(exported, [(x,)]).to_exported(),
+    lambda: tosaic.export_model(model, (x,), recipe=trained, samples=[(x,)], verbose=0),
+):
+    try:
+        call()
+    except ImportError as error:
+        print(error)
+"""
+    assert python(code).splitlines() == ["PT2E quantizers need torchao: pip install 'tosaic[torch]'"] * 5
+
+
 def test_help_loads_neither_torch_nor_the_core() -> None:
     code = """
 import sys

@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torchao.quantization.pt2e import move_exported_model_to_eval
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.fx.annotations.quantizer import Quantizer
-from tosaic.fx.annotations.wrapper import WrappedQuantizer
 from tosaic.fx.eager import first_line
 
 __all__ = [
@@ -143,7 +139,19 @@ def half_inputs(inputs: Inputs) -> Inputs:
 def trained_program(
     model: Any, inputs: Inputs, config: Any, rules: Sequence[Any], train: Callable[[Any], object]
 ) -> torch.export.ExportedProgram:
-    """Returns the quantized program that training with quantization in the graph makes of a module."""
+    """Returns the quantized program that training with quantization in the graph makes of a module.
+
+    Raises
+    ------
+    ImportError
+        torchao is not installed. No other function of this file needs it.
+    """
+    from tosaic.fx.annotations.quantizer import Quantizer
+    from tosaic.fx.annotations.wrapper import WrappedQuantizer
+
+    from torchao.quantization.pt2e import move_exported_model_to_eval  # isort: skip
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+
     args, kwargs = inputs
     module = torch.export.export(copy.deepcopy(model).train(), args, kwargs).module()
     quantizer: Any = Quantizer(config, qat=True)
