@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import ML_DTYPES, NUMPY, TORCH, is_float
+from tosaic.dtypes import ML_DTYPES, NUMPY, OF_TORCH, is_float
 
 __all__ = ["as_array", "dtype_name", "in_memory_order", "narrow_dtype"]
 
@@ -18,8 +18,7 @@ __all__ = ["as_array", "dtype_name", "in_memory_order", "narrow_dtype"]
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
 # Numpy's dtypes that graphs have too, in this machine's byte order. Arrays of them are returned unchanged.
 _PLAIN = frozenset(map(np.dtype, ["?", "b", "B", "h", "H", "i", "q", "e", "f", "d"]))
-# Dtypes of the graph by the name in numpy, ml_dtypes and torch.
-_NAME_OF = {torch: name for name, torch in TORCH.items()}
+
 
 
 class _Named(NamedTuple):
@@ -75,7 +74,7 @@ def as_array(
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Returns the name in graphs of a dtype that `as_array` returns, such as ``f32`` for float32."""
-    return _NAME_OF.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
+    return OF_TORCH.get(dtype.name) or f"{dtype.kind}{8 * dtype.itemsize}"
 
 
 def _is_plain(value: Any) -> bool:

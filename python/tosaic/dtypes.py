@@ -17,10 +17,12 @@ __all__ = [
     "ML_DTYPES",
     "NUMPY",
     "NUMPY_INTEGERS",
+    "OF_TORCH",
     "TORCH",
     "bytes_of",
     "is_float",
     "is_float_array",
+    "is_held_as",
     "type_text",
 ]
 
@@ -50,6 +52,9 @@ BITS: dict[str, int] = {name: bits for name, bits, _, _ in _TABLE}
 TORCH: dict[str, str] = {name: torch for name, _, torch, _ in _TABLE if torch}
 """The name of the dtype in torch, for the dtypes that torch has."""
 
+OF_TORCH: dict[str, str] = {torch: name for name, torch in TORCH.items()}
+"""The name in graphs, by the name of the dtype in torch."""
+
 NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(numpy) for name, _, _, numpy in _TABLE if numpy}
 """The dtype of numpy arrays, for the dtypes that numpy has. An array of ``i4`` has int8."""
 
@@ -76,6 +81,17 @@ def is_float(dtype: str) -> bool:
 def is_float_array(array: Any) -> bool:
     """True for a numpy array of floats, those of the package ml_dtypes included."""
     return array.dtype.kind == "f" or array.dtype.name in ML_DTYPES.values()
+
+
+def is_held_as(dtype: str, in_file: str) -> bool:
+    """True if a ``.tosa`` file holds elements of `dtype` as `in_file`.
+
+    TOSA has neither 64-bit nor unsigned integers: i64 is held as i32, and an unsigned integer as the signed integer
+    with the same bits. All other elements keep their dtype.
+    """
+    if is_float(dtype) or is_float(in_file) or "bool" in (dtype, in_file):
+        return dtype == in_file
+    return BITS[dtype] == BITS[in_file] or (dtype, in_file) == ("i64", "i32")
 
 
 def type_text(dtype: object, shape: Sequence[int]) -> str:

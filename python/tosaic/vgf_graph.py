@@ -143,8 +143,23 @@ class VgfTensor:
     @property
     def element_bytes(self) -> int | None:
         """Bytes of an element; None for a format of several components."""
-        found = re.fullmatch(r"VK_FORMAT_R(\d+)_[A-Z]+(_ARM)?", self.format)
+        found = self._element
         return None if found is None else max(int(found[1]) // 8, 1)
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of an element in graphs; None for a format of several components, and for a normalized one."""
+        found = self._element
+        kind = None if found is None else _KINDS.get(found[2])
+        return kind if found is None or kind in (None, "bool") else f"{kind}{found[1]}"
+
+    @property
+    def _element(self) -> re.Match[str] | None:
+        return re.fullmatch(r"VK_FORMAT_R(\d+)_([A-Z]+)(_ARM)?", self.format)
+
+
+_KINDS = {"SINT": "i", "UINT": "u", "SFLOAT": "f", "BOOL": "bool"}
+"""By the numeric format in Vulkan's name of a format: the first part of the dtype's name in graphs."""
 
 
 def require_vulkan() -> None:

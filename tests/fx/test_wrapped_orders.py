@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, final
 
+import ml_dtypes
+import numpy as np
 import pytest
 import tosaic
 from tosaic import InvalidGraph, LayoutMismatch, UnsupportedOp
@@ -349,6 +351,47 @@ def test_a_delegate_needs_something_that_runs_it() -> None:
         run_payloads(manager, (image(),), engines={"Uncompiled": lambda _, arrays: [arrays[0][:1]]})
     with pytest.raises(InvalidGraph, match="unknown value of 'method': expected 'forward', got 'other'"):
         run_payloads(manager, (image(),), method="other")
+
+
+@pytest.mark.parametrize("found", ["int32", "int8", "float16", "float64", "int64", "bool"])
+def test_bits_of_a_payload_are_never_read_as_another_dtype(found: str) -> None:
+    manager = lowered(
+        program_of(lambda _, x: (torch.sin(x),)), [wrap_partitioner(Tags({"sin": "a"}), orders="contiguous")]
+    )
+    engines = {"Uncompiled": lambda _, arrays: [np.ones(arrays[0].shape, found)]}
+    message = f"output 0 of a payload does not fit: expected torch.float32 (2, 3, 5, 6), got torch.{found}"
+    with pytest.raises(LayoutMismatch, match=re.escape(message)):
+        run_payloads(manager, (image(),), engines=engines)
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "expected"),
+    [
+        (torch.int64, np.full((2, 3), -5, np.int32), -5),
+        (torch.uint8, np.full((2, 3), -1, np.int8), 255),
+        (torch.int32, np.full((2, 3), 1.0, np.float32), None),
+        (torch.int8, np.full((2, 3), 1, np.uint8), 1),
+        (torch.bfloat16, np.full((2, 3), 1.5, ml_dtypes.bfloat16), 1.5),
+        (torch.float16, np.full((2, 3), 1.5, ml_dtypes.bfloat16), None),
+        (torch.bfloat16, np.full((2, 3), 15, np.int16), None),
+        (torch.bool, np.full((2, 3), 1, np.int8), None),
+        (torch.int32, np.full((2, 3), 1, np.int16), None),
+        (torch.int16, np.full((2, 3), 1, np.int8), None),
+    ],
+    ids=lambda each: str(getattr(each, "dtype", each)),
+)
+def test_integers_of_a_payload_become_the_dtypes_that_tosa_lacks(declared: Any, found: Any, expected: Any) -> None:
+    x = torch.ones(2, 3).to(declared)
+    calls = torch.logical_not if declared is torch.bool else torch.neg
+    program = torch.export.export(Model(lambda _, x: (calls(x),)), (x,))
+    manager = lowered(program, [wrap_partitioner(Tags({"neg": "a", "logical_not": "a"}), orders="contiguous")])
+    engines = {"Uncompiled": lambda *_: [found]}
+    if expected is None:
+        with pytest.raises(LayoutMismatch, match="output 0 of a payload does not fit"):
+            run_payloads(manager, (x,), engines=engines)
+        return
+    (result,) = run_payloads(manager, (x,), engines=engines)
+    assert torch.equal(result, torch.full((2, 3), expected, dtype=declared))
 
 
 def test_a_batch_may_be_dynamic() -> None:

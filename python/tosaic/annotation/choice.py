@@ -13,12 +13,11 @@ from tosaic.annotation.config import Precision
 from tosaic.annotation.observers import ByUse, LeastError, LeastErrorBehind, MinMax, Observer
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
-from tosaic.dtypes import TORCH
+from tosaic.dtypes import OF_TORCH
 
 __all__ = ["choose_observers", "planner_fields"]
 
 _FEW_INTEGERS = 64
-_GRAPH_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
 
 def planner_fields(precision: Precision, derive_bias: Callable[..., Any] | None) -> tuple[Any, ...]:
@@ -62,7 +61,7 @@ def _of_weights(weight: Observed) -> Observer:
 
 
 def _spec_fields(spec: Observed, observer: Any) -> tuple[Any, ...]:
-    return _GRAPH_NAMES.get(spec.dtype, spec.dtype), spec.qmin, spec.qmax, spec.scheme, observer
+    return OF_TORCH.get(spec.dtype, spec.dtype), spec.qmin, spec.qmax, spec.scheme, observer
 
 
 def choose_observers(plan: Plan, *, exact: Collection[Slot] = ()) -> dict[Slot, Observer]:

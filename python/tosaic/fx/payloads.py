@@ -17,7 +17,10 @@ from torch.fx import Interpreter, Node
 from torch.utils._pytree import tree_flatten
 
 from tosaic import _core
+from tosaic.arrays import as_array, dtype_name
+from tosaic.dtypes import OF_TORCH, is_held_as
 from tosaic.fx.border_orders import Order, lies_in
+from tosaic.fx.written import write_tensor
 from tosaic.options import shown
 
 __all__ = ["Engine", "run_payloads_of"]
@@ -105,7 +108,7 @@ class _Run(Interpreter):
         for i, (tensor, declared) in enumerate(zip(tensors, inputs, strict=True)):
             self._require(f"input {i} of a delegate of {lowered.backend_id}", tensor, declared)
             order = tuple(declared.dim_order())
-            arrays.append(tensor.permute(order).contiguous().numpy())
+            arrays.append(as_array(tensor.permute(order).contiguous()))
         found = engine(lowered.processed_bytes, arrays)
         if len(found) != len(outputs):
             raise self._refusal("the number of outputs of a payload", str(len(outputs)), str(len(found)))
@@ -115,18 +118,18 @@ class _Run(Interpreter):
         """Returns the tensor that the array of an output is."""
         order = tuple(declared.dim_order())
         shape = [declared.shape[axis] for axis in order]
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        is_wide = tensor.dtype.itemsize > declared.dtype.itemsize
-        if is_wide or not _fits(tensor.shape, shape):
-            is_static = all(type(size) is int for size in shape)
-            if is_wide or not is_static or tensor.numel() != math.prod(shape):
-                got = f"{tensor.dtype} {tuple(tensor.shape)}"
-                raise self._refusal(f"output {i} of a payload", f"{declared.dtype} {tuple(shape)}", got)
-            tensor = tensor.reshape(shape)
-        if tensor.dtype != declared.dtype:  # TOSA has neither int64 nor unsigned integers
+        is_held = is_held_as(_name(declared.dtype), dtype_name(array.dtype))
+        is_static = all(type(size) is int for size in shape)
+        fits = _fits(array.shape, shape) or (is_static and array.size == math.prod(shape))
+        if not (is_held and fits):
+            got = f"torch.{array.dtype} {tuple(array.shape)}"
+            raise self._refusal(f"output {i} of a payload", f"{declared.dtype} {tuple(shape)}", got)
+        tensor = torch.empty(array.shape, dtype=getattr(torch, str(array.dtype)))
+        write_tensor(tensor, array)
+        if tensor.dtype != declared.dtype:  # the cases of `is_held_as`
             same = tensor.dtype.itemsize == declared.dtype.itemsize
             tensor = tensor.view(declared.dtype) if same else tensor.to(declared.dtype)
-        return _logical(tensor, order)
+        return _logical(tensor.reshape(shape) if is_static else tensor, order)
 
     # ---- checks ----
 
@@ -152,6 +155,12 @@ class _Run(Interpreter):
             got=got,
             hint=hint,
         )
+
+
+def _name(dtype: torch.dtype) -> str:
+    """Returns the name of a dtype in graphs; torch's name if graphs have no such dtype."""
+    own = str(dtype).removeprefix("torch.")
+    return OF_TORCH.get(own, own)
 
 
 def _fits(shape: Sequence[int], declared: Sequence[Any]) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import BITS, NUMPY, is_float, type_text
+from tosaic.dtypes import BITS, NUMPY, is_held_as, type_text
 from tosaic.pte.payloads import Place, kind_of_payload
 from tosaic.sample_forms import fit_to_ports
 from tosaic.vgf_graph import VgfProgram, require_vulkan
@@ -146,7 +146,7 @@ class PayloadCall:
         what = ""
         if math.prod(form.shape) != math.prod(port.shape):
             what = "size"
-        elif not _fits(form.dtype, port.dtype):
+        elif not is_held_as(form.dtype, port.dtype):
             what = "dtype"
         elif is_source and _extents(form.physical) != _extents(port.shape):
             what = "shape"
@@ -174,13 +174,6 @@ class PayloadCall:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_prepared"}
-
-
-def _fits(dtype: str, in_file: str) -> bool:
-    """True if a tensor of a host has a dtype that a ``.tosa`` file holds as `in_file`."""
-    if is_float(dtype) or is_float(in_file) or "bool" in (dtype, in_file):
-        return dtype == in_file
-    return BITS[dtype] == BITS[in_file] or (dtype, in_file) == ("i64", "i32")
 
 
 def _extents(shape: Sequence[int]) -> list[int]:
@@ -235,7 +228,11 @@ class VgfCall:
                 size = math.prod(tensor.shape) * (tensor.element_bytes or 0)
                 if size != form.nbytes:
                     what = f"{side} {i} of the VGF payload has another size"
-                    raise self._place.fault(what, form.type_text, f"{tensor.format}{list(tensor.shape)}")
+                elif tensor.dtype is not None and not is_held_as(form.dtype, tensor.dtype):
+                    what = f"{side} {i} of the VGF payload has another dtype"
+                else:
+                    continue
+                raise self._place.fault(what, form.type_text, f"{tensor.format}{list(tensor.shape)}")
         self._is_checked = True
 
 

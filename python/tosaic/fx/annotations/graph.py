@@ -20,7 +20,7 @@ from torchao.quantization.pt2e.observer import ObserverBase
 from tosaic import _core
 from tosaic.annotation import Call, CallGraph, GraphPort, Operand
 from tosaic.annotation.call_graph import CallKind
-from tosaic.dtypes import TORCH
+from tosaic.dtypes import OF_TORCH
 from tosaic.fx.treespec import convert_treespec
 from tosaic.torch_operators.call_trees import input_paths
 from tosaic.torch_operators.origins import error_at, file_name, module_path, source_of, type_name
@@ -28,7 +28,6 @@ from tosaic.torch_operators.origins import error_at, file_name, module_path, sou
 __all__ = ["bodies_of", "call_graph", "check_model"]
 
 _KINDS: dict[str, CallKind] = {"placeholder": "placeholder", "get_attr": "get_attr", "output": "output"}
-_DTYPE_NAMES = {torch_name: name for name, torch_name in TORCH.items()}
 
 
 def check_model(model: Any, where: str) -> GraphModule:
@@ -168,7 +167,7 @@ def _type_of(model: GraphModule, node: Node) -> tuple[str, tuple[int, ...] | Non
     name = str(value.dtype).removeprefix("torch.")
     extents: tuple[Any, ...] = tuple(value.shape)
     sizes = tuple(size if isinstance(size, int) else -1 for size in extents)
-    return _DTYPE_NAMES.get(name, name), sizes
+    return OF_TORCH.get(name, name), sizes
 
 
 def _attribute(model: torch.nn.Module, target: str) -> Any:
