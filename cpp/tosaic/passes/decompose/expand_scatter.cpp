@@ -5,12 +5,16 @@
 //   slice_scatter                    ->  cat of the parts around the source; with a step, a lookup in both
 //   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
-// SCATTER requires that no row is written twice. Places known only at run time are assumed to differ, because
-// torch does not define the order of such writes. If values are accumulated at such places, they are written
-// one after the other, and there may be at most kMostSteps of them.
+// SCATTER requires that no row is written twice, and its result is unpredictable otherwise. Of places that are
+// known only at run time:
+//
+//   one value for all places     where(any(index == position), value, x): places may repeat, as in torch
+//   values that are accumulated  are written one after the other; at most kMostSteps of them
+//   other values                 the places are assumed to differ: torch does not define the order of the writes
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 
 #include "tosaic/base/error.h"
@@ -21,6 +25,7 @@ namespace tosaic::passes {
 namespace {
 
 constexpr std::int64_t kMostSteps = 64;
+constexpr std::int64_t kMostCompared = std::int64_t{1} << 22;  // pairs of an index and a position at once
 
 using Places = std::vector<std::int64_t>;
 
@@ -130,6 +135,116 @@ ValueId put_sums(Emitter& e, ValueId rows, ValueId values, const Places& places)
   return write_rows(e, rows, e.add(rows_of(e, rows, targets), sum), targets);
 }
 
+// ---- one value for all places ----
+
+// The only number of a tensor, with extents 1; nothing if elements differ or are known only when run.
+std::optional<ValueId> only_number(Emitter& e, ValueId x) {
+  const TensorType type = e.type(x);
+  const Shape one = Dims::filled(type.shape.size(), 1);
+  for (ValueId at = x; at.valid();) {
+    if (num_elements(e.type(at).shape) == 1) return e.reshape(at, one);
+    const Node* node = e.graph().producer(at);
+    if (node == nullptr || node->operand_count != 1 || (node->op != Op::kExpand && node->op != Op::kReshape))
+      break;
+    at = e.graph().operands(*node)[0];
+  }
+  const Constant* constant = constant_of(e.graph(), x);
+  if (constant == nullptr || !constant->storage.bound()) return std::nullopt;
+  const Elements elements(*constant);
+  const double first = elements.size() == 0 ? 0.0 : elements.as_double(0);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (elements.as_double(i) != first && !(std::isnan(first) && std::isnan(elements.as_double(i))))
+      return std::nullopt;
+  return elements.size() == 0 ? std::nullopt : std::optional(e.constant(type.dtype, one, {first}));
+}
+
+// The values of an index_put with extent 1 on the `count` axes of the result from `first` on, if they do not
+// depend on the place among the indices.
+std::optional<ValueId> same_at_all_places(Emitter& e, ValueId values, std::size_t rank, std::size_t first,
+                                          std::size_t count) {
+  if (const std::optional<ValueId> one = only_number(e, values)) return one;
+  if (const Node* expand = produced_by(e.graph(), values, Op::kExpand))
+    values = e.graph().operands(*expand)[0];
+  const Shape shape = e.type(values).shape;
+  for (std::size_t axis = first; axis < first + count; ++axis)
+    if (axis + shape.size() >= rank && shape[axis + shape.size() - rank] != 1) return std::nullopt;
+  return values;
+}
+
+// For index (outer, count, inner): a bool (outer, extent, inner) that is true at the positions 0 .. extent - 1
+// that occur among the `count` indices.
+ValueId occurring(Emitter& e, ValueId index, std::int64_t extent) {
+  const Shape shape = e.type(index).shape;
+  const DType dtype = e.type(index).dtype;
+  std::vector<double> numbers;
+  for (std::int64_t at = 0; at < extent; ++at) numbers.push_back(static_cast<double>(at));
+  const std::int64_t count = shape[1];
+  if (num_elements(shape) <= kMostCompared / std::max<std::int64_t>(extent, 1)) {
+    const ValueId each = e.reshape(index, {shape[0], count, 1, shape[2]});
+    const ValueId equal = e.binary(Op::kEq, each, e.constant(dtype, {1, 1, extent, 1}, numbers));
+    return e.reduce(Op::kAny, equal, Dims{1}, false);
+  }
+  if (count > kMostSteps)
+    throw UnsupportedOp({.where = "decompose",
+                         .what = "one value is written at " + std::to_string(num_elements(shape)) +
+                                 " places of " + std::to_string(extent) +
+                                 " that are known only when run, and TOSA writes each place once",
+                         .expected = "constant indices, at most " + std::to_string(kMostCompared) +
+                                     " pairs of an index and a position, or at most " +
+                                     std::to_string(kMostSteps) + " indices",
+                         .hint = "Make the indices constants, or select by a mask: torch.where"});
+  const ValueId positions = e.constant(dtype, {1, extent, 1}, numbers);
+  ValueId found;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const ValueId equal = e.binary(Op::kEq, e.slice(index, 1, i, i + 1), positions);
+    found = found.valid() ? e.binary(Op::kLogicalOr, found, equal) : equal;
+  }
+  return found;
+}
+
+// scatter of one value: on the part of x that the index covers, where(occurring, value, x).
+ValueId scatter_number(Emitter& e, ValueId x, ValueId index, std::size_t axis, ValueId value) {
+  const Shape whole = e.type(x).shape, covered = e.type(index).shape;
+  std::int64_t outer = 1, inner = 1;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    if (i != axis) (i < axis ? outer : inner) *= covered[i];
+  ValueId part = x;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    if (i != axis && covered[i] != whole[i]) part = e.slice(part, i, 0, covered[i]);
+  const Shape shape = e.type(part).shape;
+  const ValueId hit = occurring(e, e.reshape(index, {outer, covered[axis], inner}), whole[axis]);
+  ValueId y = e.where(e.reshape(hit, shape), value, part);
+  // What the index does not cover, one axis after the other.
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (i == axis || covered[i] == whole[i]) continue;
+    ValueId rest = e.slice(x, i, covered[i], whole[i]);
+    for (std::size_t k = i + 1; k < whole.size(); ++k)
+      if (k != axis && covered[k] != whole[k]) rest = e.slice(rest, k, 0, covered[k]);
+    y = e.emit(Op::kCat, AxisAttrs{static_cast<std::int64_t>(i)}, {y, rest});
+  }
+  return y;
+}
+
+bool is_known(const Graph& graph, ValueId index) {
+  const Constant* constant = constant_of(graph, index);
+  return constant != nullptr && constant->storage.bound();
+}
+
+// True if the rows of a matrix are the same, whatever is computed.
+bool has_equal_rows(const Graph& graph, ValueId rows) {
+  if (const Node* expand = produced_by(graph, rows, Op::kExpand)) {
+    const Shape& shape = graph.type(graph.operands(*expand)[0]).shape;
+    return shape.size() < 2 || shape[0] == 1;
+  }
+  const Constant* constant = constant_of(graph, rows);
+  if (constant == nullptr || !constant->storage.bound()) return false;
+  const auto width = static_cast<std::size_t>(constant->shape[1]);
+  const Elements elements(*constant);
+  for (std::size_t i = width; i < elements.size(); ++i)
+    if (elements.as_double(i) != elements.as_double(i - width)) return false;
+  return true;
+}
+
 ValueId add_one_by_one(Emitter& e, ValueId rows, ValueId values, ValueId index) {
   const std::int64_t count = e.type(index).shape[0];
   if (count > kMostSteps)
@@ -156,8 +271,8 @@ bool is_row_write(const Graph& graph, const Node& node) {
   if (rows.size() != 2 || index.size() != 1) return false;
   if (graph.type(operands[1]).shape != Shape{index[0], rows[1]}) return false;
   if (graph.type(operands[2]).dtype != DType::kI32) return false;  // i64 indices may count from the end
+  if (!is_known(graph, operands[2])) return index[0] == 1 || !has_equal_rows(graph, operands[1]);
   const Constant* constant = constant_of(graph, operands[2]);
-  if (constant == nullptr || !constant->storage.bound()) return true;
   std::vector<bool> seen(static_cast<std::size_t>(rows[0]), false);
   const Elements elements(*constant);
   for (std::size_t i = 0; i < elements.size(); ++i) {
@@ -176,11 +291,26 @@ ValueId expand_index_put(Emitter& e) {
   for (const std::int64_t extent : plan.index_shape) written.push_back(extent);
   for (const std::int64_t extent : plan.kept.span().subspan(plan.kept_before)) written.push_back(extent);
   if (num_elements(written) == 0) return e.operand(0);
+  const std::optional<Places> places = constant_places(e, plan.index_shape);
+  if (!places && !accumulate && count > 1)
+    if (const std::optional<ValueId> same =
+            same_at_all_places(e, e.operand(1), written.size(), plan.kept_before, plan.index_shape.size())) {
+      const std::int64_t extent = e.type(plan.rows).shape[0];
+      Shape one = written;
+      for (std::size_t i = 0; i < plan.index_shape.size(); ++i) one[plan.kept_before + i] = 1;
+      ValueId value = e.expand(*same, one);
+      if (plan.kept_before != 0) value = e.permute(value, plan.to_front());
+      const ValueId hit = occurring(e, e.reshape(plan.index, {1, count, 1}), extent);
+      const ValueId y = e.where(e.reshape(hit, {extent, 1}), e.reshape(value, {1, width}),
+                                e.reshape(plan.rows, {extent, width}));
+      return e.permute(e.reshape(y, permuted(e.result_type().shape, plan.perm)),
+                       inverse_permutation(plan.perm));
+    }
   ValueId values = e.expand(e.operand(1), written);
   if (plan.kept_before != 0) values = e.permute(values, plan.to_front());
   values = e.reshape(values, {count, width});
   ValueId rows = e.reshape(plan.rows, {e.type(plan.rows).shape[0], width});
-  if (const std::optional<Places> places = constant_places(e, plan.index_shape)) {
+  if (places) {
     rows = accumulate ? put_sums(e, rows, values, *places) : put_last(e, rows, values, *places);
   } else if (accumulate) {
     rows = add_one_by_one(e, rows, values, plan.index);
@@ -195,6 +325,9 @@ ValueId expand_scatter(Emitter& e) {
   const Shape shape = e.type(e.operand(1)).shape;
   if (shape.empty()) return e.operand(2);
   const auto axis = static_cast<std::size_t>(e.attrs<AxisAttrs>().axis);
+  if (shape[axis] > 1 && num_elements(shape) != 0 && !is_known(e.graph(), e.operand(1)))
+    if (const std::optional<ValueId> value = only_number(e, e.operand(2)))
+      return scatter_number(e, e.operand(0), e.operand(1), axis, *value);
   std::vector<ValueId> operands{e.operand(0), e.operand(2)};
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i == axis) {

@@ -1,0 +1,102 @@
+"""One value that is written at indices which repeat: well defined in torch, and in the lowered program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from torch import nn
+from tosaic.reference_model import run_reference_model
+
+Write = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def put(
+    x: torch.Tensor, places: tuple[torch.Tensor | slice, ...], value: float | torch.Tensor
+) -> torch.Tensor:
+    y = x.clone()
+    y[places] = value
+    return y
+
+
+WRITES: dict[str, Write] = {
+    "scatter": lambda x, i: x.scatter(1, i, -7.0),
+    "scatter on axis 0": lambda x, i: x.scatter(0, i[:, :2] % 5, 2.5),
+    "scatter on a part of rank 3": lambda x, i: x.reshape(1, 5, 6).scatter(2, i[None], 9.0),
+    "scatter of -inf": lambda x, i: x.scatter(1, i, float("-inf")),
+    "scatter of NaN": lambda x, i: x.scatter(1, i, float("nan")),
+    "scatter of a tensor of one number": lambda x, i: x.scatter(1, i, torch.full(i.shape, 2.0)),
+    "scatter of integers": lambda x, i: (x * 10).to(torch.int32).scatter(1, i, 3),
+    "scatter of bools": lambda x, i: (x > 0).scatter(1, i, True),
+    "index_fill": lambda x, i: x.index_fill(1, i[0], 3.0),
+    "index_put of rows": lambda x, i: put(x, (i[0] % 5,), 4.0),
+    "index_put from the end": lambda x, i: put(x, (i[0] % 5 - 5,), 4.0),
+    "index_put with i32": lambda x, i: put(x, ((i[0] % 5).int(),), 4.0),
+    "index_put of elements": lambda x, i: put(x, (i[0] % 5, i[0]), 4.0),
+    "index_put of one row": lambda x, i: put(x, (i[0] % 5,), x[0]),
+    "index_put of one column": lambda x, i: put(x, (slice(None), i[0]), x[:, :1]),
+}
+
+
+class Written(nn.Module):
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return self.write(x, index)
+
+
+def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(0, 6, (3, 5), generator=generator)
+    index[:, 1] = index[:, 4] = index[:, 0]
+    return torch.randn(5, 6, generator=generator), index
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_one_value_at_repeated_indices_is_defined(how: str) -> None:
+    model, args = Written(WRITES[how]), arguments()
+    lowered = tosaic.lower(torch.export.export(model, args), target="TOSA-1.0+INT+FP")
+    wanted = model(*args).numpy()
+    np.testing.assert_array_equal(lowered.run(*args), wanted)
+    reference = run_reference_model(lowered, *args)
+    assert reference.status == "VALID"
+    np.testing.assert_array_equal(reference.outputs, wanted)
+    assert "tosa.scatter" not in lowered.graph.text()
+
+
+def test_integers_are_written_as_floats_are() -> None:
+    x, index = arguments()
+
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return self.linear(self.linear(x).scatter(1, index, 0.0))
+
+    torch.manual_seed(0)
+    exported = torch.export.export(Quantized().eval(), (x, index))
+    quantized = tosaic.quantize(exported, [(x, index)], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    reference = run_reference_model(lowered, x, index)
+    assert reference.status == "VALID"
+    np.testing.assert_array_equal(reference.outputs, lowered.run(x, index))
+    assert tosaic.compare(quantized, lowered, [(x, index)]).ok
+
+
+def test_many_places_of_a_long_axis_are_refused_by_node() -> None:
+    x, index = torch.zeros(1, 70_000), torch.zeros(1, 70, dtype=torch.int64)
+    model = Written(lambda x, index: x.scatter(1, index, 1.0))
+    exported = torch.export.export(model, (x, index))
+    report = tosaic.check(exported, target="TOSA-1.0+FP")
+    assert not report.ok
+    assert any("one value is written at 70 places" in problem.message for problem in report.problems)
+    few = index[:, :3].clone()
+    lowered = tosaic.lower(torch.export.export(model, (x, few)), target="TOSA-1.0+FP")
+    np.testing.assert_array_equal(lowered.run(x, few), model(x, few).numpy())
