@@ -1,6 +1,8 @@
 #include "tosaic/ir/quantized.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "tosaic/ir/op_table.h"
 
@@ -167,6 +169,25 @@ bool runs_on_integers(const Graph& graph, const Node& node) {
   for (std::uint32_t r = 0; r < node.result_count; ++r)
     if (!behind || !same_qparams(*behind, graph.type(graph.result(node, r)).qparams)) return false;
   return true;
+}
+
+bool is_tested_for_nan(const Graph& graph, ValueId value) {
+  std::vector<ValueId> waiting{value};
+  std::set<std::uint32_t> seen;
+  while (!waiting.empty()) {
+    const ValueId at = waiting.back();
+    waiting.pop_back();
+    if (!seen.insert(at.index()).second) continue;
+    for (const NodeId user : graph.users(at)) {
+      const Node& node = graph.node(user);
+      const auto operands = graph.operands(node);
+      if (node.op == Op::kNanToNum) return true;
+      if ((node.op == Op::kNe || node.op == Op::kEq) && operands[0] == operands[1]) return true;
+      if (node.result_count != 1 || !is_float(graph.type(graph.result(node)).dtype)) continue;
+      if (info(node.op).has(kElementwise) || rearranges(node)) waiting.push_back(graph.result(node));
+    }
+  }
+  return false;
 }
 
 bool has_integer_kernel(const Node& node) {

@@ -79,6 +79,10 @@ template <class A, class B>
 // parameters (a per-channel axis may move). Such a node runs on the integers themselves.
 [[nodiscard]] bool runs_on_integers(const Graph& graph, const Node& node);
 
+// True if an operator that finds or replaces NaN (x != x, nan_to_num) reads the value, behind movement and
+// elementwise operators. No quantize may be between: integers have no NaN.
+[[nodiscard]] bool is_tested_for_nan(const Graph& graph, ValueId value);
+
 // True for a foreign operator whose description has a kernel over integers.
 [[nodiscard]] bool has_integer_kernel(const Node& node);
 

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/integer_arithmetic.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -192,6 +193,19 @@ bool may_hide_rows(const NodeView& node) {
   return true;
 }
 
+// True if it makes a difference which elements of the result are NaN: its only reader quantizes it, or some
+// reader replaces NaN (nan_to_num, x != x), behind movement and elementwise operators. Behind a contraction, too:
+// the contraction is refused then.
+bool needs_nan(const NodeView& node) {
+  const Graph& graph = node.graph();
+  if (node.eventual_qparams() || is_tested_for_nan(graph, node.result())) return true;
+  return std::ranges::any_of(graph.users(node.result()), [&](NodeId user) {
+    const Node& reader = graph.node(user);
+    return (reader.op == Op::kMatmul || reader.op == Op::kLinear || reader.op == Op::kBaddbmm) &&
+           is_tested_for_nan(graph, graph.result(reader));
+  });
+}
+
 }  // namespace
 
 RuleResult integer_softmax(const RuleContext& ctx) {
@@ -202,10 +216,10 @@ RuleResult integer_softmax(const RuleContext& ctx) {
   if (ctx.node.op() != Op::kLogSoftmax) {
     ScaledInteger out = quotient(ctx.build, shares);
     const bool is_safe = ctx.node.op() == Op::kSafeSoftmax;
-    // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If no reader
-    // quantizes the result (no eventual_qparams()), all elements of such a row are equal instead of NaN: the
-    // usual readers are contractions, which have no rule for NaN.
-    if (x.minus_infinity && (is_safe || (ctx.node.eventual_qparams() && may_hide_rows(ctx.node)))) {
+    // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If nothing quantizes
+    // the result or looks for NaN in it, all elements of such a row are equal instead of NaN: the usual readers
+    // are contractions, which have no rule for NaN.
+    if (x.minus_infinity && (is_safe || (needs_nan(ctx.node) && may_hide_rows(ctx.node)))) {
       IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);
       const ValueId least =
@@ -264,7 +278,7 @@ RuleResult integer_norm(const RuleContext& ctx) {
   ScaledInteger out = normalized_rows(ctx.build, rows, norm);
   // As for softmax: the usual readers of a result that is not quantized have no rule for NaN.
   std::optional<ValueId> nan_mask;
-  if (out.nan_mask && ctx.node.eventual_qparams())
+  if (out.nan_mask && needs_nan(ctx.node))
     nan_mask = ctx.build.reshape(ctx.build.broadcast_to(*out.nan_mask, ctx.build.type(rows.id).shape), shape);
   out.id = ctx.build.reshape(out.id, shape);
   const auto along =
