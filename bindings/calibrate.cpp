@@ -21,7 +21,7 @@ using SharedGraph = std::shared_ptr<Graph>;
 using quant::Calibration;
 using quant::Statistic;
 
-// From ("range",), ("histogram",), ("moving_range", weight), ("second_moments", name of a contraction, scale, zero
+// From ("range",), ("histogram",), ("mask_range",), ("moving_range", weight), ("second_moments", name of a contraction, scale, zero
 // point, qmin, qmax), ("channel_abs_max", axis, channels) or ("channel_sums", axis, channels, exponent).
 quant::Statistic statistic_from(const Graph& graph, const py::tuple& kind) {
   const auto name = kind[0].cast<std::string>();
@@ -40,12 +40,14 @@ quant::Statistic statistic_from(const Graph& graph, const py::tuple& kind) {
                            quant::ChannelSums(kind[2].cast<std::int64_t>(), kind[3].cast<int>())};
   if (name == "range") return quant::Range();
   if (name == "histogram") return quant::Histogram();
+  if (name == "mask_range") return quant::MaskRange();
   if (name == "moving_range") return quant::MovingRange(kind[1].cast<float>());
   throw InternalError({.where = "calibrate", .what = "unknown statistic", .got = name});
 }
 
 py::object statistic_to_python(const Statistic& statistic) {
   if (const auto* histogram = std::get_if<quant::Histogram>(&statistic)) return py::cast(*histogram);
+  if (const auto* mask = std::get_if<quant::MaskRange>(&statistic)) return py::cast(*mask);
   if (const auto* of = std::get_if<quant::ContractionMoments>(&statistic)) return py::cast(of->moments);
   if (const auto* of = std::get_if<quant::AxisAbsMax>(&statistic)) return py::cast(of->channels);
   if (const auto* of = std::get_if<quant::AxisSums>(&statistic)) return py::cast(of->channels);
@@ -123,7 +125,8 @@ void bind_statistics(py::module_& m) {
              return Statistics{statistics_from(graph, kinds)};
            }),
            py::arg("graph"), py::arg("kinds"),
-           "`kinds`: for each ('range',), ('histogram',), ('moving_range', weight), ('second_moments', "
+           "`kinds`: for each ('range',), ('histogram',), ('mask_range',), ('moving_range', weight), "
+           "('second_moments', "
            "contraction, "
            "scale, zero_point, qmin, qmax), ('channel_abs_max', axis, channels) or ('channel_sums', axis, "
            "channels, "
@@ -135,7 +138,8 @@ void bind_statistics(py::module_& m) {
             if (i >= self.each.size()) throw py::index_error();
             return statistic_to_python(self.each[i]);
           },
-          py::arg("index"), "A Histogram, ObservedRange, SecondMoments, ChannelAbsMax or ChannelSums.")
+          py::arg("index"),
+          "A Histogram, ObservedRange, ObservedMask, SecondMoments, ChannelAbsMax or ChannelSums.")
       .def(
           "merge",
           [](Statistics& self, const py::bytes& state) {

@@ -105,6 +105,25 @@ void bind_range(py::module_& m) {
           }));
 }
 
+void bind_mask_range(py::module_& m) {
+  using quant::MaskRange;
+  py::class_<MaskRange>(m, "ObservedMask", "The samples of a mask: numbers that hide a score, and others.")
+      .def(py::init([](const Range& visible, const Range& hidden) { return MaskRange{visible, hidden}; }),
+           py::arg("visible") = Range(), py::arg("hidden") = Range())
+      .def_readonly("visible", &MaskRange::visible, "The numbers that hide no score.")
+      .def_readonly("hidden", &MaskRange::hidden, "The numbers that hide a score.")
+      .def(
+          "observe", [](MaskRange& mask, const Floats& samples) { return mask.observe(values_of(samples)); },
+          py::arg("samples"),
+          "Adds the samples of an array. Returns the number of NaN and plus infinities, which take no part.")
+      .def("merge", &MaskRange::merge, py::arg("other"), "Adds the samples of another mask.")
+      .def(
+          "__eq__", [](const MaskRange& a, const MaskRange& b) { return a == b; }, py::is_operator())
+      .def(py::pickle(
+          [](const MaskRange& mask) { return py::make_tuple(mask.visible, mask.hidden); },
+          [](const py::tuple& state) { return MaskRange{state[0].cast<Range>(), state[1].cast<Range>()}; }));
+}
+
 void bind_histogram(py::module_& m) {
   py::class_<Histogram>(m, "Histogram", "An exact histogram of f32 samples.")
       .def(py::init())
@@ -146,6 +165,7 @@ QRange range_of(std::int64_t qmin, std::int64_t qmax, const std::optional<std::i
 
 void bind_observe(py::module_& m) {
   bind_range(m);
+  bind_mask_range(m);
   bind_histogram(m);
   m.def(
       "observe_channels",
@@ -171,6 +191,16 @@ void bind_observe(py::module_& m) {
       },
       py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
       py::arg("least_scale"), "Scale and zero point for which the range just fits.");
+  m.def(
+      "mask_qparams",
+      [](const quant::MaskRange& range, std::int64_t qmin, std::int64_t qmax,
+         const std::optional<std::int64_t>& zero_point, float least_scale) {
+        const quant::Chosen chosen =
+            quant::mask_qparams(range, range_of(qmin, qmax, zero_point, least_scale));
+        return std::pair(chosen.scale, chosen.zero_point);
+      },
+      py::arg("range"), py::kw_only(), py::arg("qmin"), py::arg("qmax"), py::arg("symmetric_zero_point"),
+      py::arg("least_scale"), "Scale and zero point with which what hides a score stays hidden.");
   m.def(
       "channel_range_qparams",
       [](const std::vector<Floats>& arrays, py::ssize_t axis, std::int64_t qmin, std::int64_t qmax,

@@ -10,7 +10,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.config import Precision
-from tosaic.annotation.observers import ByUse, LeastError, LeastErrorBehind, MinMax, Observer
+from tosaic.annotation.observers import ByUse, LeastError, LeastErrorBehind, MaskRange, MinMax, Observer
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
 from tosaic.dtypes import OF_TORCH
@@ -49,6 +49,7 @@ def planner_fields(precision: Precision, derive_bias: Callable[..., Any] | None)
         precision.wide_functions,
         grouped,
         given,
+        MaskRange(),
     )
 
 

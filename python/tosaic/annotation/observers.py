@@ -20,6 +20,7 @@ __all__ = [
     "Entropy",
     "LeastError",
     "LeastErrorBehind",
+    "MaskRange",
     "MinMax",
     "MovingAverage",
     "Observer",
@@ -133,6 +134,29 @@ class MovingAverage(Observer):
         """Checks the numbers and converts them to float."""
         super().__post_init__()
         self._set_number("weight", _F32_LEAST, 1, "a number above 0, and 1 at most")
+
+
+@dataclass(frozen=True, repr=False)
+class MaskRange(Observer):
+    """The range of a mask that is added to scores before a softmax: what hides a score stays hidden.
+
+    Numbers of -5000 and below, and minus infinity, hide. The range ends 1024 beyond the largest magnitude of
+    the other numbers, so that all numbers that hide saturate there, whatever numbers the samples have. If the
+    other numbers are all 0, and those that hide are -1e8 or below, the range ends at the greatest of these:
+    the scores of a row that is hidden as a whole then vanish as they do in floats.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+    """
+
+    eps: float = _EPS
 
 
 @dataclass(frozen=True, repr=False)

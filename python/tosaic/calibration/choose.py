@@ -11,6 +11,7 @@ from tosaic import _core
 from tosaic.annotation.observers import (
     Entropy,
     LeastErrorBehind,
+    MaskRange,
     MinMax,
     MovingAverage,
     Observer,
@@ -149,6 +150,8 @@ class _Choice:
         observer, options = self._observer, self._options
         if isinstance(observer, MinMax | MovingAverage):
             scale, zero_point = _core.range_qparams(statistic, **options)
+        elif isinstance(observer, MaskRange):
+            scale, zero_point = _core.mask_qparams(statistic, **options)
         elif isinstance(observer, Percentile):
             scale, zero_point = _core.percentile_qparams(statistic, observer.fraction, **options)
         elif isinstance(observer, Entropy):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.choice import choose_observers
-from tosaic.annotation.observers import MinMax, MovingAverage, Observer
+from tosaic.annotation.observers import MaskRange, MinMax, MovingAverage, Observer
 from tosaic.annotation.specs import Observed
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.options import shown
@@ -81,4 +81,6 @@ def _kind_of(observer: Observer) -> tuple[Any, ...]:
         return ("range",)
     if isinstance(observer, MovingAverage):
         return ("moving_range", observer.weight)
+    if isinstance(observer, MaskRange):
+        return ("mask_range",)
     return ("histogram",)

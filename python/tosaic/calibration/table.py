@@ -29,9 +29,12 @@ class Table:
     ----------
     histograms : dict of str to Histogram
         By name of the value.
+    masks : dict of str to ObservedMask
+        Those of the inputs, which may be masks.
     """
 
     histograms: dict[str, Any]
+    masks: dict[str, Any]
 
     def statistics(self, planned: PlannedProgram, observed: Observations) -> list[Any]:
         """Returns the statistics of a plan of the same graph: tensors of one group are merged.
@@ -41,9 +44,10 @@ class Table:
         UnsupportedOp
             The plan has moving averages, which depend on the order of samples.
         """
-        merged: list[Any] = [_core.Histogram() for _ in observed.kinds]
+        is_mask = [kind[0] == "mask_range" for kind in observed.kinds]
+        merged: list[Any] = [_core.ObservedMask() if mask else _core.Histogram() for mask in is_mask]
         for name, at in observed.watches:
-            merged[at].merge(self._histogram(planned, name))
+            merged[at].merge(self.masks[name] if is_mask[at] else self._histogram(planned, name))
         return [
             each.range if self._wants_range(observed.kinds[at]) else each for at, each in enumerate(merged)
         ]
@@ -82,11 +86,16 @@ def calibration_table(
     Infinities and NaN are refused in the values `rounded`, and left out elsewhere: in masks, for example.
     """
     names = [value.name for value in graph.values if value.kind != "constant" and is_float(value.dtype)]
-    watches = tuple((name, at) for at, name in enumerate(names))
-    job = job_of(source, graph, watches, (("histogram",),) * len(names))
+    masks = [value.name for value in graph.values if value.kind == "input" and is_float(value.dtype)]
+    watches = tuple((name, at) for at, name in enumerate((*names, *masks)))
+    kinds: tuple[tuple[Any, ...], ...] = (("histogram",),) * len(names) + (("mask_range",),) * len(masks)
+    job = job_of(source, graph, watches, kinds)
     job = replace(job, infinite=frozenset(names) - set(rounded))
     statistics = calibrate(job, samples, executor)
-    return Table({name: statistics[at] for at, name in enumerate(names)})
+    each = [statistics[at] for at in range(len(kinds))]
+    return Table(
+        dict(zip(names, each[: len(names)], strict=True)), dict(zip(masks, each[len(names) :], strict=True))
+    )
 
 
 def job_of(

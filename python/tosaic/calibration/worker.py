@@ -33,7 +33,8 @@ class Job:
     watches : tuple of (str, int)
         Names of values, and the index of the statistic that each feeds.
     statistics : tuple of tuple
-        The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("moving_range", weight)``.
+        The kinds of the statistics: ``("range",)``, ``("histogram",)``, ``("mask_range",)``,
+        ``("moving_range", weight)``.
     override_nodes, override_ops : dict
         Functions that run in place of operators.
     infinite : frozenset of str

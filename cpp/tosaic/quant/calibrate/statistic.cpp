@@ -175,11 +175,19 @@ NotFinite Observing::observe(std::span<const float> values, const Shape& shape, 
     range->merge(repeated);
     return {batch.infinities, batch.nans};
   }
+  if (auto* const mask = std::get_if<MaskRange>(&statistic_)) {
+    MaskRange batch;
+    const Range ignored = batch.observe(values);
+    for (Range* each : {&batch.visible, &batch.hidden}) each->finite *= times, each->infinities *= times;
+    mask->merge(batch);
+    return {ignored.infinities, ignored.nans};
+  }
   return std::visit(Overloaded{[&](MovingRange& moving) {
                                  const Range batch = moving.observe(values);
                                  return NotFinite{batch.infinities, batch.nans};
                                },
                                [&](Range&) { return NotFinite(); }, [&](Histogram&) { return NotFinite(); },
+                               [&](MaskRange&) { return NotFinite(); },
                                [&](auto& of_tensor) {
                                  const NotFinite found = count_not_finite(values);
                                  if (!found.any()) of_tensor.observe(values, shape);
@@ -191,6 +199,8 @@ NotFinite Observing::observe(std::span<const float> values, const Shape& shape, 
 void Observing::observe(float value, std::uint64_t times) {
   if (auto* const histogram = std::get_if<Histogram>(&statistic_))
     histogram->observe(value, table_, times);
+  else if (auto* const mask = std::get_if<MaskRange>(&statistic_))
+    mask->observe(value, times);
   else
     std::get<Range>(statistic_).observe(value, times);
 }
@@ -211,6 +221,7 @@ Statistic empty_like(const Statistic& statistic) {
       Overloaded{[](const Range&) -> Statistic { return Range(); },
                  [](const MovingRange& m) -> Statistic { return MovingRange(m.weight(), true); },
                  [](const Histogram&) -> Statistic { return Histogram(); },
+                 [](const MaskRange&) -> Statistic { return MaskRange(); },
                  [](const ContractionMoments& m) -> Statistic {
                    return ContractionMoments{m.contraction, SecondMoments(*m.contraction, m.moments.grid())};
                  },
@@ -230,6 +241,7 @@ Range bounds_of(const Statistic& statistic) {
       Overloaded{[](const Range& range) { return range; },
                  [](const MovingRange& moving) { return moving.range(); },
                  [](const Histogram& histogram) { return histogram.range(); },
+                 [](const MaskRange& mask) { return mask.all(); },
                  [](const auto&) -> Range {
                    throw InternalError({.where = "calibrate", .what = "a statistic has no range"});
                  }},
@@ -247,6 +259,7 @@ std::vector<std::byte> to_bytes(std::span<const Statistic> statistics) {
                           [&](const MovingRange& moving) { StatisticReader::write(out, moving); },
                           [&](const Histogram& histogram) { out.put(histogram.to_bytes()); },
                           [&](const ContractionMoments& m) { out.put(m.moments.to_bytes()); },
+                          [&](const MaskRange& mask) { out.put(mask.visible), out.put(mask.hidden); },
                           [&](const auto& of_axis) {
                             out.put(of_axis.axis);
                             out.put(of_axis.channels.to_bytes());
@@ -273,6 +286,10 @@ static Statistic read_statistic(StatisticReader& in, std::uint8_t kind) {
     case 5: {
       const auto axis = in.get<std::int64_t>();
       return AxisSums{axis, ChannelSums::from_bytes(in.block())};
+    }
+    case 6: {
+      const Range visible = in.range();
+      return MaskRange{visible, in.range()};
     }
     default:
       throw StatisticReader::damaged();

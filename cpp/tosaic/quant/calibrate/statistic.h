@@ -3,6 +3,7 @@
 //   Range               least and greatest sample
 //   MovingRange         moving averages of the least and the greatest sample of each run
 //   Histogram           exact counts by value
+//   MaskRange           least and greatest sample among those that hide a score, and among the others
 //   ContractionMoments  exact second moments of what a contraction reads
 //   AxisAbsMax          the largest magnitude of each channel
 //   AxisSums            the exact sum of each channel
@@ -85,7 +86,8 @@ struct OfAxis {
 using AxisAbsMax = OfAxis<ChannelAbsMax>;
 using AxisSums = OfAxis<ChannelSums>;
 
-using Statistic = std::variant<Range, MovingRange, Histogram, ContractionMoments, AxisAbsMax, AxisSums>;
+using Statistic =
+    std::variant<Range, MovingRange, Histogram, ContractionMoments, AxisAbsMax, AxisSums, MaskRange>;
 
 // The numbers among some samples that take no part in a statistic.
 struct NotFinite {
@@ -103,13 +105,14 @@ class Observing {
   // Adds the samples of a row-major tensor, each so many times. Infinities and NaN are counted and left out. A
   // statistic for which is_of_tensors() is true takes them once.
   NotFinite observe(std::span<const float> values, const Shape& shape, std::uint64_t times);
-  // Adds a finite value, so many times. Only for ranges and histograms.
+  // Adds a finite value, so many times. Only for ranges, histograms and masks.
   void observe(float value, std::uint64_t times);
   // Returns the statistic of all samples so far, and begins an empty one.
   [[nodiscard]] Statistic take();
-  // False for ranges and histograms, whose samples may come in any order and shape.
+  // False for ranges, histograms and masks, whose samples may come in any order and shape.
   [[nodiscard]] bool is_of_tensors() const {
-    return !std::holds_alternative<Range>(statistic_) && !std::holds_alternative<Histogram>(statistic_);
+    return !std::holds_alternative<Range>(statistic_) && !std::holds_alternative<Histogram>(statistic_) &&
+           !std::holds_alternative<MaskRange>(statistic_);
   }
 
  private:
@@ -120,8 +123,8 @@ class Observing {
 void merge(Statistic& into, const Statistic& later);
 // The same kind of statistic, without samples. A worker fills it, and its state is merged into `statistic`.
 [[nodiscard]] Statistic empty_like(const Statistic& statistic);
-// The bounds of the samples, and how many there are. Throws InternalError for statistics of other kinds than ranges
-// and histograms.
+// The bounds of the samples, and how many there are. Throws InternalError for statistics of other kinds than ranges,
+// histograms and masks.
 [[nodiscard]] Range bounds_of(const Statistic& statistic);
 
 // States as bytes, for other processes. Throws InvalidGraph for bytes that to_bytes() did not return.

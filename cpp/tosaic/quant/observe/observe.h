@@ -5,6 +5,7 @@
 //                                                     --least_error_qparams()->  scale, zero point, error
 //                                                     --least_error_behind()-->  the same, behind a function
 //                                                     --least_entropy_qparams()> scale, zero point, divergence
+//                          MaskRange  visible, hidden --mask_qparams()-------->  scale, zero point
 //
 // Statistics are exact and do not depend on the order of the samples, nor on how they are split into calls and
 // merged. Their memory does not grow with the number of samples. Infinities and NaN are counted, and no other
@@ -31,6 +32,21 @@ struct Range {
   void observe(float value, std::uint64_t times);  // a finite value
   void merge(const Range& other);
   bool operator==(const Range&) const = default;
+};
+
+// The samples of a mask that is added to scores: numbers that hide a score from a softmax, kHides and below, and
+// numbers that do not. Minus infinity hides.
+struct MaskRange {
+  static constexpr float kHides = -5000.0F;
+  Range visible;
+  Range hidden;
+
+  // Returns what takes no part in either: NaN and plus infinity.
+  Range observe(std::span<const float> values);
+  void observe(float value, std::uint64_t times);  // a finite value
+  void merge(const MaskRange& other);
+  [[nodiscard]] Range all() const;
+  bool operator==(const MaskRange&) const = default;
 };
 
 // Moves the bounds by `weight` times the distance to those of a batch: the first batch sets them, and a batch
@@ -150,6 +166,15 @@ struct Chosen {
 // in f32, as torchao's observers compute them. The scale is at least least_scale. Without finite samples, the
 // scale is 1 and the zero point 0. Throws what require_range() throws.
 [[nodiscard]] Chosen range_qparams(const Range& range, const QRange& to);
+
+// The scale and zero point for a mask. What hides is below the range, and saturates at its end:
+//
+//   1024 + the largest visible magnitude   hides all scores up to 500, whatever number the caller hides with
+//   the greatest number that hides         if it is -1e8 or below, and all visible numbers are 0: f32 loses the
+//                                          scores of a row that is hidden as a whole, and so do these numbers
+//
+// Throws what require_range() throws.
+[[nodiscard]] Chosen mask_qparams(const MaskRange& range, const QRange& to);
 
 // The scale and zero point for which the range that contains `fraction` of the samples, extended to zero, just
 // fits. The same share of samples, half of the rest, is below the range and above it; a symmetric range contains

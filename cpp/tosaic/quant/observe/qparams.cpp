@@ -44,4 +44,22 @@ Chosen range_qparams(const Range& range, const QRange& to) {
   return {scale, std::clamp(to.qmin - below, to.qmin, to.qmax)};
 }
 
+Chosen mask_qparams(const MaskRange& range, const QRange& to) {
+  constexpr double kHidesScores = 1024, kAbsorbsScores = -1e8;
+  require_range(to);
+  double bound = kHidesScores;
+  if (range.visible.finite != 0) bound += std::max(-range.visible.least, range.visible.greatest);
+  const bool is_binary =
+      range.visible.finite == 0 || (range.visible.least == 0 && range.visible.greatest == 0);
+  if (is_binary && range.hidden.finite != 0 && range.hidden.infinities == 0 &&
+      range.hidden.greatest <= kAbsorbsScores)
+    bound = -static_cast<double>(range.hidden.greatest);
+  const double zero = to.symmetric ? static_cast<double>(to.zero_point) : 0.0;
+  const double steps = std::min(zero - static_cast<double>(to.qmin), static_cast<double>(to.qmax) - zero);
+  if (steps < 1) return range_qparams(range.all(), to);
+  // Rounded down: the least float must not become minus infinity.
+  const float scale = std::nextafter(static_cast<float>(bound / steps), 0.0F);
+  return {std::max(scale, to.least_scale), to.symmetric ? to.zero_point : 0};
+}
+
 }  // namespace tosaic::quant

@@ -29,6 +29,40 @@ void Range::merge(const Range& other) {
   nans += other.nans;
 }
 
+Range MaskRange::observe(std::span<const float> values) {
+  Range ignored;
+  for (const float value : values) {
+    if (std::isnan(value)) {
+      ++ignored.nans;
+    } else if (value <= kHides) {
+      if (std::isinf(value))
+        ++hidden.infinities;
+      else
+        hidden.observe(value, 1);
+    } else if (std::isinf(value)) {
+      ++ignored.infinities;
+    } else {
+      visible.observe(value, 1);
+    }
+  }
+  return ignored;
+}
+
+void MaskRange::observe(float value, std::uint64_t times) {
+  (value <= kHides ? hidden : visible).observe(value, times);
+}
+
+void MaskRange::merge(const MaskRange& other) {
+  visible.merge(other.visible);
+  hidden.merge(other.hidden);
+}
+
+Range MaskRange::all() const {
+  Range both = visible;
+  both.merge(hidden);
+  return both;
+}
+
 Range moving_average(const Range& before, const Range& batch, float weight) {
   Range after = before;
   after.merge(batch);

@@ -3,10 +3,11 @@
 MinMax()                      TosaicMinMaxObserver, TosaicPerChannelMinMaxObserver
 LeastError(), ByUse()         TosaicHistogramObserver, TosaicPerChannelHistogramObserver
 Percentile(), Entropy()       TosaicPercentileObserver, TosaicEntropyObserver
+MaskRange()                   TosaicMaskObserver
 MinMax() with groups          TosaicPerChannelGroupObserver, with a search for LeastError()
 
 In training, a fake-quant module is around the observer, and ranges of activations are moving averages, other
-than those of `MinMax`.
+than those of `MinMax` and `MaskRange`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tosaic.annotation import (
     Entropy,
     LeastError,
     LeastErrorBehind,
+    MaskRange,
     MinMax,
     MovingAverage,
     Observed,
@@ -31,6 +33,7 @@ from tosaic.annotation import (
 from tosaic.fx.annotations.observers import (
     TosaicEntropyObserver,
     TosaicHistogramObserver,
+    TosaicMaskObserver,
     TosaicMinMaxObserver,
     TosaicMovingAverageMinMaxObserver,
     TosaicPercentileObserver,
@@ -42,6 +45,7 @@ from tosaic.fx.annotations.observers import (
 __all__ = ["constructor_of"]
 
 _PER_TENSOR: dict[type[Observer], Any] = {
+    MaskRange: TosaicMaskObserver,
     MinMax: TosaicMinMaxObserver,
     MovingAverage: TosaicMovingAverageMinMaxObserver,
     Percentile: TosaicPercentileObserver,
@@ -88,8 +92,8 @@ def _in_training(observer: Observer, per_channel: bool) -> Any:
     made = MovingAverageMinMaxObserver
     if per_channel:
         made = TosaicPerChannelMinMaxObserver
-    elif isinstance(observer, MinMax):
-        made = TosaicMinMaxObserver
+    elif isinstance(observer, MinMax | MaskRange):
+        made = _PER_TENSOR[type(observer)]
     options = {name: value for name, value in _options(observer).items() if name != "percent"}
     return FakeQuantize.with_args(observer=made, **options)
 

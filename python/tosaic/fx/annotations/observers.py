@@ -42,6 +42,7 @@ from tosaic.fx.annotations.functions import Function
 __all__ = [
     "TosaicEntropyObserver",
     "TosaicHistogramObserver",
+    "TosaicMaskObserver",
     "TosaicMinMaxObserver",
     "TosaicMovingAverageMinMaxObserver",
     "TosaicPerChannelGroupObserver",
@@ -201,6 +202,88 @@ class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
             after.merge(self._batch(x_orig))
             self._store(after)
         return x_orig
+
+
+class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
+    """Scale of a mask that is added to scores before a softmax: what hides a score stays hidden.
+
+    `tosaic.annotation.MaskRange` has the rule. Minus infinity hides, too.
+
+    Attributes
+    ----------
+    visible, hidden : torch.Tensor
+        Buffers: the least and the greatest finite sample that does not hide a score, and that hides one.
+    infinities, nans : int
+        Samples that were ignored: plus infinity and NaN.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is not ``per_tensor_symmetric``, or the quantization is dynamic.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx.annotations.observers import TosaicMaskObserver
+    >>> observer = TosaicMaskObserver(dtype=torch.int16)
+    >>> _ = observer(torch.tensor([0.0, -2.0, -1e4, -torch.inf]))
+    >>> round(float(observer.calculate_qparams()[0]) * 2**15)
+    1026
+    """
+
+    visible: torch.Tensor
+    hidden: torch.Tensor
+    infinities = 0
+    nans = 0
+
+    def __init__(
+        self,
+        dtype: torch.dtype = torch.int16,
+        qscheme: torch.qscheme = torch.per_tensor_symmetric,
+        *,
+        eps: float = _EPS,
+        is_dynamic: bool = False,
+        **options: Any,
+    ) -> None:
+        _require_scheme(type(self).__name__, qscheme, (torch.per_tensor_symmetric,), is_dynamic)
+        super().__init__(dtype=dtype, qscheme=qscheme, eps=eps, **options)
+        none = torch.tensor([torch.inf, -torch.inf])
+        self.register_buffer("visible", none.clone())
+        self.register_buffer("hidden", none.clone())
+        self.register_buffer("hides_infinitely", torch.tensor(False))
+
+    def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
+        """Observes a tensor and returns it."""
+        if has_samples(x_orig):
+            mask = self._mask()
+            ignored = mask.observe(_in_memory_order(x_orig)[0])
+            self.infinities += ignored.infinities
+            self.nans += ignored.nans
+            for buffer, found in ((self.visible, mask.visible), (self.hidden, mask.hidden)):
+                buffer.copy_(torch.tensor([found.least, found.greatest]))
+            self.hides_infinitely.fill_(mask.hidden.infinities > 0)
+        return x_orig
+
+    def _mask(self) -> _core.ObservedMask:
+        visible, hidden = (
+            _core.ObservedRange(least, greatest, int(least <= greatest), infinities)
+            for (least, greatest), infinities in (
+                (self.visible.tolist(), 0),
+                (self.hidden.tolist(), int(self.hides_infinitely)),
+            )
+        )
+        return _core.ObservedMask(visible, hidden)
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the float32 scale and the integer zero point.
+
+        Raises
+        ------
+        QuantMismatch
+            The range of integers does not include the zero point of a symmetric scheme.
+        """
+        _note_ignored(self, self.infinities, self.nans)
+        return _qparams_tensors(self, [_core.mask_qparams(self._mask(), **_range_options(self))])
 
 
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
