@@ -73,7 +73,7 @@ void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_
     for (const OriginRef& leaf : leaves(each.origin))
       if (const auto found = by_name.find(leaf->fx_name);
           found != by_name.end() && found->second < result->second)
-        calls_[found->second].within = true;
+        calls_[found->second].within = true, calls_[found->second].unit = each.op;
     whole.behaviour = node_behaviour(each);
   }
 }

@@ -50,7 +50,9 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
   const NodeIndex bias = producer_among(c, operands[bias_at]);
   if (!bias.valid()) return;
   if (call(bias).dependence != Dependence::kNothing) {
-    if (is_data(bias))
+    if (c.masked && call(bias).is_mask)
+      round_mask(bias, i, p);
+    else if (is_data(bias))
       round_operand(bias, i, p, false);
     else
       round_table(bias, i, p);

@@ -39,7 +39,11 @@ void Planner::decide_alone(NodeIndex i) {
   const bool is_predicate = c.behaviour == Behaviour::kPredicate;
   if (c.large && !is_predicate) {
     for (const NodeIndex operand : floats)
-      if (is_data(operand) && !call(operand).large) read_operand(operand, i, *p);
+      if (call(operand).is_mask && (c.masked || c.is_mask)) {
+        if (node(operand).kind != CallKind::kCall) set(Slot::edge(operand, i), mask_spec(*p), "mask");
+      } else if (is_data(operand) && !call(operand).large) {
+        read_operand(operand, i, *p);
+      }
     return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
   }
   if (is_predicate || shares_scale(c)) {
@@ -47,6 +51,8 @@ void Planner::decide_alone(NodeIndex i) {
     return;
   }
   const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();
+  if (mask.valid() && call(mask).is_mask && node(mask).kind != CallKind::kCall)
+    set(Slot::edge(mask, i), mask_spec(*p), "mask");
   for (const NodeIndex operand : floats)
     if (operand != mask && !is_norm_of_conv &&
         (!has_weight(c) || call(operand).dependence != Dependence::kNothing))

@@ -8,12 +8,14 @@ namespace tosaic::quant {
 std::vector<LeftFloat> Planner::run() {
   read_calls();
   for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
+  find_masks();
   if (input_.every_operator) {
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide_alone(NodeIndex(i));
   } else {
     find_functions();
     find_wide_sums();
     find_positions();
+    find_hidden_rows();
     for (std::uint32_t i = 0; i < calls_.size(); ++i)
       has_attention_ = has_attention_ || is_attention(NodeIndex(i));
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
@@ -85,6 +87,9 @@ void Planner::decide(NodeIndex i) {
     return leave(i, Rounding::kFloat, "the operator has no integer form");
   if (!accepts(i))
     return leave(i, Rounding::kFloat, "torch refuses annotations of calls with tensors by keyword");
+  if (c.nan_is_contracted)
+    return leave(i, Rounding::kFloat,
+                 "what replaces NaN reads rows without a visible key behind a contraction");
   if (c.behaviour == Behaviour::kJoin && joins(i, *p)) return;
   if (!is_result_of_tuple(i)) round_operands(i, *p);
   if (is_tuple || !is_float_value(i)) return;
@@ -158,8 +163,12 @@ void Planner::round_operands(NodeIndex i, const Precision& p) {
   if (c.behaviour == Behaviour::kWeighted && c.main != nullptr) return round_contraction(i, p);
   const NodeIndex mask = c.behaviour == Behaviour::kAttention ? mask_of(c) : NodeIndex();
   for (const NodeIndex operand : c.operands) {
-    if (operand == mask) continue;
-    if (is_grid(operand, i))
+    if (operand == mask && call(operand).dependence != Dependence::kFloats) continue;
+    if (call(operand).is_mask && (c.masked || c.is_mask || operand == mask))
+      round_mask(operand, i, p);
+    else if (operand == mask && is_data(operand))
+      round_operand(operand, i, p, false);
+    else if (is_grid(operand, i))
       round_grid(operand, i, p);
     else if (is_data(operand))
       round_operand(operand, i, p, is_narrow);
@@ -207,7 +216,7 @@ void Planner::round_operand(NodeIndex operand, NodeIndex user, const Precision& 
     if (!is_narrow || entry == nullptr || narrower(entry->spec, p.activation)) return;
     return set(Slot::edge(operand, user), p.activation, "operand");
   }
-  if (rounding == Rounding::kForeign) return;
+  if (rounding == Rounding::kForeign || call(root.call).nan_is_contracted) return;
   if (rounding == Rounding::kWide) {
     if (!reads_wide(user) && !is_sum(user)) set(Slot::edge(operand, user), p.activation, "operand");
     return;

@@ -10,7 +10,8 @@
 //
 //   constants other than weights   they are folded, or stand beside integers
 //   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
-//                                  8 bits, such a number leaves no precision to the others
+//                                  8 bits, such a number leaves no precision to the others. A mask that is an
+//                                  input has 16 bits, and the sum with it stays float
 //   parts of one unit              conv -> batch_norm -> relu, an RMS norm of several calls, a function that is
 //                                  composed of several calls: lower-to-integer computes all of it at once
 //
@@ -44,6 +45,8 @@ struct Precision {
   // The observer of weights that have one scale although `weight` is per channel: operands without an axis of
   // the result's channels. Invalid: the default.
   ObjectId observer_without_axis = {};
+  // The observer of masks of attention that are inputs. Invalid: the default.
+  ObjectId mask_observer = {};
 };
 
 struct PlannerInput {

@@ -4,6 +4,7 @@
 //   patterns.cpp         functions of one tensor, residual streams, positions of grid samplers
 //   planner.cpp          the decision about each call, in the order of the graph
 //   contractions.cpp     data, weights and biases of contractions
+//   masks.cpp            masks that are inputs, and rows that they hide as a whole
 //   results.cpp          where a result is rounded, and with which spec
 //   every_operator.cpp   decisions where each operator has a scale of its own
 //   groups.cpp           slots that share one scale
@@ -51,11 +52,20 @@ struct Call {
   Dependence dependence = Dependence::kNothing;
   Rounding rounding = Rounding::kNone;
   bool large = false;
-  bool within = false;    // inside a recognised unit
-  bool wide = false;      // of a residual stream that norms read
-  bool whole = false;     // holds whole numbers, and does not depend on floats
-  bool position = false;  // only positions of grid samplers are computed from it
-  NodeIndex base;         // kTransparent: the operand whose integers the result has
+  bool within = false;             // inside a recognised unit
+  bool wide = false;               // of a residual stream that norms read
+  bool whole = false;              // holds whole numbers, and does not depend on floats
+  bool plain = false;              // movement and elementwise arithmetic of inputs, some of them floats
+  bool of_softmax = false;         // only softmaxes read it, behind movement and arithmetic
+  bool is_mask = false;            // a mask, or a part of one, that comes from an input
+  bool masked = false;             // a sum of a mask and something else
+  bool infinite = false;           // may be minus infinity, or NaN for that reason
+  bool may_hide_rows = false;      // NaN where a softmax has a row without a visible element
+  bool nan_is_read = false;        // and an operator that replaces NaN reads it
+  bool nan_is_contracted = false;  // behind a contraction
+  std::optional<Op> unit;          // within: the operator of the unit
+  bool position = false;           // only positions of grid samplers are computed from it
+  NodeIndex base;                  // kTransparent: the operand whose integers the result has
   NodeIndex
       function_of;  // the one rounded tensor of which this call, with constants, is an elementwise function
 };
@@ -107,6 +117,19 @@ class Planner {
   [[nodiscard]] bool reads_wide(NodeIndex i);
   void find_wide_sums();
   bool starts_stream(NodeIndex i);
+
+  // ---- masks ----
+
+  [[nodiscard]] bool is_plain(NodeIndex i);
+  [[nodiscard]] bool is_of_softmax(NodeIndex i);
+  std::vector<NodeIndex> addends_of(const Call& c);
+  void find_masks();
+  void mark_mask(NodeIndex i);
+  [[nodiscard]] bool is_part_of_mask(const Call& c);
+  [[nodiscard]] static ObservedSpec mask_spec(const Precision& p);
+  void round_mask(NodeIndex operand, NodeIndex user, const Precision& p);
+  [[nodiscard]] bool may_be_infinite(const Call& c);
+  void find_hidden_rows();
 
   // ---- positions of grid samplers ----
 

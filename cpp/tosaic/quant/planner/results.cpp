@@ -8,6 +8,7 @@ namespace tosaic::quant {
 // Why the result is not rounded before its only user reads it; null if it is rounded.
 const char* Planner::computed_with_user(NodeIndex i) {
   const Call& c = call(i);
+  if (c.nan_is_read) return "what reads it replaces the NaN of rows without a visible key";
   if (c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kNormalize ||
       c.behaviour == Behaviour::kArithmetic || c.behaviour == Behaviour::kReduction) {
     const NodeIndex user = only_user(i);

@@ -1,0 +1,198 @@
+// masks: sums that hide scores from a softmax, and rows of a softmax that are hidden as a whole.
+//
+//   %s = matmul(%q, %k)          scores: rounded as other activations
+//   %m (an input)                a mask: 16 bits, of a range in which what hides stays hidden
+//   %a = add(%s, %m)             not rounded: in 8 bits, a range of -1e9 leaves nothing to the scores
+//   %p = softmax(%a)
+//
+// A mask is what is computed from inputs only, by movement and arithmetic, and is added to something else before
+// a softmax reads it, or is the mask of an attention. A sum of masks, such as a bias and an input, is a mask.
+//
+//   %p = softmax(%a)             not rounded: NaN where a row of %a is hidden by -inf, and integers have no NaN
+//   %z = nan_to_num(%p)          rounded
+#include <algorithm>
+#include <limits>
+
+#include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/quantized.h"
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+namespace {
+
+bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || op == Op::kLogSoftmax; }
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask of zeros and ones
+
+}  // namespace
+
+// True if the result depends on the caller's floats by movement and elementwise arithmetic only.
+bool Planner::is_plain(NodeIndex i) {
+  const Call& c = call(i);
+  if (c.dependence != Dependence::kFloats) return false;
+  if (node(i).kind != CallKind::kCall) return is_float_value(i);
+  switch (c.behaviour) {
+    case Behaviour::kMovement:
+    case Behaviour::kSelection:
+    case Behaviour::kJoin:
+    case Behaviour::kSignChange:
+    case Behaviour::kArithmetic:
+      break;
+    default:
+      return false;
+  }
+  return std::ranges::all_of(c.operands, [&](NodeIndex p) { return !is_data(p) || call(p).plain; });
+}
+
+// True if nothing but softmaxes reads the result, behind movement and arithmetic, or if it is the mask of
+// attentions.
+bool Planner::is_of_softmax(NodeIndex i) {
+  const auto& users = node(i).users;
+  return !users.empty() && std::ranges::all_of(users, [&](NodeIndex user) {
+    const Call& u = call(user);
+    if (node(user).kind != CallKind::kCall || u.main == nullptr) return false;
+    if (u.unit && is_softmax(*u.unit)) return true;
+    if (u.behaviour == Behaviour::kAttention) return mask_of(u) == i;
+    if (u.nodes.size() == 1 && is_softmax(u.main->op)) return true;
+    if (u.behaviour == Behaviour::kMovement) return u.of_softmax;
+    switch (u.main->op) {
+      case Op::kAdd:
+      case Op::kSub:
+      case Op::kMul:
+      case Op::kDiv:
+      case Op::kMaximum:
+      case Op::kMinimum:
+      case Op::kClamp:
+      case Op::kWhere:
+      case Op::kBaddbmm:
+      case Op::kAddmm:
+        return u.of_softmax;
+      default:
+        return false;
+    }
+  });
+}
+
+// The operands that are added to another one: both of a sum, the first one of a product with an addend.
+std::vector<NodeIndex> Planner::addends_of(const Call& c) {
+  if (c.main == nullptr) return {};
+  if (const ValueId addend = addend_of(c); addend.valid()) return {producer_among(c, addend)};
+  if (c.main->op == Op::kAdd && c.nodes.size() == 1) return c.operands;
+  return {};
+}
+
+void Planner::find_masks() {
+  for (std::uint32_t i = 0; i < calls_.size(); ++i) calls_[i].plain = is_plain(NodeIndex(i));
+  for (auto i = static_cast<std::uint32_t>(calls_.size()); i-- > 0;)
+    calls_[i].of_softmax = is_of_softmax(NodeIndex(i));
+  for (Call& c : calls_) {
+    if (c.behaviour == Behaviour::kAttention && c.main != nullptr) {
+      if (const NodeIndex mask = mask_of(c); mask.valid() && call(mask).plain) mark_mask(mask);
+      continue;
+    }
+    if (!c.of_softmax || c.plain || c.within) continue;
+    for (const NodeIndex addend : addends_of(c))
+      if (addend.valid() && call(addend).plain) c.masked = c.large = true, mark_mask(addend);
+  }
+  for (Call& c : calls_) {
+    // Before a softmax, a quotient is as large as its dividend: what hides must stay hidden.
+    const bool is_quotient = c.of_softmax && c.main != nullptr && c.main->op == Op::kDiv &&
+                             !c.operands.empty() && call(c.operands[0]).large;
+    c.large = c.large || is_quotient || may_be_large(c);
+  }
+}
+
+// Marks a mask, and what it is the sum, the choice or a multiple of.
+void Planner::mark_mask(NodeIndex i) {
+  Call& c = call(i);
+  if (c.is_mask || !c.plain) return;
+  if (node(i).kind == CallKind::kCall && !is_part_of_mask(c)) return;
+  c.is_mask = true;
+  if (node(i).kind != CallKind::kCall) return;
+  c.large = true;
+  for (const NodeIndex operand : c.operands) mark_mask(operand);
+}
+
+bool Planner::is_part_of_mask(const Call& c) {
+  if (c.behaviour == Behaviour::kMovement) return true;
+  if (c.main == nullptr || c.nodes.size() != 1) return false;
+  switch (c.main->op) {
+    case Op::kAdd:
+    case Op::kMaximum:
+    case Op::kMinimum:
+    case Op::kClamp:
+    case Op::kWhere:
+    case Op::kCat:
+      return true;
+    case Op::kMul:
+    case Op::kDiv: {
+      // A product of a mask and a large number begins with zeros and ones, which have a scale of their own.
+      const std::optional<double> factor = splat_of(graph_, graph_.operands(*c.main)[1]);
+      return factor && std::abs(*factor) <= kLargestFactor && *factor > 0;
+    }
+    default:
+      return false;
+  }
+}
+
+// 16 bits: from what hides to the details of a bias.
+ObservedSpec Planner::mask_spec(const Precision& p) {
+  ObservedSpec spec = in_16_bits(p);
+  spec.observer = p.mask_observer;
+  return spec;
+}
+
+// Rounds a mask where it comes from.
+void Planner::round_mask(NodeIndex operand, NodeIndex user, const Precision& p) {
+  if (call(operand).behaviour != Behaviour::kMovement && node(operand).kind == CallKind::kCall &&
+      call(operand).rounding != Rounding::kTransparent)
+    return;  // its own operands are rounded
+  const Root root = root_of(operand, user);
+  if (call(root.call).rounding != Rounding::kFloat || node(root.call).kind == CallKind::kCall) return;
+  set(accepts(root.edge.node) ? root.edge : Slot::edge(operand, user), mask_spec(p), "mask");
+}
+
+// ---- rows without any visible key ----
+
+// True if minus infinity, such as that of a masked_fill, reaches the result.
+bool Planner::may_be_infinite(const Call& c) {
+  if (std::ranges::any_of(c.operands, [&](NodeIndex p) { return call(p).infinite; })) return true;
+  return std::ranges::any_of(c.nodes, [&](const Node* each) {
+    if (each->op == Op::kFull) return scalar_of(Graph::attrs<FullAttrs>(*each).value) == -kInfinity;
+    return std::ranges::any_of(graph_.operands(*each),
+                               [&](ValueId id) { return splat_of(graph_, id) == -kInfinity; });
+  });
+}
+
+// Finds softmaxes, and what is computed from them, that are NaN where a row has no visible key.
+void Planner::find_hidden_rows() {
+  for (Call& c : calls_) {
+    if (c.main == nullptr) continue;
+    const bool is_arithmetic = c.behaviour == Behaviour::kMovement || is_elementwise(c);
+    const auto hides = [&](NodeIndex p) { return is_data(p) && call(p).may_hide_rows; };
+    if (c.main->op == Op::kNanToNum || c.dependence == Dependence::kNothing) continue;
+    if (c.main->op == Op::kSoftmax || c.main->op == Op::kLogSoftmax) {
+      c.infinite = may_be_infinite(c);
+      c.may_hide_rows =
+          c.infinite || std::ranges::any_of(c.operands, [&](NodeIndex p) { return call(p).large; });
+    } else if (is_arithmetic) {
+      c.infinite = may_be_infinite(c);
+      c.may_hide_rows = std::ranges::any_of(c.operands, hides);
+    } else if (c.behaviour == Behaviour::kWeighted) {
+      for (const NodeIndex p : c.operands)
+        if (hides(p) && call(p).infinite) c.infinite = c.may_hide_rows = true;
+    }
+  }
+  for (auto i = static_cast<std::uint32_t>(calls_.size()); i-- > 0;) {
+    Call& c = calls_[i];
+    if (!c.may_hide_rows || !value(NodeIndex(i)).valid()) continue;
+    const bool is_tested = is_tested_for_nan(graph_, value(NodeIndex(i)));
+    c.nan_is_read = is_tested;
+    c.nan_is_contracted = is_tested && c.behaviour == Behaviour::kWeighted;
+    for (const NodeIndex user : node(NodeIndex(i)).users)
+      c.nan_is_contracted = c.nan_is_contracted || call(user).nan_is_contracted;
+  }
+}
+
+}  // namespace tosaic::quant
