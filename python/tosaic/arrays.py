@@ -20,7 +20,6 @@ _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
 _PLAIN = frozenset(map(np.dtype, ["?", "b", "B", "h", "H", "i", "q", "e", "f", "d"]))
 
 
-
 class _Named(NamedTuple):
     """What messages call a value: ``[inputs]`` and ``input 'x'``."""
 

@@ -380,11 +380,15 @@ def test_bits_of_a_payload_are_never_read_as_another_dtype(found: str) -> None:
     ],
     ids=lambda each: str(getattr(each, "dtype", each)),
 )
-def test_integers_of_a_payload_become_the_dtypes_that_tosa_lacks(declared: Any, found: Any, expected: Any) -> None:
+def test_integers_of_a_payload_become_the_dtypes_that_tosa_lacks(
+    declared: Any, found: Any, expected: Any
+) -> None:
     x = torch.ones(2, 3).to(declared)
     calls = torch.logical_not if declared is torch.bool else torch.neg
     program = torch.export.export(Model(lambda _, x: (calls(x),)), (x,))
-    manager = lowered(program, [wrap_partitioner(Tags({"neg": "a", "logical_not": "a"}), orders="contiguous")])
+    manager = lowered(
+        program, [wrap_partitioner(Tags({"neg": "a", "logical_not": "a"}), orders="contiguous")]
+    )
     engines = {"Uncompiled": lambda *_: [found]}
     if expected is None:
         with pytest.raises(LayoutMismatch, match="output 0 of a payload does not fit"):

@@ -13,7 +13,12 @@
 //   baddbmm(mask, q, k), addmm           the same, with s = matmul(q, k)
 //   add(s, (1 - cast(seen)) * -1e9)      the same, with hidden = not seen; cast(hidden) * -1e9, too
 //   where(hidden, -1e9, s), or the reverse
+//   add(s, (1 - cast(i)) * -1e9)         the same with integers i: hidden = i < 1
+//   add(s, dequantize(m))                the same if the scale of m is so large that one unit hides
+//   add(s, add(bias, mask))              is add(add(s, bias), mask)
+//   add(s, mask) * 0.5                   is bounded before the product
 //   maximum(.., -1e30)                   is removed: nothing is below
+//   sdpa(q, k, v, mask)                  is expanded first
 //
 // A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
 // -1e9, the sum retains some bits of s, and shares depend on how they are rounded; if the sum retains a fraction
@@ -34,6 +39,7 @@ namespace tosaic::passes {
 namespace {
 
 constexpr double kLarge = 1e4;
+constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax; }
@@ -61,7 +67,7 @@ class Masks {
   // The largest magnitude of scores, as far as their quantization tells.
   [[nodiscard]] double magnitude(ValueId id) const {
     const Node* node = graph_.producer(id);
-    if (node == nullptr) return kInfinity;
+    if (node == nullptr) return largest_of(constant_of(graph_, id));
     if (node->op == Op::kDequantize) {
       const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
       const std::optional<ValueRange> stored = integer_limits(graph_.type(graph_.operands(*node)[0]).dtype);
@@ -77,9 +83,22 @@ class Masks {
       return magnitude(graph_.operands(*node)[0]) *
              (node->op == Op::kMul ? std::abs(*factor) : 1 / std::abs(*factor));
     }
+    if ((node->op == Op::kAdd || node->op == Op::kSub) && *node->attrs == default_attrs(node->op))
+      return magnitude(graph_.operands(*node)[0]) + magnitude(graph_.operands(*node)[1]);
     if (node->op == Op::kMatmul)
       return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
     return kInfinity;
+  }
+  [[nodiscard]] static double largest_of(const Constant* constant) {
+    if (constant == nullptr || !constant->storage.bound() || !is_float(constant->dtype)) return kInfinity;
+    const Elements elements(*constant);
+    double largest = 0;
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const double x = std::abs(elements.as_double(i));
+      if (!(x < kInfinity)) return kInfinity;
+      largest = std::max(largest, x);
+    }
+    return largest;
   }
   [[nodiscard]] double product_magnitude(ValueId a, ValueId b) const {
     return magnitude(a) * magnitude(b) * static_cast<double>(graph_.type(a).shape.back());
@@ -101,7 +120,8 @@ class Masks {
   [[nodiscard]] bool hides(ValueId id, double bound) const {
     return is_infinite(id) || large_number(id, bound).has_value();
   }
-  [[nodiscard]] static double low(double bound) { return -2 * bound - 200; }
+  // Where exp(scale * x) is 0, relative to scores up to `bound`.
+  [[nodiscard]] double low(double bound) const { return -2 * bound - 200 / std::min(scale_, 1.0); }
 
   // ---- what is found behind a softmax; each function returns whether there is something to change ----
 
@@ -113,12 +133,26 @@ class Masks {
       through_.push_back(node);
       return bounds(operands[0]);
     }
+    if (const std::optional<double> factor = factor_of(*node)) {
+      through_.push_back(node);
+      scale_ *= *factor;
+      return bounds(operands[0]);
+    }
     if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0])))
       return bounds(operands[very_low(operands[1]) ? 0 : 1]);
     if (node->op == Op::kWhere) return selects(operands);
     if (node->op == Op::kBaddbmm || node->op == Op::kAddmm) return adds_product(*node);
     if (node->op != Op::kAdd || *node->attrs != default_attrs(Op::kAdd)) return false;
     return adds(operands[0], operands[1]) || adds(operands[1], operands[0]);
+  }
+  // The positive number by which a node multiplies all elements.
+  [[nodiscard]] std::optional<double> factor_of(const Node& node) const {
+    if (node.op != Op::kMul && (node.op != Op::kDiv || *node.attrs != default_attrs(Op::kDiv))) return {};
+    const auto operands = graph_.operands(node);
+    const std::optional<double> number = splat_of(graph_, operands[1]);
+    if (!number || !(*number >= 1e-6 && *number <= 1e6)) return {};
+    if (graph_.type(operands[0]).shape != graph_.type(graph_.result(node)).shape) return {};
+    return node.op == Op::kMul ? *number : 1 / *number;
   }
   [[nodiscard]] bool very_low(ValueId id) const {
     const std::optional<double> number = splat_of(graph_, id);
@@ -138,7 +172,20 @@ class Masks {
 
   bool adds(ValueId scores, ValueId mask) {
     scores_ = scores;
-    return adds_mask(magnitude(scores), mask);
+    const double bound = magnitude(scores);
+    if (!std::isfinite(bound)) return false;
+    if (adds_mask(bound, mask)) return true;
+    mask_through_.clear();
+    const Node* sum = produced_by(graph_, mask, Op::kAdd);
+    if (sum == nullptr || *sum->attrs != default_attrs(Op::kAdd)) return false;
+    const auto operands = graph_.operands(*sum);
+    for (const std::size_t at : {0U, 1U}) {
+      const double further = magnitude(operands[1 - at]);
+      if (!(further < kLarge) || !adds_mask(bound + further, operands[at])) continue;
+      bias_ = operands[1 - at];
+      return true;
+    }
+    return false;
   }
   bool adds_product(const Node& node) {
     const auto& attrs = Graph::attrs<AddmmAttrs>(node);
@@ -158,7 +205,7 @@ class Masks {
       mask_through_.push_back(view);
       mask = graph_.operands(*view)[0];
     }
-    return is_selected_mask(mask, bound) || is_scaled_mask(mask, bound);
+    return is_selected_mask(mask, bound) || is_scaled_mask(mask, bound) || is_stepped_mask(mask, bound);
   }
 
   bool is_constant_mask(ValueId mask, double bound) {
@@ -174,7 +221,10 @@ class Masks {
     }
     const double lowest = low(bound) - 2 * highest;
     const auto row = static_cast<std::size_t>(constant->shape.back());
-    if (!through_.empty() || row == 1) return false;  // a row of the mask is a row of the softmax
+    // A row of the mask is a row of the softmax.
+    if (row == 1 ||
+        std::any_of(through_.begin(), through_.end(), [](const Node* node) { return rearranges(*node); }))
+      return false;
     if (Graph::attrs<AxisDtypeAttrs>(at_).axis !=
         static_cast<std::int64_t>(graph_.type(graph_.operands(at_)[0]).rank()) - 1)
       return false;
@@ -228,6 +278,98 @@ class Masks {
     return false;
   }
 
+  // A mask that is step * (n - visible) for integers n: those of a cast, or those that are dequantized. The
+  // elements with n = visible are seen, those on one side of it are hidden, and those on the other side, if
+  // there are such integers, hide all elements that are seen.
+  bool is_stepped_mask(ValueId mask, double bound) {
+    const std::optional<Steps> steps = steps_of(mask);
+    if (!steps || steps->slope == 0) return false;
+    const double visible = -steps->offset / steps->slope, nearest = std::round(visible);
+    const double step = std::abs(steps->slope);
+    if (std::abs(visible - nearest) > 1e-6 * std::max(1.0, std::abs(visible)) || step < -low(bound))
+      return false;
+    steps_ = steps;
+    steps_->visible = nearest;
+    hides_below_ = steps->slope > 0;
+    // Codes that hide are those at the end of the range, other than integers such as 0 and 1.
+    const double end = static_cast<double>(hides_below_ ? steps->range.low : steps->range.high);
+    const bool is_code = is_float(graph_.type(steps->leaf).dtype);
+    const double most = is_code ? step * std::abs(nearest - end) : step;
+    is_added_ = !absorbs(most, bound);
+    return true;
+  }
+
+  struct Steps {
+    ValueId leaf;     // integers, or the result of a dequantize
+    double unit = 1;  // of the leaf: 1, or its scale
+    double slope = 1, offset = 0;
+    double visible = 0;
+    ValueRange range;  // of n
+  };
+
+  // The mask as slope * n + offset. Adds the views on the way to mask_through_.
+  std::optional<Steps> steps_of(ValueId id) {
+    const Node* node = id.valid() ? graph_.producer(id) : nullptr;
+    if (node == nullptr) return {};
+    const auto operands = graph_.operands(*node);
+    if (node->operand_count == 1 && rearranges(*node)) {
+      mask_through_.push_back(node);
+      return steps_of(operands[0]);
+    }
+    if (node->op == Op::kDequantize) return steps_of_codes(id, *node);
+    if (node->op == Op::kCast) {
+      const DType from = graph_.type(operands[0]).dtype;
+      if (from == DType::kF32) return steps_of(operands[0]);
+      if (!is_integer(from) || from == DType::kBool) return {};
+      const std::optional<ValueRange> range = integer_limits(from);
+      return Steps{.leaf = operands[0], .range = range ? *range : ValueRange{-kMostInteger, kMostInteger}};
+    }
+    if (node->op == Op::kNeg) {
+      std::optional<Steps> out = steps_of(operands[0]);
+      if (out) out->slope = -out->slope, out->offset = -out->offset;
+      return out;
+    }
+    return steps_of_arithmetic(*node);
+  }
+
+  std::optional<Steps> steps_of_codes(ValueId id, const Node& node) {
+    const auto& attrs = Graph::attrs<DequantizeAttrs>(node);
+    const std::optional<ValueRange> stored = integer_limits(graph_.type(graph_.operands(node)[0]).dtype);
+    if (attrs.axis || !stored) return {};
+    const std::int64_t zero = attrs.zero_points[0];
+    return Steps{.leaf = id,
+                 .unit = attrs.scales[0],
+                 .slope = attrs.scales[0],
+                 .range = {stored->low - zero, stored->high - zero}};
+  }
+
+  std::optional<Steps> steps_of_arithmetic(const Node& node) {
+    if (node.op != Op::kAdd && node.op != Op::kSub && node.op != Op::kMul && node.op != Op::kDiv) return {};
+    if (node.op != Op::kMul && *node.attrs != default_attrs(node.op)) return {};
+    const auto operands = graph_.operands(node);
+    for (const std::size_t at : {1U, 0U}) {
+      const std::optional<double> number = splat_of(graph_, operands[at]);
+      const ValueId x = operands[1 - at];
+      if (!number || !std::isfinite(*number) ||
+          graph_.type(x).shape != graph_.type(graph_.result(node)).shape)
+        continue;
+      if (at == 0 && node.op == Op::kDiv) return {};
+      std::optional<Steps> out = steps_of(x);
+      if (!out) return {};
+      if (node.op == Op::kMul || node.op == Op::kDiv) {
+        if (*number == 0) return {};
+        const double factor = node.op == Op::kMul ? *number : 1 / *number;
+        out->slope *= factor, out->offset *= factor;
+      } else if (node.op == Op::kSub && at == 0) {
+        out->slope = -out->slope, out->offset = *number - out->offset;
+      } else {
+        out->offset += node.op == Op::kAdd ? *number : -*number;
+      }
+      return out;
+    }
+    return {};
+  }
+
   // The bool value whose truth (or, with false, whose opposite) is the number 1.
   [[nodiscard]] std::optional<std::pair<ValueId, bool>> truth_of(ValueId id) const {
     if (const Node* cast = produced_by(graph_, id, Op::kCast)) {
@@ -247,7 +389,9 @@ class Masks {
 
   ValueId emit() {
     static_cast<void>(rewriter_.begin_output(at_));
-    const ValueId scores = product_ == nullptr ? rewriter_.map(scores_) : product();
+    ValueId scores = product_ == nullptr ? rewriter_.map(scores_) : product();
+    if (bias_.valid())
+      scores = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, rewriter_.map(bias_)});
     const auto number = [&](double x) {
       return rewriter_.constant(at_, make_constant("low", DType::kF32, Shape{}, std::span(&x, 1)));
     };
@@ -255,6 +399,8 @@ class Masks {
     if (constant_ != nullptr) {
       out = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd),
                            {scores, rewriter_.constant(at_, constant_)});
+    } else if (steps_) {
+      out = stepped(scores);
     } else {
       const ValueId hidden = moved(rewriter_.map(hidden_), mask_through_), lowest = number(low_);
       out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
@@ -263,10 +409,40 @@ class Masks {
     return moved(out, through_);
   }
 
+  ValueId stepped(ValueId scores) {
+    const DType dtype = graph_.type(steps_->leaf).dtype;
+    const ValueId leaf = moved(rewriter_.map(steps_->leaf), mask_through_);
+    const auto number = [&](DType of, double x) {
+      return rewriter_.constant(at_, make_constant("", of, Shape{}, std::span(&x, 1)));
+    };
+    // Halfway to the next unit, so that rounding of the unit makes no difference.
+    const auto beyond = [&](bool is_below) {
+      const double half = is_float(dtype) ? (is_below ? -0.5 : 0.5) : 0.0;
+      return rewriter_.emit(at_, is_below ? Op::kLt : Op::kGt, NoAttrs{},
+                            {leaf, number(dtype, (steps_->visible + half) * steps_->unit)});
+    };
+    const auto select = [&](ValueId where, ValueId x, ValueId otherwise) {
+      return rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {where, x, otherwise});
+    };
+    // A row that is hidden as a whole has the shares of its scores if f32 adds them to the mask.
+    const auto shifted = [&](double by) {
+      const ValueId all = number(DType::kF32, by);
+      return is_added_ ? rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, all}) : all;
+    };
+    const double end = static_cast<double>(hides_below_ ? steps_->range.high : steps_->range.low);
+    const bool has_others = hides_below_ ? end > steps_->visible : end < steps_->visible;
+    ValueId out = scores;
+    if (has_others) out = select(beyond(!hides_below_), shifted(-low_), out);
+    return select(beyond(hides_below_), shifted(low_), out);
+  }
+
   // The value behind the same views and permutes as those that were found, the last one first.
   ValueId moved(ValueId value, const std::vector<const Node*>& through) {
-    for (auto node = through.rbegin(); node != through.rend(); ++node)
-      value = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, {value});
+    for (auto node = through.rbegin(); node != through.rend(); ++node) {
+      std::vector<ValueId> operands = rewriter_.map_operands(**node);
+      operands[0] = value;
+      value = rewriter_.emit(at_, (*node)->op, *(*node)->attrs, operands);
+    }
     return value;
   }
 
@@ -286,9 +462,13 @@ class Masks {
   const Graph& graph_;
   const Node& at_;
   const Node* product_ = nullptr;
-  std::vector<const Node*> through_;       // between the sum and the softmax
+  std::vector<const Node*> through_;  // between the sum and the softmax: views, and products with numbers
+  double scale_ = 1;                  // the product of these numbers
   std::vector<const Node*> mask_through_;  // between the mask and the sum
   ValueId scores_, hidden_;
+  ValueId bias_;                // added to the scores, besides the mask
+  std::optional<Steps> steps_;  // of a mask that integers select
+  bool hides_below_ = false, is_added_ = false;
   double low_ = 0;
   bool is_seen_ = false;
   ConstantRef constant_;
@@ -296,7 +476,37 @@ class Masks {
 
 }  // namespace
 
-std::optional<Graph> bound_masks(const Graph& graph) {
+namespace {
+
+// True if the value is dequantized, behind movement and products.
+bool is_dequantized(const Graph& graph, ValueId id) {
+  for (const Node* node = graph.producer(id); node != nullptr;
+       node = graph.producer(graph.operands(*node)[0])) {
+    if (node->op == Op::kDequantize) return true;
+    if (node->operand_count == 0 || (!rearranges(*node) && node->op != Op::kMul && node->op != Op::kDiv))
+      return false;
+  }
+  return false;
+}
+
+// An attention over integers whose mask of floats is computed when run, or is a constant with large finite numbers.
+bool has_large_mask(const Graph& graph, const Node& node) {
+  const auto operands = graph.operands(node);
+  if (node.op != Op::kSdpa || operands.size() < 4 || !operands[3].valid()) return false;
+  if (graph.type(operands[3]).dtype != DType::kF32 || !is_dequantized(graph, operands[0])) return false;
+  const Constant* constant = constant_of(graph, operands[3]);
+  if (constant == nullptr || !constant->storage.bound()) return true;
+  const Elements elements(*constant);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (const double x = elements.as_double(i); std::isfinite(x) && x <= -kLarge) return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<Graph> bound_masks(const Graph& source) {
+  std::optional<Graph> expanded = expand_composites(source, has_large_mask);
+  const Graph& graph = expanded ? *expanded : source;
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes())
     if (is_softmax(node.op))
@@ -304,7 +514,7 @@ std::optional<Graph> bound_masks(const Graph& graph) {
     else
       rewriter.copy(node);
   std::optional<Graph> out = std::move(rewriter).finish();
-  if (!out) return out;
+  if (!out) return expanded;
   std::optional<Graph> clean = dead_code(*out);
   return clean ? std::move(clean) : std::move(out);
 }

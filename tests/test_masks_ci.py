@@ -1,0 +1,187 @@
+"""Masks of attention that are inputs, rows without a visible key, and a sample of `tests/full/masks.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from masks.measure import DOORS, FLOOR_DB, accuracy, decibels, of_bools, quantized
+from masks.measure import of_spelling as measured
+from masks.networks import LEAST, TOKENS, VALUES, images, masks, network, samples_of, without_padding
+from torch import nn
+
+SAMPLE = [
+    ("scores + m", "-1e4"),
+    ("scores + m", "finfo.min"),
+    ("scores + bias + m", "-1e9"),
+    ("scores + (bias + m)", "-inf"),
+    ("(scores + m) / 2", "-1e4"),
+    ("scores + m[:, None, None]", "-inf"),
+    ("scores + (1 - m.float()) * value", "-1e4"),
+    ("scores + (1 - m.float()) * value", "finfo.min"),
+    ("sdpa(attn_mask=m)", "-1e9"),
+    ("sdpa(attn_mask=bias + m)", "-inf"),
+    ("sdpa(attn_mask=(1 - m.float()) * value)", "-1e9"),
+]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(("spelling", "value"), SAMPLE)
+def test_a_mask_that_is_an_input_costs_no_accuracy(spelling: str, value: str, door: str) -> None:
+    found, wanted = measured(spelling, value, True, door), of_bools(door)
+    assert found.quantized > wanted.quantized - FLOOR_DB
+    assert found.lowered > found.quantized - 1
+
+
+@pytest.mark.parametrize("value", ["-1e9", "finfo.min"])
+def test_a_large_constant_mask_of_sdpa_leaves_its_bits_to_the_scores(value: str) -> None:
+    found = measured("sdpa(attn_mask=m)", value, False, "quantize")
+    assert found.lowered > found.quantized - 1
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("value", VALUES)
+def test_a_mask_hides_though_no_sample_hid_anything(value: str, door: str) -> None:
+    spelling = "scores + m"
+    hiding = masks(spelling, VALUES[value], 2)
+    calls = samples_of(images(5), [without_padding(spelling)] * 3 + hiding)
+    found = accuracy(network(spelling, VALUES[value]), calls[:3], calls[3:], door)
+    assert found.lowered > 20
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_mask_may_hide_with_another_number_than_in_the_samples(door: str) -> None:
+    spelling = "scores + m"
+    calls = samples_of(images(3), masks(spelling, -1e4, 3))
+    others = [(images(1, seed=9)[0], masks(spelling, value, 1, seed=7)[0]) for value in VALUES.values()]
+    assert accuracy(network(spelling, -1e4), calls, others, door).lowered > 20
+
+
+def test_a_row_that_the_least_float_hides_as_a_whole_has_equal_shares() -> None:
+    calls = samples_of(images(4), masks("scores + m", LEAST, 4))
+    for _, mask in calls:
+        mask[0, :, 2] = LEAST
+    found = accuracy(network("scores + m", LEAST), calls[:3], calls[3:], "quantize")
+    assert min(found.quantized, found.lowered) > of_bools("quantize").lowered - FLOOR_DB
+
+
+def test_the_details_of_a_bias_that_comes_with_the_mask_are_kept() -> None:
+    """An input that holds a bias and a mask at once, such as that of ALiBi."""
+    slopes = -torch.arange(TOKENS).float() * 0.3
+    calls = samples_of(images(4), [each + slopes for each in masks("scores + m", -1e9, 4)])
+    found = accuracy(network("scores + m", -1e9), calls[:3], calls[3:], "quantize")
+    assert found.lowered > of_bools("quantize").lowered - FLOOR_DB
+
+
+def test_an_input_mask_is_16_bits_in_the_report_and_at_the_boundary() -> None:
+    calls = samples_of(images(3), masks("scores + m", -1e4, 3))
+    program = quantized(network("scores + m", -1e4), calls, "quantize", None)
+    row = next(row for row in program.quantization.slots if row.set_by == "mask")
+    assert row.slot == tosaic.annotation.Edge("mask", "add")
+    reasons = {row.node: row.reason for row in program.quantization.not_rounded}
+    assert "leave no precision" in reasons["add"]
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert [port.qparams.dtype for port in lowered.inputs] == ["i8", "i16"]
+
+
+def test_export_model_takes_a_mask_as_an_input() -> None:
+    calls = samples_of(images(3), masks("scores + m", -1e9, 3))
+    result = tosaic.export_model(
+        network("scores + m", -1e9), calls[0], samples=calls, recipe="tosa-int8", verbose=0
+    )
+    assert result.ok
+    assert result.check("quantize").db > 20
+
+
+# ---- rows without any visible key ----
+
+
+class Rows(nn.Module):
+    """Attention that replaces the NaN of rows without a visible key, in several ways."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.qkv, self.after = how, nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2) / 8**0.5).masked_fill(hidden, float("-inf"))
+        shares = scores.softmax(-1)
+        if self.how == "nan_to_num":
+            shares = torch.nan_to_num(shares)
+        elif self.how == "nan_to_num of a view":
+            shares = torch.nan_to_num(shares.reshape(-1, 5)).reshape(shares.shape)
+        elif self.how == "nan_to_num of a product":
+            shares = torch.nan_to_num(shares * 0.5)
+        elif self.how == "where":
+            shares = torch.where(torch.isnan(shares), 0.0, shares)
+        elif self.how == "masked_fill":
+            shares = shares.masked_fill(torch.isnan(shares), 0.0)
+        elif self.how == "unequal":
+            shares = torch.where(shares == shares, shares, torch.zeros_like(shares))
+        elif self.how == "behind the product":
+            return self.after(torch.nan_to_num(shares @ v))
+        return self.after(shares @ v)
+
+
+def rows_and_samples(how: str) -> tuple[nn.Module, list[tuple[Any, ...]]]:
+    torch.manual_seed(0)
+    network = Rows(how).eval()
+    hidden = torch.rand(4, 5, 5) < 0.4
+    hidden[0, 1] = hidden[2] = True
+    hidden[1] = False
+    return network, [(torch.randn(4, 5, 8) * 2, hidden) for _ in range(3)]
+
+
+REPLACED = (
+    "nan_to_num",
+    "nan_to_num of a view",
+    "nan_to_num of a product",
+    "where",
+    "masked_fill",
+    "unequal",
+)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", REPLACED)
+def test_rows_without_a_visible_key_become_what_replaces_their_nan(how: str, door: str) -> None:
+    network, samples = rows_and_samples(how)
+    found = accuracy(network, samples, samples[:1], door)
+    assert min(found.quantized, found.lowered) > 25
+
+
+def test_nan_that_is_replaced_behind_a_contraction_leaves_both_float() -> None:
+    network, samples = rows_and_samples("behind the product")
+    for door in DOORS:
+        program = quantized(network, samples, door, None)
+        run = program.run if door == "quantize" else program.module()
+        with torch.no_grad():
+            assert decibels(run(*samples[0]), network(*samples[0])) > 25
+        lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+        with torch.no_grad():
+            assert decibels(lowered.run(*samples[0]), network(*samples[0])) > 25
+        problems = tosaic.check(program, target="TOSA-1.0+INT").problems
+        assert any("matmul" in problem.message for problem in problems)
+
+
+def test_a_program_whose_softmax_is_not_rounded_before_nan_to_num_lowers_as_torch_computes_it() -> None:
+    """Quantize and dequantize nodes of another quantizer: around the whole, and not between."""
+
+    class Program(nn.Module):
+        def forward(self, codes: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+            q, dq = torch.ops.quantized_decomposed.quantize_per_tensor, torch.ops.quantized_decomposed
+            scores = dq.dequantize_per_tensor(codes, 0.05, 0, -128, 127, torch.int8)
+            shares = torch.nan_to_num(scores.masked_fill(hidden, float("-inf")).softmax(-1))
+            stored = q(shares, 1 / 256, -128, -128, 127, torch.int8)
+            return dq.dequantize_per_tensor(stored, 1 / 256, -128, -128, 127, torch.int8)
+
+    codes = torch.randint(-128, 128, (4, 5), dtype=torch.int8, generator=torch.Generator().manual_seed(0))
+    hidden = torch.tensor([[True] * 5, [False] * 5, [True, False] * 2 + [True], [True] * 5])
+    lowered = tosaic.lower(torch.export.export(Program(), (codes, hidden)), target="TOSA-1.0+INT")
+    found, wanted = lowered.run(codes, hidden), Program()(codes, hidden).numpy()
+    np.testing.assert_allclose(found, wanted, atol=1.01 / 256)
+    np.testing.assert_array_equal(found[[0, 3]], 0)
