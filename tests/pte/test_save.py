@@ -196,7 +196,8 @@ def test_states_persist_from_run_to_run(tmp_path: Path, target: str | None) -> N
     for ours, wanted in zip(found, expected, strict=True):
         _equal(ours, wanted)
     if target is None:
-        loaded = Runtime.get().load_program(path.read_bytes()).load_method("forward")
+        runtime = Runtime.get().load_program(path.read_bytes())  # which has the memory of its methods
+        loaded = runtime.load_method("forward")
         theirs = _steps(lambda x: [each.clone() for each in loaded.execute([x])], inputs)
         for ours, wanted in zip(theirs, expected, strict=True):
             _equal(ours, wanted)
@@ -214,6 +215,82 @@ def test_the_initial_elements_of_states_are_those_that_executorch_reads(tmp_path
     ]
     assert len(states) == 2
     assert len({state.allocation_info.memory_offset_low for state in states}) == 2
+
+
+class Counting(nn.Module):
+    """A state that each run adds to, between activations."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.full((4,), start))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sum.add_(x.exp().sum(0))
+        return torch.softmax(x, 0) @ torch.outer(self.sum, self.sum)
+
+
+class Computing(nn.Module):
+    """No state, and more activations than the states of the other methods need."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() @ x.cos()).exp() + x.repeat(2, 2)[:4, 2:6]
+
+
+@pytest.mark.parametrize("form", ["kernels", "split"])
+def test_methods_of_a_file_do_not_write_each_others_states(tmp_path: Path, form: str) -> None:
+    """In one memory, the states of a method lay where the other methods have activations."""
+    modules = {"a": Counting(10.0), "plain": Computing(), "b": Counting(3.0)}
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))
+    programs: dict[str, Any] = {}
+    for name, module in modules.items():
+        exported = torch.export.export(module, (x,))
+        programs[name] = tosaic.from_exported(exported)
+        if form == "split":  # the kernels of a host around a delegate that the runtime does not have
+            grid = tosaic.Claimant.named("grid-sampler")
+            programs[name] = tosaic.lower(exported, unsupported="split", claimants=[grid])
+    path = tmp_path / "methods.pte"
+    tosaic.save_pte(programs, path)
+    file = Runtime.get().load_program(path.read_bytes())
+    loaded = {name: file.load_method(name) for name in modules}
+    for name in ("a", "plain", "b", "a", "plain", "a", "b", "b", "plain", "a"):
+        with torch.no_grad():
+            expected = modules[name](x)
+        torch.testing.assert_close(loaded[name].execute([x])[0], expected, rtol=1e-5, atol=1e-5)
+
+
+ORDERS = [(1, 0), (2, 0, 1), (0, 3, 1, 2), (0, 2, 3, 4, 1)]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("target", [None, "split"])
+def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
+    tmp_path: Path, order: tuple[int, ...], target: str | None
+) -> None:
+    """A file that declared the order of the trace computed with bytes in another order, without an error."""
+
+    class Module(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x + 1, torch.softmax(x, -1) * y, x.sum(0), x.reshape(-1)
+
+    extents = (2, 3, 4, 5, 2)[: len(order)]
+    generator = torch.Generator().manual_seed(2)
+    dense = torch.randn([extents[axis] for axis in order], generator=generator)
+    x = dense.permute([order.index(axis) for axis in range(len(order))])
+    y = torch.randn(extents, generator=generator)
+    exported = torch.export.export(Module(), (x, y))
+    program: Any = tosaic.from_exported(exported)
+    if target == "split":
+        grid = tosaic.Claimant.named("grid-sampler")
+        program = tosaic.lower(exported, unsupported="split", claimants=[grid])
+    path = tmp_path / "orders.pte"
+    tosaic.save_pte(program, path, sidecar=True)
+    runtime = Runtime.get().load_program(path.read_bytes())  # which has the memory of its methods
+    loaded = runtime.load_method("forward")
+    with pytest.raises(RuntimeError, match="should be contiguous or channels-last"):
+        loaded.execute([x, y])
+    for ours, theirs in zip(loaded.execute([x.contiguous(), y]), Module()(x, y), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    _equal(tosaic.load_pte(path).run(x.contiguous(), y), program.run(x, y), rtol=1e-6)
 
 
 def test_a_written_input_is_written_in_the_file(tmp_path: Path) -> None:
@@ -463,5 +540,8 @@ def test_inputs_and_outputs_have_any_dim_order(tmp_path: Path, order: tuple[int,
     for each in (lowered, program):
         tosaic.save_pte(each, tmp_path / "order.pte")
         file = tosaic.load_pte(tmp_path / "order.pte")
-        assert file.method().inputs[0].dim_order == order
-        _equal(file.run(given), each.run(given))
+        # Of inputs, the runtime takes row-major tensors and channels last.
+        taken = (0, 2, 3, 1) if order == (0, 2, 3, 1) else (0, 1, 2, 3)
+        assert file.method().inputs[0].dim_order == taken
+        assert file.method().outputs[0].dim_order == order
+        _equal(file.run(given if taken == order else np.ascontiguousarray(given)), each.run(given))

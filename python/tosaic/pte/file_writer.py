@@ -16,6 +16,7 @@ from tosaic import _core
 __all__ = ["ALIGNMENT", "FileWriter"]
 
 ALIGNMENT = 16  # of tensors: in planned memory, and of constants in their segment
+_OWN_MEMORIES = 2  # memory 0 is reserved, and memory 1 is shared by the activations of all methods
 
 
 class _Pool:
@@ -43,6 +44,7 @@ class FileWriter:
         self._constants, self._states = _Pool(), _Pool()
         self._known: dict[bytes, int] = {}
         self._payloads: dict[bytes, int] = {}
+        self._memories = _OWN_MEMORIES
 
     def add_method(self, method: _core.PteMethod) -> None:
         """Adds a method that is finished."""
@@ -62,6 +64,11 @@ class FileWriter:
     def add_payload(self, data: bytes) -> int:
         """Returns the segment of a payload; equal ones are stored once."""
         return self._payloads.setdefault(data, len(self._payloads) + 1)
+
+    def add_memory(self) -> int:
+        """Returns the number of a planned memory that no other method has."""
+        self._memories += 1
+        return self._memories - 1
 
     def finish(self) -> bytes:
         """Returns the bytes of the file.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tosaic import _core
-from tosaic.dim_order import is_of_format
+from tosaic.dim_order import is_of_format, is_same_order, orders_of_formats
 from tosaic.dtypes import BITS, is_float
 from tosaic.lowered import Lowered
 from tosaic.ports import Port, caller_inputs, caller_outputs, first_inputs
@@ -38,6 +38,7 @@ class MethodSaver:
     def __init__(self, writer: MethodWriter, program: Any, payloads: MethodPayloads) -> None:
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
+        self._ports_in = tuple(map(_with_order_of_runtime, program.inputs))
         self._ports_out = program.outputs
         if isinstance(program, Program):
             self._ports_out = tuple(map(_without_order_of_view, program.outputs))
@@ -52,10 +53,10 @@ class MethodSaver:
         graph: _core.Graph = program.graph
         if not isinstance(program, Lowered):
             graph = _core.unfold_qdq(graph, keep_integers=True)
-        given = [self._host.new(port.dtype, port.shape, port.array_order) for port in program.inputs]
+        given = [self._host.new(port.dtype, port.shape, port.array_order) for port in self._ports_in]
         ports = [
             self._host.logical(held, port.dim_order) if port.physical else held
-            for held, port in zip(given, program.inputs, strict=True)
+            for held, port in zip(given, self._ports_in, strict=True)
         ]
         if isinstance(program, Lowered):
             results = self._whole(program, ports)
@@ -83,7 +84,7 @@ class MethodSaver:
         """Returns what a sidecar records of the method that was written."""
         program, signature = self._program, self._program.signature
         graph = program.graph
-        inputs, input_leaves = _numbered(signature.input_leaves, program.inputs, first_inputs(graph))
+        inputs, input_leaves = _numbered(signature.input_leaves, self._ports_in, first_inputs(graph))
         outputs, output_leaves = _numbered(signature.output_leaves, self._ports_out, caller_outputs(graph))
         return SidecarMethod(
             self._writer.name,
@@ -291,6 +292,20 @@ class MethodSaver:
 def _recorded(payload: PtePayload, claimant: str, target: str) -> SidecarDelegate:
     digest = hashlib.sha256(payload.data).hexdigest()
     return SidecarDelegate(payload.backend, claimant, target, len(payload.data), digest)
+
+
+def _with_order_of_runtime(port: Port) -> Port:
+    """Returns an input, row-major if the runtime takes no arrays in its order.
+
+    The runtime reads the bytes of an array as the file declares them and does not compare orders, but it
+    refuses tensors that are neither row-major nor, at rank 4, channels last.
+    """
+    if port.physical:
+        return port
+    rank = len(port.shape)
+    taken = orders_of_formats(rank)[: 2 if rank == 4 else 1]
+    same = (each for each in taken if is_same_order(port.shape, each, port.dim_order))
+    return replace(port, dim_order=next(same, taken[0]))
 
 
 def _without_order_of_view(port: Port) -> Port:

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ __all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
 
 _CODES = {dtype: code for code, _, _, dtype in _core.pte_scalar_types() if dtype is not None}
 _SEGMENT = 1
-_ACTIVATIONS = 1  # the memory of all planned tensors; memory 0 is reserved
+_ACTIVATIONS = 1  # the memory of all planned tensors but states; memory 0 is reserved
 
 
 def code_of(dtype: str) -> int:
@@ -85,7 +85,8 @@ class MethodWriter:
         self._delegates: list[Any] = []
         self._planned: dict[int, None] = {}
         self._bases: dict[int, int] = {}  # by view, the tensor whose bytes it has
-        self._kept: set[int] = set()  # states, which no other tensor may overwrite
+        self._states: dict[int, int] = {}  # by state, where it begins in the memory of the method's states
+        self._state_bytes = 0
 
     # ---- values ----
 
@@ -104,7 +105,8 @@ class MethodWriter:
         slot = self.tensor(dtype, array.shape)
         self._values[slot.index].data = self._file.add_state(np.ascontiguousarray(array).tobytes())
         self._values[slot.index].extra = _core.PteExtra(name=name)
-        self._kept.add(slot.index)
+        self._states[slot.index] = self._state_bytes
+        self._state_bytes += -(-max(self._values[slot.index].byte_size, 1) // ALIGNMENT) * ALIGNMENT
         return slot
 
     def constant(self, array: np.ndarray[Any, Any], dtype: str) -> Slot:
@@ -231,7 +233,7 @@ class MethodWriter:
         containers : (str, str)
             The structure of arguments and of results.
         """
-        memory = self._plan(inputs, outputs)
+        memories = [0, self._plan(inputs, outputs), *self._place_states()]
         self._file.add_method(
             _core.PteMethod(
                 name=self.name,
@@ -245,31 +247,47 @@ class MethodWriter:
                 ],
                 chains=[_core.PteChain(instructions=self._instructions)],
                 delegates=self._delegates,
-                memories=[0, memory],
+                memories=memories,
             )
         )
 
     def _plan(self, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> int:
-        """Places all tensors in one memory, and returns its size. Inputs live from the beginning."""
+        """Places all tensors but states in one memory; returns its size. Inputs live from the beginning."""
         end = len(self._instructions)
-        given = {self.base(each).index for each in inputs} | self._kept
+        given = {self.base(each).index for each in inputs}
         first, last = dict.fromkeys(given, 0), dict.fromkeys(given, 0)
         for step, instruction in enumerate(self._instructions):
             for index in self._tensors_of(instruction.args):
                 first.setdefault(index, step)
                 last[index] = step
         last |= dict.fromkeys((self.base(each).index for each in outputs), end)
-        last |= dict.fromkeys(self._kept, end)
-        used = [index for index in self._planned if index in first or index in last]
+        planned = [index for index in self._planned if index not in self._states]
+        used = [index for index in planned if index in first or index in last]
         sizes = [max(self._values[index].byte_size, 1) for index in used]
         buffers = [(size, first.get(index, 0), last[index]) for index, size in zip(used, sizes, strict=True)]
         offsets, size, _ = _core.place_buffers(buffers, alignment=ALIGNMENT)
-        places = dict(zip(used, offsets, strict=True))
-        for index in (*used, *self._bases):
-            offset = places.get(self._bases.get(index, index))
-            if offset is not None:
-                self._values[index].allocation = _core.PteAllocation(memory=_ACTIVATIONS, offset=offset)
+        self._allocate(_ACTIVATIONS, dict(zip(used, offsets, strict=True)))
         return size
+
+    def _place_states(self) -> list[int]:
+        """Places states in a memory that no other method of the file has; returns sizes of memories up to it.
+
+        A runtime may load all methods into the same memories: those of ExecuTorch's Python runtime are as
+        large as the largest method needs. A state in the memory of activations would be overwritten by the
+        activations of the other methods.
+        """
+        if not self._states:
+            return []
+        memory = self._file.add_memory()
+        self._allocate(memory, self._states)
+        return [0] * (memory - _ACTIVATIONS - 1) + [self._state_bytes]
+
+    def _allocate(self, memory: int, offsets: Mapping[int, int]) -> None:
+        """Gives tensors, and the views of them, their places in a memory."""
+        for index in (*offsets, *self._bases):
+            offset = offsets.get(self._bases.get(index, index))
+            if offset is not None:
+                self._values[index].allocation = _core.PteAllocation(memory=memory, offset=offset)
 
     def _tensors_of(self, args: Sequence[int]) -> list[int]:
         """Returns the tensors whose bytes the arguments have, with those in lists."""
