@@ -583,6 +583,8 @@ void bind_plan(py::module_& m) {
 
 }  // namespace
 
+py::object slot_object(const PlanObject& plan, Slot slot) { return slot_to_python(plan.plan.graph(), slot); }
+
 quant::ObjectId PlanObject::intern(const py::object& object) {
   if (object.is_none()) return {};
   py::object known = object;

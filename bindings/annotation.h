@@ -25,4 +25,7 @@ struct PlanObject {
   [[nodiscard]] py::object object(quant::ObjectId id) const;
 };
 
+// An `Edge` or `Output` of tosaic.annotation.
+[[nodiscard]] py::object slot_object(const PlanObject& plan, quant::Slot slot);
+
 }  // namespace tosaic::python

@@ -44,9 +44,9 @@ quant::Precision precision_from(PlanObject& plan, const py::tuple& fields) {
   return precision;
 }
 
-py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std::int64_t>& values,
-                    const std::vector<std::int64_t>& precision, const py::list& precisions,
-                    bool every_operator, const std::vector<std::uint32_t>& call_of_node) {
+py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std::int64_t>& values,
+                     const std::vector<std::int64_t>& precision, const py::list& precisions,
+                     bool every_operator, const std::vector<std::uint32_t>& call_of_node) {
   // Units are recognised in a copy: the plan is about the calls of the graph itself.
   const std::optional<Graph> simple = passes::simplify(graph);
   const std::optional<Graph> fused = passes::fuse_composites(simple ? *simple : graph);
@@ -59,10 +59,13 @@ py::list plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std:
     input.precision.push_back(index < 0 ? std::nullopt : std::optional(static_cast<std::uint32_t>(index)));
   for (const py::handle each : precisions)
     input.precisions.push_back(precision_from(plan, py::reinterpret_borrow<py::tuple>(each)));
-  py::list left;
-  for (const quant::LeftFloat& each : quant::plan_specs(input, plan.plan))
+  const quant::PlannedSpecs planned = quant::plan_specs(input, plan.plan);
+  py::list left, joined;
+  for (const quant::LeftFloat& each : planned.left_float)
     left.append(py::make_tuple(plan.plan.graph().node(each.call).name, each.reason, each.is_float));
-  return left;
+  for (const quant::JoinedOperand& each : planned.joined)
+    joined.append(py::make_tuple(slot_object(plan, each.operand), slot_object(plan, each.result)));
+  return py::make_tuple(left, joined);
 }
 
 }  // namespace

@@ -1101,7 +1101,7 @@ def plan_specs(
     precisions: list[tuple[Any, ...]],
     every_operator: bool = False,
     call_of_node: Sequence[int] = ...,
-) -> list[tuple[str, str, bool]]: ...
+) -> tuple[list[tuple[str, str, bool]], list[tuple[Any, Any]]]: ...
 
 # ---- calibration ----
 

@@ -111,7 +111,7 @@ def check_asked(plan: Plan, rule: Any) -> None:
         name = "x" if key == "x" else ports[key].node
         assert specs.get(Output(name)) == (None if spec is None else spec)
         if spec is not None:
-            users = [Edge(name, user) for user in plan.graph[name].users]
+            users = [Edge(name, user) for user in plan.graph[name].users if not joins(plan, user)]
             assert {specs[edge] for edge in users if edge in specs} <= {spec, FLOAT}
         assert spec is not None or isinstance(rule, Outputs) or not quantized_edges(plan, name, specs)
     elif isinstance(rule, Fix):
@@ -121,6 +121,11 @@ def check_asked(plan: Plan, rule: Any) -> None:
     elif isinstance(rule, Share):
         (group,) = [g for g in plan.groups() if rule.slots[0] in g.slots]
         assert set(rule.slots) <= set(group.slots)
+
+
+def joins(plan: Plan, call: str) -> bool:
+    """True if the call has several operands: where they share one scale, a fixed spec of one stops."""
+    return len({operand.producer for operand in plan.graph[call].operands}) > 1
 
 
 def quantized_edges(plan: Plan, name: str, specs: dict[Any, Any]) -> list[Edge]:

@@ -138,27 +138,51 @@ def test_an_integer_input_has_no_spec() -> None:
 # ---- sharing ----
 
 
-def test_slots_that_share_with_an_input_follow_its_spec() -> None:
+def test_a_fixed_input_of_a_concat_does_not_hold_for_the_other_operands() -> None:
     plan = concat().apply(Inputs({"a": IMAGE}))
     specs = resolved(plan)
-    assert {specs[where] for where in slots("a, a>y, b, b>y, y, y>c")} == {IMAGE}
-    assert specs[Output("c")] == INT8
+    assert specs[Output("a")] == IMAGE
+    (group,) = [each for each in plan.groups() if Output("y") in each.slots]
+    assert set(group.slots) == set(slots("a>y, b, b>y, y, y>c"))
+    assert group.spec == INT8
+    assert plan.authors[-1].notes == (
+        "'a -> y' keeps the scale of the other operands, which the spec of the rule would clip",
+    )
     assert plan.conflicts() == ()
 
 
-def test_two_fixed_inputs_of_a_concat_split_its_sharing_group() -> None:
+def test_two_inputs_of_a_concat_may_have_fixed_specs_of_their_own() -> None:
     plan = concat().apply(Inputs({"a": IMAGE, "b": COARSE}))
     specs = resolved(plan)
-    assert [specs[slot(text)] for text in ("a", "a>y", "b", "b>y", "y")] == [
-        IMAGE,
-        IMAGE,
-        COARSE,
-        COARSE,
-        INT8,
-    ]
-    assert "was split" in plan.authors[-1].notes[0]
+    found = [specs[slot(text)] for text in ("a", "a>y", "b", "b>y", "y")]
+    assert found == [IMAGE, INT8, COARSE, INT8, INT8]
     assert plan.conflicts() == ()
 
+
+def test_a_concat_of_inputs_with_one_fixed_spec_has_that_spec() -> None:
+    plan = concat().apply(Inputs({"a": IMAGE, "b": IMAGE}))
+    specs = resolved(plan)
+    assert {specs[where] for where in slots("a, a>y, b, b>y, y, y>c")} == {IMAGE}
+    assert plan.conflicts() == ()
+
+
+def test_a_fixed_result_of_a_concat_holds_where_it_reads_its_operands_only() -> None:
+    graph = graph_of("f = conv2d(x, w)\ny = cat([f, g])\nd = conv2d(f, w2)", outputs="y d")
+    root = Edge("f", "y")
+    plan = plan_of(graph, {"f": INT8, "f>y": INT8, "g>y": Shared(root), "y": Shared(root), "f>d": INT8})
+    specs = resolved(plan.apply(Outputs({0: IMAGE})))
+    assert {specs[where] for where in slots("f>y, g>y, y")} == {IMAGE}
+    assert {specs[where] for where in slots("f, f>d")} == {INT8}
+    assert plan.conflicts() == ()
+
+
+def test_an_operand_without_a_spec_at_the_concat_gets_the_scale_of_the_others() -> None:
+    graph = graph_of("f = conv2d(x, w)\ng = conv2d(f, w2)\ny = cat([f, g])", outputs="y")
+    plan = plan_of(graph, {"f": INT8, "g": Shared(Output("f")), "y": Shared(Output("f"))})
+    plan.apply(Fix(Select(name="f"), IMAGE))
+    specs = resolved(plan)
+    assert [specs[slot(text)] for text in ("f", "f>y", "g", "y")] == [IMAGE, INT8, INT8, INT8]
+    assert plan.conflicts() == ()
 
 def test_a_fixed_output_behind_a_pool_does_not_change_a_fixed_input() -> None:
     graph = graph_of("p = max_pool2d(x)", outputs="p")

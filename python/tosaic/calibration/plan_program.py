@@ -146,7 +146,9 @@ def plan_program(
     fields = [
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
-    left = _core.plan_specs(plan._core, graph, values, chosen, fields, config.every_operator, of_node)
+    left, joined = _core.plan_specs(
+        plan._core, graph, values, chosen, fields, config.every_operator, of_node
+    )
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
     _round_returned_inputs(plan)

@@ -73,12 +73,55 @@ void take_over(AnnotationPlan& plan, const SharingGroups& groups, const Referrer
 
 // ---- assign ----
 
+// Calls whose operands share one scale, such as a concatenation, within the groups of a plan.
+class Joins {
+ public:
+  Joins(const AnnotationPlan& plan, const SharingGroups& groups) : plan_(plan), groups_(groups) {
+    has_join_.resize(groups.groups().size());
+    for (std::uint32_t g = 0; g < has_join_.size(); ++g)
+      has_join_[g] = std::ranges::any_of(groups.groups()[g].members,
+                                         [&](Slot member) { return is_join(member.node, g); });
+  }
+
+  [[nodiscard]] bool in_group(std::uint32_t group) const { return has_join_[group]; }
+
+  // True if several tensors of floats are operands of the call, and their scale, or that of one of them and the
+  // result, is that of the group.
+  [[nodiscard]] bool is_join(NodeIndex call, std::uint32_t group) const {
+    const Tensors operands = operands_of(call);
+    const auto shared = std::ranges::count_if(
+        operands, [&](NodeIndex p) { return groups_.group_of(read_slot(p, call)) == group; });
+    const bool has_result = groups_.group_of(Slot::output(call)) == group;
+    return operands.size() > 1 && shared + (has_result ? 1 : 0) > 1;
+  }
+
+  using Tensors = std::vector<NodeIndex>;
+  [[nodiscard]] Tensors operands_of(NodeIndex call) const {
+    Tensors found;
+    for (const CallOperand& each : plan_.graph().node(call).operands)
+      if (plan_.graph().may_be_float(each.producer) && std::ranges::find(found, each.producer) == found.end())
+        found.push_back(each.producer);
+    return found;
+  }
+
+  // The slot whose scale the call reads.
+  [[nodiscard]] Slot read_slot(NodeIndex producer, NodeIndex call) const {
+    const Slot edge = Slot::edge(producer, call);
+    return plan_.find(edge) != nullptr ? edge : Slot::output(producer);
+  }
+
+ private:
+  const AnnotationPlan& plan_;
+  const SharingGroups& groups_;
+  std::vector<bool> has_join_;
+};
+
 // Finds the slots that follow each assignment, and joins assignments that have followers in common.
 class Followers {
  public:
-  Followers(const AnnotationPlan& plan, const SharingGroups& groups, const Referrers& referrers,
-            std::span<const Assignment> assignments)
-      : plan_(plan), groups_(groups), referrers_(referrers), assignments_(assignments) {
+  Followers(const AnnotationPlan& plan, const SharingGroups& groups, const Joins& joins,
+            const Referrers& referrers, std::span<const Assignment> assignments)
+      : plan_(plan), groups_(groups), joins_(joins), referrers_(referrers), assignments_(assignments) {
     joined_.resize(assignments.size());
     std::iota(joined_.begin(), joined_.end(), 0u);
     for (std::uint32_t a = 0; a < assignments.size(); ++a)
@@ -116,7 +159,13 @@ class Followers {
   void visit_from(std::uint32_t a) {
     std::size_t next = order_.size();
     for (const Slot slot : assignments_[a].slots) visit(slot, a);
-    for (; next < order_.size(); ++next) visit_neighbours(order_[next], a);
+    for (; next < order_.size(); ++next) {
+      const std::optional<std::uint32_t> group = groups_.group_of(order_[next]);
+      if (group && joins_.in_group(*group) && std::holds_alternative<FixedSpec>(assignments_[a].spec))
+        visit_up_to_joins(order_[next], *group, a);
+      else
+        visit_neighbours(order_[next], a);
+    }
   }
 
   void visit_neighbours(Slot slot, std::uint32_t a) {
@@ -137,14 +186,117 @@ class Followers {
       if (group && groups_.group_of(other) == group) visit(other, a);
   }
 
+  // In a group with joins, the references do not say which slots share by way of a join, so the calls do.
+  void visit_up_to_joins(Slot slot, std::uint32_t group, std::uint32_t a) {
+    const auto in_group = [&](Slot other) { return groups_.group_of(other) == group; };
+    const auto assigned = assigned_.find(slot);
+    const bool is_one_edge = assigned != assigned_.end() && !assignments_[assigned->second].whole_tensor;
+    const NodeIndex tensor = slot.tensor();
+    const bool is_read_by_join = slot.is_edge() && joins_.is_join(slot.node, group);
+    const bool is_read_once = plan_.graph().node(tensor).users.size() == 1;
+    if (!is_one_edge && (!is_read_by_join || is_read_once || is_closed(slot.node, a)))
+      for (const Slot other : tensor_slots(plan_, tensor))
+        if (in_group(other) && (!other.is_edge() || may_enter(other.node, group, a))) visit(other, a);
+    if (slot.is_edge() && may_enter(slot.node, group, a) && in_group(Slot::output(slot.node)))
+      visit(Slot::output(slot.node), a);
+    if (slot.is_edge()) return;
+    for (const NodeIndex user : plan_.graph().node(tensor).users)
+      if (plan_.find(Slot::edge(tensor, user)) == nullptr && in_group(Slot::output(user)) &&
+          may_enter(user, group, a))
+        visit(Slot::output(user), a);
+    visit_operands(tensor, group, a);
+  }
+
+  // An operand of a join that other calls read, too, follows where the join reads it only.
+  void visit_operands(NodeIndex call, std::uint32_t group, std::uint32_t a) {
+    const bool is_join = joins_.is_join(call, group);
+    for (const NodeIndex operand : joins_.operands_of(call)) {
+      const Slot read = joins_.read_slot(operand, call);
+      if (groups_.group_of(read) != group) continue;
+      const bool is_read_once = plan_.graph().node(operand).users.size() == 1;
+      visit(is_join && !is_read_once ? Slot::edge(operand, call) : read, a);
+    }
+  }
+
+  // True if what reaches an operand of the call holds for its result, too.
+  [[nodiscard]] bool may_enter(NodeIndex call, std::uint32_t group, std::uint32_t a) const {
+    return !joins_.is_join(call, group) || is_closed(call, a);
+  }
+
+  // True if all operands of a call are assigned one spec.
+  [[nodiscard]] bool is_closed(NodeIndex call, std::uint32_t a) const {
+    return std::ranges::all_of(joins_.operands_of(call), [&](NodeIndex operand) {
+      const auto found = assigned_.find(Slot::output(operand));
+      return found != assigned_.end() && assignments_[found->second].spec == assignments_[a].spec;
+    });
+  }
+
   const AnnotationPlan& plan_;
   const SharingGroups& groups_;
+  const Joins& joins_;
   const Referrers& referrers_;
   std::span<const Assignment> assignments_;
   std::unordered_map<Slot, std::uint32_t> assigned_, owner_;
   Slots order_;
   std::vector<std::uint32_t> joined_;
 };
+
+// The scale that an operand has where a join reads it: that of the slots which stay in its group.
+struct JoinedEdge {
+  Slot edge, with;
+};
+
+// The edges at which tensors with new specs leave the groups of joins. Those without specs are read with the spec of
+// the tensor otherwise, so that the join would read several scales.
+std::vector<JoinedEdge> edges_of_joins(const AnnotationPlan& plan, const SharingGroups& groups,
+                                       const Joins& joins, const Slots& reached) {
+  const SlotSet is_reached(reached.begin(), reached.end());
+  std::vector<JoinedEdge> found;
+  for (const Slot slot : reached) {
+    const std::optional<std::uint32_t> group = groups.group_of(slot);
+    if (slot.is_edge() || !group || !joins.in_group(*group)) continue;
+    for (const NodeIndex user : plan.graph().node(slot.node).users) {
+      const Slot edge = Slot::edge(slot.node, user), result = Slot::output(user);
+      if (plan.find(edge) != nullptr || is_reached.contains(edge) || !joins.is_join(user, *group)) continue;
+      std::optional<Slot> with;
+      for (const NodeIndex operand : joins.operands_of(user)) {
+        const Slot read = joins.read_slot(operand, user);
+        if (!with && groups.group_of(read) == group && !is_reached.contains(read)) with = read;
+      }
+      if (!with && groups.group_of(result) == group && !is_reached.contains(result)) with = result;
+      if (with) found.push_back({edge, *with});
+    }
+  }
+  return found;
+}
+
+// A known spec of a tensor does not hold where a join reads it together with others: it would clip them. So the
+// edges to joins leave the assignment, unless the rule is about them or gives all operands the spec.
+void leave_joins(AnnotationPlan& plan, const SharingGroups& groups, const Joins& joins,
+                 std::vector<Assignment>& assignments, RuleId rule) {
+  const auto is_closed = [&](NodeIndex call, const QSpec& spec) {
+    return std::ranges::all_of(joins.operands_of(call), [&](NodeIndex operand) {
+      return std::ranges::any_of(assignments, [&](const Assignment& each) {
+        return each.spec == spec && std::ranges::find(each.slots, Slot::output(operand)) != each.slots.end();
+      });
+    });
+  };
+  std::vector<std::pair<Assignment*, Slot>> left;
+  for (Assignment& each : assignments) {
+    if (!each.whole_tensor || each.names_slots || !std::holds_alternative<FixedSpec>(each.spec)) continue;
+    for (const Slot slot : std::span(each.slots).subspan(1)) {
+      const std::optional<std::uint32_t> group = groups.group_of(slot);
+      if (slot.is_edge() && group && joins.is_join(slot.node, *group) && !is_closed(slot.node, each.spec))
+        left.emplace_back(&each, slot);
+    }
+  }
+  for (const auto& [assignment, slot] : left) {
+    std::erase(assignment->slots, slot);
+    plan.rule(rule).notes.push_back(
+        quoted(plan.graph().text(slot)) +
+        " keeps the scale of the other operands, which the spec of the rule would clip");
+  }
+}
 
 // The first slot gets the spec, the others share with the first.
 void set_one_instance(AnnotationPlan& plan, Slots slots, const QSpec& spec, const SlotSet& assigned,
@@ -267,11 +419,20 @@ void assign(AnnotationPlan& plan, std::span<const Assignment> assignments, RuleI
   }
   if (!values.empty()) {
     const SharingGroups groups(plan);
+    const Joins joins(plan, groups);
     const Referrers referrers = referrers_of(plan);
-    for (const Followers::Part& part : Followers(plan, groups, referrers, values).parts()) {
+    leave_joins(plan, groups, joins, values, rule);
+    std::vector<JoinedEdge> joined;
+    for (const Followers::Part& part : Followers(plan, groups, joins, referrers, values).parts()) {
       const Slots reached = with_groups(groups, part.slots);
       touched.insert(touched.end(), reached.begin(), reached.end());
+      const std::vector<JoinedEdge> edges = edges_of_joins(plan, groups, joins, part.slots);
+      joined.insert(joined.end(), edges.begin(), edges.end());
       assign_part(plan, groups, referrers, values, part, rule);
+    }
+    for (const JoinedEdge& each : joined) {
+      plan.set(each.edge, SharedSpec{each.with}, rule, "the other operands have another scale");
+      touched.push_back(each.edge);
     }
   }
   refer_to_first(plan, touched, rule);

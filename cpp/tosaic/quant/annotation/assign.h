@@ -1,10 +1,18 @@
 // assign: changes the specs of tensors so that sharing stays as the quantizer meant it.
 //
-// Sharing between operands and results of an operator (concat, views, pools) is a contract of the quantizer
-// with its backend. A new spec therefore holds for all slots that share with the assigned ones:
+// Sharing between the operand and the result of an operator (views, pools) is a contract of the quantizer with its
+// backend. A new spec therefore holds for all slots that share with the assigned ones:
 //
 //   x -> max_pool -> conv     output(max_pool) shares with edge(x -> max_pool)
 //   a fixed spec for x        all three slots, and edge(max_pool -> conv), get its qparams
+//
+// A fixed spec does not pass a call that joins several operands, such as concat: its range would clip the others.
+// The tensor is quantized a second time where the join reads it, with the scale of the others:
+//
+//   cat([image, features])         edge(image -> cat), output(features) and output(cat) share
+//   a fixed spec for the image     output(image) has it; the others still share, and observe the image, too
+//
+// If all operands get the spec, the result gets it, too.
 //
 // If a slot among them has another fixed spec, or two new specs meet, nothing follows: only the assigned slots
 // change, and those that referred to them share among themselves what they had. A tensor between them is then
@@ -25,6 +33,8 @@ struct Assignment {
   // All slots of a tensor are assigned. Otherwise `slots` is one edge, and other readers of the tensor do not
   // follow.
   bool whole_tensor = true;
+  // Somebody named each of the slots. Otherwise the first one stands for its tensor.
+  bool names_slots = false;
 };
 
 // Makes all assignments at once. Specs that are shared are set as they are, and nothing follows.

@@ -222,7 +222,7 @@ struct Apply {
       throw work.refusal("the first slot, " + quoted(work.graph().text(rule.slots.front())) +
                              ", has a derived spec, which cannot be shared",
                          "", rule.slots.front().node);
-    work.assignments.push_back({rule.slots, entry->spec});
+    work.assignments.push_back({.slots = rule.slots, .spec = entry->spec, .names_slots = true});
     return rule.slots.size();
   }
 

@@ -12,7 +12,7 @@ enum class Behaviour : std::uint8_t {
   kSource,      // no operand: arange, full
   kMovement,    // elements are moved: the result has the integers of the operand
   kSelection,   // elements are chosen by their order or bounded: the same. Also ends a cluster: conv -> relu
-  kJoin,        // elements of several operands: all of them share one scale
+  kJoin,        // elements of several operands: those that nothing else reads share one scale
   kLookup,      // rows of a table, by an index
   kPredicate,   // the result is no number, or an index: operands are read as they are
   kSignChange,  // exact on integers

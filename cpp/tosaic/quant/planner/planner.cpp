@@ -5,7 +5,7 @@
 
 namespace tosaic::quant {
 
-std::vector<LeftFloat> Planner::run() {
+PlannedSpecs Planner::run() {
   read_calls();
   for (std::uint32_t i = 0; i < calls_.size(); ++i) classify(NodeIndex(i));
   find_masks();
@@ -22,7 +22,7 @@ std::vector<LeftFloat> Planner::run() {
   }
   emit_groups();
   leave_moved_floats();
-  return std::move(left_);
+  return {std::move(left_), std::move(joins_)};
 }
 
 // ---- decisions, in the order of the graph ----
@@ -90,7 +90,9 @@ void Planner::decide(NodeIndex i) {
   if (c.nan_is_contracted)
     return leave(i, Rounding::kFloat,
                  "what replaces NaN reads rows without a visible key behind a contraction");
-  if (c.behaviour == Behaviour::kJoin && joins(i, *p)) return;
+  const bool is_join = c.behaviour == Behaviour::kJoin;
+  if (is_join && joins_one_scale(i)) return;
+  const Join join = is_join ? join_of(i) : Join{};
   if (!is_result_of_tuple(i)) round_operands(i, *p);
   if (is_tuple || !is_float_value(i)) return;
   if (c.large) return leave(i, Rounding::kLarge, "it may hold numbers that leave no precision to the others");
@@ -98,6 +100,7 @@ void Planner::decide(NodeIndex i) {
   if (const char* reason = computed_with_user(i)) return leave(i, Rounding::kWithin, reason);
   c.rounding = Rounding::kRounded;
   set_output(i, *p);
+  if (is_join) share_with_result(join, *p);
 }
 
 void Planner::leave(NodeIndex i, Rounding rounding, std::string_view reason) {
@@ -242,43 +245,75 @@ int Planner::bits_of(std::string_view dtype) {
 
 // ---- joins ----
 
-// Operands of a concatenation that this plan rounds share one scale, and the result has their integers.
-bool Planner::joins(NodeIndex i, const Precision& p) {
+// The slot with the scale of an operand that this plan observes. None: the operand has a known scale, is rounded in
+// another way or is no data.
+std::optional<Slot> Planner::observed_operand(NodeIndex operand, NodeIndex i) {
+  if (!is_data(operand)) return std::nullopt;
+  const Root root = root_of(operand, i);
+  const Rounding rounding = call(root.call).rounding;
+  Slot slot = root.edge;
+  if (rounding == Rounding::kRounded && are_alike(root.call, i))
+    slot = Slot::output(root.call);
+  else if (rounding != Rounding::kFloat || !accepts(root.edge.node))
+    return std::nullopt;
+  const PlanEntry* entry = plan_.find(slot);
+  if (entry != nullptr && !std::holds_alternative<ObservedSpec>(entry->spec)) return std::nullopt;
+  return slot;
+}
+
+// True if all readers of the result are this call, possibly behind calls that move or select its elements.
+bool Planner::feeds_only(NodeIndex from, NodeIndex i) {
+  return std::ranges::all_of(node(from).users, [&](NodeIndex user) {
+    return user == i || (call(user).rounding == Rounding::kTransparent && feeds_only(user, i));
+  });
+}
+
+// An operand that only the join reads shares the scale of the result: its numbers are rounded to that scale
+// anyway. Other operands have their own scales, so that the range of one takes no precision from the readers of
+// another, and lowering rescales them.
+Planner::Join Planner::join_of(NodeIndex i) {
+  Join join{i, {}, {}};
+  for (const NodeIndex operand : call(i).operands)
+    if (const std::optional<Slot> slot = observed_operand(operand, i))
+      (feeds_only(root_of(operand, i).call, i) ? join.shared : join.own).push_back(*slot);
+  return join;
+}
+
+void Planner::share_with_result(const Join& join, const Precision& p) {
+  const Slot result = Slot::output(join.call);
+  const PlanEntry* entry = plan_.find(result);
+  if (entry == nullptr || entry->spec != QSpec(p.activation)) return;
+  for (const Slot slot : join.shared) {
+    set(slot, p.activation, "operand");
+    unite(slot, result);
+  }
+  for (const Slot slot : join.own) joins_.push_back({slot, result});
+}
+
+// True if all operands have one known scale: the result has their integers.
+bool Planner::joins_one_scale(NodeIndex i) {
   Call& c = call(i);
-  std::vector<Slot> slots;
+  const QSpec* common = nullptr;
+  NodeIndex base;
   for (const NodeIndex operand : c.operands) {
     if (!is_data(operand)) {
       if (is_float_value(operand)) return false;
       continue;
     }
-    const Root root = root_of(operand, i);
-    const Rounding rounding = call(root.call).rounding;
-    if (rounding == Rounding::kRounded && !are_alike(root.call, i)) return false;
-    if (rounding == Rounding::kRounded)
-      slots.push_back(Slot::output(root.call));
-    else if (rounding == Rounding::kFloat && accepts(root.edge.node))
-      slots.push_back(root.edge);
-    else
-      return false;
-    if (const PlanEntry* entry = plan_.find(slots.back());
-        entry != nullptr && !std::holds_alternative<ObservedSpec>(entry->spec))
-      return false;
+    const NodeIndex root = root_of(operand, i).call;
+    const PlanEntry* entry = call(root).rounding == Rounding::kRounded ? plan_.output(root) : nullptr;
+    if (entry == nullptr || !std::holds_alternative<FixedSpec>(entry->spec)) return false;
+    if (common != nullptr && *common != entry->spec) return false;
+    common = &entry->spec;
+    base = base.valid() ? base : operand;
   }
-  if (slots.empty()) return false;
-  for (const Slot slot : slots) {
-    set(slot, p.activation, "operand");
-    unite(slots[0], slot);
-  }
+  if (common == nullptr) return false;
   c.rounding = Rounding::kTransparent;
-  for (const NodeIndex operand : c.operands)
-    if (is_data(operand)) {
-      c.base = operand;
-      break;
-    }
+  c.base = base;
   return true;
 }
 
-std::vector<LeftFloat> plan_specs(const PlannerInput& input, AnnotationPlan& plan) {
+PlannedSpecs plan_specs(const PlannerInput& input, AnnotationPlan& plan) {
   return Planner(input, plan).run();
 }
 

@@ -69,12 +69,24 @@ struct LeftFloat {
   bool is_float = false;    // false: a part of integer arithmetic, such as a sum that what reads it rounds
 };
 
+// An operand of a join with a scale of its own, which is rescaled to that of the result. Where the ranges of
+// samples nearly agree, the operand may have the scale of the result instead.
+struct JoinedOperand {
+  Slot operand, result;
+  bool operator==(const JoinedOperand&) const = default;
+};
+
+struct PlannedSpecs {
+  std::vector<LeftFloat> left_float;
+  std::vector<JoinedOperand> joined;
+};
+
 // Rule of results whose only reader is an elementwise function of them.
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 
 // Adds specs to the plan. Slots of calls that are annotated already are not changed.
-[[nodiscard]] std::vector<LeftFloat> plan_specs(const PlannerInput& input, AnnotationPlan& plan);
+[[nodiscard]] PlannedSpecs plan_specs(const PlannerInput& input, AnnotationPlan& plan);
 
 }  // namespace tosaic::quant

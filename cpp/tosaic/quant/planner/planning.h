@@ -75,7 +75,7 @@ class Planner {
   Planner(const PlannerInput& input, AnnotationPlan& plan)
       : input_(input), graph_(input.graph), plan_(plan), calls_(plan.graph().size()) {}
 
-  std::vector<LeftFloat> run();
+  PlannedSpecs run();
 
  private:
   // ---- reading ----
@@ -197,7 +197,16 @@ class Planner {
 
   // ---- joins ----
 
-  bool joins(NodeIndex i, const Precision& p);
+  struct Join {
+    NodeIndex call;
+    std::vector<Slot> shared;  // have the scale of the result
+    std::vector<Slot> own;     // are rescaled to it
+  };
+  [[nodiscard]] std::optional<Slot> observed_operand(NodeIndex operand, NodeIndex i);
+  bool feeds_only(NodeIndex from, NodeIndex i);
+  [[nodiscard]] Join join_of(NodeIndex i);
+  void share_with_result(const Join& join, const Precision& p);
+  bool joins_one_scale(NodeIndex i);
 
   // ---- every operator on its own ----
 
@@ -228,6 +237,7 @@ class Planner {
   std::unordered_map<Slot, Slot> group_of_;
   std::map<std::string, RuleId> rules_;
   std::vector<LeftFloat> left_;
+  std::vector<JoinedOperand> joins_;
   bool has_attention_ = false;
 };
 

@@ -174,7 +174,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             planner_fields(each, _bias_qparams if each.bias == "derived" or for_arm else None)
             for each in precisions
         ]
-        left = _core.plan_specs(
+        left, joined = _core.plan_specs(
             plan._core, graph, values, chosen, fields, for_arm or self.config.every_operator
         )
         left_float = {name: reason for name, reason, _ in left}

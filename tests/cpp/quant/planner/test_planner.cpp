@@ -19,6 +19,7 @@ struct Planned {
   std::vector<std::string> names;
   std::optional<AnnotationPlan> plan;
   std::vector<LeftFloat> left;
+  std::vector<JoinedOperand> joined;
 
   explicit Planned(const Case& c, const Precision& precision,
                    const std::vector<std::string>& not_selected = {}, const Graph* recognized = nullptr) {
@@ -58,7 +59,8 @@ struct Planned {
       input.precision.push_back(std::ranges::find(not_selected, name) == not_selected.end()
                                     ? std::optional<std::uint32_t>(0)
                                     : std::nullopt);
-    left = plan_specs(input, *plan);
+    PlannedSpecs specs = plan_specs(input, *plan);
+    left = std::move(specs.left_float), joined = std::move(specs.joined);
   }
   [[nodiscard]] NodeIndex at(const std::string& name) const {
     const auto found = std::ranges::find(names, name);
@@ -121,13 +123,41 @@ TEST_CASE("a call that is not selected stays float, and says so", "[planner]") {
   CHECK(found.output("relu") == nullptr);  // a part of the same numbers
 }
 
-TEST_CASE("operands of a concatenation share the first one's scale", "[planner]") {
+TEST_CASE("operands that only a concatenation reads share the scale of its result", "[planner]") {
   Case c;
   const ValueId x = c.input("x", {2, 4});
   const ValueId a = c.add(Op::kSin, {x}, "a"), b = c.add(Op::kCos, {x}, "b");
   const Planned found(c.output(c.add(Op::kCat, {a, b}, AxisAttrs{0}, "cat")), kPrecision);
+  const QSpec shared = SharedSpec{Slot::output(found.at("a"))};
   CHECK(*found.output("a") == QSpec(kInt8));
-  CHECK(*found.output("b") == QSpec(SharedSpec{Slot::output(found.at("a"))}));
+  CHECK(*found.output("b") == shared);
+  CHECK(*found.output("cat") == shared);
+  CHECK(found.joined.empty());
+}
+
+TEST_CASE("an operand that another call reads keeps its scale, and so does one of a known range",
+          "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4});
+  const ValueId a = c.add(Op::kSin, {x}, "a"), b = c.add(Op::kCos, {x}, "b");
+  const ValueId unit = c.add(Op::kSigmoid, {x}, "unit");
+  const ValueId moved = c.add(Op::kReshape, {a}, ShapeAttrs{{2, 4}}, "moved");
+  c.output(c.add(Op::kMul, {a, b}, "product"));
+  const Planned found(
+      c.output(c.add(Op::kCat, {moved, c.add(Op::kExp, {x}, "e"), unit}, AxisAttrs{0}, "cat")), kPrecision);
+  CHECK(*found.output("a") == QSpec(kInt8));
+  CHECK(*found.output("e") == QSpec(kInt8));
+  CHECK(*found.output("cat") == QSpec(SharedSpec{Slot::output(found.at("e"))}));
+  CHECK(std::holds_alternative<FixedSpec>(*found.output("unit")));
+  CHECK(found.joined ==
+        std::vector<JoinedOperand>{{Slot::output(found.at("a")), Slot::output(found.at("cat"))}});
+}
+
+TEST_CASE("a concatenation of numbers of one known range has their integers", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4});
+  const ValueId a = c.add(Op::kSigmoid, {x}, "a"), b = c.add(Op::kSigmoid, {c.add(Op::kSin, {x}, "s")}, "b");
+  const Planned found(c.output(c.add(Op::kCat, {a, b}, AxisAttrs{0}, "cat")), kPrecision);
   CHECK(found.output("cat") == nullptr);
 }
 
