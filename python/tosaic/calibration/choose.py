@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.annotation.joins import Scale, takers
 from tosaic.annotation.observers import (
     Entropy,
     LeastErrorBehind,
@@ -71,9 +72,30 @@ def chosen_qparams(
                 )
             found = known[choice.key]
         chosen |= dict.fromkeys(group.slots, found)
+    _share_at_joins(planned, chosen)
     for group in derived:
         chosen |= dict.fromkeys(group.slots, _product(group, chosen))
     return chosen
+
+
+def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
+    """Operands of joins whose ranges nearly agree with that of the result take its qparams."""
+    groups = planned.groups
+    observed = {
+        slot: at
+        for at, group in enumerate(groups)
+        if isinstance(group.spec, Observed)
+        for slot in group.slots
+        if slot in chosen and chosen[slot].axis is None
+    }
+    joined = [(observed[a], observed[b]) for a, b in planned.joined if a in observed and b in observed]
+    scales = {at: _scale_of(chosen[groups[at].slots[0]]) for pair in joined for at in pair}
+    for taker, giver in takers(joined, scales).items():
+        chosen |= dict.fromkeys(groups[taker].slots, chosen[groups[giver].slots[0]])
+
+
+def _scale_of(qparams: QParams) -> Scale:
+    return Scale(qparams.scale, qparams.zero_point, qparams.dtype, qparams.qmin, qparams.qmax)
 
 
 # ---- specs ----

@@ -47,6 +47,8 @@ class PlannedProgram:
         The calls whose float results get no scale of their own, and why.
     in_integers : frozenset of str
         Those among them that are parts of integer arithmetic.
+    joined : tuple of (Edge or Output, Output)
+        Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly agree.
     """
 
     graph: _core.Graph
@@ -56,6 +58,7 @@ class PlannedProgram:
     call_of_node: tuple[int, ...]
     left_float: dict[str, str]
     in_integers: frozenset[str] = frozenset()
+    joined: tuple[tuple[Slot, Slot], ...] = ()
 
     def call(self, name: str) -> int:
         """Returns the position of a call."""
@@ -161,7 +164,14 @@ def plan_program(
         for region in node.regions:
             left_float |= {f"{node.name}.{each.name}": _IN_BODY for each in all_nodes(region)}
     planned = PlannedProgram(
-        graph, plan, tuple(values), tuple(map(tuple, nodes)), tuple(of_node), left_float, in_integers
+        graph,
+        plan,
+        tuple(values),
+        tuple(map(tuple, nodes)),
+        tuple(of_node),
+        left_float,
+        in_integers,
+        tuple(joined),
     )
     _require_consistent(planned)
     if required and not len(planned.plan):

@@ -147,7 +147,32 @@ def _bounds(observer: Any) -> list[_core.ObservedRange]:
     return [_core.ObservedRange(low, high, int(low <= high)) for low, high in pairs]
 
 
-class _RangeMixin:
+class _Joinable:
+    """An observer that may take the scale of another one, with which a join reads its tensor."""
+
+    joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
+
+    def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the scales and zero points that follow from the samples of this observer alone."""
+        raise NotImplementedError
+
+    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns float32 scales and integer zero points, one of each or one for each channel.
+
+        Without finite samples the scale is 1 and the zero point 0.
+
+        Raises
+        ------
+        QuantMismatch
+            The range of integers does not include the zero point of a symmetric scheme.
+        """
+        if self.joins is None:
+            return self.own_qparams()
+        found: tuple[torch.Tensor, torch.Tensor] = self.joins.qparams(self)
+        return found
+
+
+class _RangeMixin(_Joinable):
     """What min/max observers have in common: buffers ``min_val`` and ``max_val``, and counts."""
 
     min_val: torch.Tensor
@@ -169,14 +194,8 @@ class _RangeMixin:
         self.infinities += sum(batch.infinities for batch in batches)
         self.nans += sum(batch.nans for batch in batches)
 
-    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns float32 scales and integer zero points, one of each or one for each channel.
-
-        Raises
-        ------
-        QuantMismatch
-            The range of integers does not include the zero point of a symmetric scheme.
-        """
+    def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the scales and zero points of the range, or of the range of each channel."""
         _note_ignored(self, self.infinities, self.nans)
         options = _range_options(self)
         ranges = _bounds(self) or [_core.ObservedRange()]
@@ -359,7 +378,7 @@ def _observe_channels(
     _core.observe_channels(observers, samples, dims.index(axis % tensor.dim()))
 
 
-class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
+class _HistogramBase(_Joinable, UniformQuantizationObserverBase):  # type: ignore[misc]
     """What histogram observers have in common: histograms, and the parameters that follow from them."""
 
     _histograms: list[_core.Histogram]
@@ -401,16 +420,8 @@ class _HistogramBase(UniformQuantizationObserverBase):  # type: ignore[misc]
     def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
         return _core.least_error_qparams(histogram, **_range_options(self))
 
-    def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the float32 scales and integer zero points.
-
-        Without finite samples the scale is 1 and the zero point 0.
-
-        Raises
-        ------
-        QuantMismatch
-            The range of integers does not include the zero point of a symmetric scheme.
-        """
+    def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the scales and zero points that the search chooses."""
         _note_ignored(self, self.infinities, self.nans)
         if all(each.range.finite == 0 for each in self._histograms):
             _LOG.warning(

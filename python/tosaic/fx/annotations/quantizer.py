@@ -13,12 +13,14 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Edge, LeastErrorBehind, MinMax, Observed, Output, Plan, Slot
+from tosaic.annotation import Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
+from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
+from tosaic.fx.annotations.joined_observers import JoinedScales
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicHistogramObserver
 from tosaic.fx.annotations.quantizers import plan_of, state_without
@@ -187,6 +189,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             if isinstance(slot, Edge) and rules[rule] == _core.UNGROUPED_WEIGHT
         }
         observers = {} if self.qat else _chosen_observers(plan, nodes, for_arm)
+        _join_observers(plan, joined, observers)
         writer = SpecWriter(nodes, self.qat, observer=MinMax())
         _write(plan._core, nodes, taken, observers, writer)
         if for_arm:
@@ -348,6 +351,21 @@ def _chosen_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> d
     if for_arm:
         found |= observe_read_ranges(plan, nodes)
     return found
+
+
+def _join_observers(
+    plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: dict[Slot, Observed]
+) -> None:
+    """Lets the operands of joins take the scale of the result where the ranges of samples nearly agree."""
+    first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
+    pairs = [(first.get(operand), first.get(result)) for operand, result in joined]
+    joins = JoinedScales([(a, b) for a, b in pairs if a in observers and b in observers and a != b])
+    for slot in joins.slots:
+        spec = observers[slot]
+        made = spec.observer
+        if isinstance(made, Observer):
+            made = constructor_of(made, spec, qat=False)
+        observers[slot] = replace(spec, observer=joins.constructor(slot, made))
 
 
 def _write(

@@ -1,0 +1,88 @@
+"""Which operands of joins, such as of a concatenation, have the scale of the result although others read them.
+
+An operand with a scale of its own is rescaled to that of the result, and rounded a second time. With the scale of
+the result, there is no rescale, but its other readers get coarser numbers. Let r be the ratio of the scale of the
+result to that of the operand. A scale of its own multiplies the noise at the join by 1 + 1/r², and the scale of
+the result multiplies the noise at the other readers by r². Both are equal where r² is the golden ratio, which is
+2.1 dB. Up to there, the scale of the result loses less, and costs nothing at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["NEARLY_EQUAL", "Scale", "takers"]
+
+NEARLY_EQUAL = math.sqrt((1 + math.sqrt(5)) / 2)
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale and zero point of a tensor, and the range of its integers."""
+
+    scale: float
+    zero_point: int
+    dtype: str
+    qmin: int
+    qmax: int
+
+    def holds(self, other: Scale) -> bool:
+        """Returns whether numbers of another scale are in the range, and lose little in it."""
+        is_alike = (self.dtype, self.qmin, self.qmax) == (other.dtype, other.qmin, other.qmax)
+        half = self.scale / 2
+        return (
+            is_alike
+            and self.scale <= NEARLY_EQUAL * other.scale
+            and self._least <= other._least + half
+            and self._greatest >= other._greatest - half
+        )
+
+    @property
+    def _least(self) -> float:
+        return (self.qmin - self.zero_point) * self.scale
+
+    @property
+    def _greatest(self) -> float:
+        return (self.qmax - self.zero_point) * self.scale
+
+
+def takers(joined: Sequence[tuple[_Key, _Key]], scales: Mapping[_Key, Scale]) -> dict[_Key, _Key]:
+    """Returns which tensors take the scale of which other.
+
+    Parameters
+    ----------
+    joined : sequence of (key, key)
+        An operand and the result of a join, whose scales may differ.
+    scales : mapping
+        The scales that the tensors have on their own.
+
+    Returns
+    -------
+    dict
+        Those that are not in it keep their scales.
+
+    Examples
+    --------
+    >>> wide, near, far = (Scale(each, 0, "int8", -128, 127) for each in (1.0, 0.9, 0.1))
+    >>> takers([("near", "cat"), ("far", "cat")], {"cat": wide, "near": near, "far": far})
+    {'near': 'cat'}
+    """
+    found: dict[_Key, _Key] = {}
+
+    def last(key: _Key) -> _Key:
+        while key in found:
+            key = found[key]
+        return key
+
+    known = [(operand, result) for operand, result in joined if operand in scales and result in scales]
+    # The widest results come first, so that results which are operands themselves have their final scales.
+    for operand, result in sorted(known, key=lambda pair: -scales[pair[1]].scale):
+        target = last(result)
+        if operand not in found and operand != target and scales[target].holds(scales[operand]):
+            found[operand] = target
+    return {key: last(key) for key in found}

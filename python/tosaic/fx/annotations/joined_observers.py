@@ -1,0 +1,86 @@
+"""Observers of the operands and results of joins, which take the scale of one another if their ranges nearly agree.
+
+Each observer sees its own tensor. When `convert_pt2e` asks for scales, all observers of a graph know theirs, and
+`tosaic.annotation.joins.takers` decides which take the scale of the result::
+
+    joins = JoinedScales([(Output("conv"), Output("cat"))])
+    QuantizationSpec(torch.int8, joins.constructor(Output("conv"), TosaicHistogramObserver))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tosaic.annotation.joins import Scale, takers
+from tosaic.annotation.specs import Slot
+
+__all__ = ["JoinedScales"]
+
+
+class JoinedScales:
+    """The observers of a graph between which joins choose.
+
+    Parameters
+    ----------
+    pairs : sequence of (slot, slot)
+        An operand of a join and its result, each the first slot of its sharing group.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Slot, Slot]]) -> None:
+        self.pairs = tuple(pairs)
+        self.observers: dict[Slot, Any] = {}
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The slots whose observers take part."""
+        return tuple(dict.fromkeys(slot for pair in self.pairs for slot in pair))
+
+    def constructor(self, slot: Slot, made: Any) -> Any:
+        """Returns a constructor of torchao's form, whose observer takes part."""
+        return _Constructor(self, slot, made)
+
+    def qparams(self, observer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the scale and zero point that an observer has among the others."""
+        scales = {slot: _scale(each) for slot, each in self.observers.items() if has_seen_samples(each)}
+        own = next((slot for slot, each in self.observers.items() if each is observer), None)
+        chosen = None if own is None else takers(self.pairs, scales).get(own)
+        found = observer if chosen is None else self.observers[chosen]
+        qparams: tuple[torch.Tensor, torch.Tensor] = found.own_qparams()
+        return qparams
+
+
+def has_seen_samples(observer: Any) -> bool:
+    """Returns whether a scale follows from the samples of an observer."""
+    return bool(observer.min_val <= observer.max_val)
+
+
+def _scale(observer: Any) -> Scale:
+    scale, zero_point = observer.own_qparams()
+    bounds = observer.quant_min, observer.quant_max
+    return Scale(float(scale), int(zero_point), str(observer.dtype), *bounds)
+
+
+class _Constructor:
+    """What torchao's prepare calls as ``constructor.with_args(dtype=..., ...)()``."""
+
+    def __init__(self, joins: JoinedScales, slot: Slot, made: Any) -> None:
+        self._joins, self._slot, self._made = joins, slot, made
+        self.__name__ = "Joined"
+
+    def with_args(self, **options: Any) -> _Constructor:
+        """Returns the constructor with further options."""
+        return _Constructor(self._joins, self._slot, self._made.with_args(**options))
+
+    def __call__(self, **options: Any) -> Any:
+        """Makes an observer."""
+        observer = self._made(**options)
+        observer.joins = self._joins
+        self._joins.observers[self._slot] = observer
+        return observer
+
+    def __deepcopy__(self, _: Any) -> _Constructor:
+        """Returns itself: torchao copies the fields of specs, and the observers belong to one graph."""
+        return self
