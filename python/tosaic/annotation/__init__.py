@@ -16,7 +16,14 @@ from tosaic.annotation.observers import (
     Percentile,
 )
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
-from tosaic.annotation.resolution import FloatTensor, Requantized, Resolution, ResolvedSlot, resolve
+from tosaic.annotation.resolution import (
+    FloatTensor,
+    NarrowOperand,
+    Requantized,
+    Resolution,
+    ResolvedSlot,
+    resolve,
+)
 from tosaic.annotation.rules import (
     Clear,
     Custom,
@@ -57,6 +64,7 @@ __all__ = [
     "Plan",
     "RuleRecord",
     "FloatTensor",
+    "NarrowOperand",
     "Requantized",
     "Resolution",
     "ResolvedSlot",

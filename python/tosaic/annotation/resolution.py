@@ -9,7 +9,7 @@ from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.specs import Slot, Spec
 from tosaic.reportable import Reportable
 
-__all__ = ["FloatTensor", "Requantized", "Resolution", "ResolvedSlot", "resolve"]
+__all__ = ["FloatTensor", "NarrowOperand", "Requantized", "Resolution", "ResolvedSlot", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,44 @@ class FloatTensor:
 
 
 @dataclass(frozen=True)
+class NarrowOperand:
+    """An operand of a join, such as a concatenation, that uses few of the integers of the result.
+
+    Attributes
+    ----------
+    node, operand : str
+        The join, and what it reads.
+    integers : int
+        How many integers of the result lie between the least and the greatest number of the operand.
+    of : int
+        How many integers the result has.
+    least, greatest : float
+        The range of the operand over the samples.
+    module_path, source : str
+        Of the join, as far as torch recorded them.
+    """
+
+    node: str
+    operand: str
+    integers: int
+    of: int
+    least: float
+    greatest: float
+    module_path: str = ""
+    source: str = ""
+
+    @property
+    def text(self) -> str:
+        """A sentence that says what is lost and what helps."""
+        place = f" ({self.source})" if self.source else ""
+        return (
+            f"'{self.node}'{place} joins '{self.operand}', in {self.least:.4g} to {self.greatest:.4g}, with wider "
+            f"numbers: it uses {self.integers} of the {self.of:,} integers of the result. Return the tensors "
+            f"separately, or scale them to one range before '{self.node}'"
+        )
+
+
+@dataclass(frozen=True)
 class Resolution(Reportable):
     """What a plan comes to.
 
@@ -101,6 +139,8 @@ class Resolution(Reportable):
         What was replaced or removed.
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
+    narrow : tuple of NarrowOperand
+        Of `tosaic.quantize`: operands of joins that use fewer than 16 of the integers of the result.
     """
 
     slots: tuple[ResolvedSlot, ...]
@@ -111,6 +151,7 @@ class Resolution(Reportable):
     history: tuple[Change, ...]
     authors: tuple[RuleRecord, ...]
     not_rounded: tuple[FloatTensor, ...] = ()
+    narrow: tuple[NarrowOperand, ...] = ()
 
     @property
     def overwritten(self) -> tuple[Change, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ import numpy as np
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
+from tosaic.annotation.resolution import NarrowOperand
 from tosaic.annotation.specs import Edge, Slot
 from tosaic.calibration.calibrate import calibrate
 from tosaic.calibration.choose import chosen_qparams
 from tosaic.calibration.insert import with_quantization
+from tosaic.calibration.narrow import joined_values, narrow_by_ranges
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
 from tosaic.calibration.table import job_of
@@ -45,12 +47,15 @@ class Draft:
         Those of the samples, from which the qparams follow.
     elements : dict of Edge to Constant
         What calls read in the place of weights of the graph.
+    narrow : tuple of NarrowOperand
+        Operands of joins that use few of the integers of the result.
     """
 
     planned: PlannedProgram
     qparams: Mapping[Slot, QParams]
     statistics: tuple[Any, ...] = ()
     elements: Mapping[Edge, _core.Constant] = field(default_factory=dict)
+    narrow: tuple[NarrowOperand, ...] = ()
 
     def graph(self) -> _core.Graph:
         """Returns the graph with quantize and dequantize nodes."""
@@ -93,8 +98,15 @@ class Drafting:
         """Plans a graph, runs the samples, and chooses qparams."""
         planned = self.plan(graph)
         observed = observations(planned)
-        statistics = self.observe(graph, observed.watches, observed.kinds)
-        return Draft(planned, chosen_qparams(planned, observed, statistics), tuple(statistics))
+        names = sorted({name for each in joined_values(graph).values() for name in each})
+        joined = tuple((name, len(observed.kinds) + at) for at, name in enumerate(names))
+        kinds = (*observed.kinds, *((("range",),) * len(joined)))
+        statistics = self.observe(graph, (*observed.watches, *joined), kinds, rounded=observed.watches)
+        qparams = chosen_qparams(planned, observed, statistics)
+        ranges = {name: statistics[at] for name, at in joined}
+        return Draft(
+            planned, qparams, tuple(statistics), narrow=narrow_by_ranges(planned, qparams, ranges)
+        )
 
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
         """Returns the draft of a graph that differs from that of `draft` in biases only.
@@ -104,13 +116,23 @@ class Drafting:
         planned = self.plan(graph)
         qparams = chosen_qparams(planned, observations(planned), draft.statistics)
         kept = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}
-        return Draft(planned, {**qparams, **kept}, draft.statistics, draft.elements)
+        return Draft(planned, {**qparams, **kept}, draft.statistics, draft.elements, draft.narrow)
 
     def observe(
-        self, graph: _core.Graph, watches: Sequence[tuple[str, int]], kinds: Sequence[tuple[Any, ...]]
+        self,
+        graph: _core.Graph,
+        watches: Sequence[tuple[str, int]],
+        kinds: Sequence[tuple[Any, ...]],
+        *,
+        rounded: Sequence[tuple[str, int]] | None = None,
     ) -> list[Any]:
-        """Runs the samples through a graph and returns the statistics."""
+        """Runs the samples through a graph and returns the statistics.
+
+        Infinities and NaN are refused in the values of `rounded`, by default all of `watches`.
+        """
+        finite = {name for name, _ in (watches if rounded is None else rounded)}
         job = job_of(self._source, graph, tuple(watches), tuple(kinds))
+        job = replace(job, infinite=frozenset(name for name, _ in watches) - finite)
         found = calibrate(job, self._samples, self._executor)
         return [found[at] for at in range(len(found))]
 

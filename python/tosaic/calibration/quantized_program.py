@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -92,7 +92,8 @@ class QuantizedProgram(Program):
     @property
     def quantization(self) -> Resolution:
         """What is quantized by which rule, and what is left float and why."""
-        return self._calibrated.draft.planned.report
+        draft = self._calibrated.draft
+        return replace(draft.planned.report, narrow=draft.narrow)
 
     def to_exported(self, exported: Any = None) -> Any:
         """Returns the quantized program as an exported program of torch.

@@ -21,8 +21,11 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.annotation.resolution import NarrowOperand
 from tosaic.api import compare, lower
+from tosaic.calibration.narrow import narrow_by_runs
 from tosaic.calibration.quantize_program import quantize
+from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
 from tosaic.dtypes import is_float
 from tosaic.exporting.boundary import (
@@ -195,7 +198,16 @@ class Flow:
         if context.quantized is not None:
             for text in saturated(context.quantized, self._held):
                 context.note(text)
+            for operand in self._narrow_operands(context.quantized):
+                context.note(operand.text)
             context.quantized = self._staged("quantized", context.quantized)
+
+    def _narrow_operands(self, quantized: Program) -> tuple[NarrowOperand, ...]:
+        """Operands of joins with few integers: over all samples, or over those of the checks."""
+        if isinstance(quantized, QuantizedProgram):
+            return quantized.quantization.narrow
+        samples = [sample for each in self._held for sample in read_samples(each, quantized)]
+        return narrow_by_runs(quantized, samples)
 
     def _lower(self) -> None:
         context, recipe = self.context, self.context.recipe

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tosaic.annotation.resolution import FloatTensor, Resolution, ResolvedSlot
     from tosaic.annotation.specs import Slot, Spec
 
-__all__ = ["annotation_data", "describe_annotation", "slot_text", "spec_text"]
+__all__ = ["annotation_data", "describe_annotation", "narrow_sections", "slot_text", "spec_text"]
 
 _SHOWN = 12
 
@@ -101,6 +101,7 @@ def annotation_data(resolution: Resolution) -> dict[str, Any]:
         ],
         "left_float": [asdict(row) for row in resolution.left_float],
         "not_rounded": [asdict(row) for row in resolution.not_rounded],
+        "narrow": [asdict(row) for row in resolution.narrow],
     }
 
 
@@ -129,8 +130,27 @@ def _sections(resolution: Resolution) -> list[Section]:
                 for row in tensors
             ]
             sections += _long(title, ("node", "operator", "why", "by", "module", "source"), rows3)
+    sections += narrow_sections(resolution)
     sections += _folded(resolution)
     return sections
+
+
+def narrow_sections(resolution: Resolution) -> list[Section]:
+    """Returns the operands of joins that use few integers of the result, and what helps."""
+    rows = [
+        (
+            row.node,
+            row.operand,
+            f"{row.integers} of {row.of:,}",
+            f"{row.least:.4g} to {row.greatest:.4g}",
+            row.module_path,
+            row.source,
+        )
+        for row in resolution.narrow
+    ]
+    columns = ("join", "operand", "integers", "range", "module", "source")
+    title = "operands with few integers: return them separately, or scale them to one range"
+    return _long(title, columns, rows) if rows else []
 
 
 def _authors(resolution: Resolution) -> Any:

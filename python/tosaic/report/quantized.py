@@ -11,12 +11,13 @@ import numpy as np
 
 from tosaic.defaults import INTEGER_TARGET
 from tosaic.explanation import explain_quantization
+from tosaic.report.annotation import narrow_sections
 from tosaic.report.document import Report, Section, Table, table
 from tosaic.report.numbers import count, decibels, memory, time
 
 if TYPE_CHECKING:
     from tosaic import _core
-    from tosaic.annotation.resolution import FloatTensor
+    from tosaic.annotation.resolution import FloatTensor, Resolution
     from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.explanation import QuantizationExplanation
     from tosaic.quantization import QParams
@@ -51,6 +52,7 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         ],
         "left_float": [asdict(row) for row in program.quantization.left_float],
         "not_rounded": [asdict(row) for row in program.quantization.not_rounded],
+        "narrow": [asdict(row) for row in program.quantization.narrow],
         "target": _target(program.graph),
         "floats": [asdict(each) for each in explanation.floats],
         "inputs": program.inputs,
@@ -70,9 +72,10 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         Section("boundary", _ports(program)),
         *_gains(program),
         Section("operators by the dtype of their results", _operator_table(operators)),
+        *narrow_sections(program.quantization),
         *_not_rounded(program),
         *_floats(explanation),
-        *(replace(section, folded=True) for section in program.quantization.report().sections),
+        *(replace(section, folded=True) for section in _resolution(program).report().sections),
         Section("graph", program.graph.text(), folded=True),
     ]
     return Report(
@@ -81,6 +84,11 @@ def describe_quantized(program: QuantizedProgram, *, seconds: float | None = Non
         sections=tuple(sections),
         data=data,
     )
+
+
+def _resolution(program: QuantizedProgram) -> Resolution:
+    """Returns the resolution without what the report shows above."""
+    return replace(program.quantization, narrow=())
 
 
 def _gains(program: QuantizedProgram) -> list[Section]:
