@@ -43,9 +43,10 @@ class Reader {
     for (std::uint32_t r = 0; r < runs_.size(); ++r) add_call(r);
     CallNode output{.name = unique("output"), .kind = CallKind::kOutput};
     for (const Output& each : graph_.outputs()) {
-      if (each.kind != OutputKind::kUser) continue;
       const NodeIndex from = call_of_value_[each.value.index()];
-      outputs.push_back({each.path.empty() ? graph_.value(each.value).name : each.path, from});
+      // A new value of a state is read, too, but it is no output that the caller knows.
+      if (each.kind == OutputKind::kUser)
+        outputs.push_back({each.path.empty() ? graph_.value(each.value).name : each.path, from});
       output.operands.push_back({"args[0][" + std::to_string(output.operands.size()) + "]", from});
     }
     add(std::move(output), ValueId(), {});

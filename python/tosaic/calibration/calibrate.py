@@ -41,6 +41,7 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
         For each sample an array for each input of the graph that the caller passes. It is read as far as
         workers need it.
     executor : concurrent.futures.Executor, optional
+        Of no use for a graph with states, whose samples run one after the other.
 
     Raises
     ------
@@ -48,6 +49,8 @@ def calibrate(job: Job, samples: Iterable[Arrays], executor: Executor | None = N
         A sample does not fit the graph, or a tensor that is observed has infinities or NaN. The error has the
         index of the sample and the node.
     """
+    if any(each.kind == "state" for each in job.graph.inputs):
+        executor = None  # samples run in a row, too, so that each needs the states that those before it wrote
     program, total = job.ready(batch_threads() if executor is None else 1)
     if executor is None:
         _calibrate_here(program, total, samples)

@@ -84,6 +84,8 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
   }
   fold_repetitions();
   for (const auto& [value, feeds] : fed_) watched_[value] = true;
+  const auto is_state = [](const Input& input) { return input.kind == InputKind::kState; };
+  if (std::ranges::any_of(graph.inputs(), is_state)) stream_.emplace(prepared);
 }
 
 std::vector<Statistic> Calibration::take() {
@@ -134,9 +136,19 @@ void Calibration::fold_into_operand(const Node& node) {
 // ---- runs ----
 
 void Calibration::run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps) {
-  const Graph& graph = session_.prepared().graph();
-  session_.reset_state();
-  observe_inputs(inputs);
+  if (stream_) run_on(*stream_, inputs, between_steps);
+  // The first call of the stream starts from the initial values, too.
+  if (!stream_ || has_run_) {
+    session_.reset_state();
+    run_on(session_, inputs, between_steps);
+  }
+  has_run_ = true;
+}
+
+void Calibration::run_on(exec::Session& session, std::span<const exec::ArrayView> inputs,
+                         const std::function<void()>& between_steps) {
+  const Graph& graph = session.prepared().graph();
+  observe_inputs(session, inputs);
   exec::RunOptions options;
   options.watched = &watched_;
   options.between_steps = between_steps;
@@ -146,11 +158,11 @@ void Calibration::run(std::span<const exec::ArrayView> inputs, const std::functi
       if (watched_[value.index()]) observe(value, call.results[i].read());
     }
   };
-  static_cast<void>(session_.run(inputs, options));
+  static_cast<void>(session.run(inputs, options));
 }
 
-void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
-  const Graph& graph = session_.prepared().graph();
+void Calibration::observe_inputs(const exec::Session& session, std::span<const exec::ArrayView> inputs) {
+  const Graph& graph = session.prepared().graph();
   std::size_t user = 0;
   for (std::uint32_t i = 0; i < graph.inputs().size(); ++i) {
     const Input& input = graph.inputs()[i];
@@ -158,7 +170,7 @@ void Calibration::observe_inputs(std::span<const exec::ArrayView> inputs) {
     const std::size_t at = user;
     user += is_user ? 1 : 0;
     if (!watched_[input.value.index()] || (is_user && at >= inputs.size())) continue;
-    const exec::Array array = is_user ? session_.imported(i, inputs[at]) : session_.state(input.path);
+    const exec::Array array = is_user ? session.imported(i, inputs[at]) : session.state(input.path);
     observe(input.value, array.view());
   }
   for (const auto& [value, statistics] : fed_)

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,7 +47,9 @@ class Calibration {
   Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
               std::vector<Statistic> statistics);
 
-  // Runs a sample: one array for each user input of the graph. Throws what exec::Session::run() throws, and
+  // Runs a sample: one array for each user input of the graph. A graph with states runs it twice: from their initial
+  // values, and as the call that follows those of the samples before. What is written to a state in a row of calls is
+  // in the statistics, then, and so is what follows from it. Throws what exec::Session::run() throws, and
   // InvalidGraph, which names the tensor, if a tensor that has to be finite has infinities or NaN. After an error the
   // statistics hold only a part of the sample: do not use them.
   void run(std::span<const exec::ArrayView> inputs, const std::function<void()>& between_steps = {});
@@ -64,9 +67,13 @@ class Calibration {
   void fold_repetitions();
   void fold_into_operand(const Node& node);
   void observe(ValueId value, const exec::ArrayView& array);
-  void observe_inputs(std::span<const exec::ArrayView> inputs);
+  void observe_inputs(const exec::Session& session, std::span<const exec::ArrayView> inputs);
+  void run_on(exec::Session& session, std::span<const exec::ArrayView> inputs,
+              const std::function<void()>& between_steps);
 
   exec::Session session_;
+  std::optional<exec::Session> stream_;  // of graphs with states: never reset
+  bool has_run_ = false;
   std::map<std::uint32_t, std::map<std::uint32_t, Feed>> fed_;  // by value and statistic
   std::vector<bool> watched_;                                   // by value
   std::vector<bool> finite_;                                    // by value
