@@ -10,10 +10,10 @@ from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.choice import planner_fields
 from tosaic.annotation.config import QConfig
-from tosaic.annotation.observers import ByUse, MinMax
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import FLOAT, Edge, Observed, Output, Shared, Slot
+from tosaic.annotation.specs import Edge, Output, Shared, Slot
+from tosaic.annotation.states import share_state
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -197,59 +197,11 @@ def _round_returned_inputs(plan: Plan) -> None:
 
 
 def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None:
-    """What is read from a state and what is written to it have one scale, which holds both.
-
-    Otherwise the state is stored as floats, or what one call writes does not fit what the next one reads.
-    """
     names = {value: name for value, name in zip(values, plan.graph.names, strict=True) if value >= 0}
     written = {each.path: names[each.value.id] for each in graph.outputs if each.kind != "user"}
-    (output,) = (call.name for call in plan.graph if call.kind == "output")
     for each in graph.inputs:
-        if each.kind != "state" or each.path not in written:
-            continue
-        source, result = names[each.value.id], written[each.path]
-        read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == source]
-        read = [slot for slot in read if plan[slot] != FLOAT]
-        if not read or result == source:
-            continue
-        with plan.authored_by("one scale for all that a state holds"):
-            _hold_all(plan, read[0])
-            for slot in read[1:]:
-                _join_groups(plan, read[0], slot)
-            rounded = Output(result)
-            if _may_share(plan, rounded, read[0]):
-                _join_groups(plan, read[0], rounded)
-            else:
-                plan.set(Edge(result, output), Shared(read[0]))
-
-
-def _decider(plan: Plan, slot: Slot) -> Slot:
-    spec = plan.get(slot)
-    while isinstance(spec, Shared):
-        slot, spec = spec.slot, plan.get(spec.slot)
-    return slot
-
-
-def _hold_all(plan: Plan, slot: Slot) -> None:
-    """Clipped numbers of a state would be read again by all calls that follow."""
-    slot = _decider(plan, slot)
-    spec = plan.get(slot)
-    if isinstance(spec, Observed) and isinstance(spec.observer, ByUse):
-        plan.set(slot, replace(spec, observer=MinMax(spec.observer.eps)))
-
-
-def _may_share(plan: Plan, slot: Slot, other: Slot) -> bool:
-    one, two = (plan.get(_decider(plan, each)) for each in (slot, other))
-    if not isinstance(one, Observed) or not isinstance(two, Observed):
-        return False
-    return replace(one, observer=None) == replace(two, observer=None)
-
-
-def _join_groups(plan: Plan, slot: Slot, other: Slot) -> None:
-    """Two slots with their groups get one scale."""
-    one, two = _decider(plan, slot), _decider(plan, other)
-    if one != two:
-        plan.set(two, Shared(one))
+        if each.kind == "state" and each.path in written:
+            share_state(plan, names[each.value.id], written[each.path])
 
 
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:

@@ -9,6 +9,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
+from tosaic.fx.annotations.state_writes import states_of, value_of
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
@@ -56,7 +57,13 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
             importer.env[node] = Ref(
                 importer.builder.add_input(node.name, code, shape, node.name), code, shape
             )
-        calls = [node for node in nodes if node.op != "call_module"]
+        # What a state holds depends on the calls before, so it is no constant.
+        states = {node.name for node in states_of(model)}
+        for node in nodes:
+            if node.name in states:
+                importer.env[node] = _state(importer, node, shared)
+        calls = [node for node in nodes if node.op != "call_module" and node.name not in states]
+        calls = [node for node in calls if not _stores(node, states)]
         importer.prepare(calls)
         importer.read(calls)
         for i, node in enumerate(nodes[-1].all_input_nodes):
@@ -65,6 +72,18 @@ def import_module(model: GraphModule) -> tuple[_core.Graph, list[int]]:
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     return importer.builder.finish(), values
+
+
+def _state(importer: Importer, node: Node, shared: Shared) -> Ref:
+    value = value_of(node)
+    assert value is not None
+    code, shape = dtype_code(value.dtype, f"state '{node.name}'"), shared.sizes.shape(value.shape)
+    return Ref(importer.builder.add_input(node.name, code, shape, node.name), code, shape)
+
+
+def _stores(node: Node, states: set[str]) -> bool:
+    is_copy = node.op == "call_function" and node.target == torch.ops.aten.copy_.default
+    return is_copy and isinstance(node.args[0], Node) and node.args[0].name in states
 
 
 def _in_evaluation(graph: Graph) -> Graph:

@@ -17,6 +17,7 @@ from tosaic.annotation import Edge, LeastErrorBehind, MinMax, Observed, Observer
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
+from tosaic.annotation.states import share_state
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -26,6 +27,7 @@ from tosaic.fx.annotations.observers import TosaicHistogramObserver
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
+from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
 
@@ -144,9 +146,12 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
 
+        Calls that update a state in place become calls whose result can be rounded before it is stored.
+
         With `compatible_with`, decomposes the calls that are quantized.
         """
         check_model(model, "Quantizer")
+        with_rounded_writes(model)
         if self.compatible_with is not None:
             model = self._decompose(model)
         pass_by_position(model)
@@ -179,6 +184,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         left, joined = _core.plan_specs(
             plan._core, graph, values, chosen, fields, for_arm or self.config.every_operator
         )
+        if not for_arm:
+            for _, state, source in state_writes(model):
+                share_state(plan, state.name, source.name)
+            plan.refer_to_first()
         left_float = {name: reason for name, reason, _ in left}
         rules = [rule for rule, _, _ in plan._core.rules]
         not_grouped = {
@@ -274,6 +283,8 @@ def _writes_state(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return False
+    if node.target == torch.ops.aten.copy_.default and node.args[0].op == "get_attr":
+        return False  # what it stores is rounded before
     for argument, value in zip(schema.arguments, node.args, strict=False):
         if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
             continue

@@ -1,0 +1,80 @@
+"""One scale for all that a state holds: what is read from it, and what is written to it.
+
+::
+
+    k -> index_put -> matmul        edge(k -> index_put), output(index_put): one scale, whose range holds both
+          (stored in k)
+
+With two scales, the state is stored as floats, or what one call writes does not fit what the next one reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tosaic.annotation.observers import ByUse, MinMax
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import FLOAT, Edge, Observed, Output, Shared, Slot
+
+__all__ = ["share_state"]
+
+_RULE = "one scale for all that a state holds"
+
+
+def share_state(plan: Plan, state: str, written: str) -> None:
+    """Lets reads and writes of a state share one scale, if calls read it quantized.
+
+    Parameters
+    ----------
+    plan : Plan
+    state : str
+        The call that reads the state.
+    written : str
+        The call whose result is stored. If it has no scale that the state can have, it is rounded where it is
+        stored: at the edge to the call that stores it, or to the output.
+    """
+    read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == state and plan[slot] != FLOAT]
+    if not read or written == state:
+        return
+    with plan.authored_by(_RULE):
+        _hold_all(plan, read[0])
+        for slot in read[1:]:
+            _join(plan, read[0], slot)
+        if _may_share(plan, Output(written), read[0]):
+            _join(plan, read[0], Output(written))
+            return
+        for call in plan.graph:
+            is_store = call.kind == "output" or call.target.startswith("aten.copy_")
+            names = [operand.producer for operand in call.operands]
+            if is_store and written in names and (call.kind == "output" or state in names):
+                plan.set(Edge(written, call.name), Shared(read[0]))
+
+
+def _decider(plan: Plan, slot: Slot) -> Slot:
+    """Returns the slot whose own spec a slot has."""
+    spec = plan.get(slot)
+    while isinstance(spec, Shared):
+        slot, spec = spec.slot, plan.get(spec.slot)
+    return slot
+
+
+def _hold_all(plan: Plan, slot: Slot) -> None:
+    """Clipped numbers of a state would be read again by all calls that follow."""
+    slot = _decider(plan, slot)
+    spec = plan.get(slot)
+    if isinstance(spec, Observed) and isinstance(spec.observer, ByUse):
+        plan.set(slot, replace(spec, observer=MinMax(spec.observer.eps)))
+
+
+def _may_share(plan: Plan, slot: Slot, other: Slot) -> bool:
+    one, two = (plan.get(_decider(plan, each)) for each in (slot, other))
+    if not isinstance(one, Observed) or not isinstance(two, Observed):
+        return False
+    return replace(one, observer=None) == replace(two, observer=None)
+
+
+def _join(plan: Plan, slot: Slot, other: Slot) -> None:
+    """Two slots get one scale, with all that share theirs."""
+    one, two = _decider(plan, slot), _decider(plan, other)
+    if one != two:
+        plan.set(two, Shared(one))
