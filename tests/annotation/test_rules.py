@@ -184,6 +184,7 @@ def test_an_operand_without_a_spec_at_the_concat_gets_the_scale_of_the_others() 
     assert [specs[slot(text)] for text in ("f", "f>y", "g", "y")] == [IMAGE, INT8, INT8, INT8]
     assert plan.conflicts() == ()
 
+
 def test_a_fixed_output_behind_a_pool_does_not_change_a_fixed_input() -> None:
     graph = graph_of("p = max_pool2d(x)", outputs="p")
     plan = plan_of(graph, {"x>p": INT8, "p": Shared(Edge("x", "p"))})

@@ -1,5 +1,5 @@
-"""Operands of concatenations keep their own scales where sharing one would take precision from them, and operands
-that use few integers of the result are named."""
+"""Operands of concatenations keep their own scales where sharing one would take precision from them, and
+operands that use few integers of the result are named."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_fixed_image_does_not_clip_the_features_beside_it(door: Door, gain: fl
     assert lowered_db(model, quantized(model, door, [IMAGE]))[0] > 33
 
 
-@pytest.mark.parametrize("door", ("quantize", "Quantizer"))
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
 @pytest.mark.parametrize("join", ["cat", "stack"])
 def test_features_that_another_call_reads_keep_their_precision(door: Door, join: str) -> None:
     """The image is an operand of a convolution, too, which read it with the scale of the features."""
@@ -126,7 +126,7 @@ def test_features_that_another_call_reads_keep_their_precision(door: Door, join:
     assert first == pytest.approx(1 / 255, rel=0.05)
 
 
-@pytest.mark.parametrize("door", ("quantize", "Quantizer"))
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
 def test_an_operand_with_another_reader_has_its_own_scale_only_where_ranges_differ(door: Door) -> None:
     """A rescale for each operand costs time: where the ranges nearly agree, nothing is gained by it."""
     found = {}

@@ -138,7 +138,9 @@ def test_a_moving_average_depends_on_the_order_of_samples_alone(exported) -> Non
     assert tosaic.quantize(exported, SAMPLES[::-1], config=config).qparams != alone.qparams
 
 
-def test_each_sample_runs_from_the_initial_state() -> None:
+def test_samples_of_a_program_with_states_run_from_the_initial_values_and_in_a_row() -> None:
+    """With each sample from the initial values alone, the second call of a row clips the sum."""
+
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -151,7 +153,15 @@ def test_each_sample_runs_from_the_initial_state() -> None:
 
     program = torch.export.export(Sum().eval(), (torch.zeros(1, 4),))
     samples = np.random.default_rng(1).random((6, 1, 4), np.float32)
-    assert tosaic.quantize(program, samples).qparams == tosaic.quantize(program, samples[::-1]).qparams
+    alone = tosaic.quantize(program, samples)
+    (state,) = alone.states
+    assert state.qparams.scale == pytest.approx(samples.sum(0).max() / 255, rel=1e-4)
+    with ThreadPoolExecutor(3) as executor:
+        assert tosaic.quantize(program, samples, executor=executor).qparams == alone.qparams
+    initial = samples[0] * 0 - 3.0
+    program.state_dict["total"].copy_(torch.from_numpy(initial))
+    (state,) = tosaic.quantize(program, samples).states
+    assert (state.qparams.qmin - state.qparams.zero_point) * state.qparams.scale <= -2.98
 
 
 def test_a_program_from_a_file_is_quantized_without_torch_or_exported_program(exported, quantized, tmp_path):

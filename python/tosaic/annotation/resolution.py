@@ -112,9 +112,9 @@ class NarrowOperand:
         """A sentence that says what is lost and what helps."""
         place = f" ({self.source})" if self.source else ""
         return (
-            f"'{self.node}'{place} joins '{self.operand}', in {self.least:.4g} to {self.greatest:.4g}, with wider "
-            f"numbers: it uses {self.integers} of the {self.of:,} integers of the result. Return the tensors "
-            f"separately, or scale them to one range before '{self.node}'"
+            f"'{self.node}'{place} joins '{self.operand}', in {self.least:.4g} to {self.greatest:.4g}, with "
+            f"wider numbers: it uses {self.integers} of the {self.of:,} integers of the result. Return the "
+            f"tensors separately, or scale them to one range before '{self.node}'"
         )
 
 

@@ -33,20 +33,27 @@ def share_state(plan: Plan, state: str, written: str) -> None:
         The call whose result is stored. If it has no scale that the state can have, it is rounded where it is
         stored: at the edge to the call that stores it, or to the output.
     """
-    read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == state and plan[slot] != FLOAT]
+    read = [
+        slot for slot in plan if isinstance(slot, Edge) and slot.producer == state and plan[slot] != FLOAT
+    ]
     if not read or written == state:
         return
     with plan.authored_by(_RULE):
         _hold_all(plan, read[0])
         for slot in read[1:]:
             _join(plan, read[0], slot)
-        if _may_share(plan, Output(written), read[0]):
-            _join(plan, read[0], Output(written))
-            return
+        call = plan.graph[written]
+        names = [written]
+        if call.target.startswith("aten.copy_") and len(call.operands) == 1:
+            names.append(call.operands[0].producer)  # the copy has the integers of what it copies
+        for name in names:
+            if _may_share(plan, Output(name), read[0]):
+                _join(plan, read[0], Output(name))
+                return
         for call in plan.graph:
             is_store = call.kind == "output" or call.target.startswith("aten.copy_")
-            names = [operand.producer for operand in call.operands]
-            if is_store and written in names and (call.kind == "output" or state in names):
+            given = [operand.producer for operand in call.operands]
+            if is_store and written in given and (call.kind == "output" or state in given):
                 plan.set(Edge(written, call.name), Shared(read[0]))
 
 

@@ -104,9 +104,7 @@ class Drafting:
         statistics = self.observe(graph, (*observed.watches, *joined), kinds, rounded=observed.watches)
         qparams = chosen_qparams(planned, observed, statistics)
         ranges = {name: statistics[at] for name, at in joined}
-        return Draft(
-            planned, qparams, tuple(statistics), narrow=narrow_by_ranges(planned, qparams, ranges)
-        )
+        return Draft(planned, qparams, tuple(statistics), narrow=narrow_by_ranges(planned, qparams, ranges))
 
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
         """Returns the draft of a graph that differs from that of `draft` in biases only.

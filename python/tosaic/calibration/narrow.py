@@ -1,7 +1,7 @@
 """Operands of joins that use few of the integers of the result.
 
-A concatenation has one scale. Boxes in pixels beside scores in 0..1 leave the scores one or two integers, whatever
-scales the operands have on their own.
+A concatenation has one scale. Boxes in pixels beside scores in 0..1 leave the scores one or two integers,
+whatever scales the operands have on their own.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ class PlannedProgram:
     in_integers : frozenset of str
         Those among them that are parts of integer arithmetic.
     joined : tuple of (Edge or Output, Output)
-        Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly agree.
+        Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly
+        agree.
     """
 
     graph: _core.Graph
@@ -150,9 +151,7 @@ def plan_program(
     fields = [
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
-    left, joined = _core.plan_specs(
-        plan._core, graph, values, chosen, fields, config.every_operator, of_node
-    )
+    left, joined = _core.plan_specs(plan._core, graph, values, chosen, fields, config.every_operator, of_node)
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
     _round_returned_inputs(plan)

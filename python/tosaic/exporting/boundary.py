@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tosaic.recipes.recipe import Recipe
     from tosaic.samples import Sample
 
+_Array = np.ndarray[Any, Any]
 __all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
 
 _WHERE = "export_model"
@@ -126,31 +127,44 @@ def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
     return found
 
 
-def saturated_states(lowered: SplitLowered, program: Program, samples: Sequence[Sample]) -> list[str]:
-    """Returns a sentence for each state that leaves its integers if the samples run one after the other.
+def saturated_states(
+    lowered: SplitLowered, program: Program, samples: Sequence[Sample]
+) -> tuple[list[str], list[list[_Array]], list[list[_Array]]]:
+    """Runs the samples one after the other, and looks for states that leave their integers.
 
-    Calibration runs each sample from the initial states.
+    Returns
+    -------
+    list of str
+        A sentence for each such state.
+    list of list of array
+        The states after each sample.
+    list of list of array
+        The same, within the range of their integers.
     """
-    found: list[str] = []
-    if not lowered.states:
-        return found
+    worst: dict[str, tuple[float, int]] = {}
+    after: list[list[_Array]] = []
+    clipped: list[list[_Array]] = []
+    ports = {port.path or port.name: port.qparams for port in lowered.states}
+    known = {name: each for name, each in ports.items() if each is not None and each.axis is None}
     program.reset_state()
-    for sample in samples:
+    for index, sample in enumerate(samples if known else ()):
         program.run_functional(*sample.args, **sample.kwargs)
-    for port in lowered.states:
-        qparams = port.qparams
-        if qparams is None or qparams.axis is not None:
-            continue
-        beyond = _share_beyond(program.session.state(port.path or port.name), qparams)
-        if beyond > _NOTED_SHARE:
-            least, greatest = _range(qparams)
-            found.append(
-                f"{beyond:.0%} of state '{port.path or port.name}' is beyond the range of its integers, "
-                f"{least:.4g} to {greatest:.4g}, after {len(samples)} samples in a row, and is clipped: "
-                "calibration runs each sample from the initial states"
-            )
+        states = {name: np.array(program.session.state(name)) for name in known}
+        for name, array in states.items():
+            worst[name] = max(worst.get(name, (0.0, 0)), (_share_beyond(array, known[name]), index))
+        after.append(list(states.values()))
+        clipped.append([np.clip(array, *_range(known[name])) for name, array in states.items()])
     program.reset_state()
-    return found
+    found: list[str] = []
+    for name, (beyond, index) in worst.items():
+        if beyond > _NOTED_SHARE:
+            least, greatest = _range(known[name])
+            found.append(
+                f"{beyond:.0%} of state '{name}' is beyond the range of its integers, {least:.4g} to "
+                f"{greatest:.4g}, after sample {index} of {len(samples)} in a row, and is clipped. Calibrate "
+                "on samples in the order of the calls, as many as the state needs to reach its range"
+            )
+    return found, after, clipped
 
 
 def _range(qparams: QParams) -> tuple[float, float]:

@@ -38,7 +38,8 @@ class StageCheck:
     Attributes
     ----------
     name : str
-        ``import``, ``model``, ``quantize``, ``lower``, ``accuracy``, ``reference``, ``vgf`` or ``group0`` ...
+        ``import``, ``model``, ``states``, ``quantize``, ``lower``, ``stream``, ``accuracy``, ``reference``,
+        ``vgf`` or ``group0`` ...
     what : str
         What was compared with what.
     ok : bool
@@ -112,11 +113,18 @@ def group_checks(lowered: SplitLowered, samples: Sequence[Any]) -> Iterator[Stag
         )
 
 
-def program_runs(program: Program, samples: Sequence[Sample]) -> list[list[_Array]]:
-    """Runs a program on samples, each from the initial states; returns the user's outputs."""
+def program_runs(
+    program: Program, samples: Sequence[Sample], *, in_a_row: bool = False
+) -> list[list[_Array]]:
+    """Runs a program on samples; returns the user's outputs.
+
+    Each sample runs from the initial states, or, `in_a_row`, from those that the sample before it wrote.
+    """
     found: list[list[_Array]] = []
+    program.reset_state()
     for sample in samples:
-        program.reset_state()
+        if not in_a_row:
+            program.reset_state()
         result, _ = program.run_functional(*sample.args, **sample.kwargs)
         found.append([np.asarray(each) for each in program.flat_outputs(result).values()])
     program.reset_state()
@@ -124,7 +132,7 @@ def program_runs(program: Program, samples: Sequence[Sample]) -> list[list[_Arra
 
 
 def raw_runs(
-    lowered: SplitLowered, samples: Sequence[Sample], *, on: Prepared | None = None
+    lowered: SplitLowered, samples: Sequence[Sample], *, on: Prepared | None = None, in_a_row: bool = False
 ) -> list[list[_Array]]:
     """Runs a lowered program on samples of its source; returns its outputs as the caller gets them.
 
@@ -134,12 +142,16 @@ def raw_runs(
     samples : sequence of Sample
     on : Prepared, optional
         What `lowered.prepare` returned, to run there.
+    in_a_row : bool
+        Each sample runs from the states that the sample before it wrote.
     """
     source = lowered.source
     session = lowered.session if on is None else on.session
     found: list[list[_Array]] = []
+    session.reset_state()
     for sample in samples:
-        session.reset_state()
+        if not in_a_row:
+            session.reset_state()
         arrays = arrays_for(lowered.host, logical_arrays(sample, source, source))
         result = lowered.nested([np.array(each) for each in session.run(arrays)])
         found.append(list(lowered.flat_outputs(result).values()))

@@ -61,6 +61,7 @@ STEPS = ("export", "import", "quantize", "lower", "check")
 
 _LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
 _LOSS_DB = 3.0  # that integer arithmetic may lose, which rounds elsewhere than the quantized program
+_STREAM_LOSS_DB = 10.0  # that samples in a row may lose beyond those from the initial states
 _TRACING = threading.Lock()  # torch.export keeps its state in globals, and damages modules in two threads
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -245,8 +246,7 @@ class Flow:
         if context.model is not None and context.model is not self._model:
             what = "the program of floats against the model, before the stages of the recipe changed it"
             checks.append(check("model", what, self._module_runs(program, samples), floats))
-        for text in saturated_states(lowered, program, samples):
-            context.note(text)
+        self._check_states(lowered, program, samples)
         raw = raw_runs(lowered, wide_samples)
         expected = floats
         if quantized is not None:
@@ -264,6 +264,8 @@ class Flow:
         checks.append(lowering)
         if options.check_nodes:
             checks += group_checks(lowered, padded)
+        if quantized is not None and lowered.states:
+            self._check_stream(lowered, program, (samples, wide_samples), accuracy.db)
         checks.append(accuracy)
         for on in options.check_on:
             elsewhere = raw_runs(lowered, wide_samples, on=lowered.prepare(on=on))
@@ -271,6 +273,36 @@ class Flow:
             least = _LEAST_DB if _has_floats(lowered) else math.inf
             checks.append(check(on, what, raw, elsewhere, least_db=least))
         self._explain(program, wide, padded)
+
+    def _check_states(self, lowered: SplitLowered, program: Program, samples: Sequence[Sample]) -> None:
+        """A state that leaves its integers fails: all calls that follow read the clipped numbers."""
+        texts, after, clipped = saturated_states(lowered, program, samples)
+        for text in texts:
+            self.context.note(text)
+        if after:
+            what = "what samples in a row write to states, within the range of the integers of the states"
+            self.checks.append(replace(check("states", what, after, clipped), ok=not texts))
+
+    def _check_stream(
+        self,
+        lowered: SplitLowered,
+        program: Program,
+        samples: tuple[Sequence[Sample], Sequence[Sample]],
+        accuracy_db: float,
+    ) -> None:
+        """Samples in a row must not lose much more than samples from the initial states."""
+        floats = program_runs(program, samples[0], in_a_row=True)
+        found = lowered_runs(lowered, raw_runs(lowered, samples[1], in_a_row=True), floats)
+        least = min(accuracy_db, _LEAST_DB) - _STREAM_LOSS_DB
+        what = "the lowered program against the program of floats, samples in a row"
+        made = check("stream", what, floats, found, least_db=least)
+        self.checks.append(made)
+        if not made.ok:
+            self.context.note(
+                f"samples in a row have {made.db:.1f} dB, and {accuracy_db:.1f} dB from the initial states: "
+                "numbers that follow from states leave their integers. Calibrate on samples in the order of "
+                "the calls"
+            )
 
     def _explain(self, program: Program, wide: Program, padded: Sequence[Arrays]) -> None:
         """Adds the comparisons node by node to the checks, which run when they are asked for."""

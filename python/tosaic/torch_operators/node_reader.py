@@ -87,7 +87,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         return frozenset() if self._aliases is None else self._aliases.mutated
 
     def read(self, nodes: Sequence[Any]) -> None:
-        """Reads every call and attribute; the placeholders must be in ``env`` already."""
+        """Reads every call and attribute; placeholders must be in ``env`` already, and attributes may be."""
         env, foreign = self.env, self._shared.foreign
         node = None
         try:
@@ -122,7 +122,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             else:
                 env[node] = self._call(node, row)
         elif op == "get_attr":
-            env[node] = self._attribute(node)
+            if node not in env:
+                env[node] = self._attribute(node)
         elif op not in ("placeholder", "output"):
             raise self.error(
                 _core.UnsupportedOp,

@@ -1,7 +1,7 @@
-"""Observers of the operands and results of joins, which take the scale of one another if their ranges nearly agree.
+"""Observers of operands and results of joins, which take one another's scale if their ranges nearly agree.
 
-Each observer sees its own tensor. When `convert_pt2e` asks for scales, all observers of a graph know theirs, and
-`tosaic.annotation.joins.takers` decides which take the scale of the result::
+Each observer sees its own tensor. When `convert_pt2e` asks for scales, all observers of a graph know theirs,
+and `tosaic.annotation.joins.takers` decides which take the scale of the result::
 
     joins = JoinedScales([(Output("conv"), Output("cat"))])
     QuantizationSpec(torch.int8, joins.constructor(Output("conv"), TosaicHistogramObserver))

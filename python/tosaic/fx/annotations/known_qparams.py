@@ -31,6 +31,7 @@ from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.quantizer import pass_by_position
 from tosaic.fx.annotations.read import KEY
+from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -209,7 +210,11 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         self._elements = draft.elements
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one."""
+        """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one.
+
+        Calls that update a state in place become calls whose result can be rounded before it is stored.
+        """
+        with_rounded_writes(model)
         pass_by_position(model)
         self._add_biases(model)
         return model
@@ -394,6 +399,7 @@ class _Places:
         self._graph = prepared_graph(graph)
         core, _, _, nodes = _core.graph_calls(self._graph, {})
         self._calls = dict(zip(core.names, nodes, strict=True))
+        self._stores = list(state_writes(model))
         self._output = next(node for node in model.graph.nodes if node.op == "output")
 
     def _value(self, place: _Place, results: bool) -> str | None:
@@ -428,7 +434,16 @@ class _Places:
         return candidates[0]
 
     def read_by_output(self, planned: PlannedProgram, value: int) -> tuple[Node, Node]:
-        """Returns the node that the graph returns for a value, and the output node."""
+        """Returns the node that the graph returns for a value, and the output node.
+
+        For the new value of a state: what is stored, and the call that stores it.
+        """
+        paths = {
+            each.path for each in planned.graph.outputs if each.kind != "user" and each.value.id == value
+        }
+        for node, state, stored in self._stores:
+            if state.target in paths:
+                return stored, node
         place = _place_of_result(planned, value)
         name = planned.graph.values[value].name if place is None else self._value(place, results=True)
         for node in self._by_value.get(name or "", ()):

@@ -173,7 +173,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         found = read(model, author=_ANOTHER)
         plan, nodes = found.plan, found.nodes
         chosen, precisions = self._resolve(plan, nodes)
-        graph, values = import_module(model)
+        graph, values = import_module(model, stores=False)
         taken = _taken(found)
         for_arm = self.compatible_with == "arm"
         # Arm's lowering has no other biases, not even of sums of 48 bits.
@@ -184,10 +184,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         left, joined = _core.plan_specs(
             plan._core, graph, values, chosen, fields, for_arm or self.config.every_operator
         )
-        if not for_arm:
-            for _, state, source in state_writes(model):
+        for _, state, source in state_writes(model):
+            if state.name not in taken and source.name not in taken:
                 share_state(plan, state.name, source.name)
-            plan.refer_to_first()
+        plan.refer_to_first()
         left_float = {name: reason for name, reason, _ in left}
         rules = [rule for rule, _, _ in plan._core.rules]
         not_grouped = {
@@ -283,7 +283,8 @@ def _writes_state(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return False
-    if node.target == torch.ops.aten.copy_.default and node.args[0].op == "get_attr":
+    first = node.args[0] if node.args else None
+    if node.target == torch.ops.aten.copy_.default and isinstance(first, Node) and first.op == "get_attr":
         return False  # what it stores is rounded before
     for argument, value in zip(schema.arguments, node.args, strict=False):
         if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
@@ -364,9 +365,7 @@ def _chosen_observers(plan: Plan, nodes: Mapping[str, Node], for_arm: bool) -> d
     return found
 
 
-def _join_observers(
-    plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: dict[Slot, Observed]
-) -> None:
+def _join_observers(plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: dict[Slot, Observed]) -> None:
     """Lets the operands of joins take the scale of the result where the ranges of samples nearly agree."""
     first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
     pairs = [(first.get(operand), first.get(result)) for operand, result in joined]

@@ -2,12 +2,12 @@
 
 ::
 
-    index_put_ = index_put_(k, ..)          index_put = index_put(k, ..)
-                                            copy_ = copy_(k, index_put)
-    matmul(.., index_put_)                  matmul(.., index_put)
+    index_put_ = index_put_(k, ..)          index_put_ = index_put(k, ..)
+                                            copy_ = copy_(k, index_put_)
+    matmul(.., index_put_)                  matmul(.., index_put_)
 
-torchao rounds results of calls. The result of ``index_put_`` is the state itself, which has the unrounded numbers
-then, and integers cannot store it. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
+torchao rounds results of calls. The result of ``index_put_`` is the state itself, which has the unrounded
+numbers then, and integers cannot store it. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def value_of(node: Node) -> torch.Tensor | None:
 
 
 def _written(node: Node) -> Node | None:
-    """Returns the state that a call writes as a whole: its first argument, or the state of a call before it."""
+    """Returns the state that a call writes as a whole: its first argument, or that of a call before it."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable or not schema.arguments:
         return None
@@ -105,15 +105,13 @@ def _make_functional(node: Node, state: Node, position: dict[Node, int]) -> None
     if target is None or not _same_kind(node, state):
         return
     graph = node.graph
-    with graph.inserting_before(node):
-        made = graph.call_function(target, node.args, dict(node.kwargs))
-        made.meta = {**node.meta, "tosaic_state": state}
-        stored = graph.call_function(_COPY, (state, made))
-        stored.meta = {key: found for key, found in node.meta.items() if key != "tosaic_state"}
-    position[made] = position[stored] = position[node]
-    node.replace_all_uses_with(made)
-    _read_instead(state, made, position[node], position, {stored, made})
-    graph.erase_node(node)
+    node.target = target  # the call keeps its name, by which plans know it
+    node.meta["tosaic_state"] = state
+    with graph.inserting_after(node):
+        stored = graph.call_function(_COPY, (state, node))
+    stored.meta = {key: found for key, found in node.meta.items() if key != "tosaic_state"}
+    position[stored] = position[node]
+    _read_instead(state, node, position[node], position, {stored, node})
 
 
 def _read_source(node: Node, position: dict[Node, int]) -> None:
