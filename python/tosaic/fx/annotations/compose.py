@@ -27,6 +27,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.annotations.graph import call_graph, check_model
+from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
     author_names,
@@ -111,10 +112,18 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         return self._conflicts
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Transforms the graph as all quantizers do, in order before it is annotated."""
-        for quantizer in self.quantizers:
-            model = quantizer.transform_for_annotation(model)
-        return model
+        """Transforms the graph as all quantizers do, in order before it is annotated.
+
+        Tensors that they write are copied first: they are those of the caller's module.
+        """
+
+        def transformed(graph: GraphModule) -> GraphModule:
+            for quantizer in self.quantizers:
+                graph = quantizer.transform_for_annotation(graph)
+            return graph
+
+        made: GraphModule = on_own_tensors(transformed, model)
+        return made
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotates the graph. Called by torchao; returns the same graph.

@@ -24,6 +24,7 @@ from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicHistogramObserver
+from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
@@ -226,7 +227,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
                     calls.add(node.name)
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
-        return check_model(decompose_for_arm(model, calls, spec), "Quantizer")
+        decomposed = on_own_tensors(lambda graph: decompose_for_arm(graph, calls, spec), model)
+        return check_model(decomposed, "Quantizer")
 
     def _resolve(self, plan: Plan, nodes: Mapping[str, Node]) -> tuple[list[int], list[Precision]]:
         """As `QConfig.resolve`; calls that passes made of a call have the precision of that call.

@@ -74,7 +74,7 @@ class ReadRangeObserver(TosaicHistogramObserver):
         if has_samples(x_orig) and not (self.read.in_rows and x_orig.numel() == 1):
             least = self.read.least
             if self.read.in_rows:
-                least += float(x_orig.amax(-1).min())
+                least += float(x_orig.detach().amax(-1).min())
             super().forward(x_orig.clamp(least, self.read.greatest))
         return x_orig
 

@@ -27,6 +27,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
+from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
     author_name,
@@ -102,9 +103,12 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
     # ---- torchao's interface ----
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Transforms the graph as the inner quantizer does before it is annotated."""
+        """Transforms the graph as the inner quantizer does before it is annotated.
+
+        Tensors that the inner quantizer writes are copied first: they are those of the caller's module.
+        """
         path = self._bodies.get(model)
-        made: GraphModule = self.inner.transform_for_annotation(model)
+        made: GraphModule = on_own_tensors(self.inner.transform_for_annotation, model)
         if path is not None:
             self._bodies[made] = path
         return made

@@ -1,0 +1,79 @@
+"""Transformations of a graph that write into its tensors, without changes of the caller's module.
+
+A graph module that torch exported has the very parameters and buffers of the caller's module. A pass that
+multiplies a weight in place changes that module too, and does so again each time the module is prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+__all__ = ["on_own_tensors"]
+
+_Place = tuple[nn.Module, str]
+
+
+def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) -> Any:
+    """Returns ``transform(model)``, where the transformation may write into tensors of the graph.
+
+    The graph has copies meanwhile. Those that were not written are replaced by the tensors that they are
+    copies of, so that only what changed takes memory of its own.
+    """
+    copies: dict[int, torch.Tensor] = {}
+    originals: dict[int, torch.Tensor] = {}
+    for module, name in list(_places(model)):
+        tensor = _tensor_at(module, name)
+        if id(tensor) not in copies:
+            own = tensor.detach().clone()
+            if isinstance(tensor, nn.Parameter):
+                own = nn.Parameter(own, requires_grad=tensor.requires_grad)
+            copies[id(tensor)] = own
+            originals[id(own)] = tensor
+        _put(module, name, copies[id(tensor)])
+    made: Any = model
+    try:
+        made = transform(model)
+    finally:
+        for graph in {id(each): each for each in (model, made)}.values():
+            _restore(graph, originals)
+    return made
+
+
+def _restore(graph: nn.Module, originals: dict[int, torch.Tensor]) -> None:
+    for module, name in list(_places(graph)):
+        tensor = _tensor_at(module, name)
+        original = originals.get(id(tensor))
+        if original is not None and _is_same(tensor, original):
+            _put(module, name, original)
+
+
+def _is_same(tensor: torch.Tensor, original: torch.Tensor) -> bool:
+    if tensor.is_meta or tensor.shape != original.shape or tensor.dtype != original.dtype:
+        return tensor.is_meta
+    return torch.equal(tensor, original)
+
+
+def _places(graph: nn.Module) -> Iterator[_Place]:
+    """Yields where a module and its submodules have tensors: parameters, buffers and attributes."""
+    for module in graph.modules():
+        for held in (module._parameters, module._buffers, module.__dict__):
+            for name, value in held.items():
+                if isinstance(value, torch.Tensor):
+                    yield module, name
+
+
+def _tensor_at(module: nn.Module, name: str) -> torch.Tensor:
+    found: torch.Tensor = getattr(module, name)
+    return found
+
+
+def _put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    for held in (module._parameters, module._buffers, module.__dict__):
+        if isinstance(held.get(name), torch.Tensor):
+            held[name] = tensor  # type: ignore[assignment]
+            return

@@ -1,0 +1,131 @@
+"""Nothing that quantizes, lowers or exports changes the caller's module, or the exported program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import tosaic
+from models.quantize import QUANTIZERS as OF_NETWORKS
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from tosaic import recipes
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread_without_traces"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+class Scaled(nn.Module):
+    """A convolution whose result is multiplied: Arm's passes fold that into the weights, in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.other = nn.Conv2d(4, 4, 1)
+        self.linear = nn.Linear(4, 4)
+        self.tied = nn.Linear(4, 4)
+        self.tied.weight = self.linear.weight
+        self.dropout = nn.Dropout(0.5)
+        self.register_buffer("table", torch.rand(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x) * 40
+        y = self.other(self.norm(y)).relu() * self.table[:, None, None]
+        y = nn.functional.gelu(y).mean((2, 3))
+        return self.dropout(self.tied(torch.softmax(self.linear(y), -1)))
+
+
+class Before:
+    """A module and its exported program, as they were."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        self.x = torch.randn(1, 3, 8, 8)
+        self.module = Scaled().eval()
+        self.tensors = {name: each.clone() for name, each in self.module.state_dict().items()}
+        self.exported = torch.export.export(self.module, (self.x,))
+        self.code = self.exported.graph_module.code
+        self.result = self.module(self.x)
+
+    def require_unchanged(self) -> None:
+        for name, each in self.module.state_dict().items():
+            assert torch.equal(each, self.tensors[name]), name
+            assert torch.equal(self.exported.state_dict[name], each), name
+        assert self.module.tied.weight is self.module.linear.weight
+        assert not any(each.training for each in self.module.modules())
+        assert self.exported.graph_module.code == self.code
+        assert torch.equal(self.exported.module()(self.x), self.result)
+
+
+_arm = OF_NETWORKS["arm"]
+
+QUANTIZERS: dict[str, Callable[[], Any]] = {
+    "tosaic": tosaic.Quantizer,
+    "tosaic for arm": lambda: tosaic.Quantizer(compatible_with="arm"),
+    "arm, wrapped": lambda: tosaic.wrap_quantizer(_arm(), rules=[]),
+    "arm, composed": lambda: tosaic.compose_quantizers([_arm(), tosaic.Quantizer()], conflict="first"),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZERS)
+def test_a_quantizer_does_not_change_the_module_and_prepares_it_the_same_way_again(name: str) -> None:
+    before = Before()
+    results = []
+    for _ in range(2):
+        prepared = prepare_pt2e(before.exported.module(check_guards=False), QUANTIZERS[name]())
+        prepared(before.x)
+        converted = convert_pt2e(prepared)
+        results.append(converted(before.x))
+        before.require_unchanged()
+    assert torch.equal(results[0], results[1])
+    assert torch.allclose(results[0], before.result, atol=0.05)
+
+
+def test_weights_that_no_pass_has_changed_are_those_of_the_module() -> None:
+    before = Before()
+    prepared = prepare_pt2e(before.exported.module(), tosaic.Quantizer(compatible_with="arm"))
+    shared = {each.data_ptr() for each in before.module.parameters()}
+    own = [each for each in prepared.parameters() if each.data_ptr() not in shared]
+    conv = before.module.conv
+    assert sorted(each.shape for each in own) == sorted([conv.bias.shape, conv.weight.shape])
+    assert before.module.linear.weight.data_ptr() in {each.data_ptr() for each in prepared.parameters()}
+
+
+def _train(prepared: Any) -> None:
+    with torch.no_grad():
+        for each in prepared.parameters():
+            each.add_(0.01)
+
+
+WAYS: dict[str, Callable[[Before, Path], Any]] = {
+    "quantize": lambda b, _: tosaic.quantize(
+        b.exported, [b.x], tools=["equalize", "smooth", "bias_correction"], progress=False
+    ),
+    "lower and compare": lambda b, _: tosaic.compare(b.exported, tosaic.lower(b.exported), (b.x,)),
+    "export of a module": lambda b, folder: tosaic.export_model(
+        b.module, (b.x,), folder=folder, recipe="tosa-int8"
+    ),
+    "export of a program": lambda b, folder: tosaic.export_model(
+        b.exported, folder=folder, samples=[(b.x,)], recipe="tosa-int8"
+    ),
+    "training": lambda b, folder: tosaic.export_model(
+        b.module,
+        (b.x,),
+        folder=folder,
+        recipe=recipes.named("tosa-int8").replace(stages=[recipes.qat(_train)]),
+        check_on=(),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_of_tosaic_changes_the_module_or_the_exported_program(way: str, tmp_path: Path) -> None:
+    before = Before()
+    WAYS[way](before, tmp_path / "folder")
+    before.require_unchanged()
