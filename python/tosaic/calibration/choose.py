@@ -66,10 +66,8 @@ def chosen_qparams(
         else:
             choice = _Choice(planned, group, observed.observers[at])
             if choice.key not in known:
-                statistic = observed.statistic_of.get(at)
-                known[choice.key] = (
-                    choice.of_weight() if statistic is None else choice.of_tensor(statistics[statistic])
-                )
+                of_group = [statistics[i] for i in observed.statistics_of.get(at, ())]
+                known[choice.key] = choice.of_tensors(of_group) if of_group else choice.of_weight()
             found = known[choice.key]
         chosen |= dict.fromkeys(group.slots, found)
     _share_at_joins(planned, chosen)
@@ -167,11 +165,15 @@ class _Choice:
         shape = (spec.axis, spec.group_size, self._storage, tuple(self._options.items()))
         return (*shape, type(self._observer), self._observer, self._before_function, tuple(self._values))
 
-    def of_tensor(self, statistic: Any) -> QParams:
-        """Chooses from the samples of the tensors."""
+    def of_tensors(self, statistics: Sequence[Any]) -> QParams:
+        """Chooses from the samples of the tensors: from their one statistic, or the union of their ranges."""
         observer, options = self._observer, self._options
+        statistic = statistics[0]
         if isinstance(observer, MinMax | MovingAverage):
-            scale, zero_point = _core.range_qparams(statistic, **options)
+            union = _core.ObservedRange()
+            for each in statistics:
+                union.merge(each)
+            scale, zero_point = _core.range_qparams(union, **options)
         elif isinstance(observer, MaskRange):
             scale, zero_point = _core.mask_qparams(statistic, **options)
         elif isinstance(observer, Percentile):

@@ -25,20 +25,22 @@ class Observations:
         Names of values, and the index of the statistic of each.
     kinds : tuple of tuple
         The kinds of the statistics, as `tosaic.calibration.worker.Job` has them.
-    statistic_of : dict of int to int
-        By position of the group in the plan: the index of its statistic. Groups of weights have none.
+    statistics_of : dict of int to tuple of int
+        By position of the group in the plan: the indices of its statistics. A group has one, but moving
+        averages have one for each tensor: an average over several tensors would tend to the mean of their
+        ranges. Groups of weights have none.
     observers : dict of int to Observer
         By position of the group: its observer.
     """
 
     watches: tuple[tuple[str, int], ...]
     kinds: tuple[tuple[Any, ...], ...]
-    statistic_of: dict[int, int]
+    statistics_of: dict[int, tuple[int, ...]]
     observers: dict[int, Observer]
 
 
 def observations(planned: PlannedProgram) -> Observations:
-    """Returns what to observe for the slots of a plan: each sharing group has one statistic.
+    """Returns what to observe for the slots of a plan: the tensors of a sharing group, together.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def observations(planned: PlannedProgram) -> Observations:
     """
     watches: list[tuple[str, int]] = []
     kinds: list[tuple[Any, ...]] = []
-    statistic_of: dict[int, int] = {}
+    statistics_of: dict[int, tuple[int, ...]] = {}
     observers: dict[int, Observer] = {}
     values = planned.graph.values
     chosen = choose_observers(planned.plan)
@@ -58,10 +60,15 @@ def observations(planned: PlannedProgram) -> Observations:
         members = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
         if all(values[each].kind == "constant" for each in members):
             continue
-        statistic_of[at] = len(kinds)
-        watches += [(values[each].name, len(kinds)) for each in members]
-        kinds.append(_kind_of(observers[at]))
-    return Observations(tuple(watches), tuple(kinds), statistic_of, observers)
+        first, kind = len(kinds), _kind_of(observers[at])
+        if isinstance(observers[at], MovingAverage):
+            watches += [(values[each].name, first + i) for i, each in enumerate(members)]
+            kinds += [kind] * len(members)
+        else:
+            watches += [(values[each].name, first) for each in members]
+            kinds.append(kind)
+        statistics_of[at] = tuple(range(first, len(kinds)))
+    return Observations(tuple(watches), tuple(kinds), statistics_of, observers)
 
 
 def _data(spec: Observed, observer: Observer | None) -> Observer:

@@ -38,8 +38,8 @@ class StageCheck:
     Attributes
     ----------
     name : str
-        ``import``, ``model``, ``states``, ``quantize``, ``lower``, ``stream``, ``accuracy``, ``reference``,
-        ``vgf`` or ``group0`` ...
+        ``import``, ``model``, ``states``, ``quantize``, ``trained``, ``lower``, ``stream``, ``accuracy``,
+        ``reference``, ``vgf`` or ``group0`` ...
     what : str
         What was compared with what.
     ok : bool

@@ -40,6 +40,8 @@ class ExportContext:
         The program of floats.
     quantized : Program, optional
     lowered : SplitLowered, optional
+    trained : torch.nn.Module, optional
+        The module from which a stage of training made the quantized program. Checks compare the two.
     """
 
     recipe: Recipe
@@ -50,6 +52,7 @@ class ExportContext:
     program: Program | None = None
     quantized: QuantizedProgram | Program | None = None
     lowered: SplitLowered | None = None
+    trained: Any = None
     _conversions: list[Callable[[Any], Any]] = field(default_factory=list, repr=False)
     _files: dict[str, bytes] = field(default_factory=dict, repr=False)
     _notes: list[str] = field(default_factory=list, repr=False)

@@ -60,6 +60,7 @@ STEPS = ("export", "import", "quantize", "lower", "check")
 """The steps in order, as the progress bar counts them."""
 
 _LEAST_DB = 30.0  # of a step that changes no meaning: torch sums in another order, and with floats of 16 bits
+_TRAINED_DB = 20.0  # of the conversion of a trained module, whose integers round some numbers the other way
 _LOSS_DB = 3.0  # that integer arithmetic may lose, which rounds elsewhere than the quantized program
 _STREAM_LOSS_DB = 10.0  # that samples in a row may lose beyond those from the initial states
 _TRACING = threading.Lock()  # torch.export keeps its state in globals, and damages modules in two threads
@@ -245,7 +246,7 @@ class Flow:
             checks.append(check("import", what, eager, floats, least_db=_LEAST_DB))
         if context.model is not None and context.model is not self._model:
             what = "the program of floats against the model, before the stages of the recipe changed it"
-            checks.append(check("model", what, self._module_runs(program, samples), floats))
+            checks.append(check("model", what, self._module_runs(program, samples, self._model), floats))
         self._check_states(lowered, program, samples)
         raw = raw_runs(lowered, wide_samples)
         expected = floats
@@ -253,13 +254,18 @@ class Flow:
             what = "the quantized program against the program of floats"
             expected = program_runs(quantized, samples)
             checks.append(check("quantize", what, floats, expected))
+            if context.trained is not None:
+                what = "the quantized program against the module that was trained"
+                trained = self._module_runs(program, samples, context.trained)
+                checks.append(check("trained", what, trained, expected, least_db=_TRAINED_DB))
         found = lowered_runs(lowered, raw, expected)
         what = "the lowered program against the program of floats"
         accuracy = check("accuracy", what, floats, found, least_db=options.least_db)
         what = f"the lowered program against the {'program' if quantized is None else 'quantized program'}"
         lowering = check("lower", what, expected, found, least_db=_LEAST_DB if quantized is None else None)
         if quantized is not None:
-            lost = accuracy.db < checks[-1].db - _LOSS_DB and lowering.db < _LEAST_DB
+            quantized_db = next(each.db for each in checks if each.name == "quantize")
+            lost = accuracy.db < quantized_db - _LOSS_DB and lowering.db < _LEAST_DB
             lowering = replace(lowering, ok=lowering.ok and not lost)
         checks.append(lowering)
         if options.check_nodes:
@@ -327,11 +333,13 @@ class Flow:
         runs = [run_eager(exported, leaves(each.args, each.kwargs), trace=False) for each in samples]
         return [each.outputs for each in runs]
 
-    def _module_runs(self, program: Program, samples: Sequence[Sample]) -> list[list[np.ndarray[Any, Any]]]:
-        """Runs copies of the caller's module, since a run may change its states."""
+    def _module_runs(
+        self, program: Program, samples: Sequence[Sample], model: Any
+    ) -> list[list[np.ndarray[Any, Any]]]:
+        """Runs copies of a module, since a run may change its states."""
         from tosaic.fx.modules import eager_arrays
 
-        results = [eager_arrays(self._model, (each.args, each.kwargs)) for each in samples]
+        results = [eager_arrays(model, (each.args, each.kwargs)) for each in samples]
         return [list(map(np.asarray, program.flat_outputs(each).values())) for each in results]
 
     # ---- parts of steps ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ def eager_arrays(model: Any, inputs: Inputs) -> Any:
 
     args, kwargs = pytree.tree_map(tensor, inputs)
     with torch.no_grad():
-        result = copy.deepcopy(model)(*args, **kwargs)
+        result = _copied(model)(*args, **kwargs)
     return pytree.tree_map(lambda each: as_array(each) if isinstance(each, torch.Tensor) else each, result)
 
 
@@ -138,8 +139,15 @@ def half_inputs(inputs: Inputs) -> Inputs:
 
 def trained_program(
     model: Any, inputs: Inputs, config: Any, rules: Sequence[Any], train: Callable[[Any], object]
-) -> torch.export.ExportedProgram:
-    """Returns the quantized program that training with quantization in the graph makes of a module.
+) -> tuple[torch.export.ExportedProgram, Any]:
+    """Returns what training with quantization in the graph makes of a module.
+
+    Returns
+    -------
+    program : torch.export.ExportedProgram
+        The quantized program.
+    trained : torch.fx.GraphModule
+        The trained module in evaluation mode, from which torchao converted the program.
 
     Raises
     ------
@@ -160,5 +168,26 @@ def trained_program(
     prepared = prepare_qat_pt2e(module, quantizer)
     train(prepared)
     move_exported_model_to_eval(prepared)
+    trained = _with_fixed_scales(_copied(prepared))
     with torch.no_grad():
-        return torch.export.export(convert_pt2e(prepared), args, kwargs)
+        return torch.export.export(convert_pt2e(prepared), args, kwargs), trained
+
+
+def _copied(module: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch itself, about the code of exported modules
+        return copy.deepcopy(module)
+
+
+def _with_fixed_scales(trained: Any) -> Any:
+    """Gives fake-quant modules the scales that conversion writes, which no run changes any more."""
+    from torchao.quantization.pt2e import FakeQuantize
+    from torchao.quantization.pt2e.fake_quantize import FakeQuantizeBase
+
+    for each in trained.modules():
+        if isinstance(each, FakeQuantize):
+            for buffer, found in zip((each.scale, each.zero_point), each.calculate_qparams(), strict=True):
+                buffer.resize_(found.shape).copy_(found)
+        if isinstance(each, FakeQuantizeBase):
+            each.disable_observer()
+    return trained

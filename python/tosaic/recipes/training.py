@@ -15,7 +15,8 @@ def qat(train: Callable[[Any], object]) -> Stage:
     """Returns a stage that trains a model with quantization in its graph, in place of calibration.
 
     The module is exported in training mode, and gets torchao's fake quantization where the `config` and the
-    `rules` of the recipe say so. `train` trains it. The caller's module is not changed.
+    `rules` of the recipe say so. `train` trains it. The caller's module is not changed. The check ``trained``
+    of `tosaic.export_model` compares the quantized program with the trained module.
 
     Parameters
     ----------
@@ -43,4 +44,7 @@ def train_quantized(_exported: Any, context: Any, *, train: Callable[[Any], obje
     from tosaic.fx.modules import trained_program
 
     recipe = context.recipe
-    return trained_program(context.model, context.inputs, recipe.config, recipe.rules, train)
+    program, context.trained = trained_program(
+        context.model, context.inputs, recipe.config, recipe.rules, train
+    )
+    return program

@@ -112,7 +112,7 @@ def test_least_scales_are_those_of_the_configuration() -> None:
 def test_in_training_ranges_are_moving_averages(name: str) -> None:
     model = prepared(tosaic.Quantizer(tosaic.QConfig.int8(observer=name), qat=True), qat=True)
     inside = {type(each.activation_post_process).__name__ for each in observers_of(model)}
-    of_activations = "TosaicMinMaxObserver" if name == "minmax" else "MovingAverageMinMaxObserver"
+    of_activations = "TosaicMinMaxObserver" if name == "minmax" else "TosaicMovingAverageMinMaxObserver"
     assert inside == {of_activations, "TosaicPerChannelMinMaxObserver"}
     model(X).sum().backward()
 

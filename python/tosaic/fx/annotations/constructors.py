@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from torchao.quantization.pt2e import FakeQuantize, MovingAverageMinMaxObserver
+from torchao.quantization.pt2e import FakeQuantize
 from torchao.quantization.pt2e.fake_quantize import AffineFakeQuantize
 
 from tosaic.annotation import (
@@ -89,7 +89,7 @@ def _in_calibration(observer: Observer, per_channel: bool) -> Any:
 @cache
 def _in_training(observer: Observer, per_channel: bool) -> Any:
     """Searches over histograms take too long for every step of a training."""
-    made = MovingAverageMinMaxObserver
+    made: Any = TosaicMovingAverageMinMaxObserver
     if per_channel:
         made = TosaicPerChannelMinMaxObserver
     elif isinstance(observer, MinMax | MaskRange):

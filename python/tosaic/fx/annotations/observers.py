@@ -186,6 +186,9 @@ class _RangeMixin(_Joinable):
         self._count([batch])
         return batch
 
+    def _ranges(self) -> list[_core.ObservedRange]:
+        return _bounds(self)
+
     def _store(self, bounds: _core.ObservedRange) -> None:
         self.min_val.fill_(bounds.least)
         self.max_val.fill_(bounds.greatest)
@@ -198,7 +201,7 @@ class _RangeMixin(_Joinable):
         """Returns the scales and zero points of the range, or of the range of each channel."""
         _note_ignored(self, self.infinities, self.nans)
         options = _range_options(self)
-        ranges = _bounds(self) or [_core.ObservedRange()]
+        ranges = self._ranges() or [_core.ObservedRange()]
         return _qparams_tensors(self, [_core.range_qparams(each, **options) for each in ranges])
 
 
@@ -315,7 +318,18 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
     ----------
     infinities, nans : int
         Samples that were ignored.
+    peers : tuple of TosaicMovingAverageMinMaxObserver
+        Observers of other tensors with the same scale, which follows from the union of all averages. One
+        average of several tensors would tend to the mean of their ranges, and the widest would be clipped.
     """
+
+    peers: tuple[TosaicMovingAverageMinMaxObserver, ...] = ()
+
+    def _ranges(self) -> list[_core.ObservedRange]:
+        (union,) = _bounds(self)
+        for peer in self.peers:
+            union.merge(_bounds(peer)[0])
+        return [union]
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observes a tensor and returns it."""

@@ -18,6 +18,7 @@ from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.states import share_state
+from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -251,6 +252,14 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 
     def validate(self, model: GraphModule) -> None:
         """Accepts every graph."""
+
+    def prepare_obs_or_fq_callback(
+        self,
+        model: GraphModule,  # noqa: ARG002
+        edge_or_node_to_obs_or_fq: dict[Any, Any],
+    ) -> None:
+        """Gives the tensors of a shared moving average observers of their own, which know each other."""
+        separate_averages(edge_or_node_to_obs_or_fq)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have the configuration, but no plan: it belongs to a graph."""
