@@ -17,6 +17,7 @@ from tosaic.lowered import Lowered
 from tosaic.options import checked, refusal
 from tosaic.pipeline import Pipeline
 from tosaic.problems import CheckResult, Problem
+from tosaic.saturated_biases import saturated_biases
 from tosaic.sources import from_exported, from_graph, open_program, program_of, require_use
 from tosaic.threads import batch_threads
 from tosaic.writing import make_folder, write_text
@@ -233,6 +234,8 @@ def lower(
         setattr(error, "problems", problems)  # noqa: B010
         raise
     forms.require(lowered.tosa)
+    for bias in saturated_biases(source.graph):
+        _LOG.warning("%s", bias)
     if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
         _LOG.warning(
             "this program is quantized, and %s computes it in floats, as torch does: "
@@ -287,7 +290,8 @@ def check(
             _require_integers("check", source.graph, target)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
-    return CheckResult(target, _problems(source.graph, passes), len(source.graph))
+    notes = tuple(map(str, saturated_biases(source.graph)))
+    return CheckResult(target, _problems(source.graph, passes), len(source.graph), notes)
 
 
 @checked

@@ -37,6 +37,7 @@ from tosaic.sample_forms import (
     require_same_inputs,
 )
 from tosaic.samples import Sample, read_samples
+from tosaic.saturated_biases import saturated_biases
 from tosaic.sources import foreign_targets, is_exported_program, load_exported, program_of
 
 if TYPE_CHECKING:
@@ -121,6 +122,9 @@ def compare_programs(
         models=pair.model_rows,
         against_floats=pair.against_floats,
         other_qparams=any(result.other_qparams for result in results),
+        notes=tuple(
+            dict.fromkeys(str(bias) for side in sides for bias in saturated_biases(side.source.graph))
+        ),
     )
 
 

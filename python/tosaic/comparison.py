@@ -248,6 +248,8 @@ class Comparison(Reportable):
         True if values of b have other qparams than those of a, such as after another calibration. No bound
         follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
         numbers that its integers represent differs by more than a unit and 0.1 %.
+    notes : tuple of str
+        What the programs lost before they were compared: biases that saturate.
     """
 
     name_a: str
@@ -260,6 +262,7 @@ class Comparison(Reportable):
     models: tuple[ModelRow, ...] = ()
     against_floats: bool = False
     other_qparams: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def first_divergence(self) -> CompareRow | None:

@@ -64,11 +64,14 @@ class CheckResult(Reportable):
         All problems, not only the first.
     nodes : int
         Number of nodes of the program; 0 if the import already failed.
+    notes : tuple of str
+        What the program lost before it came here, such as biases that saturate. It lowers as it is.
     """
 
     target: str
     problems: tuple[Problem, ...]
     nodes: int
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

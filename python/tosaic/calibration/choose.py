@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tosaic import _core
+from tosaic.annotation.bias import fitting_bias_scales, fitting_weight_scales, lost_bits
 from tosaic.annotation.joins import Scale, takers
 from tosaic.annotation.observers import (
     Entropy,
@@ -19,7 +22,7 @@ from tosaic.annotation.observers import (
     Percentile,
 )
 from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import GRAPH_NAMES, Derived, Fixed, Float, Observed, Slot, range_of
+from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, range_of
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
@@ -28,12 +31,16 @@ from tosaic.quantization import QParams
 
 __all__ = ["chosen_qparams"]
 
+_LOG = logging.getLogger(__name__)
+_NOTED_BITS = 2
+
 
 def chosen_qparams(
     planned: PlannedProgram,
     observed: Observations,
     statistics: Sequence[Any],
     known: dict[Any, QParams] | None = None,
+    held: Mapping[Slot, QParams] | None = None,
 ) -> dict[Slot, QParams]:
     """Returns the qparams of each slot of the plan.
 
@@ -46,6 +53,12 @@ def chosen_qparams(
     known : dict, optional
         Qparams that were chosen for the same samples and weights, under another plan of the same graph. Those
         of this plan are added.
+    held : mapping of Slot to QParams, optional
+        Qparams that do not change: those of weights that an accuracy tool has put on their grids.
+
+    Notes
+    -----
+    The scales of weights are raised where a bias would not fit in its integers: see `tosaic.annotation.bias`.
 
     Raises
     ------
@@ -71,8 +84,12 @@ def chosen_qparams(
             found = known[choice.key]
         chosen |= dict.fromkeys(group.slots, found)
     _share_at_joins(planned, chosen)
+    chosen |= held or {}
     for group in derived:
-        chosen |= dict.fromkeys(group.slots, _product(group, chosen))
+        for bias in _biases(planned, group):
+            _raise_weight_scales(planned, bias, chosen, held or {})
+    for group in derived:
+        chosen |= dict.fromkeys(group.slots, _product(planned, group, chosen))
     return chosen
 
 
@@ -127,14 +144,80 @@ def _options(spec: Observed, observer: Observer) -> dict[str, Any]:
     }
 
 
-def _product(group: Group, chosen: Mapping[Slot, QParams]) -> QParams:
-    """Returns the qparams of a bias: the product of the scales of data and weight, as float32."""
+# ---- biases ----
+
+
+class _Bias:
+    """A constant that is added to the products of data and weight."""
+
+    def __init__(self, planned: PlannedProgram, slot: Slot, spec: Derived) -> None:
+        self.slot = slot
+        self.elements = _constant(planned, slot)
+        weights = [each for each in spec.slots if _constant(planned, each) is not None]
+        self.weight = weights[0] if len(weights) == 1 else None
+        self.data = [each for each in spec.slots if each != self.weight]
+
+
+def _constant(planned: PlannedProgram, slot: Slot) -> Any:
+    value = planned.value_of(slot)
+    constant = planned.graph.values[value].constant if value >= 0 else None
+    return None if constant is None else np.asarray(constant.array, np.float32)
+
+
+def _biases(planned: PlannedProgram, group: Group) -> Iterator[_Bias]:
+    spec = group.spec
+    assert isinstance(spec, Derived)
+    for slot in group.slots:
+        found = _Bias(planned, slot, spec)
+        if found.elements is not None and found.elements.ndim == 1 and found.elements.size:
+            yield found
+
+
+def _raise_weight_scales(
+    planned: PlannedProgram, bias: _Bias, chosen: dict[Slot, QParams], held: Mapping[Slot, QParams]
+) -> None:
+    """Raises the scales of a weight until its bias fits. The slots that share its scales get them, too."""
+    weight = bias.weight
+    if weight is None or weight in held or isinstance(planned.group_of(weight).spec, Fixed):
+        return
+    found = chosen[weight]
+    before = np.asarray(found.scales, np.float32)
+    after = fitting_weight_scales(
+        before,
+        float(np.prod([np.float32(chosen[each].scale) for each in bias.data])),
+        bias.elements,
+        has_elements=np.abs(_constant(planned, weight)).max(initial=0.0) > before.max() / 2,
+        unit_of_sums=planned.every_operator,
+    )
+    if np.array_equal(before, after):
+        return
+    raised = replace(found, scales=tuple(map(float, np.where(after > before, after, found.scales))))
+    chosen |= dict.fromkeys(planned.group_of(weight).slots, raised)
+    if before.size != bias.elements.size and lost_bits(before, after) > _NOTED_BITS:
+        _LOG.warning(
+            "the weight of '%s' loses %.0f bits: it has one scale for all channels, and the bias of channel "
+            "%d is %.3g. Scales per channel keep them",
+            weight.user if isinstance(weight, Edge) else weight.node,
+            lost_bits(before, after),
+            channel := int(np.abs(bias.elements).argmax()),
+            bias.elements[channel],
+        )
+
+
+def _product(planned: PlannedProgram, group: Group, chosen: Mapping[Slot, QParams]) -> QParams:
+    """Returns the qparams of a bias: the product of the scales of data and weight, as float32.
+
+    A bias that does not fit with them has a unit of its own, unless the target has no such biases.
+    """
     spec = group.spec
     assert isinstance(spec, Derived)
     dtype, qmin, qmax = _storage(spec)
     scales = np.ones(1, np.float32)
     for slot in spec.slots:
         scales = scales * np.asarray(chosen[slot].scales, np.float32)
+    if dtype == "i32" and not planned.every_operator:
+        for bias in _biases(planned, group):
+            scales = fitting_bias_scales(scales, bias.elements)
     zeros = (0,) * len(scales)
     return QParams(
         dtype, tuple(map(float, scales)), zeros, qmin, qmax, axis=spec.axis if len(scales) > 1 else None

@@ -112,9 +112,9 @@ class Drafting:
         The statistics stay those of the samples.
         """
         planned = self.plan(graph)
-        qparams = chosen_qparams(planned, observations(planned), draft.statistics)
-        kept = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}
-        return Draft(planned, {**qparams, **kept}, draft.statistics, draft.elements, draft.narrow)
+        held = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}
+        qparams = chosen_qparams(planned, observations(planned), draft.statistics, held=held)
+        return Draft(planned, qparams, draft.statistics, draft.elements, draft.narrow)
 
     def observe(
         self,

@@ -51,6 +51,8 @@ class PlannedProgram:
     joined : tuple of (Edge or Output, Output)
         Operands of joins that are rescaled to the scale of the result, unless the ranges of samples nearly
         agree.
+    every_operator : bool
+        As in `QConfig`: the target computes one operator at a time.
     """
 
     graph: _core.Graph
@@ -61,6 +63,7 @@ class PlannedProgram:
     left_float: dict[str, str]
     in_integers: frozenset[str] = frozenset()
     joined: tuple[tuple[Slot, Slot], ...] = ()
+    every_operator: bool = False
 
     def call(self, name: str) -> int:
         """Returns the position of a call."""
@@ -78,6 +81,14 @@ class PlannedProgram:
     def groups(self) -> tuple[Group, ...]:
         """The slots that have one scale, in the order of the plan."""
         return self.plan.groups()
+
+    def group_of(self, slot: Slot) -> Group:
+        """Returns the slots that have the same scale as a slot of the plan."""
+        return self._group_of[slot]
+
+    @cached_property
+    def _group_of(self) -> dict[Slot, Group]:
+        return {slot: group for group in self.groups for slot in group.slots}
 
     @property
     def report(self) -> Resolution:
@@ -173,6 +184,7 @@ def plan_program(
         left_float,
         in_integers,
         tuple(joined),
+        config.every_operator,
     )
     _require_consistent(planned)
     if required and not len(planned.plan):

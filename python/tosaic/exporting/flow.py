@@ -52,6 +52,7 @@ from tosaic.recipes.changes import changed_pipelines
 from tosaic.recipes.recipe import Recipe, Stage
 from tosaic.samplers import rgba
 from tosaic.samples import Sample, iterate_samples, read_samples
+from tosaic.saturated_biases import saturated_biases
 from tosaic.sources import from_exported, is_exported_program
 
 __all__ = ["Flow", "FlowOptions", "STEPS"]
@@ -178,6 +179,7 @@ class Flow:
 
     def _quantize(self) -> None:
         context, recipe = self.context, self.context.recipe
+        program: Any = context.program
         runs = self._runs()
         stages = recipe.at("quantize")
         if stages:
@@ -203,6 +205,8 @@ class Flow:
             for operand in self._narrow_operands(context.quantized):
                 context.note(operand.text)
             context.quantized = self._staged("quantized", context.quantized)
+        for bias in saturated_biases((context.quantized or program).graph):
+            context.note(str(bias))
 
     def _narrow_operands(self, quantized: Program) -> tuple[NarrowOperand, ...]:
         """Operands of joins with few integers: over all samples, or over those of the checks."""

@@ -192,10 +192,13 @@ def describe_check(result: CheckResult) -> Report:
         sections.append(Section("", table(("node", "problem", "expected", "found", "from"), rows)))
     if hints:
         sections.append(Section("hints", "\n".join(f"{hint}." for hint in hints)))
+    if result.notes:
+        sections.append(Section("notes", "\n".join(f"{note}." for note in result.notes)))
     data = {
         "ok": result.ok,
         "target": result.target,
         "nodes": result.nodes,
+        "notes": list(result.notes),
         "problems": list(result.problems),
     }
     return Report(title, result.ok, sections=tuple(sections), data=data)
@@ -307,6 +310,8 @@ def describe_comparison(comparison: Comparison) -> Report:
         Section("all nodes, in order", _compare_table(comparison.rows), folded=True),
         Section("how to read this", _READING, folded=True),
     ]
+    if comparison.notes:
+        sections.insert(0, Section("notes", "\n".join(f"{note}." for note in comparison.notes)))
     if comparison.models:
         sections.insert(1, Section("models against tosaic's kernels", _model_table(comparison.models)))
     if unmatched:
@@ -331,6 +336,7 @@ def describe_comparison(comparison: Comparison) -> Report:
             "rows": list(comparison.rows),
             "unmatched": list(comparison.unmatched),
             "models": list(comparison.models),
+            "notes": list(comparison.notes),
         },
     )
 

@@ -206,6 +206,7 @@ struct Sums {
   std::vector<double> scales;
   ValueId bias;  // invalid: no bias
   ValueRange range;
+  std::vector<ValueRange> ranges;  // by channel, each with 0
 };
 
 // Scales, bias and range of the sums of `channels` result channels. Returns nothing if the bias cannot be
@@ -229,8 +230,10 @@ std::optional<Sums> sums_of(const RuleContext& ctx, const ScaledInteger& x, cons
       throw NoIntegerForm("the sums of channel " + std::to_string(c) + " may leave " +
                           std::string(to_string(dtype)));
     if (low < limits.low || high > limits.high) return std::nullopt;
-    out.range.low = std::min(out.range.low, static_cast<std::int64_t>(low));
-    out.range.high = std::max(out.range.high, static_cast<std::int64_t>(high));
+    out.ranges.push_back({std::min<std::int64_t>(0, static_cast<std::int64_t>(low)),
+                          std::max<std::int64_t>(0, static_cast<std::int64_t>(high))});
+    out.range.low = std::min(out.range.low, out.ranges.back().low);
+    out.range.high = std::max(out.range.high, out.ranges.back().high);
   }
   // Equal scales of all channels become one.
   const auto same = [&](double scale) { return scale == out.scales.front(); };
@@ -240,7 +243,10 @@ std::optional<Sums> sums_of(const RuleContext& ctx, const ScaledInteger& x, cons
 
 ScaledInteger scaled_sums(ValueId id, Sums sums, std::size_t axis) {
   ScaledInteger out{id, std::move(sums.scales), 0, sums.range};
-  if (out.scales.size() > 1) out.axis = static_cast<std::int64_t>(axis);
+  if (out.scales.size() > 1) {
+    out.axis = static_cast<std::int64_t>(axis);
+    out.channel_ranges = {id, std::move(sums.ranges)};
+  }
   return out;
 }
 

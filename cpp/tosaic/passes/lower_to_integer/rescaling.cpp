@@ -38,8 +38,9 @@ ValueRange united(ValueRange a, ValueRange b) { return {std::min(a.low, b.low), 
 // Clamps the integers of each channel to the range to[channel], if any of them may be outside.
 ValueId bounded_by_channel(IntegerBuilder& build, const ScaledInteger& x, const std::vector<ValueRange>& to) {
   if (!x.axis) return build.bounded(x.id, x.range, to.front());
-  const auto cuts = [&](const ValueRange& range) { return range != x.range; };
-  if (std::none_of(to.begin(), to.end(), cuts)) return x.id;
+  bool cuts = false;
+  for (std::size_t c = 0; c < to.size(); ++c) cuts = cuts || to[c] != x.range_of_channel(c);
+  if (!cuts) return x.id;
   Shape shape = Dims::filled(build.type(x.id).rank(), 1);
   shape[static_cast<std::size_t>(*x.axis)] = static_cast<std::int64_t>(to.size());
   std::vector<std::int64_t> low, high;
@@ -102,16 +103,16 @@ ScaledInteger rescaled(IntegerBuilder& build, const ScaledInteger& x, DType dtyp
   std::vector<ValueRange> defined(ratios.size(), x.range);
   for (std::size_t c = 0; c < ratios.size(); ++c) {
     const ValueRange allowed = quant::defined_inputs(attrs.rescale, c);
-    defined[c] = {std::max(x.range.low, allowed.low), std::min(x.range.high, allowed.high)};
-    if (defined[c] == x.range) continue;
+    const ValueRange own = x.axis ? x.range_of_channel(c) : x.range;
+    defined[c] = {std::max(own.low, allowed.low), std::min(own.high, allowed.high)};
+    if (defined[c] == own) continue;
     // Inputs outside the range in which the multiplier is defined are clamped to it. The result at the
     // clamped input must be beyond the result dtype, so that it saturates as the right result does.
     const ValueRange image = image_of(attrs.rescale, c, defined[c]);
-    if ((defined[c].low > x.range.low && image.low > limits.low) ||
-        (defined[c].high < x.range.high && image.high < limits.high))
-      throw NoIntegerForm("its values, " + std::to_string(x.range.low) + " to " +
-                          std::to_string(x.range.high) + ", cannot be rescaled by " +
-                          std::to_string(ratios[c]) + " without overflow");
+    if ((defined[c].low > own.low && image.low > limits.low) ||
+        (defined[c].high < own.high && image.high < limits.high))
+      throw NoIntegerForm("its values, " + std::to_string(own.low) + " to " + std::to_string(own.high) +
+                          ", cannot be rescaled by " + std::to_string(ratios[c]) + " without overflow");
   }
   const ValueId id = bounded_by_channel(build, x, defined);
   ValueRange range{limits.high, limits.low};

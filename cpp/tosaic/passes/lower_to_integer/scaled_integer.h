@@ -19,6 +19,13 @@ namespace tosaic::passes {
 
 // A tensor of scaled integers. Several scales belong to the positions of `axis` of `id`, as in the sums of a
 // contraction.
+// The ranges of the integers of each channel of a value: channels next to one that has a large bias, or a tiny
+// scale, do not reach the range of all channels.
+struct ChannelRanges {
+  ValueId of;
+  std::vector<ValueRange> ranges;
+};
+
 struct ScaledInteger {
   ValueId id;  // the tensor in the new graph
   std::vector<double> scales;
@@ -39,7 +46,13 @@ struct ScaledInteger {
   // The scales are [channels, groups], as in QParams. Only constants have groups, and only contractions read
   // them; see RuleContext::by_group.
   std::optional<Groups> groups = {};
+  // Of `id`, or of another value if `id` has changed since.
+  ChannelRanges channel_ranges = {};
 
+  // The range of the integers in channel c of the axis. No channel leaves `range`.
+  [[nodiscard]] ValueRange range_of_channel(std::size_t c) const {
+    return channel_ranges.of == id && c < channel_ranges.ranges.size() ? channel_ranges.ranges[c] : range;
+  }
   [[nodiscard]] double scale() const { return scales.front(); }
   // The range of value - zero_point.
   [[nodiscard]] ValueRange centred() const { return {range.low - zero_point, range.high - zero_point}; }

@@ -112,6 +112,8 @@ def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tupl
     device = observer.eps.device
     integer = torch.int64 if observer.qscheme in _SYMMETRIC else torch.int32
     scales = torch.tensor([scale for scale, _ in chosen], dtype=torch.float32, device=device)
+    for bias, data in getattr(observer, "biases", ()):  # of weights only
+        scales = bias.raised(scales, data, observer.largest())
     return scales, torch.tensor([zero for _, zero in chosen], dtype=integer, device=device)
 
 
@@ -172,13 +174,43 @@ class _Joinable:
         return found
 
 
-class _RangeMixin(_Joinable):
+class _Biased:
+    """What observers of weights know of the biases that are added to the products of their weights."""
+
+    biases: tuple[tuple[Any, Any], ...] = ()
+
+    def add_bias(self, bias: Any, data: Any) -> None:
+        """Raises the scales, where they are computed, until a bias fits in its integers.
+
+        Parameters
+        ----------
+        bias : tosaic.fx.annotations.biases.BiasScale
+        data : module
+            The observer or fake-quant module of the data that the weight is multiplied with.
+        """
+        # A tuple: as an attribute of its own, `data` would become a submodule.
+        self.biases = (*self.biases, (bias, data))
+
+    def largest(self) -> float:
+        """Returns the largest magnitude of all finite samples, or 0."""
+        raise NotImplementedError
+
+
+def _largest(ranges: Sequence[_core.ObservedRange]) -> float:
+    return max((max(abs(each.least), abs(each.greatest)) for each in ranges if each.finite), default=0.0)
+
+
+class _RangeMixin(_Joinable, _Biased):
     """What min/max observers have in common: buffers ``min_val`` and ``max_val``, and counts."""
 
     min_val: torch.Tensor
     max_val: torch.Tensor
     infinities = 0
     nans = 0
+
+    def largest(self) -> float:
+        """Returns the largest magnitude of all finite samples, or 0."""
+        return _largest(_bounds(self))
 
     def _batch(self, tensor: torch.Tensor) -> _core.ObservedRange:
         batch = _core.ObservedRange()
@@ -392,7 +424,7 @@ def _observe_channels(
     _core.observe_channels(observers, samples, dims.index(axis % tensor.dim()))
 
 
-class _HistogramBase(_Joinable, UniformQuantizationObserverBase):  # type: ignore[misc]
+class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # type: ignore[misc]
     """What histogram observers have in common: histograms, and the parameters that follow from them."""
 
     _histograms: list[_core.Histogram]
@@ -425,6 +457,10 @@ class _HistogramBase(_Joinable, UniformQuantizationObserverBase):  # type: ignor
     def nans(self) -> int:
         """The number of samples that are NaN, which were ignored."""
         return sum(each.range.nans for each in self._histograms)
+
+    def largest(self) -> float:
+        """Returns the largest magnitude of all finite samples, or 0."""
+        return _largest([each.range for each in self._histograms])
 
     def _search(self) -> list[tuple[float, int, float]]:
         if self._chosen is None:

@@ -13,12 +13,13 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
+from tosaic.annotation import Derived, Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.states import share_state
 from tosaic.fx.annotations.averages import separate_averages
+from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -202,7 +203,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         observers = {} if self.qat else _chosen_observers(plan, nodes, for_arm)
         _join_observers(plan, joined, observers)
         writer = SpecWriter(nodes, self.qat, observer=MinMax())
-        _write(plan._core, nodes, taken, observers, writer)
+        _write(plan._core, nodes, taken, observers, writer, self._biases(model, plan, nodes, taken))
         if for_arm:
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
@@ -213,6 +214,21 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
         self.left_float, self.not_grouped, self._plan = left_float, not_grouped, plan
         self._bodies.update(bodies.values())
+
+    def _biases(
+        self, model: GraphModule, plan: Plan, nodes: Mapping[str, Node], taken: set[str]
+    ) -> dict[Slot, Derived]:
+        """Returns the specs of biases, which know their elements."""
+        unit_of_sums = self.compatible_with == "arm" or self.config.every_operator
+        found: dict[Slot, Derived] = {}
+        for slot in plan:
+            spec = plan[slot]
+            if not isinstance(slot, Edge) or not isinstance(spec, Derived) or slot.user in taken:
+                continue
+            bias, call = nodes[slot.producer], nodes[slot.user]
+            function = bias_scale_of(model, bias, call, unit_of_sums=unit_of_sums)
+            found[slot] = replace(spec, function=function)
+        return found
 
     def _decompose(self, model: GraphModule) -> GraphModule:
         """Runs the passes of Arm's quantizers. Their calls have notes of the precisions that were chosen."""
@@ -258,7 +274,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         model: GraphModule,  # noqa: ARG002
         edge_or_node_to_obs_or_fq: dict[Any, Any],
     ) -> None:
-        """Gives the tensors of a shared moving average observers of their own, which know each other."""
+        """Makes the observers of weights know the biases, and those of moving averages each other."""
+        link_biases(edge_or_node_to_obs_or_fq)
         separate_averages(edge_or_node_to_obs_or_fq)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -283,10 +300,11 @@ def _checked_config(config: Any) -> QConfig:
 
 
 def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the qparams of a bias: the product of the scales of data and weight."""
-    data, weight = (each.calculate_qparams()[0] for each in sources)
-    scale = data.to(torch.float32) * weight.to(torch.float32)
-    return scale, torch.zeros_like(scale, dtype=torch.int32)
+    """Returns the qparams of a bias: the product of the scales of data and weight.
+
+    In the place of this function, annotations have a `BiasScale`, which knows the bias.
+    """
+    return BiasScale("", None, None, unit_of_sums=False)(sources)
 
 
 def _writes_state(node: Node) -> bool:
@@ -395,13 +413,14 @@ def _write(
     taken: set[str],
     observers: Mapping[Slot, Observed],
     writer: SpecWriter,
+    biases: Mapping[Slot, Derived],
 ) -> None:
     for name, node in nodes.items():
         if name in taken or not plan.has_annotation(name):
             continue
         edges, output = {}, None
         for slot, spec, _ in plan.entries(name):
-            found = writer.spec(slot, observers.get(slot, spec))
+            found = writer.spec(slot, observers.get(slot) or biases.get(slot, spec))
             if isinstance(slot, Edge):
                 edges[nodes[slot.producer]] = found
             else:

@@ -1,0 +1,1 @@
+"""Biases beside weights of any magnitude, through every way in which tosaic quantizes."""

@@ -1,0 +1,183 @@
+"""Biases beside weights of any magnitude: none saturates, and what others have saturated is named.
+
+tests/full/biases.py tests all operators, and writes the table of docs/biases.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from biases.measuring import Found, Warnings, measure
+from biases.networks import SPREADS, Branch
+from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+from tosaic.annotation.bias import LARGEST_BIAS, fitting_bias_scales, fitting_weight_scales
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread_without_traces"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+class Pruned(nn.Module):
+    """A channel without weights, whose bias comes from a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        with torch.no_grad():
+            self.conv.weight[2] = 0
+            self.norm.bias[2] = 3.03
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.hardswish(self.norm(self.conv(x)))
+
+
+def pruned() -> tuple[Any, torch.Tensor]:
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 8, 8)
+    return torch.export.export(Pruned().eval(), (x,)), x
+
+
+def converted(exported: Any, x: torch.Tensor, quantizer: Any) -> Any:
+    prepared = prepare_pt2e(exported.module(), quantizer)
+    prepared(x)
+    with torch.no_grad():
+        return torch.export.export(convert_pt2e(prepared), (x,))
+
+
+def test_a_pruned_channel_has_its_bias_after_quantize() -> None:
+    exported, x = pruned()
+    quantized = tosaic.quantize(exported, [x], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    for run in (quantized.run(x), lowered.run(x)):
+        np.testing.assert_allclose(run[0, 2], 3.03, atol=0.02)
+
+
+@pytest.mark.parametrize("compatible", [None, "arm"])
+def test_a_pruned_channel_has_its_bias_after_torchao(compatible: Any) -> None:
+    exported, x = pruned()
+    program = converted(exported, x, tosaic.Quantizer(compatible_with=compatible))
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    for run in (program.module()(x).detach().numpy(), lowered.run(x)):
+        np.testing.assert_allclose(run[0, 2], 3.03, atol=0.03)
+
+
+def test_a_quantizer_among_others_has_biases_that_fit() -> None:
+    """ComposableQuantizer does not tell quantizers which observers it made."""
+    exported, x = pruned()
+    program = converted(exported, x, ComposableQuantizer([tosaic.Quantizer()]))
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    for run in (program.module()(x).detach().numpy(), lowered.run(x)):
+        np.testing.assert_allclose(run[0, 2], 3.03, atol=0.03)
+
+
+# ---- what other quantizers saturate ----
+
+
+def saturated(exported: Any, x: torch.Tensor) -> Any:
+    """Quantizes as others do: the scale of a bias is the product of two scales, whatever the bias is."""
+    from models.quantize import QUANTIZERS
+
+    return converted(exported, x, QUANTIZERS["arm"]())
+
+
+def test_a_bias_that_another_quantizer_saturated_is_named_everywhere(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 8, 8)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    with torch.no_grad():
+        network[0].weight[2] = 0
+        network[0].bias[2] = 1e6
+    program = saturated(torch.export.export(network.eval(), (x,)), x)
+    expected = "the bias of 'conv2d' saturates in channel 2"
+    found = tosaic.check(program, target="TOSA-1.0+INT")
+    assert [expected in note for note in found.notes] == [True]
+    assert expected in str(found)
+    with Warnings() as warnings:
+        lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert [expected in text for text in warnings.texts] == [True]
+    compared = tosaic.compare(program, lowered, (x,))
+    assert [expected in note for note in compared.notes] == [True]
+    assert expected in str(compared)
+    result = tosaic.export_model(
+        program,
+        recipe="tosa-int8",
+        quantize=False,
+        claimants=["TOSA-1.0+INT", "TOSA-1.0+FP"],
+        samples=[(x,)],
+        folder=tmp_path,
+        verbose=0,
+    )
+    assert any(expected in note for note in result.notes)
+
+
+def test_a_program_whose_biases_fit_has_no_notes() -> None:
+    exported, x = pruned()
+    quantized = tosaic.quantize(exported, [x], progress=False)
+    assert tosaic.check(quantized, target="TOSA-1.0+INT").notes == ()
+    assert tosaic.check(exported, target="TOSA-1.0+FP").notes == ()
+
+
+# ---- the sweep ----
+
+
+def _branches(operator: str) -> list[Branch]:
+    return [Branch(operator, s, w, b) for s in SPREADS for w in (0.0, 1e-10, 1e-4, 1.0) for b in (3.0, 1e6)]
+
+
+def require_right(found: list[Found]) -> None:
+    assert [each for each in found if not each.ok] == []
+    assert not any(each.saturated for each in found)
+
+
+@pytest.mark.parametrize("config", ["int8", "int8, one scale", "int16x8", "every operator"])
+@pytest.mark.parametrize("operator", ["conv2d", "transposed 2d, 2 groups", "addmm"])
+def test_biases_of_any_magnitude_are_right_after_quantize(operator: str, config: str) -> None:
+    found = measure(_branches(operator), config, "quantize")
+    require_right(found)
+    assert sum(each.refused for each in found) <= (2 if config == "int16x8" else 0)
+
+
+def test_biases_beside_an_operand_that_was_always_zero_are_right() -> None:
+    require_right(measure(_branches("linear"), "int8", "quantize", zero=True))
+    require_right(measure(_branches("depthwise"), "int8, one scale", "quantize", zero=True))
+
+
+@pytest.mark.parametrize("way", ["Quantizer", "arm", "training"])
+def test_biases_of_any_magnitude_are_right_after_torchao(way: str) -> None:
+    found = measure(_branches("conv2d")[::3], "int8", way, norm=way == "training")
+    require_right(found)
+    assert not any(each.other_unit for each in found if way == "arm")
+
+
+# ---- the rule ----
+
+
+def test_a_scale_is_raised_only_where_its_bias_does_not_fit() -> None:
+    scales = np.float32([1e-3, 1e-7, 1e-7])
+    bias = np.float32([100, 3, 0])
+    raised = fitting_weight_scales(scales, 1 / 255, bias, has_elements=True, unit_of_sums=False)
+    np.testing.assert_array_equal(raised[[0, 2]], scales[[0, 2]])
+    assert 3 / (raised[1] / 255) <= LARGEST_BIAS * 1.001
+
+
+def test_one_scale_of_all_channels_is_raised_only_if_no_weight_loses_bits() -> None:
+    scale, bias = np.float32([1e-7]), np.float32([3, -1, 0])
+    for has_elements, unit_of_sums, is_raised in (
+        (True, False, False),
+        (True, True, True),
+        (False, False, True),
+    ):
+        found = fitting_weight_scales(
+            scale, 1 / 255, bias, has_elements=has_elements, unit_of_sums=unit_of_sums
+        )
+        assert (found[0] > scale[0]) == is_raised
+    unit = fitting_bias_scales(scale / np.float32(255), bias)
+    assert np.abs(bias).max() / unit[0] == pytest.approx(LARGEST_BIAS, rel=1e-3)
