@@ -51,9 +51,9 @@ the concatenation weighs both operands alike. *fixed*: a rule fixes the image to
 
 *quantize*, *Quantizer* and *arm* are signal-to-noise ratios in dB of the lowered int8 program against
 float32, on images that were not calibrated on: by `tosaic.quantize`, and by torchao with `tosaic.Quantizer()`
-and with `compatible_with="arm"`, where all operands have one scale. *rescales* are those of `tosaic.quantize` and of
-Arm's plan in the lowered programs. *fewest* is the least number of integers of the result that an operand
-uses, if the report names it.
+and with `compatible_with="arm"`, where all operands have one scale. *rescales* are those of `tosaic.quantize`
+and of Arm's plan in the lowered programs. *fewest* is the least number of integers of the result that an
+operand uses, if the report names it.
 """
 
 
