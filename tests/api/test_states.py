@@ -214,4 +214,6 @@ def test_a_clipped_state_fails_the_check_and_is_named() -> None:
     names = {check.name: check for check in done.checks}
     assert not done.ok
     assert not names["states"].ok
+    with pytest.raises(tosaic.CheckError, match=r"error.result.notes says which numbers"):
+        tosaic.export_model(exported("decayed"), samples=samples, recipe=recipe, verbose=0)
     assert any("of state 'h' is beyond the range of its integers" in note for note in done.notes)

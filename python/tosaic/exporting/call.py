@@ -308,6 +308,10 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _failed(result: ExportResult) -> CheckError:
     wrong = [check for check in result.checks if not check.ok]
+    explained = [check.name for check in wrong if check.by_node is not None]
+    hint = f"error.result.check('{(explained or [wrong[0].name])[0]}').compare() compares node by node"
+    if wrong[0].name in ("states", "stream"):
+        hint = "error.result.notes says which numbers leave their integers, and what helps"
     error: CheckError = _core.make_error(
         CheckError,
         where=_WHERE,
@@ -316,7 +320,7 @@ def _failed(result: ExportResult) -> CheckError:
             f"{check.name} ({check.what}): {check.db:.1f} dB, {check.differing} of {check.elements} differ"
             for check in wrong
         ),
-        hint=f"error.result.check('{wrong[0].name}').compare() compares node by node",
+        hint=hint,
     )
     error.result = result
     return error
