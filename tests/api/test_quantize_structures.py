@@ -430,3 +430,41 @@ def test_a_batch_norm_whose_result_is_not_used(conv: nn.Module) -> None:
     with torch.no_grad():
         expected, found = module(x), quantized.module()(x)
     assert (found - expected).abs().max() <= 0.05 * expected.abs().max()
+
+
+# ---- writes into parts, as ep.run_decompositions() expresses them ----
+
+
+class Written(nn.Module):
+    """A write into a part: of no element, of all elements, or of all elements by a constant."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x * 1.5
+        if self.how == "nothing":
+            x[1:1] = x[2:2] * 2
+        elif self.how == "everything":
+            x[0:4] = x * 2
+        else:
+            x[0:, 0, 1] = 0.25
+        return x + 1
+
+
+@pytest.mark.filterwarnings("ignore")  # run_decompositions warns about torch's own code
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("how", ["nothing", "everything", "constant"])
+def test_a_write_of_nothing_or_of_everything_has_the_integers_of_its_operand(how: str, bits: int) -> None:
+    """The expansion of such a write is one of its operands, which has another name and may be a constant."""
+    random = torch.Generator().manual_seed(0)
+    shape = (1, 1, 2) if how == "constant" else (4, 3, 2)
+    samples = [(torch.randn(shape, generator=random),) for _ in range(4)]
+    exported = torch.export.export(Written(how), samples[0]).run_decompositions({})
+    config, target = (QConfig.int8(), "") if bits == 8 else (QConfig.int16x8(), "+int16")
+    quantized = tosaic.quantize(exported, samples, config=config, progress=False)
+    lowered = tosaic.lower(quantized, target=f"TOSA-1.0+INT{target}")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    wanted = exported.module()(samples[0][0].clone())
+    assert sqnr_db(lowered.run(*samples[0]), wanted) > 30

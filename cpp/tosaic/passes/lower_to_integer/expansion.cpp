@@ -95,6 +95,20 @@ Outcome lower_parts(ValueMap& values, IntegerBuilder& build, std::vector<RuleRes
   return kLowered;
 }
 
+// Quantizes result r if it is a float constant: the expansion is then one of the operands, as that of a slice_scatter
+// that writes everything. Refuses a result that is another float and has to be quantized.
+RuleResult stored_constant(const RuleContext& ctx, std::uint32_t r, RuleResult made) {
+  const ValueId* const id = std::get_if<ValueId>(&made);
+  const std::optional<QParams> to = ctx.node.signed_qparams(r);
+  if (id == nullptr || !to || !is_float(ctx.build.type(*id).dtype)) return made;
+  const ConstantRef constant = ctx.build.known(*id);
+  if (!constant || !constant->storage.bound()) return Refusal{"its result is a float that has no integers"};
+  const Elements elements(*constant);
+  std::vector<double> numbers(elements.size());
+  for (std::size_t k = 0; k < numbers.size(); ++k) numbers[k] = elements.as_double(k);
+  return ctx.quantized_numbers(numbers, constant->shape, *to);
+}
+
 }  // namespace
 
 Outcome lower_by_parts(const RuleContext& ctx) {
@@ -115,7 +129,7 @@ Outcome lower_by_parts(const RuleContext& ctx) {
     if (const Outcome refused = attempt([&] { return lower_parts(parts, ctx.build, results); }))
       return Refusal{refused->reason};
     for (std::uint32_t r = 0; r < results.size(); ++r)
-      if (Outcome refused = store_result(ctx, r, results[r])) return refused;
+      if (Outcome refused = store_result(ctx, r, stored_constant(ctx, r, results[r]))) return refused;
     return kLowered;
   });
 }

@@ -146,9 +146,12 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
 }
 
 ValueId RuleContext::quantized_constant(std::size_t i, const QParams& to) const {
-  const std::vector<double> known = numbers(i);
-  const std::vector<float> floats(known.begin(), known.end());
-  const Shape& shape = node.operand_type(i).shape;
+  return quantized_numbers(numbers(i), node.operand_type(i).shape, to);
+}
+
+ValueId RuleContext::quantized_numbers(const std::vector<double>& numbers, const Shape& shape,
+                                       const QParams& to) const {
+  const std::vector<float> floats(numbers.begin(), numbers.end());
   const ValueId id =
       build.constant(constant_over(build.name() + ".quantized", ConstantKind::kFolded, to.storage, shape,
                                    quant::quantize(floats, shape, to).storage));

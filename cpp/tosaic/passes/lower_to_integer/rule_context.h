@@ -52,6 +52,9 @@ struct RuleContext {
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;
+  // A constant of these numbers in row-major order, quantized to the qparams `to`.
+  [[nodiscard]] ValueId quantized_numbers(const std::vector<double>& numbers, const Shape& shape,
+                                          const QParams& to) const;
 
  private:
   [[nodiscard]] ScaledInteger counted(ValueId id) const;

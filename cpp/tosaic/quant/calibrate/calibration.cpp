@@ -43,24 +43,28 @@ bool repeats_operand(const Graph& graph, const Node& node) {
          std::ranges::none_of(attrs.before, is_negative) && std::ranges::none_of(attrs.after, is_negative);
 }
 
+// Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
+const std::string kWatched = "watched.";
+
 }  // namespace
 
 std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
                                                   const std::vector<Watch>& watches) {
   const auto by_name = values_by_name(*graph);
-  std::vector<ValueId> unread;
+  std::vector<ValueId> found;
   for (const Watch& watch : watches) {
-    const auto found = by_name.find(watch.value);
-    if (found == by_name.end()) continue;
-    const ValueId value(found->second);
-    if (graph->value(value).kind == ValueKind::kResult && graph->users(value).empty() &&
-        !graph->is_output(value) && std::ranges::find(unread, value) == unread.end())
-      unread.push_back(value);
+    const auto named = by_name.find(watch.value);
+    if (named == by_name.end()) continue;
+    const ValueId value(named->second);
+    if (graph->value(value).kind != ValueKind::kResult) continue;
+    const bool is_unread = graph->users(value).empty() && !graph->is_output(value);
+    const bool is_expanded = info(graph->producer(value)->op).runs_as_expansion();
+    if ((is_unread || is_expanded) && std::ranges::find(found, value) == found.end()) found.push_back(value);
   }
-  if (unread.empty()) return graph;
+  if (found.empty()) return graph;
   auto made = std::make_shared<Graph>(*graph);
-  for (const ValueId value : unread)
-    made->add_output({value, OutputKind::kUser, "watched." + graph->value(value).name, 0, {}});
+  for (const ValueId value : found)
+    made->add_output({value, OutputKind::kUser, kWatched + graph->value(value).name, 0, {}});
   return made;
 }
 
@@ -69,7 +73,10 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
     : session_(prepared) {
   for (Statistic& each : statistics) observing_.emplace_back(std::move(each));
   const Graph& graph = prepared.graph();
-  const auto by_name = values_by_name(graph);
+  auto by_name = values_by_name(graph);
+  for (const Output& output : graph.outputs())
+    if (output.path.starts_with(kWatched))
+      by_name.try_emplace(std::string_view(output.path).substr(kWatched.size()), output.value.index());
   watched_.assign(graph.values().size(), false);
   finite_.assign(graph.values().size(), false);
   for (const Watch& watch : watches) {
@@ -79,7 +86,9 @@ Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch
           {.where = "calibrate", .what = "the graph has no tensor of floats " + quoted(watch.value)});
     if (watch.statistic >= observing_.size())
       throw InternalError({.where = "calibrate", .what = "a watch has no statistic"});
-    fed_[found->second][watch.statistic] = {};
+    const auto [feed, is_first] = fed_[found->second].try_emplace(watch.statistic);
+    const bool is_operand = graph.values()[found->second].name != watch.value;
+    if (!is_first && is_operand) ++feed->second.times;
     if (watch.finite) finite_[found->second] = true;
   }
   fold_repetitions();

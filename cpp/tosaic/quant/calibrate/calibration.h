@@ -35,8 +35,10 @@ struct Watch {
   bool finite = true;  // infinities and NaN are refused; otherwise they are left out
 };
 
-// The graph in which watched values that nobody reads are outputs, so that no pass removes their nodes. Returns the
-// same graph if there is no such value.
+// The graph in which some watched values are outputs, so that Calibration finds them after operators are expanded:
+// values that nobody reads, whose nodes passes would remove, and results of operators that run as expansions. Such an
+// expansion may be an operand: a slice_scatter that writes nothing, or everything. Returns the same graph if there are
+// no such values.
 [[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
                                                                 const std::vector<Watch>& watches);
 
