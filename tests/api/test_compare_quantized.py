@@ -198,6 +198,41 @@ def test_values_at_stage_quantized_are_compared_by_the_numbers_that_they_represe
     assert min(row.total.sqnr_db for row in comparison) > 60
 
 
+def test_the_rounding_of_an_input_is_not_taken_for_the_call_that_reads_it() -> None:
+    """The product becomes a part of a table, so that only the rounding of its operand is left of it."""
+
+    class Rounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.round(x * 4).clamp(-100, 100).to(torch.int16).argmin(-1)
+
+    samples = [(torch.randn(4, 6, generator=torch.Generator().manual_seed(seed)),) for seed in range(4)]
+    exported = torch.export.export(Rounded(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT+FP"), samples)
+    assert comparison.ok, comparison
+    assert "mul" in [row.fx_name for row in comparison.unmatched]
+
+
+def test_unsigned_integers_that_are_no_numbers_of_a_scale_are_compared_as_they_are() -> None:
+    """TOSA moves an input of uint8 in int8, with the same bits."""
+
+    class Flipped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x.flip(0).to(torch.float32))
+
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.randint(0, 256, (4, 3), dtype=torch.uint8, generator=random),) for _ in range(4)]
+    quantized = tosaic.quantize(torch.export.export(Flipped(), samples[0]), samples, progress=False)
+    for target in ("TOSA-1.0+INT", "TOSA-1.0+INT+FP"):
+        comparison = tosaic.compare(quantized, tosaic.lower(quantized, target=target), samples)
+        assert comparison.ok, comparison
+        assert "flip" in [row.fx_name for row in comparison]
+
+
 def test_weights_in_groups_are_compared_with_floats() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)).eval()

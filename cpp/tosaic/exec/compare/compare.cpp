@@ -1,6 +1,8 @@
 #include "tosaic/exec/compare/compare.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 
 #include "tosaic/exec/compare/outputs.h"
 #include "tosaic/exec/compare/quantized_behind.h"
@@ -33,6 +35,19 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
+// The quantized values of a that belong to an FX node and are not its last value.
+std::unordered_set<std::string> rounded_operands(const RunValues& a, const NodesOfFx& nodes) {
+  std::unordered_set<std::string> names;
+  for (const Node& node : a.graph().nodes()) {
+    const FxId owner = nodes.owner(node);
+    if (!owner.valid() || node.result_count == 0) continue;
+    if (const auto& own = nodes.of(owner); own.empty() || own.back() == &node) continue;
+    const ValueId value = a.graph().result(node);
+    if (a.qparams(value)) names.insert(a.graph().value(value).name);
+  }
+  return names;
+}
+
 Errors errors_of(const CompareOptions& options) {
   if (!options.local) return Errors::kTotal;
   return options.bounds ? Errors::kJudged : Errors::kMeasured;
@@ -62,7 +77,8 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
 
   mark_several(references);
 
-  const Matcher matcher(values_b, fx, a->stage, moved_nodes(options, fx));
+  const Matcher matcher(values_b, fx, a->stage, moved_nodes(options, fx),
+                        rounded_operands(values_a, nodes_a));
   LocalReference local(*a, options.a);
   local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);

@@ -52,6 +52,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
                              : has_same_numbers(*reference.qparams, *own) ? labelled
                                                                           : others;
     if (to.size() >= kMostCandidates) continue;
+    if (reference.rounded && &to != &labelled && operands_.contains(b_.graph().value(value).name)) continue;
     for (Alignment& each : alignments_of(value, reference)) to.push_back({value, std::move(each)});
   }
   labelled.insert(labelled.end(), out.begin(), out.end());
@@ -149,7 +150,7 @@ Held Matcher::in_axes(const Match& match, const Reference& reference) const {
   const bool whole = !is_float(reference.array.dtype) && !reference.qparams;
   // b may hold integers in a float dtype, if the target lacks the integer dtype.
   const DType dtype = is_float(view.dtype) ? view.dtype : reference.array.dtype;
-  Held numbers = whole ? as_dtype({view, {}}, dtype) : as_numbers(view, own);
+  Held numbers = whole ? as_dtype({with_sign_of(dtype, view), {}}, dtype) : as_numbers(view, own);
   Held out = aligned(numbers.view, reference.array.shape, match.alignment);
   if (out.owner.storage.size() == 0) out.owner = std::move(numbers.owner);
   return out;

@@ -29,9 +29,15 @@ class Matcher {
  public:
   // `stage_a` is the stage of a's graph, or none if there is no such graph.
   // `moved` has the FX nodes whose values b quantizes as the results of other FX nodes (quantized_behind.h).
+  // `operands` has the names of a's values that belong to the FX node that reads them, such as the rounding of an input.
   Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
-          std::map<FxId, FxId> moved = {})
-      : b_(b), fx_(fx), moved_(std::move(moved)), nodes_(b.graph(), fx, moved_), stage_a_(stage_a) {}
+          std::map<FxId, FxId> moved = {}, std::unordered_set<std::string> operands = {})
+      : b_(b),
+        fx_(fx),
+        moved_(std::move(moved)),
+        operands_(std::move(operands)),
+        nodes_(b.graph(), fx, moved_),
+        stage_a_(stage_a) {}
 
   [[nodiscard]] const RunValues& values() const { return b_; }
   // The nodes of b that belong to the FX node.
@@ -41,8 +47,10 @@ class Matcher {
   // result of the reference's index, of a node with as many results. Their shapes align with that of the
   // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
   // value comes first. Of a rounded reference, values with qparams for the same numbers precede values without
-  // qparams. Values with other qparams are candidates only if there are no others. b may compute each result of a node with several results in a node of its own, which is known
-  // by its name. If `result_count` is 0, the node may have any number of results.
+  // qparams. Values with other qparams are candidates only if there are no others. An operand that belongs to
+  // the FX node in a is no candidate: b may have merged the FX node into a later one. b may compute each result
+  // of a node with several results in a node of its own, which is known by its name. If `result_count` is 0,
+  // the node may have any number of results.
   [[nodiscard]] std::vector<Match> candidates(const Reference& reference, std::uint32_t result_count) const;
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
   // they are not known, the alignment in which the value is nearest to the reference.
@@ -67,6 +75,7 @@ class Matcher {
   const RunValues& b_;
   const FxNodes& fx_;
   std::map<FxId, FxId> moved_;
+  std::unordered_set<std::string> operands_;
   NodesOfFx nodes_;
   std::optional<Stage> stage_a_;
 };

@@ -36,6 +36,13 @@ Held as_numbers(const ArrayView& view, const QParamsRef& qparams) {
   return out;
 }
 
+ArrayView with_sign_of(DType dtype, const ArrayView& view) {
+  ArrayView out = view;
+  if (is_integer(dtype) && is_integer(view.dtype) && byte_size(dtype) == byte_size(view.dtype))
+    out.dtype = dtype;
+  return out;
+}
+
 Held as_integers(const ArrayView& numbers, const QParams& qparams) {
   Held out;
   out.owner = Array::allocate(qparams.storage, numbers.shape);

@@ -110,7 +110,9 @@ class Replay {
     // u8 and i8, for example: b's integers are converted to a's
     const bool moved = own && stored && !is_same(own, stored) && has_same_numbers(*own, *stored);
     if (!moved && !is_comparable(value, match)) return std::nullopt;
-    const Held numbers = as_numbers(b_[match.value], moved ? stored : nullptr);
+    const ArrayView plain =
+        own || stored ? b_[match.value] : with_sign_of(a_.graph().type(value).dtype, b_[match.value]);
+    const Held numbers = as_numbers(plain, moved ? stored : nullptr);
     Held found = aligned(numbers.view, a_.graph().type(value).shape, match.alignment);
     if (found.view.data == nullptr) return std::nullopt;
     if (moved) found = as_integers(found.view, *own);
@@ -136,7 +138,8 @@ class Replay {
     const bool comparable = is_comparable(value, match);
     if (!comparable && !(own && qparams)) return std::nullopt;
     const bool numbers = is_float(type.dtype) || !comparable;
-    Held found = numbers ? as_numbers(b_[match.value], qparams) : Held{b_[match.value], {}};
+    const ArrayView plain = own || qparams ? b_[match.value] : with_sign_of(type.dtype, b_[match.value]);
+    Held found = numbers ? as_numbers(plain, qparams) : Held{plain, {}};
     Held turned = aligned(found.view, type.shape, match.alignment);
     if (turned.view.data == nullptr) return std::nullopt;
     if (turned.owner.storage.size() == 0) turned.owner = std::move(found.owner);
