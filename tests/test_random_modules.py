@@ -1,0 +1,110 @@
+"""Random torch modules, from export to the reference model: no wrong number and no internal error.
+
+tests/full/random_modules.py checks thousands of seeds. The seeds here reach every step.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from random_modules.checking import STEPS, Checked, bounded, check
+from random_modules.generate import generate
+from random_modules.programs import RandomModule, evaluated
+from random_modules.reporting import report
+from random_modules.rows import MODULE_ROWS
+from random_modules.shrinking import shrink
+
+SEEDS = (1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 23, 24, 25, 27, 29, 30, 31, 32)
+
+pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
+
+
+@cache
+def module_of(seed: int) -> RandomModule:
+    with torch.no_grad():
+        return generate(seed)
+
+
+@cache
+def result_of(seed: int) -> Checked:
+    return check(module_of(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_step_agrees_or_refuses(seed: int) -> None:
+    result = result_of(seed)
+    if result.failures:
+        pytest.fail(report(result), pytrace=False)
+
+
+def test_every_step_is_reached() -> None:
+    assert {step for seed in SEEDS for step in result_of(seed).passed} == set(STEPS)
+
+
+def test_the_modules_have_the_specified_contents() -> None:
+    steps = [step for seed in SEEDS for step in module_of(seed).steps]
+    text = "\n".join(module_of(seed).source() for seed in range(60))
+    assert sum(step.writes for step in steps) > 40
+    assert sum(bool(step.shares) for step in steps) > 100
+    assert sum(bool(module_of(seed).states) for seed in SEEDS) > 5
+    assert any(len(module_of(seed).outputs) > 3 for seed in SEEDS)
+    for part in (
+        "masked_fill",
+        "-1e",
+        "finfo",
+        "torch.bfloat16",
+        "torch.int8",
+        "scatter",
+        "(0,",
+        "copy=True",
+    ):
+        assert part in text, part
+    assert len(MODULE_ROWS) >= 15
+
+
+def test_a_seed_always_generates_the_same_module() -> None:
+    with torch.no_grad():
+        again = generate(7)
+    assert again == module_of(7)
+    assert all(map(torch.equal, again.sample(3), module_of(7).sample(3)))
+
+
+def test_the_source_computes_what_the_generator_evaluated() -> None:
+    for seed in SEEDS[:8]:
+        module = module_of(seed)
+        values = evaluated(module, [module.arguments()])[0].values
+        with torch.no_grad():
+            found = module.module()(*module.arguments())
+        for name, result in zip(module.outputs, found, strict=True):
+            torch.testing.assert_close(result, values[name][0], rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_wrong_element_is_noticed_and_an_undecided_one_is_not_compared() -> None:
+    eager = np.array([1.0, 2.0, -np.inf], np.float32)
+    f64 = torch.tensor([1.0, 2.0, -torch.inf], dtype=torch.float64)
+    noisy = [f64 * (1 + 1e-7), f64 * (1 - 1e-7)]
+    decided = bounded(eager, [f64.float(), f64, *noisy], 3)
+    assert decided.disagreement(eager) == ""
+    assert "1 of 3 elements, first at (1,)" in decided.disagreement(np.array([1, 2.001, -np.inf], np.float32))
+    assert "first at (2,)" in decided.disagreement(np.array([1, 2, np.nan], np.float32))
+    assert "float64" in decided.disagreement(eager.astype(np.float64))
+    flags = torch.tensor([True, False])
+    open_ = bounded(flags.numpy(), [flags, flags, torch.tensor([True, True])], 3)
+    assert (open_.decided, open_.undecided) == (1, 1)
+    assert open_.disagreement(np.array([True, True])) == ""
+    assert open_.disagreement(np.array([False, True])) != ""
+
+
+def test_a_failure_is_shrunk_to_the_statement_that_makes_it() -> None:
+    module = next(m for m in map(module_of, SEEDS) if sum(step.writes for step in m.steps) > 3)
+
+    def fails(candidate: RandomModule) -> bool:
+        return any(step.writes for step in candidate.steps)
+
+    small = shrink(module, fails)
+    assert len(small.steps) <= 2
+    assert small.steps[-1].writes
+    small.module()(*small.arguments())
