@@ -233,6 +233,29 @@ def test_unsigned_integers_that_are_no_numbers_of_a_scale_are_compared_as_they_a
         assert "flip" in [row.fx_name for row in comparison]
 
 
+def test_an_input_that_is_stored_in_a_state_as_it_is_is_compared() -> None:
+    class Difference(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("before", torch.zeros(4, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            difference = x - self.before
+            self.before.copy_(x)
+            return torch.relu(difference)
+
+    samples = [(torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)),) for seed in range(4)]
+    exported = torch.export.export(Difference(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    for target in ("TOSA-1.0+INT", "TOSA-1.0+INT+FP"):
+        try:
+            lowered = tosaic.lower(quantized, target=target)
+        except (tosaic.UnsupportedOp, tosaic.SpecViolation):
+            continue
+        assert tosaic.compare(quantized, lowered, samples).ok
+    assert tosaic.compare(tosaic.from_exported(exported), tosaic.lower(exported), samples).ok
+
+
 def test_weights_in_groups_are_compared_with_floats() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4)).eval()

@@ -96,8 +96,8 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
   ComparedRuns out;
   out.other_qparams = options.bounds && !how.bounds;
   out.report = std::move(rows).finish();
-  out.outputs =
-      compare_outputs({run_a, values_a}, {run_b, values_b}, options.local ? &local : nullptr, inputs_a, how);
+  out.outputs = compare_outputs({run_a, values_a, inputs_a}, {run_b, values_b, inputs_b},
+                                options.local ? &local : nullptr, how);
   return out;
 }
 

@@ -17,9 +17,23 @@ Array owned_dense(const ArrayView& view) {
   return out;
 }
 
+// An input that the program stores in a state as it is: a trace has the results of nodes only.
+Held passed_input(const ComparedSide& side, ValueId value) {
+  const Graph& graph = side.values.graph();
+  Held out;
+  for (std::size_t k = 0; k < side.inputs.size(); ++k) {
+    const std::uint32_t at = side.run.session.inputs()[k];
+    if (graph.inputs()[at].value != value) continue;
+    out.owner = side.run.session.imported(at, side.inputs[k]);
+    out.view = out.owner.view();
+  }
+  return out;
+}
+
 // An output in its logical axes. If the caller gets the output, it is the caller's array; if it is stored in
 // a state, it is the graph's value.
-Held logical_output(const TracedRun& run, const RunValues& values, std::uint32_t index) {
+Held logical_output(const ComparedSide& side, std::uint32_t index) {
+  const auto& [run, values, inputs] = side;
   const Graph& graph = values.graph();
   const Output& output = graph.outputs()[index];
   const std::span<const std::uint32_t> returned = run.session.outputs();
@@ -28,6 +42,7 @@ Held logical_output(const TracedRun& run, const RunValues& values, std::uint32_t
   Held out;
   out.view = is_returned ? run.result.outputs[static_cast<std::size_t>(at - returned.begin())].view()
                          : values[output.value];
+  if (out.view.data == nullptr) out = passed_input(side, output.value);
   if (out.view.data == nullptr) return {};
   // In a graph read from a file, Output::boundary says i8 or i16 for unsigned integers.
   const DType known = values[output.value].dtype;
@@ -160,10 +175,10 @@ class OutputComparer {
   bool bounds_;
 };
 
-Held output_of(const CompareOptions::OutputPair& pair, const TracedRun& run, const RunValues& values) {
-  if (pair.variable.empty()) return logical_output(run, values, pair.b);
+Held output_of(const CompareOptions::OutputPair& pair, const ComparedSide& side) {
+  if (pair.variable.empty()) return logical_output(side, pair.b);
   Held out;
-  out.owner = run.session.state(pair.variable);
+  out.owner = side.run.session.state(pair.variable);
   out.view = out.owner.view();
   return out;
 }
@@ -171,14 +186,12 @@ Held output_of(const CompareOptions::OutputPair& pair, const TracedRun& run, con
 }  // namespace
 
 std::vector<ComparedOutput> compare_outputs(const ComparedSide& a, const ComparedSide& b,
-                                            const LocalReference* local, std::span<const ArrayView> inputs_a,
-                                            const CompareOptions& options) {
-  Carried carried(a.values.graph(), a.run, inputs_a, options.a);
+                                            const LocalReference* local, const CompareOptions& options) {
+  Carried carried(a.values.graph(), a.run, a.inputs, options.a);
   const OutputComparer comparer(a.values, local, carried, options);
   std::vector<ComparedOutput> out;
   for (const CompareOptions::OutputPair& pair : options.outputs)
-    out.push_back(comparer.compare(pair, logical_output(a.run, a.values, pair.a),
-                                   output_of(pair, b.run, b.values), b.values.graph()));
+    out.push_back(comparer.compare(pair, logical_output(a, pair.a), output_of(pair, b), b.values.graph()));
   return out;
 }
 

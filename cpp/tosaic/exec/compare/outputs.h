@@ -17,13 +17,13 @@ namespace tosaic::exec {
 struct ComparedSide {
   const TracedRun& run;
   const RunValues& values;
+  std::span<const ArrayView> inputs;
 };
 
 // `local` has a's nodes after they have run on b's values; it is null if local errors are not wanted.
 // `inputs_a` has the inputs of a's run.
 [[nodiscard]] std::vector<ComparedOutput> compare_outputs(const ComparedSide& a, const ComparedSide& b,
                                                           const LocalReference* local,
-                                                          std::span<const ArrayView> inputs_a,
                                                           const CompareOptions& options);
 
 }  // namespace tosaic::exec
