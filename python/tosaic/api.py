@@ -53,6 +53,7 @@ def lower(
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = ...,
     objective: Objective = ...,
     operators: Sequence[ForeignOp] = ...,
+    trust: bool = ...,
 ) -> Lowered: ...
 @overload
 def lower(
@@ -67,6 +68,7 @@ def lower(
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = ...,
     objective: Objective = ...,
     operators: Sequence[ForeignOp] = ...,
+    trust: bool = ...,
     claimants: Sequence[str | Claimant] | None = ...,
     pipelines: Mapping[str, Pipeline] | None = ...,
 ) -> SplitLowered: ...
@@ -84,6 +86,7 @@ def lower(
     orders: Mapping[str, Form | Mapping[str | int, Form]] | None = None,
     objective: Objective = "bytes",
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
     claimants: Sequence[str | Claimant] | None = None,
     pipelines: Mapping[str, Pipeline] | None = None,
 ) -> Lowered | SplitLowered:
@@ -136,6 +139,8 @@ def lower(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, as in `from_exported`. Accepted only if `program`
         is an exported program or a path.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `open_program`.
     claimants : sequence of str or Claimant, optional
         Who takes nodes, in the order in which they are asked: names such as ``"ethos-u55-128"``, targets such
         as ``"TOSA-1.0+INT"``, or `Claimant`. Only with ``unsupported="split"``, and instead of `target`.
@@ -190,7 +195,7 @@ def lower(
     require_use("lower", bind, program, operators=operators)
     if unsupported == "split":
         return _lower_split(
-            program_of(program, bind=bind, operators=operators),
+            program_of(program, bind=bind, operators=operators, trust=trust),
             [target or Pipeline.default().target] if claimants is None else claimants,
             refused={"target": None if claimants is None else target, "pipeline": pipeline},
             boundary={"io": io, "orders": orders},
@@ -204,7 +209,7 @@ def lower(
             raise refusal("lower", option, "None, unless unsupported='split'", value)
     passes = _pipeline_of("lower", target, pipeline)
     target = passes.target if target is None else target
-    source = program_of(program, bind=bind, operators=operators)
+    source = program_of(program, bind=bind, operators=operators, trust=trust)
     if pipeline is None:
         _require_integers("lower", source.graph, target)
     source._overrides.warn_of_loss("the lowered program")
@@ -254,6 +259,7 @@ def check(
     pipeline: Pipeline | None = None,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
 ) -> CheckResult:
     """Says what would not lower, and why, without writing anything.
 
@@ -267,6 +273,8 @@ def check(
         or a ``.pt2`` file.
     operators : sequence of ForeignOp
         As `lower` takes them.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `open_program`.
 
     Returns
     -------
@@ -282,7 +290,7 @@ def check(
     passes = _pipeline_of("check", target, pipeline)
     target = passes.target if target is None else target
     try:
-        source = program_of(program, bind=bind, operators=operators)
+        source = program_of(program, bind=bind, operators=operators, trust=trust)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), 0)
     try:
@@ -304,6 +312,7 @@ def compare(
     local: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
     models: Mapping[Any, Callable[..., Any]] | Callable[..., Any] | None = None,
 ) -> Comparison:
     """Runs two programs on the same inputs and compares them node by node.
@@ -335,6 +344,9 @@ def compare(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, for the sides that are exported programs or
         paths. Without `operators`, an exported program is compared with the descriptions of the other side.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `open_program`. torch's loader reads
+        the reference that torch runs.
     models : mapping or callable, optional
         Models of operators of b, as in `Program.prepare`. Only b runs them: the local error of a modelled
         node is the deviation of its model from tosaic's kernels. a and b may be the same program.
@@ -375,7 +387,15 @@ def compare(
 
     require_use("compare", bind, a, b, operators=operators)
     return compare_programs(
-        a, b, samples, threshold_db=threshold_db, local=local, bind=bind, operators=operators, models=models
+        a,
+        b,
+        samples,
+        threshold_db=threshold_db,
+        local=local,
+        bind=bind,
+        operators=operators,
+        models=models,
+        trust=trust,
     )
 
 
@@ -415,6 +435,7 @@ def partition(
     connected: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
 ) -> PartitionPlan:
     """Plans which claimant takes which nodes of a program, and says why.
 
@@ -430,6 +451,8 @@ def partition(
         If False, a group may have nodes that are not connected, which needs fewer groups.
     bind, operators
         As in `from_exported`.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `open_program`.
 
     Returns
     -------
@@ -450,7 +473,7 @@ def partition(
 
     require_use("partition", bind, program, operators=operators)
     chosen = require_claimants("partition", claimants)
-    source = program_of(program, bind=bind, operators=operators).snapshot()
+    source = program_of(program, bind=bind, operators=operators, trust=trust).snapshot()
     return propose(source.graph, chosen, connected=connected).plan
 
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -49,6 +50,8 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _GRAPH = "graph.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # time stamp of all members, so that the bytes do not depend on the time
+_read_magic: Any = np.lib.format.read_magic
+_read_header: Any = np.lib.format.read_array_header_1_0
 _read_array: Any = np.lib.format.read_array
 _write_array: Any = np.lib.format.write_array
 Key: TypeAlias = tuple[str, str, tuple[int, ...], int]
@@ -84,6 +87,8 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
     """True if the file is an archive of this format, of any version; False if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(_MANIFEST).compress_type != zipfile.ZIP_STORED:
+                return True  # `load` says what is wrong with it
             return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
     except Exception:  # any error of zip or JSON: the file is no archive of this format
         return False
@@ -106,6 +111,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     name = file_name(file)
     try:
         with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
+            _require_stored(archive, name)
             manifest = json.loads(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
@@ -115,7 +121,7 @@ def load(path: str | os.PathLike[str]) -> Program:
             fault = signature_fault(graph, signature)
             if fault:
                 raise _unreadable(name, f"a signature that is not the graph's: {fault}")
-    except _core.Error:
+    except (_core.Error, MemoryError):
         raise
     except Exception as error:  # a damaged archive may raise any error of zip, JSON or npy
         raise _unreadable(name, error) from error
@@ -149,7 +155,9 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
     files = {_key(row): row["file"] for row in manifest["weights"]}
 
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
-        with archive.open(files[key]) as file:
+        member = archive.getinfo(files[key])
+        with archive.open(member) as file:
+            _require_size(file, member)
             stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
         array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
         made = _core.Constant(
@@ -167,6 +175,17 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
         return made
 
     return read
+
+
+def _require_size(file: IO[bytes], member: zipfile.ZipInfo) -> None:
+    """Refuses an array whose header claims another size than the member has: numpy would make room for it."""
+    if _read_magic(file) != (1, 0):
+        raise ValueError(f"'{member.filename}' is of another version of the format of arrays")
+    shape, _, dtype = _read_header(file)
+    claimed, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
+    if claimed != found:
+        raise ValueError(f"'{member.filename}' claims {claimed} bytes and has {found}")
+    file.seek(0)
 
 
 def constants_in_text_order(graph: _core.Graph) -> Iterator[tuple[Key, _core.Constant]]:
@@ -200,6 +219,13 @@ def plain_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _key(row: dict[str, Any]) -> Key:
     return row["name"], row["dtype"], tuple(row["shape"]), row["occurrence"]
+
+
+def _require_stored(archive: zipfile.ZipFile, name: str) -> None:
+    """Refuses compressed members, so that reading takes no more memory than the file has bytes."""
+    for member in archive.infolist():
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+            raise _unreadable(name, f"'{member.filename}' is compressed, and save compresses nothing")
 
 
 def _check_version(manifest: object, name: str) -> None:

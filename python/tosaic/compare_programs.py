@@ -60,14 +60,21 @@ class _Side:
     """
 
     def __init__(
-        self, source: Any, bind: Any, operators: Sequence[ForeignOp], others: Sequence[ForeignOp]
+        self,
+        source: Any,
+        bind: Any,
+        operators: Sequence[ForeignOp],
+        others: Sequence[ForeignOp],
+        trust: bool,
     ) -> None:
         self.name = _name_of(source)
         if isinstance(source, str | Path) and Path(source).suffix == ".pt2":
-            source = load_exported(source)
+            source = load_exported(source, trust=trust)
         self.exported = source if is_exported_program(source) else None
         self.runnable: Program | Lowered = (
-            source if isinstance(source, Lowered) else program_of(source, bind=bind, operators=operators)
+            source
+            if isinstance(source, Lowered)
+            else program_of(source, bind=bind, operators=operators, trust=trust)
         )
         if self.exported is not None and not operators:
             foreign = foreign_targets(self.runnable.graph)
@@ -102,9 +109,13 @@ def compare_programs(
     bind: Any,
     operators: Sequence[ForeignOp] = (),
     models: Any = None,
+    trust: bool = False,
 ) -> Comparison:
     """See `tosaic.compare`."""
-    sides = _Side(a, bind, operators, _described(b)), _Side(b, bind, operators, _described(a))
+    sides = (
+        _Side(a, bind, operators, _described(b), trust),
+        _Side(b, bind, operators, _described(a), trust),
+    )
     # A group of a split program, or a delegate of a .pte file, is one node, whose local error has no bound.
     local = local and not any(isinstance(each, SplitLowered) for each in (a, b))
     local = local and not any(isinstance(side.runnable, PteMethodProgram) for side in sides)

@@ -383,6 +383,7 @@ OPTIONS: dict[str, Option] = {
     "target": _or_none(Option("a string such as 'TOSA-1.0+INT'", _text)),
     "threshold_db": _NUMBER,
     "threads": Option(f"a whole number from 1 to {MOST_THREADS}", _threads),
+    "trust": _FLAG,
     "unsupported": _one_of("error", "split"),
     "verbose": Option("a whole number, 0 or more", _count),
     "verify": _FLAG,

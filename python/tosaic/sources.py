@@ -151,13 +151,15 @@ def from_graph(graph: _core.Graph) -> Program:
     return Program(graph)
 
 
-def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = ()) -> Program:
+def program_of(
+    source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = (), trust: bool = False
+) -> Program:
     """Returns `source` as a `Program`.
 
     `source` is a `Program`, a `Lowered` (its stage ``tosa``), a `SplitLowered` (its host), a `PteFile` (its
     method ``forward``, or its only one), a `PteMethod`, a `Graph`, an exported program of torch or a path.
     `bind` is ignored if `source` cannot have symbolic dimensions. `operators` are for an exported program or
-    a file, and ignored otherwise.
+    a file, and ignored otherwise. `trust` is for a path, as in `open_program`.
 
     Raises
     ------
@@ -175,7 +177,7 @@ def program_of(source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] 
     if isinstance(source, _core.Graph):
         return Program(source)
     if isinstance(source, str | os.PathLike):
-        return _open(source, bind, operators)
+        return _open(source, bind, operators, trust)
     return from_exported(source, bind=bind, operators=operators)
 
 
@@ -218,7 +220,11 @@ def _takes_sizes(source: Any) -> bool:
 
 @checked
 def open_program(
-    path: str | os.PathLike[str], *, bind: Any = None, operators: Sequence[ForeignOp] = ()
+    path: str | os.PathLike[str],
+    *,
+    bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
 ) -> Program:
     """Reads a program from a ``.pt2``, ``.tosa`` or ``.pte`` file, graph text, or `Program.save`'s archive.
 
@@ -227,7 +233,8 @@ def open_program(
     A ``.pt2`` file is read without torch: its weights are views of the mapped file. The libraries whose
     operators it calls need not be installed. A call that tosaic does not read by itself needs torch's
     decompositions: then torch's own loader reads the file if torch is installed, imports these libraries, and
-    a diagnostic says so. torch's loader unpickles data: do not open files that you do not trust.
+    a diagnostic says so. It gets a copy of the file that runs no code. A file that needs more, such as a
+    custom object, is refused unless you trust it.
 
     Parameters
     ----------
@@ -237,6 +244,9 @@ def open_program(
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have. A ``.pt2`` file is imported with them
         (`from_exported`); a program of another file gets their kernels (`Program.with_operators`).
+    trust : bool
+        Whether torch's loader gets the file itself, which may then run code: its pickles, its custom objects,
+        and Python in its sizes, names and checks. Only for files whose author you trust.
 
     Raises
     ------
@@ -245,21 +255,22 @@ def open_program(
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        The file has none of these formats, is damaged, or needs a library that is not installed; or `bind`
-        has sizes for a file that is not a ``.pt2`` file.
+        The file has none of these formats, is damaged, needs a library that is not installed, or has
+        something that could run code and is not trusted; or `bind` has sizes for a file that is not a
+        ``.pt2`` file.
     UnsupportedOp
         A call of a ``.pt2`` file needs torch's decompositions, and torch is not installed; or the program
         cannot be imported (`from_exported`).
     """
     require_use("open", bind, path, operators=operators)
-    return _open(path, bind, operators)
+    return _open(path, bind, operators, trust)
 
 
-def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp]) -> Program:
+def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp], trust: bool) -> Program:
     start = time.perf_counter()
     file = file_path("open", path)
     if file.suffix == ".pt2":
-        program = _open_pt2(file, bind, operators)
+        program = _open_pt2(file, bind, operators, trust)
     else:
         program = _read(file)
         if operators:
@@ -268,7 +279,7 @@ def _open(path: str | os.PathLike[str], bind: Any, operators: Sequence[ForeignOp
     return program
 
 
-def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp]) -> Program:
+def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp], trust: bool) -> Program:
     """Reads a ``.pt2`` file by our own reader, or with torch if the file needs it and torch is installed."""
     from tosaic.pt2.program import read_pt2
 
@@ -280,7 +291,7 @@ def _open_pt2(file: Path, bind: Any, operators: Sequence[ForeignOp]) -> Program:
             raise
         beyond = error
     try:
-        exported = load_exported(file)
+        exported = load_exported(file, trust=trust)
     except ImportError:
         raise beyond from None
     return _program_of_import(_imported(exported, bind, "forward", described), described, _by_torch(beyond))
@@ -322,8 +333,8 @@ def _read(file: Path) -> Program:
 
 
 @checked
-def load_exported(path: str | os.PathLike[str]) -> Any:
-    """Reads a ``.pt2`` file with torch.
+def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
+    """Reads a ``.pt2`` file with torch. `trust` is as in `open_program`.
 
     Raises
     ------
@@ -332,7 +343,8 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        torch cannot read the file, or a library that the file needs is not installed.
+        torch cannot read the file, a library that the file needs is not installed, or the file has something
+        that could run code and is not trusted.
     ImportError
         torch is not installed.
     """
@@ -341,7 +353,7 @@ def load_exported(path: str | os.PathLike[str]) -> Any:
     except ImportError as error:
         raise ImportError(f"'{file_name(path)}' needs {error.name}: pip install 'tosaic[torch]'") from error
 
-    return load_with_torch(file_path("open", path))
+    return load_with_torch(file_path("open", path), trust=trust)
 
 
 def is_exported_program(source: Any) -> bool:

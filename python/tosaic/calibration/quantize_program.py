@@ -41,6 +41,7 @@ def quantize(
     progress: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
 ) -> QuantizedProgram:
     """Quantizes a program of floats, with qparams that follow from samples. Needs no torch.
 
@@ -74,6 +75,8 @@ def quantize(
         Sizes of symbolic dimensions, as in `tosaic.from_exported`.
     operators : sequence of ForeignOp
         Descriptions of operators that tosaic does not have, as in `tosaic.from_exported`.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `tosaic.open_program`.
 
     Returns
     -------
@@ -114,7 +117,7 @@ def quantize(
     require_executor("quantize", executor)
     asked = tools_of(tools)
     exported = exported_of(program)
-    source = program_of(program, bind=bind, operators=operators)
+    source = program_of(program, bind=bind, operators=operators, trust=trust)
     config = QConfig.int8() if config is None else config
     graph = prepared_graph(source.snapshot().graph)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
@@ -126,7 +129,7 @@ def quantize(
         draft, gains = Drafting(source, config, rules, stream, executor).draft(graph), []
     quantized = quantized_graph(draft.graph())
     calibrated = Calibrated(config, draft, stream.count, tuple(gains))
-    return QuantizedProgram(quantized, source.signature, calibrated, source, exported)
+    return QuantizedProgram(quantized, source.signature, calibrated, source, exported, trust=trust)
 
 
 def exported_of(program: Any) -> Any:

@@ -50,7 +50,14 @@ class QuantizedProgram(Program):
     """
 
     def __init__(
-        self, graph: _core.Graph, signature: Signature, calibrated: Calibrated, source: Program, exported: Any
+        self,
+        graph: _core.Graph,
+        signature: Signature,
+        calibrated: Calibrated,
+        source: Program,
+        exported: Any,
+        *,
+        trust: bool = False,
     ) -> None:
         super().__init__(graph, signature)
         self._overrides = source._overrides
@@ -58,6 +65,7 @@ class QuantizedProgram(Program):
         self._dtypes = _dtypes(graph)
         self._source = source
         self._exported = exported
+        self._trust = trust  # of the file that `exported` names
 
     @property
     def source(self) -> Program:
@@ -132,7 +140,7 @@ class QuantizedProgram(Program):
             )
         if exported is None:
             is_file = isinstance(self._exported, str | os.PathLike)
-            exported = load_exported(self._exported) if is_file else self._exported
+            exported = load_exported(self._exported, trust=self._trust) if is_file else self._exported
         if exported is None:
             raise _core.make_error(
                 _core.InvalidGraph,
@@ -147,7 +155,7 @@ class QuantizedProgram(Program):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are programs without the plan, which has no form outside of this process."""
-        own = ("_calibrated", "_dtypes", "_source", "_exported")
+        own = ("_calibrated", "_dtypes", "_source", "_exported", "_trust")
         state = {name: value for name, value in self.__getstate__().items() if name not in own}
         return _program, (state,)
 

@@ -66,6 +66,7 @@ def sensitivity(
     progress: bool = True,
     bind: Any = None,
     operators: Sequence[ForeignOp] = (),
+    trust: bool = False,
 ) -> Sensitivity:
     """Measures what each layer loses in a low precision, and searches for cheap mixes of precisions.
 
@@ -92,7 +93,7 @@ def sensitivity(
         Runs the samples of the calibration, as in `tosaic.quantize`.
     progress : bool
         Show progress bars.
-    bind, operators : optional
+    bind, operators, trust : optional
         As in `tosaic.quantize`.
 
     Returns
@@ -124,7 +125,7 @@ def sensitivity(
     require_use("sensitivity", bind, program, operators=operators)
     require_executor("sensitivity", executor)
     scale = _Scale.of(levels, costs)
-    source = program_of(program, bind=bind, operators=operators)
+    source = program_of(program, bind=bind, operators=operators, trust=trust)
     graph = prepared_graph(source.snapshot().graph)
     kept: list[list[Any]] = []
     stream = Counted(

@@ -69,6 +69,15 @@ def _add_bind(command: argparse.ArgumentParser) -> None:
         default=[],
         help="size of a symbolic dimension, such as x:0=1; may be repeated",
     )
+    _add_trust(command)
+
+
+def _add_trust(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--trust",
+        action="store_true",
+        help="run code that a file has, such as pickles of a .pt2 file or functions that a recipe names",
+    )
 
 
 def _add_source(command: argparse.ArgumentParser) -> None:
@@ -293,6 +302,7 @@ def _add_recipes(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--diff", action="store_true", help="say how two recipes differ")
     command.add_argument("-o", "--output", metavar="FILE", help="write the recipe as JSON")
+    _add_trust(command)
 
 
 def _add_check(command: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ def quantized_file(args: argparse.Namespace, samples: Sequence[str]) -> tuple[Qu
     import tosaic
 
     config = _config(args)
-    program = tosaic.open_program(args.file, bind=bindings(args.bind))
+    program = tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust)
     start = time.perf_counter()
     with _workers(args.workers) as executor:
         quantized = tosaic.quantize(

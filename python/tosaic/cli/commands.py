@@ -42,11 +42,12 @@ def _lower(args: argparse.Namespace) -> int:
     else:
         refuse_calibration_options(args)
         if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
-            program, bind = tosaic.open_program(args.file, bind=bind), None
+            program, bind = tosaic.open_program(args.file, bind=bind, trust=args.trust), None
     lowered = tosaic.lower(
         program,
         target=default_target(args) if args.target is None else args.target,
         bind=bind,
+        trust=args.trust,
         dump=args.dump,
         io=io_sides(args.io, program),
         orders=orders(args.orders),
@@ -124,7 +125,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
         if place:
             check_place(place)
     found = tosaic.sensitivity(
-        tosaic.open_program(args.file, bind=bindings(args.bind)),
+        tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust),
         list(args.samples),
         wanted_db=args.wanted_db,
         levels=args.levels.split(","),
@@ -163,7 +164,7 @@ def _output(args: argparse.Namespace, suffix: str) -> str:
 def _check(args: argparse.Namespace) -> int:
     import tosaic
 
-    result = tosaic.check(args.file, target=args.target, bind=bindings(args.bind))
+    result = tosaic.check(args.file, target=args.target, bind=bindings(args.bind), trust=args.trust)
     _show(result.report(), args)
     if not args.json and any("foreign" in problem.what for problem in result.problems):
         say(f"\n{ABOUT_FOREIGN}\n")
@@ -176,7 +177,7 @@ def _partition(args: argparse.Namespace) -> int:
     from tosaic.partitions.split_lowered import lower_split
     from tosaic.report.numbers import count
 
-    program = tosaic.open_program(args.file, bind=bindings(args.bind))
+    program = tosaic.open_program(args.file, bind=bindings(args.bind), trust=args.trust)
     names = [name for each in args.claimants for name in each.split(",") if name]
     claimants = require_claimants("partition", names)
     connected = not args.disconnected
@@ -220,7 +221,7 @@ def _inspect(args: argparse.Namespace) -> int:
         return OK
     bind = bindings(args.bind)
     require_use("open", bind, args.file)
-    program = program_of(source, bind=bind)
+    program = program_of(source, bind=bind, trust=args.trust)
     if args.csv:
         program.plan_memory().to_csv(args.csv)
     if args.dot:
@@ -277,7 +278,7 @@ def _run(args: argparse.Namespace) -> int:
         raise refused_option("--runs", "no run is measured", "--profile beside it")
     bind = bindings(args.bind)
     require_use("open", bind, args.file)
-    program = program_of(*with_sources(args.source, args.file), bind=bind)
+    program = program_of(*with_sources(args.source, args.file), bind=bind, trust=args.trust)
     (sample,) = read_samples(args.input, program)
     profile = None
     if args.profile is None:
@@ -311,7 +312,9 @@ def _compare(args: argparse.Namespace) -> int:
     import tosaic
 
     a, b = with_sources(args.source, args.a, args.b)
-    comparison = tosaic.compare(a, b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind))
+    comparison = tosaic.compare(
+        a, b, list(args.input), threshold_db=args.threshold, bind=bindings(args.bind), trust=args.trust
+    )
     report = comparison.report()
     if args.report:
         report.save(args.report)
@@ -325,7 +328,7 @@ def _diff(args: argparse.Namespace) -> int:
 
     bind = bindings(args.bind)
     require_use("diff", bind, args.a, args.b)
-    a, b = (program_of(path, bind=bind) for path in (args.a, args.b))
+    a, b = (program_of(path, bind=bind, trust=args.trust) for path in (args.a, args.b))
     difference = a.graph.diff(b.graph)
     _show(describe_diff(args.a, args.b, difference), args)
     return FAILED if difference else OK

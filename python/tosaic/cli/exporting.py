@@ -27,12 +27,12 @@ def export(args: argparse.Namespace) -> int:
     from tosaic.writing import require_new_folder
 
     require_new_folder(args.output)
-    chosen = _recipe(args.recipe)
-    model, inputs = _model(args.file)
+    chosen = _recipe(args.recipe, args.trust)
+    model, inputs = _model(args.file, args.trust)
     bind = bindings(args.bind)
     named: Any = args.file
     if any(place not in ("inputs", "outputs") for place, _ in args.io):  # names are those of the program
-        named = tosaic.open_program(args.file, bind=bind)
+        named = tosaic.open_program(args.file, bind=bind, trust=args.trust)
     result = tosaic.export_model(
         model,
         inputs,
@@ -45,6 +45,7 @@ def export(args: argparse.Namespace) -> int:
         rgba=_rgba(args.rgba),
         claimants=args.claimants.split(",") if args.claimants else None,
         bind=bind,
+        trust=args.trust,
         check_on=tuple(args.check_on or ()),
         least_db=args.least_db,
         on_failed_check="report",
@@ -65,13 +66,13 @@ def list_recipes(args: argparse.Namespace) -> int:
             raise refused_option(
                 "--diff", f"it compares two recipes, and there are {len(args.recipe)}", "two"
             )
-        a, b = map(_one, args.recipe)
+        a, b = (_one(name, args.trust) for name in args.recipe)
         _show(describe_differences(a, b), as_json=args.json)
         return FAILED if a.diff(b) else OK
     if not args.recipe:
         _show(describe_recipes([recipes.named(name) for name in recipes.names()]), as_json=args.json)
         return OK
-    made = _recipe(args.recipe)
+    made = _recipe(args.recipe, args.trust)
     if args.output:
         made.save(args.output)
     report = describe_recipe(made)
@@ -83,19 +84,19 @@ def _show(report: Report, *, as_json: bool) -> None:
     say((report.json if as_json else report.text) + "\n")
 
 
-def _recipe(names: Sequence[str]) -> Recipe:
+def _recipe(names: Sequence[str], trust: bool) -> Recipe:
     from tosaic.recipes import combine
 
-    found = [_one(name) for name in names]
+    found = [_one(name, trust) for name in names]
     return found[0] if len(found) == 1 else combine(found)
 
 
-def _one(name: str) -> Recipe:
+def _one(name: str, trust: bool) -> Recipe:
     """Returns the recipe of a name, of a JSON file, or of a Python object ``module:name``."""
     from tosaic import recipes
 
     if Path(name).suffix == ".json":
-        return recipes.Recipe.load(name)
+        return recipes.Recipe.load(name, trust=trust)
     if ":" in name:
         found = _python_object("--recipe", name)
         if not isinstance(found, recipes.Recipe):
@@ -104,13 +105,13 @@ def _one(name: str) -> Recipe:
     return recipes.named(name)
 
 
-def _model(name: str) -> tuple[Any, Any]:
+def _model(name: str, trust: bool) -> tuple[Any, Any]:
     """Returns the model of a file, or what a Python function ``module:name`` returns: model and inputs."""
     if ":" not in name or Path(name).exists():
         from tosaic.sources import open_program
 
         is_file_of_torch = Path(name).suffix == ".pt2"
-        return (name if is_file_of_torch else open_program(name)), None
+        return (name if is_file_of_torch else open_program(name, trust=trust)), None
     function = _python_object("MODEL", name)
     made = function() if callable(function) and not hasattr(function, "parameters") else function
     if not isinstance(made, tuple) or len(made) != 2:

@@ -45,6 +45,7 @@ def export_model(
     claimants: Sequence[str | Claimant] | None = None,
     strict: bool = False,
     bind: Any = None,
+    trust: bool = False,
     check_on: Sequence[Literal["reference", "vgf"]] = (),
     check_samples: int = 2,
     check_nodes: bool = False,
@@ -87,6 +88,8 @@ def export_model(
         The option of ``torch.export.export``.
     bind : optional
         Sizes of symbolic dimensions, as in `tosaic.from_exported`.
+    trust : bool
+        Whether torch may run code that a ``.pt2`` file has, as in `tosaic.open_program`.
     check_on : sequence of {"reference", "vgf"}
         Where the groups also run: the TOSA reference model, or Vulkan. Results have to be equal if no group
         computes with floats, else within 30 dB.
@@ -148,7 +151,7 @@ def export_model(
     if folder is not None:
         require_new_folder(folder)
     require_tools(chosen)
-    source, example = _source(model, inputs, chosen)
+    source, example = _source(model, inputs, chosen, trust)
     flow = Flow(source, example, samples, chosen, options, name)
     with (
         log_shown("tosaic", logging.DEBUG if verbose > 2 else logging.INFO) if verbose > 1 else nullcontext()
@@ -258,7 +261,7 @@ def require_tools(recipe: Recipe) -> None:
             kind.flags(claimant, tuple(recipe.flags.get(claimant.name, ())), _WHERE)
 
 
-def _source(model: Any, inputs: Any, recipe: Recipe) -> tuple[Any, Any]:
+def _source(model: Any, inputs: Any, recipe: Recipe, trust: bool) -> tuple[Any, Any]:
     """Returns the model, and example inputs as a pair of a tuple and a dict.
 
     Raises
@@ -267,7 +270,7 @@ def _source(model: Any, inputs: Any, recipe: Recipe) -> tuple[Any, Any]:
         `model` is nothing that can be exported, a module is in training mode, or a module has no inputs.
     """
     if isinstance(model, str) or hasattr(model, "__fspath__"):
-        model = load_exported(model)
+        model = load_exported(model, trust=trust)
     is_exported = is_exported_program(model)
     if is_exported or isinstance(model, Program):
         example = getattr(model, "example_inputs", None) if is_exported else None

@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -15,7 +16,16 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
 from tosaic.arrays import as_array
-from tosaic.fx.libraries import load_libraries, plain_file, read_archive, unreadable
+from tosaic.fx.libraries import (
+    called,
+    declared,
+    load_libraries,
+    make_plain,
+    plain_file,
+    read_archive,
+    unreadable,
+)
+from tosaic.fx.stranger_files import cleared
 from tosaic.reading import open_file
 
 __all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
@@ -46,8 +56,15 @@ class EagerRun:
     skipped: dict[str, str]
 
 
-def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
+def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> torch.export.ExportedProgram:
     """Reads a ``.pt2`` file, after importing the libraries that register its operators and classes.
+
+    Parameters
+    ----------
+    path : path
+    trust : bool
+        Whether torch may run code that the file has. If not, the program has the example inputs of the file
+        only if they are plain data.
 
     Raises
     ------
@@ -56,14 +73,44 @@ def load_exported(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        Torch cannot read the file, or a library that it names is not installed.
+        Torch cannot read the file, a library that it names is not installed, or the file has something that
+        could run code, and is not trusted.
     """
+    return _load_trusted(path) if trust else _load_cleared(Path(path))
+
+
+def _load_cleared(path: Path) -> torch.export.ExportedProgram:
+    def prepared(document: Any) -> Any:
+        archive = declared(document)
+        load_libraries(archive, path)
+        if archive.is_edge:
+            make_plain(document)
+        return document, called(document)
+
+    try:
+        copy = cleared(path, prepared)
+    except _core.Error as error:
+        if error.parts["where"] != "pt2":
+            raise
+        found = ": expected ".join(filter(None, (error.parts["what"], error.parts["expected"])))
+        raise unreadable(path, found) from error
+    program = _loaded(path, copy.file)
+    program._example_inputs = copy.example_inputs
+    return program
+
+
+def _load_trusted(path: str | os.PathLike[str]) -> torch.export.ExportedProgram:
     archive = read_archive(path)
     load_libraries(archive, path)
+    with open_file("open", path) as file:
+        return _loaded(path, plain_file(path) if archive.is_edge else _readable(path, file))
+
+
+def _loaded(path: str | os.PathLike[str], file: Any) -> torch.export.ExportedProgram:
     logged = _Logged()
-    with logged, open_file("open", path) as file:
+    with logged:
         try:
-            return torch.export.load(plain_file(path) if archive.is_edge else _readable(path, file))
+            return torch.export.load(file)
         except Exception as error:  # torch raises whatever its readers do
             reason = logged.reason or error
     text = first_line(str(reason))

@@ -34,7 +34,16 @@ from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
 from tosaic.options import file_name
 from tosaic.reading import open_file
 
-__all__ = ["Archive", "load_libraries", "plain_file", "read_archive", "unreadable"]
+__all__ = [
+    "Archive",
+    "called",
+    "declared",
+    "load_libraries",
+    "make_plain",
+    "plain_file",
+    "read_archive",
+    "unreadable",
+]
 
 _PLAIN = "torch.ops."
 _EDGE = "executorch.exir.dialects.edge._ops."
@@ -114,10 +123,20 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
         raise unreadable(file, f"{type(error).__name__}: {error}") from error
     if not members:
         raise unreadable(file, "an archive without an exported program")
+    return declared(*members.values())
+
+
+def declared(*documents: Any) -> Archive:
+    """Returns what programs declare, of which `documents` are the JSON."""
     return Archive(
-        tuple(sorted({target for document in members.values() for target in _strings(document, "target")})),
-        tuple(sorted({name for document in members.values() for name in _classes(document)})),
+        tuple(sorted({target for document in documents for target in _strings(document, "target")})),
+        tuple(sorted({name for document in documents for name in _classes(document)})),
     )
+
+
+def called(document: Any) -> set[str]:
+    """Returns the names of all functions of a program: those it calls, and those that are arguments."""
+    return {*_strings(document, "target"), *_strings(document, "as_operator")}
 
 
 def unreadable(path: str | os.PathLike[str], got: str) -> Exception:
@@ -166,9 +185,9 @@ def _classes(document: Any) -> Iterator[str]:
 def load_libraries(archive: Archive, path: str | os.PathLike[str]) -> None:
     """Imports the modules that register the operators and classes of a file, unless they are registered.
 
-    Only these modules are imported: modules of the tables, an installed package with the name of an operator
-    namespace, and the module of a class if its package is known or installed. No other name in a file is ever
-    imported.
+    Only these modules are imported, and only of packages that are installed: modules of the tables, a package
+    with the name of an operator namespace, and the module of a class if no part of its name is private. No
+    other name in a file is ever imported, and no module of the working folder.
 
     Raises
     ------
@@ -198,7 +217,8 @@ def _load_class(name: str, what: str) -> None:
     if package in sys.stdlib_module_names:
         return
     modules: tuple[str, ...] = ()
-    if package in KNOWN_PACKAGES or _installed_package(package):
+    is_public = not any(part.startswith("_") for part in name.split("."))
+    if is_public and (package in KNOWN_PACKAGES or _installed_package(package)):
         modules = (name.rpartition(".")[0],)
     registrar, function = _REGISTRARS.get(name, ("", ""))
 
@@ -212,7 +232,8 @@ def _load_class(name: str, what: str) -> None:
 
 def _installed_package(name: str) -> tuple[str, ...]:
     """Returns the package of that name if it is installed. A script in the working directory is none."""
-    return (name,) if name in importlib.metadata.packages_distributions() else ()
+    is_installed = not name.startswith("_") and name in importlib.metadata.packages_distributions()
+    return (name,) if is_installed else ()
 
 
 def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
@@ -220,6 +241,10 @@ def _import_until(is_done: Any, modules: Sequence[str], what: str) -> None:
     for module in modules:
         if is_done():
             return
+        top = module.partition(".")[0]
+        if top not in sys.modules and not _installed_package(top):
+            failure = failure or ModuleNotFoundError(f"No module named '{top}'", name=top)
+            continue
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -258,12 +283,17 @@ def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
             data = archive.read(entry)
             if entry.filename in programs:
                 document = json.loads(data)
-                _rename_targets(document)
-                document["verifiers"] = ["TRAINING"]  # the edge dialect's verifier refuses plain operators
+                make_plain(document)
                 data = json.dumps(document).encode()
             out.writestr(entry.filename, data)
     made.seek(0)
     return made
+
+
+def make_plain(document: Any) -> None:
+    """Puts plain names in place of the edge dialect's operator names, in the JSON of a program."""
+    _rename_targets(document)
+    document["verifiers"] = ["TRAINING"]  # the edge dialect's verifier refuses plain operators
 
 
 def _rename_targets(document: Any) -> None:

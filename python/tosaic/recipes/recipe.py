@@ -289,17 +289,26 @@ class Recipe:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Recipe:
-        """Reads what `to_json` returned. Modules of the functions that it names are imported.
+    def from_json(cls, text: str, *, trust: bool = False) -> Recipe:
+        """Reads what `to_json` returned.
+
+        Parameters
+        ----------
+        text : str
+        trust : bool
+            Whether the text may name any function: its module is imported, and an export calls it. If not,
+            it may name functions of `tosaic.recipes` and `tosaic.annotation`, and observers of torch and
+            torchao.
 
         Raises
         ------
         InvalidGraph
-            The text is no recipe, or a function that it names cannot be imported.
+            The text is no recipe, or names a function that cannot be imported or that only a trusted text may
+            name.
         """
         from tosaic.recipes.written import from_json
 
-        return from_json(text)
+        return from_json(text, trust=trust)
 
     def save(self, path: Any) -> None:
         """Writes the recipe as a JSON file.
@@ -316,8 +325,8 @@ class Recipe:
         write_text(OPTIONS["path"].accept(path), self.to_json())
 
     @classmethod
-    def load(cls, path: Any) -> Recipe:
-        """Reads a file that `save` wrote.
+    def load(cls, path: Any, *, trust: bool = False) -> Recipe:
+        """Reads a file that `save` wrote. `trust` is as in `from_json`.
 
         Raises
         ------
@@ -329,7 +338,9 @@ class Recipe:
         from tosaic.options import file_path
         from tosaic.reading import read_bytes
 
-        return cls.from_json(read_bytes("Recipe", file_path("Recipe", path)).decode("utf-8", "replace"))
+        return cls.from_json(
+            read_bytes("Recipe", file_path("Recipe", path)).decode("utf-8", "replace"), trust=trust
+        )
 
     def __repr__(self) -> str:
         """Returns the fields that are not empty, as code."""

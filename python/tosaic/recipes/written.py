@@ -27,6 +27,13 @@ from tosaic.recipes.recipe import Recipe, Stage
 __all__ = ["from_json", "to_json"]
 
 _FORMAT, _VERSION = "tosaic recipe", 1
+_PACKAGES = (
+    "tosaic.recipes",
+    "tosaic.annotation",
+    "torch.ao.quantization.observer",
+    "torchao.quantization.pt2e.observer",
+)
+"""Packages of the functions that any recipe may name. They only say how a model is quantized."""
 _WHERE = "Recipe"
 
 
@@ -49,17 +56,20 @@ def to_json(recipe: Recipe) -> str:
     return json.dumps({"format": _FORMAT, "version": _VERSION, **written}, indent=1, allow_nan=False) + "\n"
 
 
-def from_json(text: str) -> Recipe:
+def from_json(text: str, *, trust: bool = False) -> Recipe:
     """See `Recipe.from_json`."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged("the text", "JSON", str(error)) from error
     if not is_mapping(data) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
         got = {key: data.get(key) for key in ("format", "version")} if is_mapping(data) else data
         raise _damaged("the text", f"format '{_FORMAT}', version {_VERSION}", shown(got))
     data = {key: value for key, value in data.items() if key not in ("format", "version")}
-    recipe = _read(data, "the recipe")
+    try:
+        recipe = _read(data, "the recipe", trust)
+    except RecursionError:
+        raise _damaged("the text", "a recipe", "values inside of too many others") from None
     if not isinstance(recipe, Recipe):
         raise _damaged("the text", "a recipe", shown(data.get("class")))
     return recipe
@@ -125,36 +135,61 @@ def _imported(name: str, where: str) -> Any:
     return found
 
 
-def _read(data: Any, where: str) -> Any:
+def _own_function(name: str, where: str) -> Any:
+    """Returns a function that any recipe may name: public, of a package that is listed, and defined there."""
+    module, _, path = name.partition(":")
+    is_public = all(part and not part.startswith("_") for part in (*module.split("."), *path.split(".")))
+    if is_public and _is_listed(module):
+        found = _imported(name, where)
+        if callable(found) and _is_listed(getattr(found, "__module__", "")):
+            return found
+    raise _core.make_error(
+        _core.InvalidGraph,
+        where=_WHERE,
+        what=f"the function in {where} is not one that any recipe may name",
+        expected=f"a function of {', '.join(_PACKAGES)}",
+        got=shown(name),
+        hint="If you trust whoever made the recipe, pass trust=True, or --trust to a command",
+    )
+
+
+def _is_listed(module: Any) -> bool:
+    return isinstance(module, str) and any(
+        module == package or module.startswith(f"{package}.") for package in _PACKAGES
+    )
+
+
+def _read(data: Any, where: str, trust: bool) -> Any:
     if isinstance(data, list):
-        return tuple(_read(each, f"{where}[{i}]") for i, each in enumerate(data))
+        return tuple(_read(each, f"{where}[{i}]", trust) for i, each in enumerate(data))
     if not is_mapping(data):
         return data
     if "class" not in data:
-        return _read_untyped(data, where)
+        return _read_untyped(data, where, trust)
     name = data["class"]
     if name == "Unset":
         return rules.Unset.UNSET
     if not isinstance(name, str) or name not in _CLASSES:
         raise _damaged(where, f"one of {', '.join(sorted(_CLASSES))}", shown(name))
-    fields = {key: _read(each, f"{where}.{key}") for key, each in data.items() if key != "class"}
+    fields = {key: _read(each, f"{where}.{key}", trust) for key, each in data.items() if key != "class"}
     try:
         return _CLASSES[name](**fields)
     except TypeError as error:
         raise _damaged(where, f"the fields of {name}", str(error)) from error
 
 
-def _read_untyped(data: Any, where: str) -> Any:
+def _read_untyped(data: Any, where: str, trust: bool) -> Any:
     """Returns the function or the mapping that an object without a class stands for."""
     if set(data) == {"function"}:
-        return _imported(str(data["function"]), where)
+        name = str(data["function"])
+        return _imported(name, where) if trust else _own_function(name, where)
     if set(data) == {"entries"}:
         pairs = data["entries"]
         is_pairs = isinstance(pairs, list) and all(isinstance(p, list) and len(p) == 2 for p in pairs)
         if not is_pairs:
             raise _damaged(where, "pairs of a key and a value", shown(pairs))
-        return {_key(key, where): _read(each, f"{where}[{key!r}]") for key, each in pairs}
-    return {key: _read(each, f"{where}[{key!r}]") for key, each in data.items()}
+        return {_key(key, where): _read(each, f"{where}[{key!r}]", trust) for key, each in pairs}
+    return {key: _read(each, f"{where}[{key!r}]", trust) for key, each in data.items()}
 
 
 def _key(key: Any, where: str) -> Any:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationSpec
@@ -52,8 +54,26 @@ def to_exported(exported: Any, draft: Draft) -> torch.export.ExportedProgram:
         states = _states_as_inputs(prepared, draft.planned.graph)
         converted = convert_pt2e(prepared)
         _inputs_as_states(converted, states)
-    args, kwargs = exported.example_inputs or ((), {})
+    args, kwargs = exported.example_inputs or _zeros(exported)
     return torch.export.export(converted, args, kwargs)
+
+
+def _zeros(exported: Any) -> Any:
+    """Returns inputs of the traced shapes, for a program that has no example inputs."""
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
+    leaves = []
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else values[spec.arg.name]
+            leaves.append(_zero(value) if isinstance(value, torch.Tensor) else value)
+    return pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
+
+
+def _zero(value: torch.Tensor) -> torch.Tensor:
+    def known(sizes: Any) -> list[int]:
+        return [size if isinstance(size, int) else int(size.node.hint) for size in sizes]
+
+    return torch.empty_strided(known(value.shape), known(value.stride()), dtype=value.dtype).zero_()
 
 
 def _remove_folded_norms(module: GraphModule, planned: PlannedProgram) -> None:
