@@ -60,8 +60,11 @@ std::string bytes_of(const py::str& text) {
   return py::reinterpret_steal<py::bytes>(encoded);
 }
 
+// Names of a message may come from a file: what would act on a terminal becomes an escape. `parts` have the
+// names themselves.
 py::object make_error(const py::object& type, const ErrorParts& parts) {
-  py::object error = type(text_of(format_error(parts)));
+  const py::object visible = py::module_::import("tosaic.visible").attr("visible");
+  py::object error = type(visible(text_of(format_error(parts))));
   error.attr("parts") = error_parts_to_dict(parts);
   return error;
 }

@@ -23,6 +23,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.threads import MOST_THREADS
+from tosaic.visible import one_line
 
 __all__ = [
     "OPTIONS",
@@ -131,9 +132,8 @@ def file_path(where: str, path: Any) -> Path:
 
 
 def file_name(path: str | os.PathLike[str]) -> str:
-    """Returns the name of a file for messages; bytes that are not UTF-8 become escapes."""
-    name = Path(path).name or os.fspath(path)
-    return name.encode("utf-8", "backslashreplace").decode()
+    """Returns the name of a file for messages; what is not UTF-8 or acts on a terminal becomes escapes."""
+    return one_line(Path(path).name or os.fspath(path))
 
 
 def is_mapping(value: Any) -> bool:

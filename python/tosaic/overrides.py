@@ -10,6 +10,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.foreign import ForeignOp, functions_of
 from tosaic.options import shown
+from tosaic.visible import one_line
 
 __all__ = ["Overrides", "all_nodes", "of_foreign_nodes", "require_pickled", "split_functions"]
 
@@ -66,7 +67,7 @@ class Overrides:
     def warn_of_loss(self, what: str) -> None:
         """Logs a warning that `what`, made from the graph alone, does not have the caller's functions."""
         if self.own:
-            names = ", ".join(f"'{name}'" for name in self.own)
+            names = ", ".join(f"'{one_line(name)}'" for name in self.own)
             _LOG.warning(
                 "%s has the operators of the graph, without the functions that override %s", what, names
             )

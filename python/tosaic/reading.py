@@ -9,6 +9,7 @@ from typing import IO
 
 from tosaic import _core
 from tosaic.options import file_name
+from tosaic.visible import one_line
 
 __all__ = ["MissingFileError", "ReadError", "open_file", "read_bytes"]
 
@@ -65,7 +66,7 @@ def _naming(where: str, path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         found: ReadError
         if isinstance(error, FileNotFoundError):
-            what = f"there is no file '{os.fspath(path)}'"
+            what = f"there is no file '{one_line(os.fspath(path))}'"
             found = _core.make_error(MissingFileError, where=where, what=what)
         else:
             reason = error.strerror or str(error)

@@ -23,6 +23,7 @@ from tosaic.ports import (
 )
 from tosaic.reportable import Reportable
 from tosaic.threads import run_threads
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.signature import Signature
@@ -375,7 +376,7 @@ class Runnable(Reportable):
     @property
     def type_text(self) -> str:
         """The inputs and outputs as text: ``(x: f32[1,3,8,8]) -> f32[1,10]``."""
-        inputs = ", ".join(f"{port.path or port.name}: {port.type_text}" for port in self.inputs)
+        inputs = ", ".join(f"{one_line(port.path or port.name)}: {port.type_text}" for port in self.inputs)
         return f"({inputs}) -> {', '.join(port.type_text for port in self.outputs)}"
 
     def text(self) -> str:

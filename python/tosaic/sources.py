@@ -17,6 +17,7 @@ from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
 from tosaic.pte.file import PteFile, PteMethod, load_pte
 from tosaic.reading import read_bytes
+from tosaic.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,7 +133,7 @@ def _without_calls(graph: _core.Graph, described: Mapping[str, ForeignOp]) -> li
         if unknown and target not in called
     ]
     for note in notes:
-        _LOG.warning("%s", note.message)
+        _LOG.warning("%s", visible(note.message))
     return notes
 
 
@@ -304,7 +305,7 @@ def _by_torch(beyond: Any) -> Diagnostic:
     parts = beyond.parts
     place = ", ".join(filter(None, (parts["node"] and f"node '{parts['node']}'", parts["source"])))
     text = f"torch's loader read the file: {parts['what']}" + (f" ({place})" if place else "")
-    _LOG.info("%s", text)
+    _LOG.info("%s", visible(text))
     return Diagnostic("torch-loader", text, parts["node"])
 
 

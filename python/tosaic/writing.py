@@ -24,6 +24,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.options import file_name
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -168,8 +169,13 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             is_broken = folder.is_symlink() and not folder.exists()
             found = "a link that leads nowhere" if is_broken else "a file in its place"
-        raise _error(error.errno, what=f"the folder '{folder}' cannot be made", got=found) from error
+        raise _error(error.errno, what=f"the folder '{_name(folder)}' cannot be made", got=found) from error
     return folder
+
+
+def _name(path: Path) -> str:
+    """Returns a path for messages."""
+    return one_line(str(path))
 
 
 def require_new_folder(path: str | os.PathLike[str]) -> None:
@@ -187,19 +193,23 @@ def require_new_folder(path: str | os.PathLike[str]) -> None:
             if entries:
                 raise _error(
                     errno.ENOTEMPTY,
-                    what=f"the folder '{folder}' is not empty",
+                    what=f"the folder '{_name(folder)}' is not empty",
                     expected="a folder that does not exist, or an empty one",
                     got=", ".join(entries[:3]) + (", ..." if len(entries) > 3 else ""),
                 )
         elif folder.exists() or folder.is_symlink():
             raise _error(
-                errno.EEXIST, what=f"the folder '{folder}' cannot be made", got="a file in its place"
+                errno.EEXIST,
+                what=f"the folder '{_name(folder)}' cannot be made",
+                got="a file in its place",
             )
         above = next(each for each in folder.absolute().parents if each.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             found = "read-only" if above.is_dir() else "a file"
             raise _error(
-                errno.EACCES, what=f"the folder '{folder}' cannot be made", got=f"'{above}' is {found}"
+                errno.EACCES,
+                what=f"the folder '{_name(folder)}' cannot be made",
+                got=f"'{_name(above)}' is {found}",
             )
 
 
@@ -264,7 +274,7 @@ def _check_place(place: Path, name: str) -> int | None:
         raise _error(
             errno.ENOTDIR if folder.exists() else errno.ENOENT,
             what=f"the folder of '{name}' is missing",
-            expected=f"the folder '{folder}'",
+            expected=f"the folder '{_name(folder)}'",
             got=found,
         )
     try:
@@ -275,10 +285,13 @@ def _check_place(place: Path, name: str) -> int | None:
         raise _unwritable(name, error) from error
     if stat.S_ISDIR(mode):
         raise _error(
-            errno.EISDIR, what=f"'{name}' is a folder", expected="the path of a file", got=f"'{place}'"
+            errno.EISDIR,
+            what=f"'{name}' is a folder",
+            expected="the path of a file",
+            got=f"'{_name(place)}'",
         )
     if not os.access(place, os.W_OK):
-        raise _error(errno.EACCES, what=f"'{name}' may not be written", got=f"'{place}' is read-only")
+        raise _error(errno.EACCES, what=f"'{name}' may not be written", got=f"'{_name(place)}' is read-only")
     return mode
 
 

@@ -1,6 +1,21 @@
 #include "tosaic/base/error.h"
 
 namespace tosaic {
+namespace {
+
+// A name with newlines as escapes: it must not look like a line of the message.
+std::string one_line(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string format_error(const ErrorParts& parts) {
   std::string text;
@@ -18,9 +33,9 @@ std::string format_error(const ErrorParts& parts) {
     if (!place.empty()) place += ", ";
     place += part;
   };
-  if (!parts.node.empty()) add("node '" + parts.node + "'");
-  if (!parts.module_path.empty()) add("module '" + parts.module_path + "'");
-  add(parts.source);
+  if (!parts.node.empty()) add("node '" + one_line(parts.node) + "'");
+  if (!parts.module_path.empty()) add("module '" + one_line(parts.module_path) + "'");
+  add(one_line(parts.source));
   if (!place.empty()) text += " (" + place + ")";
   if (!parts.hint.empty()) text += ". " + parts.hint + ".";
   return text;

@@ -10,7 +10,7 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, kMaxLabel)) {
     if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
   }
   return text.size() > kMaxLabel ? out + "..." : out;
 }

@@ -40,6 +40,18 @@ std::size_t sequence_length(std::string_view text) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
+// True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph separator, or
+// a sign that changes the direction of text.
+bool acts_on_terminal(std::string_view sequence) {
+  const auto byte = [sequence](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
+  if (sequence.size() == 2)
+    return (byte(0) == 0xc2 && byte(1) < 0xa0) || (byte(0) == 0xd8 && byte(1) == 0x9c);
+  if (sequence.size() != 3 || byte(0) != 0xe2) return false;
+  if (byte(1) == 0x80)
+    return byte(2) == 0x8b || byte(2) == 0x8e || byte(2) == 0x8f || (byte(2) >= 0xa8 && byte(2) <= 0xae);
+  return byte(1) == 0x81 && byte(2) >= 0xa0 && byte(2) <= 0xa9;
+}
+
 }  // namespace
 
 void append_number(std::string& out, double value) { append_float(out, value); }
@@ -54,7 +66,7 @@ void append_quoted(std::string& out, std::string_view text) {
     const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
     const std::size_t sequence = byte >= 0x80 ? sequence_length(text.substr(i)) : 0;
-    if (sequence != 0) {
+    if (sequence != 0 && !acts_on_terminal(text.substr(i, sequence))) {
       out += text.substr(i, sequence);
       i += sequence - 1;
     } else if (c == '"' || c == '\\') {

@@ -11,6 +11,7 @@ from tosaic.annotation.specs import Edge, Observed, Output, Slot
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.pipeline import Pipeline
 from tosaic.quantization import QParams
+from tosaic.visible import one_line
 
 __all__ = ["quantized_graph", "with_quantization"]
 
@@ -55,7 +56,7 @@ def with_quantization(
         if nans or constant not in clipped:
             kind = "beyond its integers" if beyond else "that are NaN"
             what = f"{beyond or nans} element{'s' if (beyond or nans) != 1 else ''} {kind}"
-            _LOG.warning("constant '%s' has %s, which saturate", constant, what)
+            _LOG.warning("constant '%s' has %s, which saturate", one_line(constant), what)
     return graph
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic.cli.entries import bindings, io_sides, orders, refused_option
 from tosaic.cli.errors import FAILED, OK
 from tosaic.cli.output import say
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.recipes import Recipe
@@ -131,7 +132,9 @@ def _python_object(option: str, name: str) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise refused_option(option, f"'{name}' cannot be imported: {error}", "module:name") from error
+        raise refused_option(
+            option, f"'{one_line(name)}' cannot be imported: {one_line(str(error))}", "module:name"
+        ) from error
     return found
 
 

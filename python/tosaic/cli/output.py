@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from tosaic.visible import visible
+
 __all__ = ["OutputError", "complain", "say"]
 
 
@@ -15,7 +17,7 @@ class OutputError(Exception):
 
 
 def say(text: str) -> None:
-    """Writes to standard output; characters that its encoding lacks become escapes.
+    """Writes to standard output; characters that its encoding lacks, or that act on it, become escapes.
 
     It is not an error if the reader of a pipe, such as ``head``, has ended: the exit code is still that of
     the command's result.
@@ -30,7 +32,7 @@ def say(text: str) -> None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.write(visible(text).encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
     except BrokenPipeError:
         silence(stream)
@@ -51,7 +53,7 @@ def silence(stream: Any) -> None:
 def complain(message: str, code: int, *, before: str = "") -> int:
     """Writes a message to standard error, if that can be written; returns the exit code `code`."""
     try:
-        sys.stderr.write(f"{before}tosaic: {message}\n")
+        sys.stderr.write(visible(f"{before}tosaic: {message}\n"))
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):  # full, closed or absent; the exit code remains
         silence(sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.options import refusal
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.calibration.quantized_program import QuantizedProgram
@@ -109,7 +110,7 @@ class ExportContext:
             raise refusal("add_file", "name", "the path of a file in the folder", name)
         if str(path) in self._files:
             raise _core.make_error(
-                _core.InvalidGraph, where="add_file", what=f"there is a file '{path}' already"
+                _core.InvalidGraph, where="add_file", what=f"there is a file '{one_line(str(path))}' already"
             )
         self._files[str(path)] = contents.encode() if isinstance(contents, str) else bytes(contents)
 

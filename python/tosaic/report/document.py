@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic.options import checked
+from tosaic.visible import one_line, visible
 from tosaic.writing import write_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     marked: frozenset[int] = frozenset()
 
+    def __post_init__(self) -> None:
+        """Makes names that come from files visible, so that no output of the table has to."""
+        object.__setattr__(self, "columns", tuple(map(one_line, self.columns)))
+        object.__setattr__(self, "rows", tuple(tuple(map(one_line, row)) for row in self.rows))
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -43,6 +49,10 @@ class Picture:
     """
 
     svg: str
+
+    def __post_init__(self) -> None:
+        """See `Table`."""
+        object.__setattr__(self, "svg", visible(self.svg))
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,12 @@ class Section:
     title: str
     body: Table | Picture | str
     folded: bool = False
+
+    def __post_init__(self) -> None:
+        """See `Table`."""
+        object.__setattr__(self, "title", one_line(self.title))
+        if isinstance(self.body, str):
+            object.__setattr__(self, "body", visible(self.body))
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,12 @@ class Report:
     facts: tuple[tuple[str, str], ...] = ()
     sections: tuple[Section, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """See `Table`."""
+        object.__setattr__(self, "title", one_line(self.title))
+        facts = tuple((one_line(name), one_line(value)) for name, value in self.facts)
+        object.__setattr__(self, "facts", facts)
 
     @property
     def text(self) -> str:
@@ -117,7 +139,7 @@ class Report:
         """The numbers as JSON, with the strings ``"inf"``, ``"-inf"`` and ``"nan"``, which JSON lacks."""
         from tosaic.report.plain import to_json
 
-        return to_json(self.data)
+        return visible(to_json(self.data))
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,0 +1,43 @@
+r"""Text from files on terminals, in pages and in logs: `visible` makes characters that act there visible.
+
+::
+
+    the name                  in outputs
+    conv, ESC, [2J            conv\u001b[2J        an escape sequence, which would clear the screen
+    x, RLO, gpj.exe           x\u202egpj.exe       text that is shown from right to left
+    a, newline, ok: fine      a\nok: fine          a name that looks like a line of a report
+
+Names, module paths and source files come from files of strangers. All outputs of tosaic pass here: what the
+commands print, reports (`tosaic.report`), messages of errors, log messages and names of files in messages.
+JSON stays JSON: the escapes are those of JSON strings.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["one_line", "visible"]
+
+# Control characters apart from newline and tab; signs that change the direction of text, or are not seen;
+# separators of lines and paragraphs; and lone surrogates, which no encoding has.
+_ACTING = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u2069"
+    "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Returns a text in which characters that act on a terminal are escapes such as ``\u001b``.
+
+    Newlines and tabs stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Returns a name or a cell of a table as `visible` text in one line: newlines and tabs are escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -1,0 +1,205 @@
+"""Names from files do not act on terminals, pages and logs: all commands and reports are tried.
+
+Each kind of name in a file (input, weight, module path, source file, file name) has an escape sequence, an
+8-bit control character, a sign that turns the direction of text, and a newline that would begin a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from tosaic.cli import main
+from tosaic.visible import one_line, visible
+
+EVIL = "\x1b[31mn\x07\x9b2J\u202e<b>\nFORGED: yes"
+ACTING = set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E, 0x2028, 0x200F]))
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x @ x.T).softmax(-1)
+
+
+def found_in(text: str) -> set[str]:
+    """Returns what acts in a text: characters, and the lines that a name forged."""
+    forged = {line for line in text.splitlines() if line.lstrip().startswith("FORGED")}
+    return (ACTING & set(text)) | forged
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("names")
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    """A program whose names come from a file: the graph text has evil names of everything."""
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), Inner()).eval()
+    exported = torch.export.export(net, (torch.ones(4, 4),))
+    imported = tosaic.from_exported(exported)
+    text = imported.graph.text()
+    quoted = json.dumps(EVIL, ensure_ascii=False).replace("\\u001b", "\\x1b").replace("\\u0007", "\\x07")
+    evil = quoted.replace('"', "")
+    changed = (
+        text.replace("%relu", f'%"{evil}"')
+        .replace("%input", f'%"{evil}2"')
+        .replace('path="input"', f'path="{evil}"')
+        .replace('path="out"', f'path="{evil}.out"')
+        .replace("%0.weight", f'%"{evil}3"')
+        .replace("test_visible_names.py", evil)
+        .replace("linear.py", evil)
+    )
+    return tosaic.from_graph(tosaic.Graph.parse(changed))
+
+
+@pytest.fixture(scope="module")
+def files(program: Any, folder: Path) -> dict[str, str]:
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    np.save(folder / "x.npy", x)
+    name = folder / (EVIL.replace("/", "") + ".tosaic")
+    program.save(name)
+    lowered = tosaic.lower(program)
+    lowered.save(folder / "m.tosa", sidecar=True)
+    tosaic.quantize(program, [(x,)], progress=False).save(folder / "q.tosaic")
+    return {
+        "m": str(name),
+        "x": str(folder / "x.npy"),
+        "t": str(folder / "m.tosa"),
+        "q": str(folder / "q.tosaic"),
+    }
+
+
+COMMANDS = (
+    ["inspect", "m", "--layout", "--memory", "--text"],
+    ["inspect", "m", "--dot"],
+    ["inspect", "m", "--quantization"],
+    ["inspect", "t", "--text"],
+    ["inspect", "q", "--text"],
+    ["check", "m", "--target", "TOSA-1.0+INT"],
+    ["check", "m"],
+    ["run", "m", "--input", "x", "-o", "{}.npz"],
+    ["run", "m", "--input", "x", "-o", "{}.npz", "--profile"],
+    ["compare", "m", "t", "--input", "x"],
+    ["compare", "m", "q", "--input", "x"],
+    ["diff", "m", "q"],
+    ["quantize", "m", "--samples", "x", "-o", "{}.tosaic"],
+    ["sensitivity", "m", "--samples", "x"],
+    ["lower", "m", "-o", "{}.tosa", "--profile"],
+    ["lower", "m", "--target", "TOSA-1.0+INT", "-o", "{}.tosa"],
+    ["lower", "m", "--calibrate", "x", "-o", "{}.tosa"],
+    ["lower", "q", "--io", "nothing=int8", "-o", "{}.tosa"],
+    ["partition", "m", "--claimants", "TOSA-1.0+INT,TOSA-1.0+FP", "--memory"],
+    ["partition", "m", "--claimants", "TOSA-1.0+INT", "--why", "linear"],
+    ["export", "m", "--recipe", "tosa-int8", "--samples", "x", "-o", "{}", "--verbose", "3"],
+    ["recipes", EVIL],
+    ["open", EVIL],
+    ["check", EVIL],
+    ["inspect", EVIL + ".pte"],
+    ["inspect", EVIL + ".pt2"],
+    ["kernels", EVIL + ".pte"],
+    ["run", "m", "--input", EVIL + ".npz", "-o", "{}.npz"],
+    ["lower", "m", "-o", f"/{EVIL}/x.tosa"],
+    ["compare", "m", "t", "--input", "x", "--report", f"/{EVIL}/x.html"],
+)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_no_command_prints_what_acts_on_a_terminal(
+    as_json: bool, files: dict[str, str], folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    acting = {}
+    for number, command in enumerate(COMMANDS):
+        out = str(folder / f"out{number}{as_json}")
+        arguments = [files.get(each, each).replace("{}", out) for each in command]
+        main([*arguments, *["--json"] * as_json])
+        printed, complained = capfd.readouterr()
+        if as_json:
+            json.loads(printed)
+        if found_in(printed + complained):
+            acting[" ".join(command)] = found_in(printed + complained)
+    assert acting == {}
+
+
+def reports(program: Any, quantized: Any, lowered: Any, x: Any) -> Iterator[tuple[str, Any]]:
+    yield "program", program.report() if hasattr(program, "report") else None
+    yield "lowered", lowered
+    yield "quantized", quantized
+    yield "check", tosaic.check(program, target="TOSA-1.0+INT")
+    yield "comparison", tosaic.compare(program, lowered, (x,))
+    yield "memory", lowered.plan_memory()
+    yield "partition", tosaic.partition(program, ["TOSA-1.0+INT", "TOSA-1.0+FP"])
+    yield "io", lowered.io
+    yield "layout", lowered.layout
+    yield "profile", program.prepare().profile(x, runs=1)
+
+
+def test_no_report_has_what_acts(program: Any, files: dict[str, str]) -> None:
+    x = np.load(files["x"])
+    quantized = tosaic.quantize(program, [(x,)], progress=False)
+    lowered = tosaic.lower(program)
+    acting = {}
+    for name, each in reports(program, quantized, lowered, x):
+        report = each.report() if hasattr(each, "report") else each
+        texts = {"str": str(each), "repr": repr(each)}
+        for form in ("text", "full_text", "html", "html_fragment", "json"):
+            with contextlib.suppress(AttributeError):
+                found = getattr(report, form)
+                texts[form] = found() if callable(found) else found
+        for form, text in texts.items():
+            found = ACTING & set(text) if form.startswith("html") else found_in(text)
+            if found:
+                acting[f"{name}.{form}"] = found
+            if form == "html":
+                assert "<b>\\nFORGED" not in text
+                assert "<b>" not in text.partition("</style>")[2]
+    assert acting == {}
+    assert found_in(program.text() + program.type_text + program.graph.dot()) == set()
+
+
+def test_no_log_message_has_what_acts(program: Any, files: dict[str, str], caplog: Any) -> None:
+    x = np.load(files["x"])
+    with caplog.at_level(logging.DEBUG, "tosaic"):
+        quantized = tosaic.quantize(program, [(x,)], progress=False)
+        tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
+    assert found_in("".join(record.getMessage() for record in caplog.records)) == set()
+
+
+def test_the_text_of_a_graph_is_read_back_with_its_names(program: Any) -> None:
+    text = program.text()
+    assert found_in(text) == set()
+    assert tosaic.Graph.parse(text).text() == text
+    assert EVIL in [each.name for each in tosaic.Graph.parse(text).values]
+
+
+def test_an_error_has_the_name_itself_among_its_parts() -> None:
+    error = tosaic._core.make_error(tosaic.InvalidGraph, where="x", what=f"'{EVIL}' is wrong", node=EVIL)
+    assert found_in(str(error).partition("(node")[2]) == set()
+    assert ACTING & set(str(error)) == set()
+    assert error.parts["node"] == EVIL
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("conv\x1b[2J", "conv\\u001b[2J"),
+        ("\x9b2J\x7f", "\\u009b2J\\u007f"),
+        ("x\u202egpj", "x\\u202egpj"),
+        ("a\u2028b", "a\\u2028b"),
+        ("\udc80", "\\udc80"),
+        ("größe 层 e\u0301 \U0001f600", "größe 层 e\u0301 \U0001f600"),
+    ],
+)
+def test_what_acts_becomes_an_escape(text: str, shown: str) -> None:
+    assert visible(text) == one_line(text) == shown
+    assert visible("a\n\tb") == "a\n\tb"
+    assert one_line("a\n\tb") == "a\\n\\tb"
+    shown.encode()
