@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tosaic import _core
+from tosaic.json_text import parsed_json
 from tosaic.options import checked, file_name, file_path, shown
 from tosaic.program import Program
 from tosaic.reading import open_file
@@ -89,7 +90,7 @@ def is_archive(path: str | os.PathLike[str]) -> bool:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(_MANIFEST).compress_type != zipfile.ZIP_STORED:
                 return True  # `load` says what is wrong with it
-            return bool(json.loads(archive.read(_MANIFEST)).get("format") == FORMAT)
+            return bool(parsed_json(archive.read(_MANIFEST)).get("format") == FORMAT)
     except Exception:  # any error of zip or JSON: the file is no archive of this format
         return False
 
@@ -112,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     try:
         with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
             _require_stored(archive, name)
-            manifest = json.loads(archive.read(_MANIFEST))
+            manifest = parsed_json(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
             graph = _core.Graph.parse(text, constants=InTextOrder(_reader(archive, manifest)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from tosaic.arrays import as_array, dtype_name
 from tosaic.dim_order import channels_last
 from tosaic.dtypes import type_text
 from tosaic.exception_notes import add_note
+from tosaic.json_text import parsed_json
 from tosaic.options import refusal, shown
 from tosaic.quantization import QParams
 
@@ -416,7 +416,7 @@ def _full_target(target: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _call_of(arguments: str) -> Any:
-    return json.loads(arguments)
+    return parsed_json(arguments)
 
 
 def _filled(item: Any, arrays: Sequence[Any]) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from tosaic import _core
 from tosaic.dtypes import NUMPY_INTEGERS
+from tosaic.json_text import parsed_json
 from tosaic.options import shown
 from tosaic.quantization import Groups, QParams
 
@@ -27,8 +27,8 @@ def read_json(where: str, text: str | bytes) -> Fields:
         The text is not JSON, or is another value.
     """
     try:
-        data = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
+        data = parsed_json(text)
+    except (TypeError, ValueError) as error:
         raise _damaged(where, "its JSON cannot be read", got=f"{type(error).__name__}: {error}") from None
     return Fields(data, where)
 

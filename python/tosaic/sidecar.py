@@ -37,6 +37,7 @@ from tosaic import _core
 from tosaic.archive import plain_array, signature_from_json, signature_to_json
 from tosaic.dtypes import BITS
 from tosaic.json_fields import Fields, qparams_from_json, qparams_to_json, read_json
+from tosaic.json_text import parsed_json
 from tosaic.options import file_name
 from tosaic.ports import first_inputs
 from tosaic.program import Program
@@ -111,8 +112,8 @@ def save_without_sidecar(path: str | os.PathLike[str], pieces: Iterable[Buffer])
 
 def _is_sidecar(path: Path) -> bool:
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = parsed_json(path.read_bytes())
+    except (OSError, ValueError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT
 

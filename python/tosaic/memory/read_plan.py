@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.json_text import parsed_json
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan, alignment_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
     """Reads a plan from a JSON file; see `MemoryPlan.from_json`."""
     text = _text_of(path)
     try:
-        data = json.loads(text)
+        data = parsed_json(text)
     except ValueError as error:
         raise _refusal(path, "not a JSON file", "the JSON of a memory plan", str(error)) from None
     keys = ("name", "arenas", "steps", "live_bytes", "buffers")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tosaic.json_text import parsed_json
 from tosaic.signature import Tree
 
 __all__ = ["text_of", "tree_of"]
@@ -21,7 +22,7 @@ _LISTS = {"builtins.tuple": "tuple", "builtins.list": "list", "collections.deque
 def tree_of(text: str) -> Tree | None:
     """Returns the structure; None if the text is not one that torch's pytree writes."""
     try:
-        protocol, root = json.loads(text)
+        protocol, root = parsed_json(text)
         tree = _tree(root) if protocol == _PROTOCOL else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
@@ -36,7 +37,7 @@ def _tree(node: Any) -> Tree:
         return Tree("none")
     if kind in _LISTS:
         return Tree(_LISTS[kind], children)
-    context = json.loads(node["context"]) if isinstance(node["context"], str) else node["context"]
+    context = parsed_json(node["context"]) if isinstance(node["context"], str) else node["context"]
     name = ":".join(kind.rsplit(".", 1))
     if kind == "builtins.dict":
         return Tree("dict", children, tuple(context))

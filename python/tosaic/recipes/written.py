@@ -18,6 +18,7 @@ from typing import Any
 
 from tosaic import _core, accuracy
 from tosaic.annotation import config, observers, rules, select, specs
+from tosaic.json_text import parsed_json
 from tosaic.options import is_mapping, shown
 from tosaic.partitions.claimant import Claimant, ClaimantRule
 from tosaic.quantization import QParams
@@ -59,17 +60,14 @@ def to_json(recipe: Recipe) -> str:
 def from_json(text: str, *, trust: bool = False) -> Recipe:
     """See `Recipe.from_json`."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = parsed_json(text)
+    except ValueError as error:
         raise _damaged("the text", "JSON", str(error)) from error
     if not is_mapping(data) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
         got = {key: data.get(key) for key in ("format", "version")} if is_mapping(data) else data
         raise _damaged("the text", f"format '{_FORMAT}', version {_VERSION}", shown(got))
     data = {key: value for key, value in data.items() if key not in ("format", "version")}
-    try:
-        recipe = _read(data, "the recipe", trust)
-    except RecursionError:
-        raise _damaged("the text", "a recipe", "values inside of too many others") from None
+    recipe = _read(data, "the recipe", trust)
     if not isinstance(recipe, Recipe):
         raise _damaged("the text", "a recipe", shown(data.get("class")))
     return recipe

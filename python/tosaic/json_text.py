@@ -1,0 +1,52 @@
+"""Parses JSON of which nothing is trusted: `parsed_json`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["DEEPEST", "parsed_json"]
+
+DEEPEST = 256
+"""So many levels may be nested: readers call themselves for each, and Python stops at a thousand calls."""
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Returns the value of a text.
+
+    Raises
+    ------
+    ValueError
+        The text is not JSON, has more than `DEEPEST` levels, or a string with half a character (a lone
+        surrogate), which could not be written again.
+    """
+    try:
+        data = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    level, depth = [data], 0
+    while level:
+        if depth > DEEPEST:
+            raise _too_deep()
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, str) and not item.isascii():
+                _require_whole(item)
+        level, depth = below, depth + 1
+    return data
+
+
+def _require_whole(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a string has half a character: {text!a}") from None
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"more than {DEEPEST} levels are nested")
