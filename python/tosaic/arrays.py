@@ -61,6 +61,8 @@ def as_array(
         raise _masked(value, named)
     try:
         array = np.asarray(value)
+    except MemoryError:
+        raise
     except Exception as error:  # the array protocol of an object may raise anything
         raise _not_an_array(type(value).__name__, named) from error
     if array.dtype.kind in "OSUmM" or array.dtype.type is np.void:

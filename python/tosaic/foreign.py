@@ -225,6 +225,8 @@ class Kernel:
         keywords |= {key: _filled(item, arrays) for key, item in call["kwargs"].items()}
         try:
             made = function(*args, **keywords)
+        except MemoryError:
+            raise
         except Exception as error:
             self._note(error, part, given)
             raise

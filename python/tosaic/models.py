@@ -470,6 +470,8 @@ def _checked_results(
     """
     try:
         made = model(call)
+    except MemoryError:
+        raise
     except Exception as error:  # the model is the caller's, and may raise anything
         text = str(error)
         raise _core.make_error(

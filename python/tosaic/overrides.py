@@ -109,6 +109,8 @@ def require_pickled(what: str, function: Any, method: str) -> None:
     """Raises InvalidGraph if a function that a program has cannot be pickled."""
     try:
         pickle.dumps(function)
+    except MemoryError:
+        raise
     except Exception as error:  # an object may raise anything
         raise _core.make_error(
             _core.InvalidGraph,

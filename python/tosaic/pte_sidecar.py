@@ -227,7 +227,7 @@ def _read_signature(fields: Fields, inputs: int, outputs: int) -> Signature:
     try:
         signature = signature_from_json(fields.value("signature"))
         fault = signature.fault(range(inputs), set(range(outputs)))
-    except _core.InvalidGraph:
+    except (_core.InvalidGraph, MemoryError):
         raise
     except Exception as error:  # entries of the right type may still contradict each other in many ways
         got = f"{type(error).__name__}: {error}"

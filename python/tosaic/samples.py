@@ -104,6 +104,8 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
     with open_file("samples", file) as opened:
         try:
             loaded = _loaded(opened)
+        except MemoryError:
+            raise
         except Exception as error:  # a damaged file may raise any error of zip, zlib or npy
             raise _unreadable(file, f"{type(error).__name__}: {error}") from error
     if isinstance(loaded, np.ndarray):

@@ -262,7 +262,7 @@ def _checked(fields: Fields, make: Callable[[], Program]) -> Program:
         return make()
     except _core.InvalidGraph:
         raise
-    except _core.InternalError:
+    except (_core.InternalError, MemoryError):
         raise
     except Exception as error:  # entries of the right type may still contradict each other in many ways
         raise fields.error("", "entries that fit the file", f"{type(error).__name__}: {error}") from error

@@ -70,6 +70,8 @@ def _calibrate_here(program: Any, total: _core.Statistics, samples: Iterable[Arr
         except _core.Error as error:
             parts: Any = error
             raise _error(index, Failure(0, type(error).__name__, dict(parts.parts))) from error
+        except MemoryError:
+            raise
         except Exception as error:
             raise _of_function(index, error) from error
     calibration.merge_into(total)
@@ -121,7 +123,7 @@ def _named(first: int, last: int) -> Iterator[None]:
     """Makes an InvalidGraph of what an executor raises, such as BrokenProcessPool. It names the samples."""
     try:
         yield
-    except _core.Error:
+    except (_core.Error, MemoryError):
         raise
     except Exception as error:
         samples = f"sample {first}" if first == last else f"samples {first} to {last}"
@@ -160,6 +162,8 @@ def _of_function(sample: int, error: Exception) -> Exception:
 def _pickled(job: Job) -> bytes:
     try:
         return pickle.dumps(job)
+    except MemoryError:
+        raise
     except Exception as error:
         raise _core.make_error(
             _core.InvalidGraph,

@@ -218,7 +218,7 @@ def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:
     try:
         return plan.apply(rule)
-    except _core.Error:
+    except (_core.Error, MemoryError):
         raise
     except Exception as error:
         raise _core.make_error(

@@ -118,6 +118,8 @@ def observe(
         except _core.Error as error:
             parts: Any = error
             return Failure(position, type(error).__name__, dict(parts.parts))
+        except MemoryError:
+            raise
         except Exception as error:
             return Raised(position, error)
     return calibration.to_bytes()

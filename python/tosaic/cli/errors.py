@@ -38,7 +38,7 @@ def exit_code(error: Exception) -> int:
         return UNSUPPORTED
     if isinstance(error, _core.InternalError):
         return INTERNAL
-    if isinstance(error, _core.Error | OSError | ImportError):
+    if isinstance(error, _core.Error | OSError | ImportError | MemoryError):
         return USAGE
     return INTERNAL
 
@@ -51,6 +51,8 @@ def message_of(error: Exception) -> str:
         return f"there is no file '{error.filename}'"
     if isinstance(error, _core.Error | OSError | ImportError):
         return str(error) + _about_foreign(error)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory" + (f": {error}" if str(error) else "")
     import traceback
 
     return "".join(traceback.format_exception(error)) + "This is a fault of tosaic; please report it."

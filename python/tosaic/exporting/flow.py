@@ -399,7 +399,7 @@ class Flow:
         start = time.perf_counter()
         try:
             made = stage.run(value, self.context)
-        except (_core.Error, ImportError):
+        except (_core.Error, ImportError, MemoryError):
             raise
         except Exception as error:  # a stage is the user's function
             raise _core.make_error(

@@ -46,6 +46,8 @@ def exported_in_channels_last(where: str, program: Any, module: Any) -> tuple[An
     names = tuple(name for name, leaf in zip(inputs, tensors, strict=True) if leaf.dim() == 4)
     try:
         return torch.export.export(module.to(memory_format=torch.channels_last), args, kwargs), names
+    except MemoryError:
+        raise
     except Exception as error:
         raise _core.make_error(
             _core.UnsupportedOp,

@@ -77,6 +77,8 @@ class Decompositions:
             self.mode = FakeTensorMode()
         try:
             module = _trace(overload, values, self.mode)
+        except MemoryError:
+            raise
         except Exception as error:  # errors of many types; the call becomes opaque
             return Expansion(None, f"torch cannot trace it without data ({type(error).__name__})")
         if any(_writes(node) for node in module.graph.nodes):

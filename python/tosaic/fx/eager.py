@@ -111,6 +111,8 @@ def _loaded(path: str | os.PathLike[str], file: Any) -> torch.export.ExportedPro
     with logged:
         try:
             return torch.export.load(file)
+        except MemoryError:
+            raise
         except Exception as error:  # torch raises whatever its readers do
             reason = logged.reason or error
     text = first_line(str(reason))
@@ -183,6 +185,8 @@ def run_eager(
         values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
         with torch.no_grad():
             results = tracer.run(*values)
+    except MemoryError:
+        raise
     except Exception as error:  # operators raise errors of any type
         raise _core.make_error(
             _core.InvalidGraph,

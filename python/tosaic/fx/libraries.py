@@ -117,7 +117,7 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     try:
         with open_file("open", file) as opened, zipfile.ZipFile(opened) as archive:
             members = {member: json.loads(archive.read(member)) for member in _programs(archive)}
-    except _core.Error:
+    except (_core.Error, MemoryError):
         raise
     except Exception as error:  # zipfile, decompression and JSON all raise their own errors
         raise unreadable(file, f"{type(error).__name__}: {error}") from error

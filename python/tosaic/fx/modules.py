@@ -70,6 +70,8 @@ def export_module(model: Any, inputs: Inputs, *, strict: bool) -> torch.export.E
     try:
         with torch.no_grad():
             return torch.export.export(model, args, kwargs, strict=strict)
+    except MemoryError:
+        raise
     except Exception as error:  # torch.export and the module itself may raise anything
         _require_callable_with(model, inputs)
         raise _core.make_error(
@@ -85,11 +87,15 @@ def _require_callable_with(model: Any, inputs: Inputs) -> None:
     """Refuses inputs with which the module raises an error without torch.export, too."""
     try:
         called, (args, kwargs) = copy.deepcopy((model, inputs))
+    except MemoryError:
+        raise
     except Exception:  # a module that cannot be copied: torch's message has to do
         return
     try:
         with torch.no_grad():
             called(*args, **kwargs)
+    except MemoryError:
+        raise
     except Exception as error:  # the module is the caller's
         raise _core.make_error(
             _core.InvalidGraph,

@@ -401,7 +401,7 @@ def _unpickled(archive: Archive, entry: str, name: str) -> Any:
     """Returns a pickled tensor, by the unpickler that makes only tensors and what a caller declared safe."""
     try:
         made = _load_tensors(archive, entry)
-    except _core.Error:
+    except (_core.Error, MemoryError):
         raise
     except Exception as error:  # the unpickler raises whatever a damaged pickle leads to
         text = str(error).strip().partition("\n")[0]
@@ -424,6 +424,8 @@ def _example_inputs(archive: Archive) -> Any:
     """Returns the example inputs as (args, kwargs), or None if there are none that are plain data."""
     try:
         args, kwargs = _load_tensors(archive, _SAMPLES)
+    except MemoryError:
+        raise
     except Exception:  # no entry, or a pickle that the unpickler of tensors refuses
         return None
     return (tuple(args), kwargs) if isinstance(args, list | tuple) and isinstance(kwargs, dict) else None

@@ -128,6 +128,8 @@ def _imported(name: str, where: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
+    except MemoryError:
+        raise
     except Exception as error:  # a module may raise anything
         raise _damaged(f"the function in {where}", f"'{name}'", f"{type(error).__name__}: {error}") from error
     return found

@@ -97,6 +97,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                     env[node] = self._read_call(node, row)
                 else:
                     self._read_other(node, row)
+        except MemoryError:
+            raise
         except Exception as error:
             located = self._located(error, node)
             if located is error:
