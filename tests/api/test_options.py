@@ -238,6 +238,7 @@ ACCEPTABLE: dict[str, Callable[[Any], bool]] = {
     "threshold_db": is_number,
     "threads": lambda value: is_number(value) and value >= 1 and not isinstance(value, float | np.floating),
     "unsupported": lambda value: isinstance(value, str) and value in ("error", "split"),
+    "trust": is_flag,
     "verify": is_flag,
     "weights": is_flag,
     "write_back": is_flag,
