@@ -166,6 +166,7 @@ QRange range_of(std::int64_t qmin, std::int64_t qmax, const std::optional<std::i
 void bind_observe(py::module_& m) {
   bind_range(m);
   bind_mask_range(m);
+  m.attr("MASK_HIDES") = quant::MaskRange::kHides;
   bind_histogram(m);
   m.def(
       "observe_channels",

@@ -94,6 +94,25 @@ def test_export_model_takes_a_mask_as_an_input() -> None:
     )
     assert result.ok
     assert result.check("quantize").db > 20
+    assert not result.notes
+
+
+def test_what_hides_saturates_without_a_note() -> None:
+    calls = samples_of(images(3), masks("scores + m", -1e4, 3))
+    result = tosaic.export_model(
+        network("scores + m", -1e4), calls[0], samples=calls, recipe="tosa-int8", verbose=0
+    )
+    assert result.ok
+    assert not result.notes
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_mask_whose_visible_numbers_are_large_is_reported(door: str, caplog: Any) -> None:
+    calls = samples_of(images(3), [each + 1e5 for each in masks("scores + m", -1e4, 3)])
+    quantized(network("scores + m", -1e4), calls, door, None)
+    assert "1e+05 that hide no score" in caplog.text
+    if door == "quantize":
+        assert "Edge('mask', 'add')" in caplog.text
 
 
 # ---- rows without any visible key ----

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _EPS = 2.0**-23
+_MOST_VISIBLE = 2.0**13  # in masks: steps of 1/4
 _F32_MOST = 3.4028234663852886e38
 _F32_LEAST = 2.0**-149
 
@@ -157,6 +158,23 @@ class MaskRange(Observer):
     """
 
     eps: float = _EPS
+
+    @staticmethod
+    def coarse(mask: Any) -> str:
+        """Returns what is wrong with numbers that neither hide a score nor are as small as scores; else ''.
+
+        Parameters
+        ----------
+        mask : ObservedMask
+        """
+        visible = mask.visible
+        most = max(-visible.least, visible.greatest) if visible.finite else 0.0
+        if most <= _MOST_VISIBLE:
+            return ""
+        return (
+            f"holds numbers of magnitude {most:.4g} that hide no score (numbers of {_core.MASK_HIDES:.4g} "
+            f"and below do), and 16 bits have steps of {most / 2**15:.2g} for all of them"
+        )
 
 
 @dataclass(frozen=True, repr=False)

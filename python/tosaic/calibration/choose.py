@@ -235,6 +235,7 @@ class _Choice:
         self._graph = planned.graph
         self._observer = observer
         self._spec = group.spec
+        self._slots = group.slots
         self._storage = _storage(group.spec)
         self._options = _options(group.spec, observer)
         self._values = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
@@ -258,6 +259,8 @@ class _Choice:
                 union.merge(each)
             scale, zero_point = _core.range_qparams(union, **options)
         elif isinstance(observer, MaskRange):
+            if what := observer.coarse(statistic):
+                _LOG.warning("the mask %s %s", " and ".join(map(repr, self._slots)), what)
             scale, zero_point = _core.mask_qparams(statistic, **options)
         elif isinstance(observer, Percentile):
             scale, zero_point = _core.percentile_qparams(statistic, observer.fraction, **options)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.annotation.observers import MaskRange
 from tosaic.annotation.rules import Inputs, Outputs
+from tosaic.annotation.specs import Edge, Observed
 from tosaic.options import is_mapping, refusal, shown
 from tosaic.port_names import known_names, near_names, position_of
 from tosaic.quantization import QParams
@@ -113,11 +115,15 @@ def require_ports(recipe: Recipe, program: Program) -> None:
 def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
     """Returns a sentence for each input whose samples are beyond the range of its integers."""
     found: list[str] = []
+    masks = _masks_of(quantized)
     for port in quantized.inputs:
         for qparams in port.quantized:
             if qparams.axis is not None:
                 continue
-            beyond = [_share_beyond(each[port.path or port.name], qparams) for each in samples]
+            arrays = [each[port.path or port.name] for each in samples]
+            if port.name in masks:  # what hides a score saturates, and hides it
+                arrays = [np.where(each <= _core.MASK_HIDES, 0, each) for each in arrays]
+            beyond = [_share_beyond(each, qparams) for each in arrays]
             if beyond and max(beyond) > _NOTED_SHARE:
                 least, greatest = _range(qparams)
                 found.append(
@@ -125,6 +131,19 @@ def saturated(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
                     f"range of its integers, {least:.4g} to {greatest:.4g}, and is clipped"
                 )
     return found
+
+
+def _masks_of(quantized: Program) -> set[str]:
+    """Returns the names of the inputs that are masks of attention."""
+    plan = getattr(quantized, "plan", None)
+    if plan is None:
+        return set()
+    specs = ((slot, plan.get(slot)) for slot in plan.slots())
+    return {
+        slot.producer
+        for slot, spec in specs
+        if isinstance(slot, Edge) and isinstance(spec, Observed) and isinstance(spec.observer, MaskRange)
+    }
 
 
 def saturated_states(

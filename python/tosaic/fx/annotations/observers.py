@@ -37,6 +37,7 @@ from torchao.quantization.pt2e.observer import (
 from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
+from tosaic.annotation.observers import MaskRange
 from tosaic.fx.annotations.functions import Function
 
 __all__ = [
@@ -337,7 +338,10 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
             The range of integers does not include the zero point of a symmetric scheme.
         """
         _note_ignored(self, self.infinities, self.nans)
-        return _qparams_tensors(self, [_core.mask_qparams(self._mask(), **_range_options(self))])
+        mask = self._mask()
+        if what := MaskRange.coarse(mask):
+            _LOG.warning("a mask that is added to scores %s", what)
+        return _qparams_tensors(self, [_core.mask_qparams(mask, **_range_options(self))])
 
 
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
