@@ -19,6 +19,8 @@ SAMPLE = [
     ("scores + bias + m", "-1e9"),
     ("scores + (bias + m)", "-inf"),
     ("(scores + m) / 2", "-1e4"),
+    ("max(scores + m, min)", "-1e4"),
+    ("scores + zeros.masked_fill(bool, value)", "-1e4"),
     ("scores + m[:, None, None]", "-inf"),
     ("scores + (1 - m.float()) * value", "-1e4"),
     ("scores + (1 - m.float()) * value", "finfo.min"),

@@ -17,7 +17,8 @@
 //   add(s, dequantize(m))                the same if the scale of m is so large that one unit hides
 //   add(s, add(bias, mask))              is add(add(s, bias), mask)
 //   add(s, mask) * 0.5                   is bounded before the product
-//   maximum(.., -1e30)                   is removed: nothing is below
+//   maximum(.., -1e30)                   is removed: nothing is below. Without another mask to change, the number
+//                                        becomes the least one that any sum may be
 //   sdpa(q, k, v, mask)                  is expanded first
 //
 // A row that is hidden as a whole gets equal shares, because s - 1e30 is -1e30 in f32. Of smaller numbers, such as
@@ -100,6 +101,21 @@ class Masks {
     }
     return largest;
   }
+  // As magnitude(), of the elements that are not minus infinity: a constant mask may be added.
+  [[nodiscard]] double finite_magnitude(ValueId id) const {
+    if (const Constant* constant = constant_of(graph_, id);
+        constant != nullptr && constant->storage.bound()) {
+      const Elements elements(*constant);
+      double largest = 0;
+      for (std::size_t i = 0; i < elements.size(); ++i)
+        if (const double x = elements.as_double(i); x != -kInfinity) largest = std::max(largest, std::abs(x));
+      return largest;
+    }
+    const Node* node = graph_.producer(id);
+    if (node != nullptr && node->op == Op::kAdd && *node->attrs == default_attrs(Op::kAdd))
+      return finite_magnitude(graph_.operands(*node)[0]) + finite_magnitude(graph_.operands(*node)[1]);
+    return magnitude(id);
+  }
   [[nodiscard]] double product_magnitude(ValueId a, ValueId b) const {
     return magnitude(a) * magnitude(b) * static_cast<double>(graph_.type(a).shape.back());
   }
@@ -138,8 +154,16 @@ class Masks {
       scale_ *= *factor;
       return bounds(operands[0]);
     }
-    if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0])))
-      return bounds(operands[very_low(operands[1]) ? 0 : 1]);
+    if (node->op == Op::kMaximum && (very_low(operands[1]) || very_low(operands[0]))) {
+      const ValueId above = operands[very_low(operands[1]) ? 0 : 1];
+      const std::size_t known = through_.size();
+      if (bounds(above)) return true;
+      through_.resize(known);
+      const double bound = finite_magnitude(above);
+      if (!std::isfinite(bound)) return false;
+      floor_of_ = above, low_ = low(bound);
+      return true;
+    }
     if (node->op == Op::kWhere) return selects(operands);
     if (node->op == Op::kBaddbmm || node->op == Op::kAddmm) return adds_product(*node);
     if (node->op != Op::kAdd || *node->attrs != default_attrs(Op::kAdd)) return false;
@@ -254,6 +278,9 @@ class Masks {
       if (splat_of(graph_, operands[3 - at]) == 0.0 && hides(operands[at], bound)) {
         if (is_infinite(operands[at])) low_ = -kInfinity;
         hidden_ = operands[0], is_seen_ = at == 2;
+        return true;
+      } else if (splat_of(graph_, operands[3 - at]) == 0.0 && large_number(operands[at], bound, false)) {
+        hidden_ = operands[0], is_seen_ = at == 2, is_added_ = true;
         return true;
       }
     // where(hidden, large, 1 - cast(seen)): where nothing is hidden, the other operand is 0.
@@ -389,6 +416,12 @@ class Masks {
 
   ValueId emit() {
     static_cast<void>(rewriter_.begin_output(at_));
+    if (floor_of_.valid()) {
+      const ValueId lowest = rewriter_.constant(
+          at_, make_constant("low", DType::kF32, Shape{}, std::span<const double>(&low_, 1)));
+      return moved(rewriter_.emit(at_, Op::kMaximum, NoAttrs{}, {rewriter_.map(floor_of_), lowest}),
+                   through_);
+    }
     ValueId scores = product_ == nullptr ? rewriter_.map(scores_) : product();
     if (bias_.valid())
       scores = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, rewriter_.map(bias_)});
@@ -402,7 +435,10 @@ class Masks {
     } else if (steps_) {
       out = stepped(scores);
     } else {
-      const ValueId hidden = moved(rewriter_.map(hidden_), mask_through_), lowest = number(low_);
+      const ValueId hidden = moved(rewriter_.map(hidden_), mask_through_);
+      ValueId lowest = number(low_);
+      // A row that is hidden as a whole has the shares of its scores if f32 adds them to the mask.
+      if (is_added_) lowest = rewriter_.emit(at_, Op::kAdd, default_attrs(Op::kAdd), {scores, lowest});
       out = is_seen_ ? rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, scores, lowest})
                      : rewriter_.emit(at_, Op::kWhere, NoAttrs{}, {hidden, lowest, scores});
     }
@@ -466,6 +502,7 @@ class Masks {
   double scale_ = 1;                  // the product of these numbers
   std::vector<const Node*> mask_through_;  // between the mask and the sum
   ValueId scores_, hidden_;
+  ValueId floor_of_;            // of which the maximum with the least float is taken
   ValueId bias_;                // added to the scores, besides the mask
   std::optional<Steps> steps_;  // of a mask that integers select
   bool hides_below_ = false, is_added_ = false;
