@@ -166,3 +166,15 @@ def test_the_report_is_a_page_without_other_files() -> None:
     page = resolve(plan().apply(Inputs({0: IMAGE}))).report().html
     assert "<details><summary>history</summary>" in page
     assert not any(loads in page for loads in ("<script", "<link", "src=", "url("))
+
+
+def test_a_call_that_reads_integers_and_floats_has_a_row() -> None:
+    """A float input beside a quantized tensor leaves an operator half quantized, which backends refuse."""
+    graph = graph_of("c = conv2d(x, w, bias)\ny = add(c, z)\nv = add(y, c)", outputs="v", inputs="x z")
+    plan = plan_of(graph, {"x>c, w>c, c, c>y, z>y, y, y>v, c>v, v": Observed("int8", -128, 127)})
+    assert resolve(plan).mixed == ()
+    plan.apply(Inputs({"z": None}))
+    (row,) = resolve(plan).mixed
+    assert (row.node, row.integers, row.floats, row.source) == ("y", ("c",), ("z",), "model.py:7")
+    text = str(resolve(plan))
+    assert "calls of integers and floats" in text

@@ -8,6 +8,7 @@ import pytest
 import tosaic
 from tosaic.annotation import (
     FLOAT,
+    UNSET,
     CallGraph,
     Clear,
     Custom,
@@ -501,3 +502,22 @@ def test_a_module_path_selects_what_is_below_it() -> None:
     assert Plan(graph).select(Select(module="layer1")) == ("c",)
     assert Plan(graph).select(Select(module="layer1.*")) == ("c",)
     assert Plan(graph).select(Select(module="layer")) == ()
+
+
+# ---- what the quantizer says, and ranges ----
+
+
+def test_an_entry_may_leave_an_input_or_output_as_the_quantizer_says() -> None:
+    plan = chain()
+    before = {each: plan[each] for each in plan}
+    plan.apply(Inputs({"x": UNSET}), Outputs({0: UNSET}), Set(Select(op="conv2d"), {"input": UNSET}))
+    assert {each: plan[each] for each in plan} == before
+    plan.apply(Inputs({"x": UNSET, "unused": None}), Operator("conv2d", {"input": UNSET}, result=INT16))
+    assert plan[slot("x>c")] == INT8
+    assert "'y'" in refused(plan, Inputs({"y": UNSET}))
+
+
+def test_a_fixed_spec_without_a_range_has_that_of_its_dtype() -> None:
+    assert Fixed("int8", 1 / 32) == Fixed("int8", 1 / 32, 0, -128, 127)
+    assert Fixed("uint8", 1 / 255, 3, qmax=100) == Fixed("uint8", 1 / 255, 3, 0, 100)
+    assert (Fixed("i16", 0.5).qmin, Fixed("i4", 0.5).qmax) == (-32768, 7)

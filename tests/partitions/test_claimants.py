@@ -384,6 +384,65 @@ def test_a_rule_that_matches_nothing_is_an_error(net: tosaic.Program) -> None:
     )
 
 
+def test_a_list_denies_each_entry_and_each_has_to_match(net: tosaic.Program) -> None:
+    claimant = Claimant.named("TOSA-1.0+INT")
+    ops = sorted({verdict.op for verdict in claimant.supports(net) if verdict})  # type: ignore[union-attr]
+    assert len(ops) > 1
+    denied = claimant.deny(op=ops[:2], why="both")
+    assert {rule.value for rule in denied.rules} == set(ops[:2])
+    assert not any(v for v in denied.supports(net) if v.op in ops[:2])  # type: ignore[union-attr]
+    assert "'softmx'" in refusal(InvalidGraph, claimant.deny(op=[ops[0], "softmx"]).supports, net)
+    for wrong in ([], [3], [""]):
+        text = refusal(InvalidGraph, lambda each=wrong: claimant.deny(op=each))
+        assert "expected a list of strings that are not empty" in text
+
+
+def test_only_a_module_is_taken_with_what_is_inside() -> None:
+    inner = nn.Sequential(nn.Sigmoid(), nn.Conv2d(4, 4, 1))
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), inner).eval()
+    program = tosaic.from_exported(torch.export.export(model, (torch.randn(1, 3, 8, 8),)))
+    chosen = Claimant.named("TOSA-1.0+FP").only(module="1")
+    assert supported(chosen, program) == {"sigmoid", "conv2d_1"}
+    assert supported(chosen.only(op=["conv"]), program) == {"conv2d_1"}
+
+
+@pytest.mark.parametrize("kind", ["op", "name", "where"])
+def test_only_takes_what_matches_and_nothing_else(kind: str, net: tosaic.Program) -> None:
+    claimant = Claimant.named("TOSA-1.0+INT")
+    verdicts = claimant.supports(net)
+    taken = {each.node for each in verdicts if each}  # type: ignore[union-attr]
+    graph = _core.with_own_dequantize(_core.before_integers(net.graph))
+    node = next(each for each in graph.nodes if each.name in taken)
+    values: dict[str, Any] = {
+        "op": [node.op],
+        "name": node.name,
+        "where": lambda each: each.name == node.name,
+    }
+    chosen = claimant.only(**{kind: values[kind]}, why="a test")
+    found = chosen.supports(net)
+    assert any(found)  # type: ignore[arg-type]
+    refused = [each for each in found if not each and each.node not in {v.node for v in verdicts if not v}]  # type: ignore[union-attr]
+    assert refused
+    assert all("only(" in each.reasons[0].message and "a test" in each.reasons[0].message for each in refused)
+    everything = claimant.only(where=lambda _: True)
+    assert [bool(each) for each in everything.supports(net)] == [bool(each) for each in verdicts]  # type: ignore[union-attr]
+    wrong: Any = (lambda _: False) if kind == "where" else "softmx"
+    assert "matches no node" in refusal(InvalidGraph, claimant.only(**{kind: wrong}).supports, net)
+
+
+def test_a_plan_without_groups_says_so(net: tosaic.Program, caplog: pytest.LogCaptureFixture) -> None:
+    """A condition with a typo that is true of each node left all of them on the host without a word."""
+    claimant = Claimant.named("TOSA-1.0+INT")
+    with caplog.at_level("WARNING"):
+        plan = tosaic.partition(net, claimants=[claimant.deny(where=lambda node: node.op != "convv")])
+    assert plan.groups == ()
+    assert plan.note.startswith("no node goes to TOSA-1.0+INT: all ")
+    assert "x rule deny(where=<lambda>) denies it" in plan.note
+    assert [record.message for record in caplog.records] == [plan.note]
+    assert "no node goes to TOSA-1.0+INT" in " ".join(str(plan).split())
+    assert tosaic.partition(net, claimants=[claimant]).note == ""
+
+
 def test_an_operator_that_nobody_has_is_an_error_with_near_names(net: tosaic.Program) -> None:
     text = refusal(InvalidGraph, Claimant.named("vgf").deny(op="softmx").supports, net)
     assert text.startswith("[claimant] no operator has the name of rule deny(op='softmx')")

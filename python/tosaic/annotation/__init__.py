@@ -35,11 +35,11 @@ from tosaic.annotation.rules import (
     Rule,
     Set,
     Share,
-    Unset,
 )
 from tosaic.annotation.select import Select
 from tosaic.annotation.specs import (
     FLOAT,
+    UNSET,
     Derived,
     Edge,
     Fixed,
@@ -50,6 +50,7 @@ from tosaic.annotation.specs import (
     Shared,
     Slot,
     Spec,
+    Unset,
     q_format,
 )
 
@@ -82,6 +83,7 @@ __all__ = [
     "Share",
     "Unset",
     "FLOAT",
+    "UNSET",
     "Derived",
     "Edge",
     "Fixed",

@@ -10,7 +10,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import Short, Slot, Spec
+from tosaic.annotation.specs import UNSET, Short, Slot, Spec
 from tosaic.exception_notes import add_note
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
@@ -293,11 +293,23 @@ class Plan:
         plan = self
         for rule in rules:
             if isinstance(rule, CoreRule):
-                kind, fields = rule.core_rule()
-                plan._core.apply(kind, fields, repr(rule), rule.allow_unmatched)
+                plan._apply_core(rule)
             else:
                 plan = plan._apply_function(rule)
         return plan
+
+    def _apply_core(self, rule: CoreRule) -> None:
+        """Applies a rule of the core, without the entries that leave a spec as it is."""
+        kind, fields = rule.core_rule()
+        changed = dict(fields)
+        for name in ("specs", "operands"):
+            if UNSET in fields.get(name, {}).values():
+                changed[name] = {key: spec for key, spec in fields[name].items() if spec is not UNSET}
+                fields[name] = {key: None if spec is UNSET else spec for key, spec in fields[name].items()}
+        is_less = changed != fields
+        if is_less:  # entries that do not exist are errors, whatever they say
+            self.copy()._core.apply(kind, fields, repr(rule), rule.allow_unmatched)
+        self._core.apply(kind, changed, repr(rule), rule.allow_unmatched or is_less)
 
     def _apply_function(self, rule: Callable[[Plan], Plan | None]) -> Plan:
         name = str(getattr(rule, "name", getattr(rule, "__name__", type(rule).__name__)))

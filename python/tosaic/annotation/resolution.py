@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
-from tosaic.annotation.specs import Slot, Spec
+from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Slot, Spec
+from tosaic.dtypes import is_float
 from tosaic.reportable import Reportable
 
-__all__ = ["FloatTensor", "NarrowOperand", "Requantized", "Resolution", "ResolvedSlot", "resolve"]
+__all__ = [
+    "FloatTensor",
+    "MixedOperands",
+    "NarrowOperand",
+    "Requantized",
+    "Resolution",
+    "ResolvedSlot",
+    "resolve",
+]
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,29 @@ class NarrowOperand:
 
 
 @dataclass(frozen=True)
+class MixedOperands:
+    """A call that reads quantized tensors and float tensors: no backend of integers computes it.
+
+    A bias without a spec does not count.
+
+    Attributes
+    ----------
+    node : str
+    integers, floats : tuple of str
+        The nodes whose tensors it reads quantized, and as floats.
+    target, module_path, source : str
+        Of the node, as far as torch recorded them.
+    """
+
+    node: str
+    integers: tuple[str, ...]
+    floats: tuple[str, ...]
+    target: str
+    module_path: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Resolution(Reportable):
     """What a plan comes to.
 
@@ -135,6 +167,8 @@ class Resolution(Reportable):
     not_rounded : tuple of FloatTensor
         Of `tosaic.quantize`: results that are parts of integer arithmetic, although they have no scale of
         their own. What reads them rounds them, or they have the integers of an operand.
+    mixed : tuple of MixedOperands
+        Calls that read quantized tensors and float tensors.
     history : tuple of Change
         What was replaced or removed.
     authors : tuple of RuleRecord
@@ -152,6 +186,7 @@ class Resolution(Reportable):
     authors: tuple[RuleRecord, ...]
     not_rounded: tuple[FloatTensor, ...] = ()
     narrow: tuple[NarrowOperand, ...] = ()
+    mixed: tuple[MixedOperands, ...] = ()
 
     @property
     def overwritten(self) -> tuple[Change, ...]:
@@ -183,15 +218,38 @@ def resolve(plan: Plan, reasons: Mapping[str, str] | None = None) -> Resolution:
     """
     found = plan._core.resolve()
     left = [FloatTensor(*row) for row in found["left_float"]]
+    slots = tuple(ResolvedSlot(*row) for row in found["slots"])
     return Resolution(
-        slots=tuple(ResolvedSlot(*row) for row in found["slots"]),
+        slots=slots,
         groups=plan.groups(),
         conflicts=plan.conflicts(),
         requantized=tuple(Requantized(*row) for row in found["requantized"]),
         left_float=tuple(_left_float(left, plan, reasons or {})),
         history=plan.history,
         authors=plan.authors,
+        mixed=tuple(_mixed(slots, plan)),
     )
+
+
+def _mixed(slots: Sequence[ResolvedSlot], plan: Plan) -> Iterator[MixedOperands]:
+    specs = {row.slot: row.resolved for row in slots if not row.stale}
+    dtypes: dict[str, str] = {}
+    for call in plan.graph:
+        dtypes[call.name] = call.dtype
+        if call.kind != "call":
+            continue
+        read: dict[str, bool] = {}
+        for operand in call.operands:
+            slot = Edge(operand.producer, call.name)
+            spec = specs.get(slot if slot in specs else Output(operand.producer))
+            is_integers = isinstance(spec, Observed | Fixed | Derived | Foreign)
+            if is_float(dtypes[operand.producer]) and (is_integers or operand.name != "bias"):
+                read[operand.producer] = is_integers
+        integers = tuple(name for name, is_integers in read.items() if is_integers)
+        floats = tuple(name for name in read if name not in integers)
+        if integers and floats:
+            path = call.modules[-1][0] if call.modules else ""
+            yield MixedOperands(call.name, integers, floats, call.target, path, call.source)
 
 
 def _left_float(rows: Sequence[FloatTensor], plan: Plan, reasons: Mapping[str, str]) -> Iterator[FloatTensor]:

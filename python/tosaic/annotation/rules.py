@@ -2,7 +2,8 @@
 
 A rule is a callable over a `Plan`; `Plan.apply` runs rules in order. A later rule replaces what an earlier
 one set, and the history of the plan has both. A rule that matches nothing raises an error, unless
-``allow_unmatched=True``. Where a rule takes a spec, None means that the tensor is float.
+``allow_unmatched=True``. Where a rule takes a spec, None means that the tensor is float, and `UNSET` that it
+stays as it is: as the quantizer says that made the plan.
 
 A spec that a rule sets holds for all slots that share with the rule's own: concat, views and pools keep one
 scale for operands and result, as their quantizer wants. Only where this would replace another fixed spec, the
@@ -13,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, TypeAlias
 
 from tosaic import _core
 from tosaic.annotation.plan import CoreRule, Plan
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import Fixed, Slot, Spec
+from tosaic.annotation.specs import UNSET, Fixed, Slot, Spec, Unset
 from tosaic.options import shown
 
 __all__ = [
@@ -35,19 +35,9 @@ __all__ = [
     "Share",
 ]
 
-Specs: TypeAlias = Mapping[int | str, Spec | None]
+Specs: TypeAlias = Mapping[int | str, Spec | Unset | None]
 
 
-class Unset(Enum):
-    """The type of `UNSET`, which stands for a spec that a rule leaves as it is."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-UNSET = Unset.UNSET
 _EVERYWHERE = Select()
 
 
@@ -84,11 +74,13 @@ class Inputs(_Checked):
     """Specs of the inputs of the graph.
 
     The placeholder's output gets the spec, and its users read it with the same qparams, so that the input is
-    quantized once. With None, the input and its edges are float.
+    quantized once. With None, the input and its edges are float: an operator that reads it and quantized
+    tensors mixes integers and floats, which backends of integers refuse. With `UNSET`, the input is as the
+    quantizer says.
 
     Attributes
     ----------
-    specs : mapping of int or str to spec or None
+    specs : mapping of int or str to spec, UNSET or None
         By position (inputs that nothing reads count), path (``"batch['x']"``) or name of the placeholder.
     allow_unmatched : bool
         Inputs that do not exist are passed over.
@@ -107,11 +99,12 @@ class Outputs(_Checked):
     """Specs of the outputs of the graph.
 
     The returned node's output gets the spec, and all its users read it with the same qparams. With None, the
-    caller gets floats, and the other users quantize the tensor at their own edges.
+    caller gets floats, and the other users quantize the tensor at their own edges. With `UNSET`, the output
+    is as the quantizer says.
 
     Attributes
     ----------
-    specs : mapping of int or str to spec or None
+    specs : mapping of int or str to spec, UNSET or None
         By position (a tensor that is returned twice counts twice), path, or name of the returned node.
     allow_unmatched : bool
         Outputs that do not exist are passed over.
@@ -135,7 +128,7 @@ class Set(_Checked):
     Attributes
     ----------
     where : Select
-    operands : mapping of int or str to spec or None
+    operands : mapping of int or str to spec, UNSET or None
         By name in the operator's schema (``"weight"``), by position, or by path (``"args[0][1]"``).
     result : spec or None, optional
         If it is not set, results stay as they are. None: results are float.

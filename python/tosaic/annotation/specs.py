@@ -14,6 +14,7 @@ import numbers
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, TypeAlias
 
 from tosaic import _core
@@ -23,6 +24,7 @@ from tosaic.options import shown, whole_number
 
 __all__ = [
     "FLOAT",
+    "UNSET",
     "Derived",
     "Edge",
     "Fixed",
@@ -33,6 +35,7 @@ __all__ = [
     "Shared",
     "Slot",
     "Spec",
+    "Unset",
     "q_format",
 ]
 
@@ -166,8 +169,10 @@ class Fixed(Short):
 
     Attributes
     ----------
-    dtype, qmin, qmax, scheme, dynamic
+    dtype, scheme, dynamic
         As those of `Observed`.
+    qmin, qmax : int, optional
+        The range of the integers. None becomes the bound of the dtype, if that is an integer dtype.
     scale : float
         Positive.
     zero_point : int
@@ -187,7 +192,13 @@ class Fixed(Short):
         if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 0 < scale < math.inf:
             raise _refusal(self, "the scale", "a positive, finite number", scale)
         object.__setattr__(self, "scale", float(scale))
-        _set_whole(self, "zero_point", "the zero point", range_of(self.dtype))
+        limits = range_of(self.dtype)
+        _set_whole(self, "zero_point", "the zero point", limits)
+        if limits is not None:
+            object.__setattr__(self, "qmin", limits[0] if self.qmin is None else self.qmin)
+            object.__setattr__(self, "qmax", limits[1] if self.qmax is None else self.qmax)
+            if self.qmin > self.qmax:
+                raise _refusal(self, "the range", "qmin at most qmax", (self.qmin, self.qmax))
         if self.scheme is not None and self.scheme.startswith("per_channel"):
             raise _refusal(self, "the scheme", "one per tensor, such as 'per_tensor_affine'", self.scheme)
 
@@ -257,6 +268,19 @@ class Float:
 
 FLOAT = Float()
 """The tensor stays float."""
+
+
+class Unset(Enum):
+    """The type of `UNSET`, which stands for a spec that a rule leaves as it is."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET = Unset.UNSET
+"""A rule leaves the spec as it is: as the quantizer says that made the plan."""
 
 
 @dataclass(frozen=True)

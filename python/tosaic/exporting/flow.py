@@ -229,6 +229,8 @@ class Flow:
             objective=recipe.objective or "bytes",
             pipelines=changed_pipelines(tuple(recipe.passes), recipe.takers) or None,
         )
+        if note := context.lowered.partitions.note:
+            context.note(note)
         context.lowered = self._staged("lowered", context.lowered)
 
     def _check(self) -> None:

@@ -180,7 +180,7 @@ def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     >>> half = FixedQParamsQuantizationSpec(torch.int8, 0.5, 0)
     >>> relu.meta["quantization_annotation"] = QuantizationAnnotation(output_qspec=half)
     >>> read_annotations(model).plan.entries("relu")
-    {Output('relu'): Fixed(dtype='int8', scale=0.5, scheme=None)}
+    {Output('relu'): Fixed(dtype='int8', scale=0.5, qmin=-128, qmax=127, scheme=None)}
     """
     from tosaic.fx.annotations.graph import check_model
     from tosaic.fx.annotations.read import read

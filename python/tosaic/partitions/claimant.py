@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from tosaic.problems import Problem
 __all__ = ["Claimant", "ClaimantRule", "Reason", "Verdict", "planned_graph"]
 
 _KINDS = ("op", "name", "module", "where")
+_CONVERSIONS = ("quantize", "dequantize")
 
 
 def planned_graph(imported: _core.Graph) -> _core.Graph:
@@ -224,9 +225,9 @@ class Claimant:
     def deny(
         self,
         *,
-        op: str | None = None,
-        name: str | None = None,
-        module: str | None = None,
+        op: str | Sequence[str] | None = None,
+        name: str | Sequence[str] | None = None,
+        module: str | Sequence[str] | None = None,
         where: Callable[[_core.Node], bool] | None = None,
         why: str = "",
     ) -> Claimant:
@@ -236,11 +237,12 @@ class Claimant:
 
         Parameters
         ----------
-        op : str, optional
-            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign one.
-        name : str, optional
+        op : str or sequence of str, optional
+            Name of an operator of tosaic (``conv``, ``softmax``), or the target of a foreign one. A list has
+            several: each is a rule, and each has to match a node of the program.
+        name : str or sequence of str, optional
             Name of a node, of one of its results, or of the FX call from which it comes.
-        module : str, optional
+        module : str or sequence of str, optional
             Path of a module, such as ``features.3``; its inner modules match, too.
         where : callable, optional
             A function of a node that returns true for nodes that match.
@@ -261,12 +263,38 @@ class Claimant:
         """
         return self._with("deny", op, name, module, where, why)
 
+    def only(
+        self,
+        *,
+        op: str | Sequence[str] | None = None,
+        name: str | Sequence[str] | None = None,
+        module: str | Sequence[str] | None = None,
+        where: Callable[[_core.Node], bool] | None = None,
+        why: str = "",
+    ) -> Claimant:
+        """Returns a copy that takes no other nodes than those that match.
+
+        It still takes a node only if the device does. Of several rules of `only`, a node has to match all.
+        Parameters and errors are those of `deny`. A program without a node that matches an entry is refused
+        when the claimant judges it.
+
+        Examples
+        --------
+        >>> import tosaic
+        >>> claimant = tosaic.Claimant.named("vgf").only(op=["conv", "relu"])
+        >>> claimant.rules[0].value
+        "only(op=['conv', 'relu'])"
+        """
+        kind, values = _matched("only", op, name, module, where, why)
+        others = _Others(kind, values)
+        return replace(self, rules=(*self.rules, ClaimantRule("where", others.text, False, why, others)))
+
     def allow(
         self,
         *,
-        op: str | None = None,
-        name: str | None = None,
-        module: str | None = None,
+        op: str | Sequence[str] | None = None,
+        name: str | Sequence[str] | None = None,
+        module: str | Sequence[str] | None = None,
         where: Callable[[_core.Node], bool] | None = None,
     ) -> Claimant:
         """Returns a copy that takes the nodes that match even if they exceed the limits of the device.
@@ -284,27 +312,14 @@ class Claimant:
         return self._with("allow", op, name, module, where, "")
 
     def _with(self, verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -> Claimant:
-        given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
-        if len(given) != 1:
-            raise _core.make_error(
-                _core.InvalidGraph,
-                where=verb,
-                what="a rule matches by one thing",
-                expected="one of op, name, module and where",
-                got=", ".join(kind for kind, _ in given) or "none of them",
-            )
-        kind, value = given[0]
-        if kind == "where" and not callable(value):
-            raise refusal(verb, "where", "a function of a node that returns a bool", value)
-        if kind != "where" and (not isinstance(value, str) or not value):
-            raise refusal(verb, kind, "a string that is not empty", value)
-        if not isinstance(why, str):
-            raise refusal(verb, "why", "a string", why)
-        rule = ClaimantRule(kind, value, verb == "allow", why)
-        if kind == "where":
-            text = getattr(value, "__name__", type(value).__name__)
-            rule = replace(rule, value=text, where=value)
-        return replace(self, rules=(*self.rules, rule))
+        kind, values = _matched(verb, op, name, module, where, why)
+        rules = [
+            ClaimantRule(kind, value, verb == "allow", why)
+            if kind != "where"
+            else ClaimantRule(kind, _name_of(value), verb == "allow", why, value)
+            for value in values
+        ]
+        return replace(self, rules=(*self.rules, *rules))
 
     def supports(self, program: Any, node: str | None = None) -> tuple[Verdict, ...] | Verdict:
         """Says which nodes of a program this claimant takes and, if not, why.
@@ -358,7 +373,14 @@ class Claimant:
             As `supports`.
         """
         nodes = graph.nodes
-        rules = [_rule(rule, nodes) for rule in self.rules]
+        rules = []
+        for rule in self.rules:
+            if isinstance(rule.where, _Others):
+                if whole:
+                    rule.where.require_matches(graph)
+                if not any(map(rule.where, nodes)):
+                    continue  # every node matches
+            rules.append(_rule(rule, nodes))
         return tuple(
             Verdict(each.name, each.op, tuple(Reason(rule, Problem.from_parts(p)) for rule, p in reasons))
             for each, reasons in zip(nodes, _core.verdicts(graph, self.kind, rules, whole), strict=True)
@@ -423,6 +445,99 @@ def _not_taken(claimant: str, verdict: Verdict, node: _core.Node) -> Exception:
         got=f"'{verdict.op}', which breaks {', '.join(reason.rule for reason in verdict.reasons)}",
         **place_of(node),
     )
+
+
+def _matched(verb: str, op: Any, name: Any, module: Any, where: Any, why: Any) -> tuple[str, tuple[Any, ...]]:
+    """Returns what a rule matches by, and the names or the function to match."""
+    given = [(k, v) for k, v in zip(_KINDS, (op, name, module, where), strict=True) if v is not None]
+    if len(given) != 1:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where=verb,
+            what="a rule matches by one thing",
+            expected="one of op, name, module and where",
+            got=", ".join(kind for kind, _ in given) or "none of them",
+        )
+    kind, value = given[0]
+    if kind == "where" and not callable(value):
+        raise refusal(verb, "where", "a function of a node that returns a bool", value)
+    is_list = kind != "where" and isinstance(value, list | tuple | set | frozenset)
+    values = (
+        tuple(sorted(value, key=str) if isinstance(value, set | frozenset) else value)
+        if is_list
+        else (value,)
+    )
+    if kind != "where" and not (values and all(isinstance(each, str) and each for each in values)):
+        expected = "a list of strings that are not empty" if is_list else "a string that is not empty"
+        raise refusal(verb, kind, expected, value)
+    if not isinstance(why, str):
+        raise refusal(verb, "why", "a string", why)
+    return kind, values
+
+
+def _name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The nodes that a rule of `Claimant.only` denies: those that match none of its values."""
+
+    kind: str
+    values: tuple[Any, ...]
+
+    @property
+    def text(self) -> str:
+        """The call that made the rule."""
+        if self.kind == "where":
+            return f"only(where={_name_of(self.values[0])})"
+        shown_values = list(self.values) if len(self.values) > 1 else self.values[0]
+        return f"only({self.kind}={shown_values!r})"
+
+    def __call__(self, node: _core.Node) -> bool:
+        """True for a node that matches no value. Conversions of elements between parts always match."""
+        return node.op not in _CONVERSIONS and not any(self._matches(value, node) for value in self.values)
+
+    def require_matches(self, graph: _core.Graph) -> None:
+        """Refuses a value that matches no node of a graph and of its regions."""
+        nodes = list(_with_regions(graph.nodes))
+        for value in self.values:
+            if any(self._matches(value, node) for node in nodes):
+                continue
+            known = {name for node in nodes for name in self._names(node)}
+            raise _core.make_error(
+                _core.InvalidGraph,
+                where="claimant",
+                what=f"rule {self.text} matches no node",
+                expected=f"a rule that matches a node of graph '{graph.name}'",
+                got=_name_of(value) if self.kind == "where" else repr(value),
+                hint="" if self.kind == "where" else _core.did_you_mean(value, sorted(known)),
+            )
+
+    def _matches(self, value: Any, node: _core.Node) -> bool:
+        if self.kind == "where":
+            answer = value(node)
+            if not isinstance(answer, bool):
+                raise refusal("Claimant", "where", f"True or False from '{_name_of(value)}'", answer)
+            return answer
+        if self.kind == "module":
+            return any(path == value or path.startswith(f"{value}.") for path in self._names(node))
+        return value in self._names(node)
+
+    def _names(self, node: _core.Node) -> set[str]:
+        if self.kind == "op":
+            return {node.op, str((node.attrs or {}).get("target", node.op))}
+        if self.kind == "module":
+            return {str(origin.module_path) for origin in node.origins}
+        own = {node.name, *(result.name for result in node.results)}
+        return own | {str(origin.fx_name) for origin in node.origins}
+
+
+def _with_regions(nodes: Iterable[_core.Node]) -> Iterator[_core.Node]:
+    for node in nodes:
+        yield node
+        for region in node.regions:
+            yield from _with_regions(region.nodes)
 
 
 def _rule(rule: ClaimantRule, nodes: Any) -> tuple[str, str, Any, bool, str]:

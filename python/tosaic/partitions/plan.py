@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -234,6 +235,25 @@ class PartitionPlan(Reportable):
         return all(count == least for count, least in zip(counts, self.at_least, strict=True)) and all(
             each.is_minimal for each in self.regions.values()
         )
+
+    @property
+    def note(self) -> str:
+        """Says that no claimant takes a node, and the reasons of most nodes; empty if there are groups."""
+        refused = [(node, why) for _, plan in self.all_plans() for node, why in plan._refused()]
+        if self.groups or not refused:
+            return ""
+        reasons = Counter(each.problem.what for _, why in refused for each in why)
+        most = "; ".join(f"{count} x {what}" for what, count in reasons.most_common(3))
+        names = ", ".join(self.claimants)
+        return f"no node goes to {names}: all {len(refused)} stay on the host" + (
+            f" ({most})" if most else ""
+        )
+
+    def _refused(self) -> Iterator[tuple[_core.Node, tuple[Refusal, ...]]]:
+        """Yields the nodes of the host, without conversions, and why."""
+        for node, group, why in zip(self.graph.nodes, self.group_of, self.refusals, strict=True):
+            if group is None and node.op not in ("quantize", "dequantize"):
+                yield node, why
 
     def group(self, index: int) -> Group:
         """Returns the group that has this index."""

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from tosaic.problems import Problem
 
 __all__ = ["Proposal", "propose", "require_claimants", "require_pipelines"]
 
+_log = logging.getLogger("tosaic.partition")
 _NO_WORK = frozenset(
     (
         "quantize",
@@ -150,7 +152,10 @@ def propose(
         The pipelines that are not the default ones, by claimant.
     """
     options = _Options(claimants, connected, gains, pipelines or {})
-    return _propose(imported, planned_graph(imported), options)
+    proposal = _propose(imported, planned_graph(imported), options)
+    if note := proposal.plan.note:
+        _log.warning("%s", note)
+    return proposal
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _write(value: Any, where: str) -> Any:
         if all(isinstance(key, str) for key in value) and not {"class", "function", "entries"} & set(value):
             return {key: _write(each, f"{where}[{key!r}]") for key, each in value.items()}
         return {"entries": [[key, _write(each, f"{where}[{key!r}]")] for key, each in value.items()]}
-    if value is rules.Unset.UNSET:
+    if value is specs.UNSET:
         return {"class": "Unset"}
     if type(value).__name__ in _CLASSES and type(value) is _CLASSES[type(value).__name__]:
         return {"class": type(value).__name__, **_fields(value, where)}
@@ -168,7 +168,7 @@ def _read(data: Any, where: str, trust: bool) -> Any:
         return _read_untyped(data, where, trust)
     name = data["class"]
     if name == "Unset":
-        return rules.Unset.UNSET
+        return specs.UNSET
     if not isinstance(name, str) or name not in _CLASSES:
         raise _damaged(where, f"one of {', '.join(sorted(_CLASSES))}", shown(name))
     fields = {key: _read(each, f"{where}.{key}", trust) for key, each in data.items() if key != "class"}

@@ -36,6 +36,11 @@ def describe_annotation(resolution: Resolution) -> Report:
             ("unmatched rules", str(len(resolution.unmatched))),
             ("quantized twice", count(len(resolution.requantized), "tensor")),
             ("left float", _float_fact(resolution.left_float)),
+            *(
+                [("integers and floats mixed", count(len(mixed), "call"))]
+                if (mixed := resolution.mixed)
+                else []
+            ),
         ),
         sections=tuple(_sections(resolution)),
         data=annotation_data(resolution),
@@ -50,7 +55,7 @@ def spec_text(spec: Spec | None) -> str:
     >>> spec_text(Observed("int8", -127, 127, "per_tensor_symmetric"))
     'int8 -127..127 per_tensor_symmetric'
     >>> spec_text(Fixed("int16", 1 / 32767))
-    'int16 scale 3.05185e-05 zero point 0'
+    'int16 -32768..32767 scale 3.05185e-05 zero point 0'
     """
     if spec is None:
         return "-"
@@ -100,6 +105,7 @@ def annotation_data(resolution: Resolution) -> dict[str, Any]:
             {"output": slot_text(row.output), "edge": slot_text(row.edge)} for row in resolution.requantized
         ],
         "left_float": [asdict(row) for row in resolution.left_float],
+        "mixed": [asdict(row) for row in resolution.mixed],
         "not_rounded": [asdict(row) for row in resolution.not_rounded],
         "narrow": [asdict(row) for row in resolution.narrow],
     }
@@ -120,6 +126,20 @@ def _sections(resolution: Resolution) -> list[Section]:
             for row in resolution.requantized
         ]
         sections += _long("quantized twice", ("tensor", "spec", "edge", "then"), rows2)
+    if resolution.mixed:
+        rows4 = [
+            (
+                row.node,
+                row.target,
+                ", ".join(row.integers),
+                ", ".join(row.floats),
+                row.module_path,
+                row.source,
+            )
+            for row in resolution.mixed
+        ]
+        columns = ("node", "operator", "reads integers of", "reads floats of", "module", "source")
+        sections += _long("calls of integers and floats", columns, rows4)
     for title, tensors in (
         ("left float", resolution.left_float),
         ("in integers, without a scale of their own", resolution.not_rounded),

@@ -32,6 +32,8 @@ def describe_partition(plan: PartitionPlan) -> Report:
         ("groups", count(len(plan.groups), "group") + (", proven fewest" if plan.is_minimal else "")),
         ("crossing", f"{count(len(borders), 'value')}, {memory(crossing)}"),
     ]
+    if plan.note:
+        facts.append(("note", plan.note))
     if scratch := _scratch_text(plan):
         facts.append(("scratch", scratch))
     return Report(

@@ -139,7 +139,7 @@ def test_a_changed_entry_leaves_all_other_objects_as_they_are(every_kind) -> Non
     assert relu.meta[KEY].input_qspec_map is untouched[1]
     specs = annotation.input_qspec_map
     assert specs[nodes["input_1"]] == FixedQParamsQuantizationSpec(
-        torch.int8, 0.5, 0, qscheme=torch.per_tensor_affine
+        torch.int8, 0.5, 0, -128, 127, torch.per_tensor_affine
     )
     assert specs[nodes["_0_weight"]] is WEIGHT
     assert specs[nodes["_0_bias"]] is bias
