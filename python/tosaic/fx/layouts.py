@@ -22,6 +22,8 @@ In both:
 
 * an input or output has the order that its entry in `orders` says: as traced, declared, or converted inside
   the program (`Convert`);
+* a conversion of a quantized value converts its integers: it stands behind the quantize call and before the
+  dequantize call, so that a pattern dequantize, operator, quantize stays one;
 * a call that names the order of its result (``clone``, ``_to_copy``, ``_clone_dim_order`` ... with a memory
   format) never contradicts that name: *annotate* does not change its order, *convert* makes the call name the
   planned order;
@@ -57,6 +59,8 @@ from tosaic.fx.memory_order import (
     order_of_format,
     set_value,
 )
+from tosaic.fx.outside import is_dequantize, is_quantize
+from tosaic.fx.quantize_calls import operator_of
 from tosaic.fx.targets import default_of, row_for
 from tosaic.layout import Objective, objective_of, read_plan
 from tosaic.options import is_one_of, shown
@@ -190,6 +194,7 @@ class _Walk:
         self._moved: set[Node] = set()  # nodes whose order a declared input or output changed
         self._converted: dict[tuple[Any, str], Node] = {}
         self._made: dict[Node, tuple[Node, _Order, _Order]] = {}
+        self._replaced: list[Node] = []  # dequantize calls, of whose integers there is another one
         self._unmet: list[Unmet] = []
         self._state = dict(program.state_dict)
         self._lifted = dict(program.constants)
@@ -212,6 +217,9 @@ class _Walk:
             elif node.op == "call_function":
                 self._lay_call(node)
         signature = self._lay_outputs(output)
+        for node in (each for each in self._replaced if not each.users):
+            self._graph.erase_node(node)
+            nodes.remove(node)
         return AppliedLayout(
             self._finished(signature),
             self._layout,
@@ -327,6 +335,8 @@ class _Walk:
             node.target = torch.ops.aten.reshape.default  # reshape copies if the strides allow no view
         if self._addresses_memory(node):
             self._hand_over_as_traced(node, operands)
+        elif self._converts and self._is_quantized_as_computed(node):
+            self._keep_order_of_operand(node, operands[0])
         elif self._converts and node not in self._constant:
             self._convert_operands(node, operands)
         if not self._converts and (self._named_format(node) or self._label(node)):
@@ -394,6 +404,23 @@ class _Walk:
             else:
                 replaced[arg] = made
         self._replace(node, replaced)
+
+    def _is_quantized_as_computed(self, node: Node) -> bool:
+        """True for a quantize call, and for elementwise calls between an operator and its quantize call.
+
+        They take the order that the operator makes: a conversion in front of them would come between operator
+        and quantize call. It follows behind the quantize call, where a reader needs another order.
+        """
+        first = node.all_input_nodes[:1]
+        if node in self._constant or not first or is_dequantize(first[0]) or not self._can_compute(node):
+            return False
+        return _leads_to_quantize(node)
+
+    def _keep_order_of_operand(self, node: Node, operand: Node) -> None:
+        """Plans the order of the operand for the result of an elementwise call."""
+        ref = self._values.get(node)
+        if isinstance(ref, Ref) and ref != self._values.get(operand):
+            self._order_of[ref.id] = self._order_of_tensor(operand.meta["val"])
 
     def _converts_by_itself(self, node: Node) -> bool:
         """True for a copy that is, or can be, in the planned order. Its operand needs no conversion."""
@@ -575,6 +602,8 @@ class _Walk:
         key = (ref.id if isinstance(ref, Ref) else node, name)
         if key in self._converted:
             return self._converted[key]
+        if is_dequantize(node) and isinstance(node.args[0], Node) and node not in self._constant:
+            return self._dequantized_in(node, order, key)
         calls = self._calls_to(val, order)
         if calls is None:
             return None
@@ -605,6 +634,33 @@ class _Walk:
         self._converted.setdefault((key[0], order_name(val.shape, before)), node)
         self._made[last] = (node, before, order)
         return last
+
+    def _dequantized_in(self, node: Node, order: _Order, key: tuple[Any, str]) -> Node | None:
+        """Returns a dequantize call like `node`, of the same integers in this order."""
+        source: Any = node.args[0]
+        integers = self._conversion(source, order)
+        if integers is None:
+            return None
+        target: Any = node.target
+        with self._graph.inserting_after(node):
+            made = self._graph.create_node(
+                "call_function",
+                target,
+                (integers, *node.args[1:]),
+                dict(node.kwargs),
+                f"{node.name}_{key[1]}",
+            )
+        made.meta = copy.copy(node.meta)
+        set_value(made.meta, self._result_of(made))
+        if node in self._values:
+            self._values[made] = self._values[node]
+        if node in self._moved:
+            self._moved.add(made)
+        self._converted[key] = made
+        before = self._order_of_tensor(node.meta["val"])
+        self._converted.setdefault((key[0], order_name(node.meta["val"].shape, before)), node)
+        self._replaced.append(node)
+        return made
 
     def _calls_to(self, val: Any, order: _Order) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]] | None:
         """Returns the converting calls (target, arguments after the tensor, keywords), or None."""
@@ -715,6 +771,15 @@ class _Walk:
             ):
                 leaves[i] = dense_in_order(value.detach(), order).copy_(value.detach())
         return tree_unflatten(leaves, tree)
+
+
+def _leads_to_quantize(node: Node) -> bool:
+    """True for a quantize call, and for an elementwise call of one tensor that only such calls read."""
+    if is_quantize(node):
+        return True
+    operator = operator_of(node)
+    is_elementwise = torch.Tag.pointwise in getattr(operator, "tags", ()) and len(node.all_input_nodes) == 1
+    return is_elementwise and bool(node.users) and all(map(_leads_to_quantize, node.users))
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
