@@ -263,6 +263,7 @@ def test_only_one_module_writes_files() -> None:
     assert found == {
         "archive.py: zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED)",  # into a file of writing.py
         "fx/libraries.py: zipfile.ZipFile(made, 'w', zipfile.ZIP_STORED)",  # into memory
+        "fx/stranger_files.py: zipfile.ZipFile(segments, 'w', zipfile.ZIP_STORED)",  # into memory
     }
     planted = "open(p, 'w'); p.open('wb'); q.write_text(t); p.mkdir(); np.load(p); open(p)"
     assert [text for _, text in writes(ast.parse(planted))] == [
