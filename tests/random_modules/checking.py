@@ -92,6 +92,8 @@ class Checked:
         The target of each step that lowers.
     compared, undecided : int
         How many elements were compared with eager, and how many were not, since noise decides them.
+    build : str
+        A hash of the code that was tested, if the result is stored.
     """
 
     seed: int
@@ -105,6 +107,7 @@ class Checked:
     targets: dict[str, str] = field(default_factory=dict)
     compared: int = 0
     undecided: int = 0
+    build: str = ""
 
 
 class _Stop(Exception):
