@@ -53,8 +53,9 @@ def writer(
         raise _refusal(name, "a numpy array or torch tensor", type(given).__name__)
     if not is_tensor and not given.flags.writeable:
         raise _refusal(name, "a writable array", "a read-only one")
-    if any(step == 0 and extent > 1 for step, extent in zip(array.strides, array.shape, strict=True)):
-        raise _refusal(name, "an array with memory for each element", "a broadcast one")
+    if array.size and _has_elements_in_common(array):
+        got = "a broadcast one" if 0 in array.strides else "overlapping windows"
+        raise _refusal(name, "an array with memory for each element", got)
     if not _is_dtype(array.dtype, dtype) or array.shape != tuple(shape):
         raise _refusal(name, type_text(dtype, shape), type_text(array.dtype, array.shape))
     if is_tensor:
@@ -91,6 +92,17 @@ def refuse_shared_memory(index: int, arrays: Sequence[_Array], names: Sequence[s
                 got="the same elements in both",
                 hint="Pass a copy of one of them",
             )
+
+
+def _has_elements_in_common(array: _Array) -> bool:
+    """True if a byte belongs to several elements: the axes do not lie in each other."""
+    reach = array.itemsize - 1
+    axes = zip(array.strides, array.shape, strict=True)
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in axes if extent > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
 
 
 def _is_dtype(found: np.dtype[Any], dtype: str) -> bool:

@@ -70,11 +70,12 @@ def _entry(row: Any, schema: Any) -> dict[str, Any]:
     from tosaic.torch_operators.table import TABLE
 
     names = [name for name, emit in TABLE.items() if emit is row.emit]
-    return {
+    entry = {
         "row": row.name if row.name in names else names[0] if names else None,
         "parameters": [_parameter(each) for each in schema.parameters],
         "results": [[each.is_tensor, *sorted(each.aliases)] for each in schema.results],
     }
+    return entry | ({"pointwise": True} if schema.is_pointwise else {})
 
 
 def table() -> dict[str, Any]:
@@ -89,7 +90,7 @@ def table() -> dict[str, Any]:
         if row is None:
             continue
         if row.emit or row.dropped or row.evaluated or is_known(row.name, None):
-            operators[row.target] = _entry(row, schema_of(overload._schema))
+            operators[row.target] = _entry(row, schema_of(overload._schema, overload.tags))
     done = subprocess.run([sys.executable, "-c", _OWN_NAMESPACES], capture_output=True, text=True, check=True)
     rows = {target.partition(".")[0] for target in operators}
     return {

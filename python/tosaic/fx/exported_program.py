@@ -14,6 +14,7 @@ from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
 from tosaic.fx.decomposed import Decompositions
+from tosaic.fx.executed_memory import region_of_weight
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes, wanted_sizes
@@ -22,14 +23,22 @@ from tosaic.fx.weights import REAL_OF, Weights, dtype_code
 from tosaic.process import collection_paused
 from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import arguments_tree, results_tree
+from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.origins import module_types
-from tosaic.torch_operators.program_reader import ImportedProgram, InputSpec, OutputSpec, ProgramReader
+from tosaic.torch_operators.program_reader import (
+    WEIGHTS,
+    ImportedProgram,
+    InputSpec,
+    OutputSpec,
+    ProgramReader,
+)
 from tosaic.torch_operators.value import Ref
 
 __all__ = [
     "ImportRecord",
     "ImportedProgram",
+    "functional_hint",
     "import_program",
     "module_argument_names",
     "read_program",
@@ -83,6 +92,17 @@ class _Program(ProgramReader):
             module_argument_names(ep),
             diagnostics,
         )
+        self.importer.weights = {
+            node.name: self._tensor_of(spec.target)
+            for node, spec in zip(self.placeholders, self.specs, strict=True)
+            if spec.kind in WEIGHTS
+        }
+
+    def _tensor_of(self, target: str) -> Any:
+        return self._state[target] if target in self._state else self._constants.get(target)
+
+    def _region_of(self, target: str) -> Region | None:
+        return region_of_weight(self._tensor_of(target))
 
     def bind(self, bind: Any) -> None:
         wanted = wanted_sizes(bind, self.users, self.in_tree)
@@ -96,7 +116,7 @@ class _Program(ProgramReader):
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         target, importer = spec.target, self.importer
-        tensor = self._state[target] if target in self._state else self._constants[target]
+        tensor = self._tensor_of(target)
         dtype = tensor.dtype
         if dtype in REAL_OF and not is_state:
             importer.env[node] = importer.complex_constant(tensor, target, spec.kind)
@@ -161,6 +181,13 @@ def import_program(
     """See `tosaic.fx.from_exported`."""
     with collection_paused():  # the values of the nodes die before it ends, so that no collection visits them
         return read_program(ep, bind=bind, method=method, operators=operators).imported
+
+
+def functional_hint(ep: Any) -> str:
+    """Returns what to do with a program that writes in place: to decompose it, if that keeps its numbers."""
+    program = _Program(ep, "forward", {})
+    program.importer.prepare(program.nodes)
+    return str(program.importer.functional_hint())
 
 
 def read_program(

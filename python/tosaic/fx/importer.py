@@ -7,7 +7,7 @@ that torch recorded.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,11 +17,13 @@ from torch.utils._pytree import tree_map_only
 
 from tosaic import _core
 from tosaic.fx.decomposed import Expansion, is_random
+from tosaic.fx.executed_memory import ExecutedMemory
+from tosaic.fx.functional_trial import keeps_numbers
 from tosaic.fx.node_writer import NodeWriter, Shared
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.weights import CODE_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import emit_complex, is_known
-from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE
+from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
 from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
 from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
@@ -55,6 +57,9 @@ class Importer(NodeReader, NodeWriter):
         super().__init__(shared, builder, prefix, outer, results)
         self.env: dict[Node, Any] = {}  # by node: its `Ref`, a list of them, a number, or a `NoValue`
         self._owner = owner  # the module whose attributes the graph reads
+        self.weights: Mapping[
+            str, torch.Tensor
+        ] = {}  # by placeholder name, if this is the graph of a program
 
     def _resolve(self, target: Any) -> OperatorRow | None:
         return _GETITEM if target is operator.getitem else row_for(target)
@@ -194,11 +199,33 @@ class Importer(NodeReader, NodeWriter):
             return read
         return [NoValue(row.target) if item is None else item for item in read]
 
-    def _attribute(self, node: Any) -> Any:
-        self._node, self._row = node, None
+    def prepare(self, nodes: Sequence[Any]) -> None:
+        """See `NodeReader.prepare`."""
+        super().prepare(nodes)
+        if self._aliases is not None:
+            self._shared.written.append(self._aliases)
+
+    def functional_hint(self) -> str:
+        """Returns the hint to decompose, unless that would change numbers."""
+        is_right = keeps_numbers(self._shared.written, self._shared.sizes)
+        return FUNCTIONALIZE if is_right else OUT_OF_PLACE
+
+    def _memory(self) -> ExecutedMemory:
+        return ExecutedMemory(self._shared.sizes, self._held)
+
+    def _held(self, node: Node) -> Any:
+        """Returns the tensor that a placeholder stands for, or an attribute; None for an input."""
+        return self.weights.get(node.name) if node.op == "placeholder" else self._found(node)
+
+    def _found(self, node: Node) -> Any:
         found = self._owner
         for part in str(node.target).split("."):
             found = getattr(found, part)
+        return found
+
+    def _attribute(self, node: Any) -> Any:
+        self._node, self._row = node, None
+        found = self._found(node)
         if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
             return found
         if found.is_complex():
@@ -218,7 +245,9 @@ class Importer(NodeReader, NodeWriter):
             return target(*values)
         if any(type(value) is NoValue for value in values):
             return NoValue(name)
-        raise self.error(_core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=FUNCTIONALIZE)
+        raise self.error(
+            _core.UnsupportedOp, f"a call of {name} is no operator of torch", hint=self.functional_hint()
+        )
 
 
 # Calls whose result shape depends on their first operand only through its shape.

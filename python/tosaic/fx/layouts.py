@@ -50,7 +50,7 @@ from tosaic.boundary_orders import boundary_orders, index_of, require_sides
 from tosaic.dim_order import contiguous_strides, dim_order_of, has_order, is_same_order
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.fx.eager_strides import as_computed, is_recorded_right
-from tosaic.fx.exported_program import ImportRecord, read_program
+from tosaic.fx.exported_program import ImportRecord, functional_hint, read_program
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import (
     dense_in_order,
@@ -702,7 +702,7 @@ class _Walk:
                     node,
                     f"{node.target} writes to its operand, of which a conversion would be a copy",
                     where=_WHERE,
-                    hint="Call ep.run_decompositions({}) first, which makes the program functional",
+                    hint=functional_hint(self._program),
                 )
 
     @staticmethod

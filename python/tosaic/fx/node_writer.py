@@ -38,6 +38,7 @@ class Shared:
     rows: dict[Any, OperatorRow | None]
     decompositions: Decompositions
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
+    written: list[Aliases] = field(default_factory=list)  # of the graphs that write in place
 
 
 class NodeWriter(CallWriter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +27,11 @@ def default_of(argument: Any) -> Any:
     return default
 
 
-def schema_of(schema: Any) -> Schema:
-    """Returns what is needed of a schema of torch; of None, a schema without parameters."""
+def schema_of(schema: Any, tags: Container[Any] = ()) -> Schema:
+    """Returns what is needed of a schema of torch and of the operator's tags.
+
+    Of None, returns a schema without parameters.
+    """
     if schema is None:
         return Schema()
     parameters = [
@@ -43,7 +46,7 @@ def schema_of(schema: Any) -> Schema:
         for each in schema.arguments
     ]
     results = [Result(str(each.type) == "Tensor", _aliases(each)) for each in schema.returns]
-    return Schema(tuple(parameters), tuple(results))
+    return Schema(tuple(parameters), tuple(results), torch.Tag.pointwise in tags)
 
 
 def _aliases(declared: Any) -> frozenset[str]:
@@ -60,12 +63,13 @@ class Row(OperatorRow):
     name : str
         Schema name in the form of the table's keys: ``conv2d``, ``add_.Tensor``.
     schema : torch.FunctionSchema or None
+    tags : container of torch.Tag
     """
 
     __slots__ = ()
 
-    def __init__(self, target: str, name: str, schema: Any) -> None:
-        own = schema_of(schema)
+    def __init__(self, target: str, name: str, schema: Any, tags: Container[Any] = ()) -> None:
+        own = schema_of(schema, tags)
         super().__init__(target, name, own, _emit(name, own))
 
 
@@ -111,4 +115,4 @@ def row_for(target: Any) -> Row | None:
     name = schema_name(schema)
     namespace, _, bare = name.rpartition("::")
     shown = f"{namespace or 'aten'}.{bare.partition('.')[0]}.{schema.overload_name or 'default'}"
-    return Row(shown, name, schema)
+    return Row(shown, name, schema, getattr(target, "tags", ()))

@@ -16,10 +16,12 @@ from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
 from tosaic.pt2.checked import MISUSE
 from tosaic.pt2.nodes import NestedGraph, Node
+from tosaic.pt2.recorded_memory import RecordedMemory
 from tosaic.pt2.schemas import is_of_torch, row_of
 from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Stored, Weights
 from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, TensorMeta
+from tosaic.torch_operators.aliasing import Conflict
 from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.node_reader import NodeReader
@@ -81,10 +83,27 @@ class ArchiveReader(NodeReader):
         self._row: OperatorRow | None = None
         self._aliases = None
         self._is_complex = False
+        self.weights_at: Mapping[str, str] = {}  # names of weights by placeholder name, in the program itself
 
     def release(self) -> None:
         """Forgets the nodes, after the last one was read."""
         self.env, self._aliases = {}, None
+
+    def _memory(self) -> RecordedMemory:
+        return RecordedMemory(self._shared.sizes, self._held)
+
+    def _held(self, node: Any) -> Stored | None:
+        """Returns the stored tensor that a placeholder stands for; None for inputs and unreadable tensors."""
+        target = self.weights_at.get(node.name) if node.op == "placeholder" else None
+        try:
+            return None if target is None else self._shared.weights.stored(target)
+        except (_core.UnsupportedOp, _core.InvalidGraph):
+            return None
+
+    def _refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:
+        if conflict.is_known:
+            return super()._refuse_write(conflict, hint)
+        return self.error(_core.UnsupportedOp, f"it writes to {conflict.what}", where="pt2")
 
     def _reader(self, module: NestedGraph, builder: _core.GraphBuilder, prefix: str) -> ArchiveReader:
         del module
@@ -139,6 +158,12 @@ class ArchiveReader(NodeReader):
         has_tensors = bool(tensors_of([*args, *kwargs.values()]))
         if is_of_torch(row.target) and not (isinstance(recorded, self.number_types) and has_tensors):
             raise self._beyond(row)
+        if not _has_tensors(recorded) or row.target.split(".")[1].endswith("_"):
+            raise self.error(
+                _core.UnsupportedOp,
+                f"{row.target} may write its operands, and the file does not have its schema",
+                where="pt2",
+            )
         return self._opaque(row.target, args, kwargs)
 
     def _beyond(self, row: OperatorRow) -> Exception:
@@ -292,3 +317,8 @@ class ArchiveReader(NodeReader):
             return None, 0
         sizes = self._shared.sizes
         return tuple(sizes.shape(recorded.stride())), int(sizes.value(recorded.storage_offset()))
+
+
+def _has_tensors(recorded: Any) -> bool:
+    items = recorded if isinstance(recorded, list | tuple) else [recorded]
+    return any(type(item) in (TensorMeta, Symbolic, int, float, bool) for item in items)

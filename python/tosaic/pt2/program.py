@@ -31,8 +31,15 @@ from tosaic.pt2.sizes import Sizes
 from tosaic.pt2.tensors import Weights
 from tosaic.pt2.treespecs import tree_of
 from tosaic.signature import Tree
+from tosaic.torch_operators.memory_regions import Region, in_memory
 from tosaic.torch_operators.origins import types_in
-from tosaic.torch_operators.program_reader import ImportedProgram, InputSpec, OutputSpec, ProgramReader
+from tosaic.torch_operators.program_reader import (
+    WEIGHTS,
+    ImportedProgram,
+    InputSpec,
+    OutputSpec,
+    ProgramReader,
+)
 from tosaic.torch_operators.value import Ref
 
 __all__ = ["read_pt2"]
@@ -99,6 +106,11 @@ def _read(archive: Archive, bind: Any, method: str, operators: Mapping[str, Fore
         "the signature",
         lambda: _Program(reader, nodes, inputs, outputs, trees, arg_names, diagnostics),
     )
+    reader.weights_at = {
+        node.name: spec.target
+        for node, spec in zip(program.placeholders, program.specs, strict=True)
+        if spec.kind in WEIGHTS
+    }
     sizes.bind(bind, program.users)
     signature = _entry("the program", program.read)
     released(nodes)
@@ -127,6 +139,14 @@ class _Program(ProgramReader):
 
     def _is_strided(self, recorded: Any) -> bool:
         return bool(recorded.is_strided)
+
+    def _region_of(self, target: str) -> Region | None:
+        try:
+            stored = self.importer._shared.weights.stored(target)
+        except (_core.UnsupportedOp, _core.InvalidGraph):
+            return None  # the error is raised when the weight is read
+        meta = stored.meta
+        return in_memory(stored.entry, meta.dtype, meta.dtype.size, meta.shape, meta.stride(), meta.offset)
 
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         reader, weights = self.importer, self.importer._shared.weights

@@ -44,7 +44,8 @@ def row_of(target: str) -> OperatorRow:
 def schema_of(entry: dict[str, Any]) -> Schema:
     """Returns the schema that an entry of the table describes."""
     results = tuple(Result(is_tensor, frozenset(aliases)) for is_tensor, *aliases in entry["results"])
-    return Schema(tuple(_parameter(*each) for each in entry["parameters"]), results)
+    parameters = tuple(_parameter(*each) for each in entry["parameters"])
+    return Schema(parameters, results, entry.get("pointwise", False))
 
 
 def _parameter(name: str, facts: dict[str, Any] | None = None) -> Parameter:

@@ -1,24 +1,95 @@
-"""Which FX nodes share memory, from the alias annotations of torch's schemas.
+"""Which FX nodes share memory, and what an in-place call changes.
 
 The importer uses this to turn in-place calls into new values. An in-place call assigns a new value to its
-operand, and to every node that is the same whole tensor (detach, alias, earlier in-place results, views of
-the same shape). A node that shares only part of the memory would need the value written through the view, so
-the call is refused if such a node is used later.
+operand, and to every node that has the same element of the same memory at each place (detach, alias, earlier
+in-place results). A node that shares only a part of the elements, or has them in another order, would need
+the value written through the view, so the call is refused if such a node is used later. A node whose elements
+lie elsewhere in the same memory (the other half of a split) does not change.
 
 A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. From then on
-only the nodes that are that very tensor object (earlier in-place results) have the new shape. The shape of a
-view does not change, and the view no longer counts as the whole tensor.
+all nodes that are that very tensor object (earlier in-place results, a ``contiguous`` with nothing to do)
+have the new shape. The shape of a view does not change, and the view no longer counts as the same tensor.
+
+`Memory` says which memory the results of a call have. Torch's program and a file have one each.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from tosaic.torch_operators.memory_regions import Region, anywhere_in
 from tosaic.torch_operators.operator_row import OperatorRow
 
-__all__ = ["Aliases"]
+__all__ = ["Aliases", "Conflict", "Memory", "Tensor"]
+
+
+class Tensor:
+    """A tensor object: several nodes may be the same one.
+
+    Attributes
+    ----------
+    source : node
+        The node that made it.
+    changes : list of (int, node, Region)
+        From a position on, the object has this memory, and the shape that is recorded at that node.
+    """
+
+    __slots__ = ("changes", "source")
+
+    def __init__(self, source: Any, region: Region) -> None:
+        self.source = source
+        self.changes: list[tuple[int, Any, Region]] = [(-1, source, region)]
+
+    @property
+    def region(self) -> Region:
+        """The memory after the last change."""
+        return self.changes[-1][2]
+
+    def at(self, position: int) -> tuple[int, Any, Region]:
+        """Returns the last change up to a position."""
+        return self.changes[bisect_right(self.changes, position, key=lambda change: change[0]) - 1]
+
+
+class Memory(Protocol):
+    """The memory of inputs and of results."""
+
+    def of_source(self, node: Any) -> Region | None:
+        """Returns the memory of a placeholder or an attribute; None if it is no tensor."""
+
+    def of_results(self, node: Any, row: OperatorRow, tensors: Callable[[Any], Any]) -> Any:
+        """Returns the memory of the results of a call.
+
+        The result is None for a call without tensors, a `Region` for a new tensor object, or a `Tensor`,
+        which is one of the operands; or a list of these for a call with several results. `tensors` returns
+        the `Tensor` of a node, a list of them, or None. A pair of a `Tensor` and a `Region` is an operand
+        with another layout.
+        """
+
+
+class Conflict(NamedTuple):
+    """Why a write is refused.
+
+    Attributes
+    ----------
+    what : str
+        The end of a sentence that begins with "it writes to 'x'".
+    is_known : bool
+        False if it is only not known that the tensors share no memory.
+    """
+
+    what: str
+    is_known: bool
+
+
+class _Member(NamedTuple):
+    """A node that has a tensor: its only one, or one item of several."""
+
+    position: int
+    node: Any
+    item: int | None
+    tensor: Tensor
 
 
 class Aliases:
@@ -31,81 +102,175 @@ class Aliases:
     """
 
     def __init__(
-        self, nodes: Sequence[Any], rows: Sequence[OperatorRow | None], counts: Callable[[Any], bool]
+        self,
+        nodes: Sequence[Any],
+        rows: Sequence[OperatorRow | None],
+        counts: Callable[[Any], bool],
+        memory: Memory,
     ) -> None:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
-        # Most nodes share no memory: what holds for these is in none of the following dicts.
-        self._parent: dict[Any, Any] = {}  # a node without an entry is a root
-        # The tensor object of each node: an in-place call returns its operand itself.
-        self._tensor: dict[Any, Any] = {}
-        # For each tensor object, pairs of a position and a node: from the position on, the object has the
-        # whole value of the node.
-        self._wholes: dict[Any, list[tuple[int, Any]]] = {}
-        self._members: dict[Any, list[Any]] = {}
-        writing: list[Any] = []
+        self._tensors: dict[Any, Any] = {}  # by node: a `Tensor`, or a list with `Tensor` or None
+        self._members: dict[Hashable, list[_Member]] = {}  # by storage, in the order of the nodes
+        self._sources: set[Hashable] = set()  # storages of placeholders and attributes
+        self._attributes: set[Hashable] = set()  # storages of attributes
+        written: set[Hashable] = set()
+        self._calls: list[tuple[Any, OperatorRow]] = []
         for node, row in zip(nodes, rows, strict=True):
-            if node.op == "call_function":
-                self._add(node, row, writing)
-        joined = {*self._parent, *self._parent.values()}
-        for node in sorted(joined, key=self._position.__getitem__):
-            self._members.setdefault(self._root(node), []).append(node)
-        written = {self._root(node) for node in writing}
-        self.mutated = frozenset(node for root in written for node in self._members_of(root))
-        # For each root: the members before the current position that may still be read, and how many members
-        # are before it.
-        self._seen_again: dict[Any, list[Any]] = {}
-        self._passed: dict[Any, int] = {}
+            if node.op in ("placeholder", "get_attr"):
+                region = memory.of_source(node)
+                if region is not None:
+                    self._sources |= region.memories
+                    if node.op == "get_attr":
+                        self._attributes |= region.memories
+                    self._place(node, Tensor(node, region))
+            elif node.op == "call_function":
+                self._place(node, self._made(node, row, memory))
+                if row is not None and row.mutates:
+                    written |= self._written_by(node, row)
+        self._written = frozenset(written)
+        self.mutated = frozenset(member.node for memory in written for member in self._members[memory])
+        # For each storage: the members before the current position that may still be read, and how many
+        # members are before it.
+        self._seen_again: dict[Hashable, list[_Member]] = {}
+        self._passed: dict[Hashable, int] = {}
 
-    def _add(self, node: Any, row: OperatorRow | None, writing: list[Any]) -> None:
-        if row is None:  # a wrapper or another foreign call: it may return any of its operands
-            for operand in node.all_input_nodes:
-                self._join(node, operand)
-            return
+    # ---- which memory a node has ----
+
+    def _made(self, node: Any, row: OperatorRow | None, memory: Memory) -> Any:
+        """Returns the tensors of a call."""
+        if row is None:
+            return self._of_foreign(node)
         if row.getitem:
-            self._join(node, node.args[0])
+            held = self._tensors.get(node.args[0])
+            if isinstance(held, list):
+                index = node.args[1]
+                return held[index] if isinstance(index, int) and index < len(held) else None
+            return None if held is None else Tensor(node, held.region)
+        if row.dropped or row.evaluated:
+            return None
+        found = memory.of_results(node, row, self._tensors.get)
+        if isinstance(found, list):
+            return [self._tensor(node, item) for item in found]
+        return self._tensor(node, found)
+
+    def _of_foreign(self, node: Any) -> Tensor:
+        """A wrapper or another foreign call may return any of its operands."""
+        operands = [tensor for each in node.all_input_nodes for _, tensor in _items(self._tensors.get(each))]
+        memories = frozenset[Hashable]().union(*(tensor.region.memories for tensor in operands))
+        return Tensor(node, anywhere_in(memories | {node}))
+
+    def _tensor(self, node: Any, found: Any) -> Tensor | None:
+        if isinstance(found, Region):
+            return Tensor(node, found)
+        if isinstance(found, tuple):
+            tensor, region = found
+            tensor.changes.append((self._position[node], node, region))
+            return tensor  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]
+
+    def _place(self, node: Any, tensors: Any) -> None:
+        if tensors is None:
             return
-        shared = row.shared_operand(node)
-        if shared is None:
-            return
-        self._join(node, shared)
+        self._tensors[node] = tensors
+        for index, tensor in _items(tensors):
+            member = _Member(self._position[node], node, index, tensor)
+            for memory in tensor.region.memories:
+                self._members.setdefault(memory, []).append(member)
+
+    def _written_by(self, node: Any, row: OperatorRow) -> frozenset[Hashable]:
+        if row.changes_shape or row.writes_nothing(node):
+            return frozenset()
+        args = row.complete(node.args, node.kwargs)
+        tensors = [
+            tensor for position in row.mutates for _, tensor in _items(self._of_argument(args[position]))
+        ]
+        self._calls.append((node, row))
+        return frozenset[Hashable]().union(*(tensor.region.memories for tensor in tensors))
+
+    def _of_argument(self, argument: Any) -> Any:
+        if isinstance(argument, list | tuple):
+            return [tensor for item in argument for _, tensor in _items(self._of_argument(item))]
+        return self._tensors.get(argument) if hasattr(argument, "meta") else None
+
+    # ---- what may be asked of a node ----
+
+    def reaches_source(self, node: Any) -> bool:
+        """True if this node shares memory with an input or an attribute."""
+        return any(tensor.region.memories & self._sources for _, tensor in _items(self._tensors.get(node)))
+
+    def reaches_attribute(self, node: Any) -> bool:
+        """True if this node shares memory with a tensor that an attribute holds."""
+        return any(tensor.region.memories & self._attributes for _, tensor in _items(self._tensors.get(node)))
+
+    def is_placeholder(self, node: Any) -> bool:
+        """True if this node is an input itself: the very tensor object."""
+        return any(tensor.source.op == "placeholder" for _, tensor in _items(self._tensors.get(node)))
+
+    def shaped_by(self, node: Any, reader: Any) -> Any:
+        """Returns the node whose recorded shape and strides `node` has at the time when `reader` reads it."""
+        tensor = self._tensors.get(node)
+        if not isinstance(tensor, Tensor):
+            return node
+        position, changed, _ = tensor.at(self._position[reader] - 1)
+        return node if position < 0 else changed
+
+    def calls_in_written_memory(self) -> list[Any]:
+        """Returns the calls that write, and those with results in memory that any call writes."""
+        found = dict.fromkeys(node for node, _ in self._calls)
+        for memory in self._written:
+            found |= dict.fromkeys(
+                member.node for member in self._members[memory] if member.node.op == "call_function"
+            )
+        return sorted(found, key=self._position.__getitem__)
+
+    @property
+    def has_shared_sources(self) -> bool:
+        """True if two inputs share memory that a call writes."""
+        return any(
+            sum(member.node.op != "call_function" for member in self._members[memory]) > 1
+            for memory in self._written
+        )
+
+    @property
+    def has_overlap(self) -> bool:
+        """True if several elements of a tensor lie at one place of memory that a call writes."""
+        return any(
+            member.tensor.region.overlaps_itself
+            for memory in self._written
+            for member in self._members[memory]
+        )
+
+    # ---- writes ----
+
+    def conflict_in(self, node: Any, row: OperatorRow, operand: Any) -> Conflict | None:
+        """Returns why the value that call `node` writes to `operand` depends on the order of writes, if so.
+
+        Several elements of the operand have the same memory, or the call reads elements that it writes.
+        """
         now = self._position[node]
-        if row.mutates:
-            tensor = self._tensor[node] = self._tensor_of(shared)
-            if row.changes_shape:
-                self._wholes.setdefault(tensor, self._wholes_of(tensor)).append((now, node))
-            elif not row.writes_nothing(node):
-                writing.append(node)
-        elif row.is_whole(node, shared):
-            self._wholes[node] = [(-1, self._whole_at(shared, now))]
-
-    def _whole_at(self, node: Any, now: int) -> Any:
-        changes = self._wholes_of(self._tensor_of(node))
-        return changes[bisect_right(changes, now, key=lambda change: change[0]) - 1][1]
-
-    def _tensor_of(self, node: Any) -> Any:
-        return self._tensor.get(node, node)
-
-    def _wholes_of(self, tensor: Any) -> list[tuple[int, Any]]:
-        return self._wholes.get(tensor) or [(-1, tensor)]
-
-    def _members_of(self, root: Any) -> list[Any]:
-        return self._members.get(root) or [root]
-
-    def _join(self, a: Any, b: Any) -> None:
-        root_a, root_b = self._root(a), self._root(b)
-        if root_a is not root_b:
-            self._parent[root_a] = root_b
-
-    def _root(self, node: Any) -> Any:
-        parent = self._parent
-        while node in parent:
-            node = parent[node]
-        return node
-
-    def reaches_placeholder(self, node: Any) -> bool:
-        """True if this node shares memory with an input."""
-        return any(member.op == "placeholder" for member in self._members_of(self._root(node)))
+        for _, tensor in _items(self._tensors.get(operand)):
+            region = tensor.at(now)[2]
+            if region.overlaps_itself:
+                return Conflict(
+                    f"'{operand.name}', of which several elements share memory", region.layout is not None
+                )
+            for other in node.all_input_nodes:
+                if other is operand:
+                    is_alone = sum(item is operand for item in _nodes_in([node.args, node.kwargs])) == 1
+                    if is_alone or row.is_pointwise:
+                        continue
+                for _, read in _items(self._tensors.get(other)):
+                    its = read.at(now)[2]
+                    if not its.overlaps(region):
+                        continue
+                    if its.is_same(region) and row.is_pointwise:
+                        continue
+                    return Conflict(
+                        f"'{operand.name}' while it reads '{other.name}', which shares its memory",
+                        its.layout is not None and region.layout is not None,
+                    )
+        return None
 
     def update(
         self,
@@ -113,61 +278,103 @@ class Aliases:
         operand: Any,
         env: dict[Any, Any],
         fresh: Any,
-        refuse: Callable[[Any, Any], Exception],
+        refuse: Callable[[Conflict], Exception],
     ) -> None:
-        """Assigns `fresh`, which call `node` wrote to `operand`, to every node that is the same whole tensor.
+        """Assigns `fresh`, which call `node` wrote to `operand`, to every node with the same elements.
 
         Raises
         ------
         UnsupportedOp
-            By ``refuse(operand, other)``: `other` shares only a part of the written memory, and is used or
-            seen later.
+            By `refuse`: a node shares only a part of the written elements, and is used or seen later.
         """
         now = self._position[node]
-        kept = []
-        for other in self._before(self._root(operand), now):
-            if not self._is_seen_after(other, now):
-                continue
-            kept.append(other)
-            if other not in env:
-                continue
-            if self._whole_at(other, now) is self._whole_at(operand, now):
-                env[other] = fresh
-            else:
-                raise refuse(operand, other)
-        self._seen_again[self._root(operand)] = kept
+        for _, tensor in _items(self._tensors.get(operand)):
+            region = tensor.at(now)[2]
+            for memory in sorted(region.memories, key=str):
+                kept = []
+                for other in self._before(memory, now):
+                    if not self._is_seen_after(other.node, now):
+                        continue
+                    kept.append(other)
+                    its = other.tensor.at(now)[2]
+                    if other.node not in env or (other.tensor is not tensor and not its.overlaps(region)):
+                        continue
+                    if other.tensor is tensor or its.is_same(region):
+                        _assign(env, other, fresh)
+                        continue
+                    is_known = its.layout is not None and region.layout is not None
+                    raise refuse(
+                        Conflict(
+                            f"'{operand.name}', whose memory '{other.node.name}' "
+                            f"{'shares in part' if is_known else 'may share'} and is seen later",
+                            is_known and its.is_certain and region.is_certain,
+                        )
+                    )
+                self._seen_again[memory] = kept
 
-    def is_placeholder(self, node: Any) -> bool:
-        """True if this node is an input itself, or the result of an in-place call on an input."""
-        return bool(self._tensor_of(node).op == "placeholder")
+    def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> Conflict | None:
+        """Assigns `fresh`, the `operand` that call `node` reshaped, to nodes of the same tensor object.
 
-    def shaped_by(self, node: Any, reader: Any) -> Any:
-        """Returns the node whose recorded shape and strides `node` has at the time when `reader` reads it."""
-        changes = self._wholes_of(self._tensor_of(node))
-        last = bisect_right(changes, self._position[reader] - 1, key=lambda change: change[0]) - 1
-        return node if last == 0 else changes[last][1]
-
-    def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> None:
-        """Assigns `fresh`, the `operand` that call `node` reshaped, to nodes of the same tensor object."""
+        Returns a conflict if other nodes may be the same object.
+        """
         now = self._position[node]
-        kept = [other for other in self._before(self._root(operand), now) if self._is_seen_after(other, now)]
-        for other in kept:
-            if other in env and self._tensor_of(other) is self._tensor_of(operand):
-                env[other] = fresh
-        self._seen_again[self._root(operand)] = kept
+        tensor = self._tensors.get(operand)
+        if not isinstance(tensor, Tensor):
+            return Conflict(f"the shape of '{operand.name}', whose memory is not known", False)
+        for memory in tensor.region.memories:
+            kept = [each for each in self._before(memory, now) if self._is_seen_after(each.node, now)]
+            for other in kept:
+                if other.node not in env:
+                    continue
+                if other.tensor is tensor:
+                    _assign(env, other, fresh)
+                elif other.tensor.region.layout is None or tensor.region.layout is None:
+                    return Conflict(
+                        f"the shape of '{operand.name}', which may be the same tensor as '{other.node.name}'",
+                        False,
+                    )
+            self._seen_again[memory] = kept
+        return None
 
     def _is_seen_after(self, node: Any, position: int) -> bool:
         return node.op == "placeholder" or self._used_after(node, position)
 
-    def _before(self, root: Any, now: int) -> list[Any]:
+    def _before(self, memory: Hashable, now: int) -> list[_Member]:
         """Returns the members before a position, without those that earlier updates found unread."""
-        members, alive = self._members_of(root), self._seen_again.get(root, [])
-        passed = self._passed.get(root, 0)
-        while passed < len(members) and self._position[members[passed]] < now:
+        members, alive = self._members.get(memory, []), self._seen_again.get(memory, [])
+        passed = self._passed.get(memory, 0)
+        while passed < len(members) and members[passed].position < now:
             alive.append(members[passed])
             passed += 1
-        self._passed[root] = passed
+        self._passed[memory] = passed
         return alive
 
     def _used_after(self, node: Any, position: int) -> bool:
         return any(self._position[user] > position and self._counts(user) for user in node.users)
+
+
+def _items(tensors: Any) -> Iterator[tuple[int | None, Tensor]]:
+    """Yields the tensors of a node with their indices; the only tensor has none."""
+    if isinstance(tensors, list):
+        yield from ((index, tensor) for index, tensor in enumerate(tensors) if tensor is not None)
+    elif tensors is not None:
+        yield None, tensors
+
+
+def _nodes_in(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, list | tuple):
+        for item in tree:
+            yield from _nodes_in(item)
+    elif isinstance(tree, dict):
+        yield from _nodes_in(list(tree.values()))
+    elif hasattr(tree, "meta"):
+        yield tree
+
+
+def _assign(env: dict[Any, Any], member: _Member, fresh: Any) -> None:
+    if member.item is None:
+        env[member.node] = fresh
+    elif isinstance(env[member.node], list | tuple):
+        held = list(env[member.node])
+        held[member.item] = fresh
+        env[member.node] = held

@@ -16,9 +16,10 @@ from tosaic.torch_operators.origins import place_of
 from tosaic.torch_operators.value import NoValue, Ref, tensors_of
 from tosaic.torch_operators.writer import CallWriter
 
-__all__ = ["FUNCTIONALIZE", "ForeignCalls", "hint_of_writing"]
+__all__ = ["FUNCTIONALIZE", "OUT_OF_PLACE", "ForeignCalls"]
 
 FUNCTIONALIZE = "Call ep.run_decompositions() first, which makes the program functional"
+OUT_OF_PLACE = "Write a call that returns the new value: y = y.mul(2) in place of y.mul_(2)"
 
 
 class ForeignCalls(CallWriter):
@@ -53,13 +54,23 @@ class ForeignCalls(CallWriter):
         def _type_of(self, tensor: Any) -> tuple[int, Sequence[int]]:
             """Returns dtype and shape of a recorded tensor."""
 
+    def functional_hint(self) -> str:
+        """Returns how to make the program functional with the same numbers."""
+        return OUT_OF_PLACE
+
+    def _hint_of_writing(self, row: OperatorRow) -> str:
+        """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
+        if row.target.startswith("aten."):
+            return self.functional_hint()
+        return "Write an operator that returns the new value, and call that one"
+
     def _described(self, node: Any, row: OperatorRow, operator: ForeignOp) -> Any:
         """Adds a node for a call of an operator that the user described."""
         if row.mutates:
             raise self.error(
                 _core.UnsupportedOp,
                 f"{row.target} writes an operand, which a described operator may not do",
-                hint=hint_of_writing(row),
+                hint=self._hint_of_writing(row),
             )
         values = [self.resolved(arg) for arg in row.complete(node.args, node.kwargs)]
         keywords = self._keywords(row, values)
@@ -173,10 +184,3 @@ class ForeignCalls(CallWriter):
             f"an argument of type {kind} cannot be kept",
             hint="Call ep.run_decompositions() first, or rewrite the call without it",
         )
-
-
-def hint_of_writing(row: OperatorRow) -> str:
-    """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
-    if row.target.startswith("aten."):
-        return FUNCTIONALIZE
-    return "Write an operator that returns the new value, and call that one"

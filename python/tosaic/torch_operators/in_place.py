@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
-from tosaic.torch_operators.aliasing import Aliases
-from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, hint_of_writing
+from tosaic.torch_operators.aliasing import Aliases, Conflict
+from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.writer import CallWriter
@@ -22,8 +22,14 @@ class InPlaceCalls(CallWriter):
         _aliases: Aliases | None
         _prefix: str
 
+        def functional_hint(self) -> str:
+            """Returns how to make the program functional with the same numbers."""
+
+        def _hint_of_writing(self, row: OperatorRow) -> str:
+            """Returns what to do about a call that writes an operand."""
+
     def _written(self, node: Any, row: OperatorRow, result: Any) -> None:
-        """Assigns the new value of each written operand to all nodes that are the same whole tensor."""
+        """Assigns the new value of each written operand to all nodes with the same elements."""
         assert self._aliases is not None
         if row.writes_nothing(node):
             return
@@ -39,14 +45,25 @@ class InPlaceCalls(CallWriter):
                 raise self.error(
                     _core.UnsupportedOp,
                     f"it writes to '{row.names[position]}' without returning it",
-                    hint=hint_of_writing(row),
+                    hint=self._hint_of_writing(row),
                 )
-            if self._prefix and self._aliases.reaches_placeholder(operand):
+            if self._prefix and self._aliases.reaches_source(operand):
                 raise self.error(
-                    _core.UnsupportedOp, "a nested graph writes to a value outside of it", hint=FUNCTIONALIZE
+                    _core.UnsupportedOp,
+                    "a nested graph writes to a value outside of it",
+                    hint=self.functional_hint(),
                 )
+            if self._aliases.reaches_attribute(operand):
+                raise self.error(
+                    _core.UnsupportedOp,
+                    f"it writes to '{operand.name}', which the module holds and the program does not list",
+                    hint=OUT_OF_PLACE,
+                )
+            conflict = self._aliases.conflict_in(node, row, operand)
+            if conflict is not None:
+                raise self._refuse_write(conflict, OUT_OF_PLACE)
             fresh = result if type(result) is Ref else result[index]
-            self._aliases.update(node, operand, self.env, fresh, self._refuse_shared)
+            self._aliases.update(node, operand, self.env, fresh, self._refuse_write)
 
     def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
         """Assigns the reshaped result to all nodes that are the same tensor object as the operand."""
@@ -57,11 +74,11 @@ class InPlaceCalls(CallWriter):
                 f"it changes the shape of input '{operand.name}' in place, which the caller would see",
                 hint="Write x = x.unsqueeze(0) for x.unsqueeze_(0)",
             )
-        self._aliases.reshape(node, operand, self.env, result)
+        conflict = self._aliases.reshape(node, operand, self.env, result)
+        if conflict is not None:
+            raise self._refuse_write(conflict)
 
-    def _refuse_shared(self, operand: Any, other: Any) -> Exception:
+    def _refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:
         return self.error(
-            _core.UnsupportedOp,
-            f"it writes to '{operand.name}', whose memory '{other.name}' shares in part and is seen later",
-            hint=FUNCTIONALIZE,
+            _core.UnsupportedOp, f"it writes to {conflict.what}", hint=hint or self.functional_hint()
         )

@@ -9,7 +9,7 @@ from tosaic import _core
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.complex_values import HINT
 from tosaic.torch_operators.dtypes import DEFAULT_OF_CATEGORY
-from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, ForeignCalls
+from tosaic.torch_operators.foreign_calls import ForeignCalls
 from tosaic.torch_operators.value import Complex, Ref
 
 __all__ = ["NestedGraphs"]
@@ -32,7 +32,7 @@ class NestedGraphs(ForeignCalls):
             return self._control_flow(name, [*values, *keywords.values()])
         if name == "wrap_with_autocast" and values[2] and values[0] == "cpu":
             raise self.error(
-                _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=FUNCTIONALIZE
+                _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=self.functional_hint()
             )
         if name in _INLINED:
             module_at, operands_of = _INLINED[name]
@@ -43,7 +43,7 @@ class NestedGraphs(ForeignCalls):
             raise self.error(
                 _core.UnsupportedOp,
                 f"the higher-order operator {name} records no result",
-                hint=FUNCTIONALIZE,
+                hint=self.functional_hint(),
             )
         return self._opaque(f"higher_order.{name}", values, keywords)
 

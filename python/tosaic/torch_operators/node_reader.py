@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
-from tosaic.torch_operators.aliasing import Aliases
+from tosaic.torch_operators.aliasing import Aliases, Memory
 from tosaic.torch_operators.complex_values import as_complex, has_complex
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
@@ -60,6 +60,9 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         def _attribute(self, node: Any) -> Any:
             """Reads an attribute of the module: a nested graph or a tensor."""
 
+        def _memory(self) -> Memory:
+            """Returns what is known of the memory of the nodes."""
+
     # ---- walking ----
 
     def prepare(self, nodes: Sequence[Any]) -> None:
@@ -79,7 +82,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                     mutates = True
             found.append(row)
         if mutates:
-            self._aliases = Aliases(nodes, found, partial(_counts, rows))
+            self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory())
 
     @property
     def mutated(self) -> frozenset[Any]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic.torch_operators.call import Emit
-from tosaic.torch_operators.casts import contiguous, dropout, is_identity_in_place, to
-from tosaic.torch_operators.table import DROPPED, EVALUATED, WHOLE
+from tosaic.torch_operators.casts import is_identity_in_place
+from tosaic.torch_operators.table import DROPPED, EVALUATED
 
 __all__ = ["OperatorRow", "Parameter", "Result", "Schema", "getitem_row"]
 
@@ -27,7 +27,6 @@ _CHANGES_SHAPE = frozenset(
         "unsqueeze_",
     }
 )
-_MAY_RETURN_OPERAND = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as")
 
 
 @dataclass(frozen=True)
@@ -64,10 +63,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Schema:
-    """The signature of an operator."""
+    """The signature of an operator.
+
+    `is_pointwise` is True if an element of the result depends on no element of another place.
+    """
 
     parameters: tuple[Parameter, ...] = ()
     results: tuple[Result, ...] = ()
+    is_pointwise: bool = False
 
 
 class OperatorRow:
@@ -92,6 +95,12 @@ class OperatorRow:
     returned : list of int or None
         For each parameter, the index of the result that is the new value of the written operand; None if
         there is none.
+    is_pointwise : bool
+        True if an element of the result depends on no element of another place.
+    returns_operand : bool
+        True for an in-place call that returns its first operand, with the same shape.
+    shares : bool
+        True if the schema says that a result may share memory with an operand.
     single : bool
         True if the call returns exactly one tensor.
     changes_shape : bool
@@ -106,7 +115,6 @@ class OperatorRow:
     """
 
     __slots__ = (
-        "_aliased",
         "_dropout_at",
         "_running_mean_at",
         "arity",
@@ -117,12 +125,15 @@ class OperatorRow:
         "evaluated",
         "getitem",
         "is_ordinary",
+        "is_pointwise",
         "mutates",
         "name",
         "names",
         "needed_by_name",
         "required",
         "returned",
+        "returns_operand",
+        "shares",
         "single",
         "target",
         "training_at",
@@ -155,8 +166,16 @@ class OperatorRow:
         # The table does not read results of dynamic types.
         self.single = len(schema.results) == 1 and schema.results[0].is_tensor
         self.returned = [_returned(each, schema.results) for each in parameters]
-        aliased = [i for i, each in enumerate(parameters) if each.aliases]
-        self._aliased = aliased[0] if aliased else 0 if base in _MAY_RETURN_OPERAND else None
+        self.is_pointwise = schema.is_pointwise or base in ("copy", "copy_")
+        self.returns_operand = (
+            self.mutates == (0,)
+            and self.single
+            and self.returned[0] == 0
+            and base.endswith("_")
+            and not self.changes_shape
+            and base not in ("set_", "resize_")
+        )
+        self.shares = any(each.aliases for each in schema.results)
 
     def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Returns all arguments in the order of the schema, with defaults filled in."""
@@ -181,30 +200,6 @@ class OperatorRow:
         return any(
             values[i] is True or (self.names[i] == "dropout_p" and bool(values[i])) for i in self.training_at
         )
-
-    def shared_operand(self, node: Any) -> Any:
-        """Returns the operand whose memory the result shares, by schema and recorded types, or None."""
-        if self._aliased is None:
-            return None
-        args = self.complete(node.args, node.kwargs)
-        operand = args[self._aliased] if self._aliased < len(args) else None
-        if operand is None or not hasattr(operand, "meta"):
-            return None
-        if self.mutates:
-            return operand
-        before, after = operand.meta.get("val"), node.meta.get("val")
-        if self.emit is to and (getattr(before, "dtype", None) != getattr(after, "dtype", None)):
-            return None
-        if self.emit is contiguous and before is not None and not before.is_contiguous(memory_format=args[1]):
-            return None
-        if self.emit is dropout and args[2] and args[1]:
-            return None
-        return operand
-
-    def is_whole(self, node: Any, operand: Any) -> bool:
-        """True if the result is all of the operand, with the same shape."""
-        before, after = operand.meta.get("val"), node.meta.get("val")
-        return self.emit in WHOLE and getattr(before, "shape", 0) == getattr(after, "shape", 1)
 
     def writes_nothing(self, node: Any) -> bool:
         """True if the call is in-place by name only."""

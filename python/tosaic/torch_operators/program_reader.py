@@ -15,11 +15,12 @@ from tosaic.dim_order import dim_order_of
 from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
 from tosaic.torch_operators.complex_values import HINT
+from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.value import Complex, NoValue, Ref
 
-__all__ = ["ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
+__all__ = ["WEIGHTS", "ImportedProgram", "InputSpec", "OutputSpec", "ProgramReader"]
 
-_WEIGHTS = ("parameter", "buffer", "lifted")
+WEIGHTS = ("parameter", "buffer", "lifted")
 _STATES = ("buffer_mutation", "parameter_mutation")
 _USER_OUTPUTS = ("user_output", "loss_output")
 
@@ -131,12 +132,16 @@ class ProgramReader:
         def _code(self, recorded: Any, what: str) -> int:
             """Returns the position of a recorded dtype in DTYPES; for others raises UnsupportedOp."""
 
+        def _region_of(self, target: str) -> Region | None:
+            """Returns the memory of a weight; None if it is not known."""
+
         def _is_strided(self, recorded: Any) -> bool:
             """True for a tensor that is not sparse."""
 
     def read(self) -> Signature:
         """Reads the whole program."""
         self.importer.prepare(self.nodes)
+        self._refuse_shared_states()
         self._read_inputs()
         self.importer.read(self.nodes)
         return self._read_outputs()
@@ -149,7 +154,7 @@ class ProgramReader:
         specs: list[InputSpec] = []
         for node, spec in zip(self.placeholders, self.specs, strict=True):
             kind = spec.kind
-            if kind in _WEIGHTS and spec.target not in states and node not in mutated:
+            if kind in WEIGHTS and spec.target not in states and node not in mutated:
                 if node.users:
                     nodes.append(node)
                     specs.append(spec)
@@ -159,11 +164,39 @@ class ProgramReader:
                 nodes, specs = [], []
             if kind == "user_input":
                 self._read_user_input(node, spec, next(paths))
-            elif kind in _WEIGHTS:
+            elif kind in WEIGHTS:
                 self._read_weight(node, spec, True)
             else:
                 self.importer.env[node] = NoValue(kind)
         self._read_constants(nodes, specs)
+
+    def _refuse_shared_states(self) -> None:
+        """Refuses a state that shares memory with another weight, unless in-place calls write it.
+
+        `Aliases` knows the memory that in-place calls write. The states of a functional program become
+        outputs, whose values torch copies into that memory after the run.
+        """
+        targets = {spec.target for spec in self.output_specs if spec.kind in _STATES}
+        weights = [
+            (node, spec)
+            for node, spec in zip(self.placeholders, self.specs, strict=True)
+            if spec.kind in WEIGHTS and (node.users or spec.target in targets)
+        ]
+        if len(weights) < 2 or not targets:
+            return
+        regions = [self._region_of(spec.target) for _, spec in weights]
+        for (node, spec), region in zip(weights, regions, strict=True):
+            if spec.target not in targets or region is None:
+                continue
+            for (_, other), its in zip(weights, regions, strict=True):
+                if other.target != spec.target and its is not None and its.overlaps(region):
+                    raise self.importer.error(
+                        _core.UnsupportedOp,
+                        f"the program writes '{spec.target}', which shares memory with '{other.target}'",
+                        expected="memory of its own for each state",
+                        hint="Register a clone() of one of them",
+                        node=node,
+                    )
 
     def _read_constants(self, nodes: list[Any], specs: list[InputSpec]) -> None:
         """Reads weights that the program does not write."""

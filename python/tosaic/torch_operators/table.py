@@ -17,9 +17,9 @@ from tosaic.torch_operators import (
     recurrent,
     reduction,
 )
-from tosaic.torch_operators.call import Emit, Rows
+from tosaic.torch_operators.call import Rows
 
-__all__ = ["DROPPED", "EVALUATED", "TABLE", "WHOLE"]
+__all__ = ["DROPPED", "EVALUATED", "TABLE"]
 
 TABLE = Rows.joined(
     contraction.ROWS,
@@ -59,20 +59,3 @@ EVALUATED = frozenset(
     {"sym_size.int", "sym_numel", "sym_stride.int", "sym_storage_offset", "sym_size", "sym_stride"}
 )
 """Calls whose value is a number that follows from shapes."""
-
-WHOLE: frozenset[Emit] = frozenset(
-    {
-        movement.reshape,
-        movement.expand,
-        movement.slice_,
-        movement.narrow,
-        movement.view_dtype,
-        casts.identity,
-        casts.contiguous,
-        casts.to,
-        casts.type_as,
-        casts.dropout,
-    }
-)
-"""Rows whose result is the whole operand with another shape or type description. If the shape is the
-operand's too, the result counts as the same whole tensor."""

@@ -1,0 +1,131 @@
+"""Whether ``ep.run_decompositions()`` keeps the numbers of a program that writes in place.
+
+Decomposition makes a program functional by what schemas say of shared memory. Eager shares memory that
+schemas do not mention: ``unsafe_chunk`` returns views, ``dropout`` in eval mode returns its operand. Then a
+decomposed program loses the write. So calls with results in written memory are tried: each alone, followed by
+a write to its results, in eager and decomposed.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tosaic.fx.shapes import Sizes
+from tosaic.torch_operators.aliasing import Aliases
+
+__all__ = ["keeps_numbers"]
+
+_MOST_TRIALS = 12
+# Calls that address the storage, which differs in a decomposed program.
+_OF_STORAGE = ("aten::as_strided", "aten::as_strided_", "aten::_reshape_alias", "aten::resize_")
+
+
+def keeps_numbers(written: Iterable[Aliases], sizes: Sizes) -> bool:
+    """True if decomposition is known to keep the numbers of a program with these shared memories."""
+    tried: dict[Any, bool] = {}
+    for aliases in written:
+        if aliases.has_shared_sources or aliases.has_overlap:
+            return False
+        for node in aliases.calls_in_written_memory():
+            target = node.target
+            if not isinstance(target, torch._ops.OpOverload):
+                continue  # a part of a result, or a nested graph
+            if target._schema.name in _OF_STORAGE:
+                return False
+            if _is_declared(target):
+                continue
+            try:
+                key, operands = _operands(node, sizes)
+            except Exception:  # a size depends on data
+                return False
+            if key not in tried:
+                if len(tried) == _MOST_TRIALS:
+                    return False
+                tried[key] = _agrees(node, operands, sizes)
+            if not tried[key]:
+                return False
+    return True
+
+
+def _is_declared(target: Any) -> bool:
+    """True for an operator whose schema torch's functionalization follows, and says all."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if has(target.name(), "CompositeImplicitAutograd"):
+        return False
+    declares = any(result.alias_info is not None for result in target._schema.returns)
+    return declares or target._schema.is_mutable or not has(target.name(), "CompositeExplicitAutograd")
+
+
+def _operands(node: Node, sizes: Sizes) -> tuple[Any, list[torch.Tensor]]:
+    nodes = [each for each in node.all_input_nodes if isinstance(each.meta.get("val"), torch.Tensor)]
+    tensors = []
+    for each in nodes:
+        recorded = each.meta["val"]
+        shape, strides = sizes.shape(recorded.shape), sizes.shape(recorded.stride())
+        tensor = torch.empty_strided(tuple(shape), tuple(strides), dtype=recorded.dtype).zero_()
+        tensors.append(tensor)
+    kinds = tuple((tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())) for tensor in tensors)
+    at = {each: index for index, each in enumerate(nodes)}
+    arguments = tree_map_only(Node, lambda each: ("operand", at.get(each)), (node.args, dict(node.kwargs)))
+    return (node.target, kinds, repr(arguments)), tensors
+
+
+class _Trial(torch.nn.Module):
+    """Makes one call, and writes to its results."""
+
+    def __init__(self, node: Node, sizes: Sizes) -> None:
+        super().__init__()
+        self._call = (node.target, node.args, node.kwargs)
+        self._nodes = [
+            each for each in node.all_input_nodes if isinstance(each.meta.get("val"), torch.Tensor)
+        ]
+        self._sizes = sizes
+
+    def forward(self, *operands: torch.Tensor) -> Any:
+        """Returns the operands after the write, and the results."""
+        copies = [each.clone() for each in operands]
+        given = dict(zip(self._nodes, copies, strict=True))
+
+        def argument(leaf: Any) -> Any:
+            if isinstance(leaf, Node):
+                return given[leaf] if leaf in given else self._sizes.value(leaf.meta["val"])
+            return self._sizes.value(leaf)
+
+        target: Any
+        target, args, kwargs = self._call
+        args, kwargs = torch.utils._pytree.tree_map(argument, (tuple(args), dict(kwargs)))
+        results = [each for each in tree_leaves(target(*args, **kwargs)) if isinstance(each, torch.Tensor)]
+        for result in results:
+            result.copy_(torch.ones_like(result))
+        return [*copies, *results]
+
+
+def _agrees(node: Node, operands: list[torch.Tensor], sizes: Sizes) -> bool:
+    trial = _Trial(node, sizes)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(), _Quiet():
+            warnings.simplefilter("ignore")
+            expected = trial(*operands)
+            decomposed = torch.export.export(trial, tuple(operands), strict=False).run_decompositions()
+            found = decomposed.module()(*operands)
+    except Exception:  # of any type
+        return False
+    return all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+class _Quiet:
+    """Suppresses what torch logs while it exports."""
+
+    def __enter__(self) -> None:
+        self._before = logging.root.manager.disable
+        logging.disable(logging.ERROR)
+
+    def __exit__(self, *_: Callable[..., Any]) -> None:
+        logging.disable(self._before)

@@ -1,0 +1,359 @@
+"""In-place calls on tensors that share memory: the import follows eager, or refuses the write by node."""
+
+from __future__ import annotations
+
+import operator
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tosaic
+from function_module import FunctionModule
+from operators.aliasing import Program, try_programs, verdict
+from operators.values import Case, T
+from torch import nn
+from tosaic import _core, from_exported
+from tosaic.fx.executed_memory import ExecutedMemory
+from tosaic.pt2.program import read_pt2
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+_aten = torch.ops.aten
+X = torch.arange(1.0, 13.0).reshape(3, 4)
+
+
+def exported(function: Callable[..., Any] | nn.Module, *args: torch.Tensor) -> Any:
+    module = function if isinstance(function, nn.Module) else FunctionModule(function)
+    return torch.export.export(module.eval(), args, strict=False)
+
+
+def assert_equals_eager(function: Callable[..., Any] | nn.Module, *args: torch.Tensor) -> None:
+    """Compares results and inputs after the call, of two calls."""
+    ep = exported(function, *args)
+    program, eager = from_exported(ep), ep.module()
+    for _ in range(2):
+        ours, theirs = [each.clone() for each in args], [each.clone() for each in args]
+        found, expected = program.run(*ours), eager(*theirs)
+        found, expected = (each if isinstance(each, list | tuple) else [each] for each in (found, expected))
+        for a, b in zip([*found, *ours], [*expected, *theirs], strict=True):
+            np.testing.assert_array_equal(np.asarray(a), b.detach().numpy())
+
+
+def refusal(function: Callable[..., Any] | nn.Module, *args: torch.Tensor) -> Any:
+    with pytest.raises(tosaic.UnsupportedOp) as error:
+        from_exported(exported(function, *args))
+    return error.value
+
+
+def test_a_conversion_that_copies_does_not_change_its_operand() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        y, z = made.to(torch.float32, copy=True), x.to(torch.float32, copy=True)
+        y.mul_(3)
+        z.mul_(3)
+        return made, y, x * 1, z
+
+    assert_equals_eager(call, X)
+
+
+SAME: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dropout in eval mode": lambda x: _aten.dropout(x, 0.5, False),
+    "dropout of nothing": lambda x: _aten.dropout(x, 0.0, True),
+    "feature_dropout": lambda x: _aten.feature_dropout(x, 0.5, False),
+    "type_as": lambda x: x.type_as(torch.ones(2)),
+    "to of the same dtype": lambda x: x.to(torch.float32),
+    "einsum of one operand": lambda x: torch.einsum("ij->ij", x),
+    "contiguous": lambda x: x.contiguous(),
+    "flatten of one axis": lambda x: x.flatten(1, 1),
+    "reshape to the same shape": lambda x: x.reshape(3, 4),
+    "unsafe_chunk into one": lambda x: torch.unsafe_chunk(x, 1)[0],
+    "conj_physical": lambda x: _aten.conj_physical(x),
+    "a view and back": lambda x: x.t().t(),
+    "a view of other shape and back": lambda x: x.view(12).view(3, 4),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_result_that_is_its_operand_is_written_with_it(name: str) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        same, other = SAME[name](made), SAME[name](x)
+        same.mul_(3)
+        x.add_(5)
+        return made, same, other
+
+    assert_equals_eager(call, X)
+
+
+COPIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "contiguous of a transposed one": lambda x: x.t().contiguous(),
+    "reshape of a transposed one": lambda x: x.t().reshape(12),
+    "flatten of a transposed one": lambda x: x.t().flatten(),
+    "to of another dtype": lambda x: x.to(torch.float64),
+    "einsum of a sum": lambda x: torch.einsum("ij->i", x),
+    "_unsafe_view of a transposed copy": lambda x: _aten._unsafe_view(x.t().contiguous(), [12]),
+    "clone": lambda x: x.clone(),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_result_that_is_a_copy_is_written_alone(name: str) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        copied, other = COPIES[name](made), COPIES[name](x)
+        copied.mul_(3)
+        x.add_(5)
+        return made, copied, other
+
+    assert_equals_eager(call, X)
+
+
+def test_the_other_half_of_a_split_does_not_change() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = (x + 1).chunk(2, 0)
+        third, fourth = torch.unsafe_split(x + 2, 2)
+        first.mul_(3)
+        fourth.mul_(3)
+        return first, second, third, fourth
+
+    assert_equals_eager(call, X)
+
+
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2)[0],
+    "unsafe_split": lambda x: torch.unsafe_split(x, 2)[1],
+    "_unsafe_view": lambda x: _aten._unsafe_view(x, [12]),
+    "einsum of a transpose": lambda x: torch.einsum("ij->ji", x),
+    "reshape": lambda x: x.reshape(12),
+    "flatten": lambda x: x.flatten(),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("is_input", [False, True], ids=["copy", "input"])
+def test_a_write_to_a_part_is_refused_and_decomposition_is_the_way_out_only_where_it_is_right(
+    name: str, is_input: bool
+) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x if is_input else x + 1
+        part = PARTS[name](made)
+        part.mul_(3)
+        return made * 2, part
+
+    error = refusal(call, X)
+    assert "shares in part and is seen later" in str(error)
+    assert error.parts["node"].startswith("mul_")
+    ep = exported(call, X)
+    decomposed = ep.run_decompositions()
+    expected, found = ep.module()(X.clone()), decomposed.module()(X.clone())
+    keeps = all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert ("run_decompositions" in error.parts["hint"]) == keeps
+    if not keeps:
+        assert "y = y.mul(2)" in error.parts["hint"]
+
+
+def test_windows_that_share_elements_are_not_written() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        windows = (x + 1).view(12).unfold(0, 3, 1)
+        return _aten.index_fill_(windows, 0, torch.tensor([1]), 2.0)
+
+    with pytest.raises(tosaic.UnsupportedOp, match="of which several elements share memory"):
+        from_exported(exported(call, X))
+
+
+def test_a_call_that_reads_what_it_writes_is_refused() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x[:3, :3] + 1
+        return y.index_add_(0, torch.tensor([1, 2, 0]), y.t())
+
+    assert "while it reads" in str(refusal(call, X))
+
+
+def test_a_product_with_itself_is_computed() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        return y.mul_(y).add_(y.detach())
+
+    assert_equals_eager(call, X)
+
+
+class SharedBuffers(nn.Module):
+    """Buffers of which the second lies in the memory of the first."""
+
+    def __init__(self, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        held = torch.arange(6.0).reshape(2, 3)
+        self.register_buffer("held", held)
+        self.register_buffer("seen", view(held))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.held.add_(x)
+        return self.held * 2, self.seen * 3
+
+
+def test_buffers_with_the_same_elements_are_written_together() -> None:
+    assert_equals_eager(SharedBuffers(lambda held: held.detach()), torch.ones(3))
+
+
+@pytest.mark.parametrize("view", [lambda held: held[1], lambda held: held.t()], ids=["part", "transpose"])
+def test_a_buffer_that_shares_a_part_of_another_is_refused(
+    view: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    error = refusal(SharedBuffers(view), torch.ones(3))
+    assert "'b_seen' shares in part" in str(error)
+    assert "run_decompositions" not in error.parts["hint"]
+
+
+def test_a_state_of_a_functional_program_has_memory_of_its_own(tmp_path: Path) -> None:
+    ep = exported(SharedBuffers(lambda held: held[1].clone()), torch.ones(3)).run_decompositions()
+    from_exported(ep)
+    ep.state_dict["seen"] = ep.state_dict["held"][1]
+    with pytest.raises(tosaic.UnsupportedOp, match="'held', which shares memory with 'seen'"):
+        from_exported(ep)
+    torch.export.save(ep, tmp_path / "m.pt2")
+    with pytest.raises(tosaic.UnsupportedOp, match="'held', which shares memory with 'seen'"):
+        read_pt2(tmp_path / "m.pt2")
+
+
+def test_a_decomposed_program_is_taken_as_it_is() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        part = torch.unsafe_chunk(made, 2)[0]
+        part.mul_(3)
+        return made, part
+
+    decomposed = exported(call, X).run_decompositions()
+    found = from_exported(decomposed).run(X)
+    for a, b in zip(found, decomposed.module()(X), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b.numpy())
+
+
+def test_a_part_that_is_taken_from_the_list_after_the_write_is_new() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = (x + 1).split(1)
+        parts[0].mul_(3)
+        return parts[0], parts[1]
+
+    ep = exported(call, X)
+    graph = ep.graph_module.graph
+    (split,) = (node for node in graph.nodes if "split" in str(node.target))
+    (write,) = (node for node in graph.nodes if "mul_" in str(node.target))
+    with graph.inserting_after(write):
+        late = graph.call_function(operator.getitem, (split, 0))
+    late.meta = dict(write.args[0].meta)
+    output = next(iter(reversed(graph.nodes)))
+    output.args = ((late, *output.args[0][1:]),)
+    ep.graph_module.recompile()
+    found = from_exported(ep).run(X)
+    np.testing.assert_array_equal(np.asarray(found[0]), ((X + 1)[:1] * 3).numpy())
+
+
+def test_an_empty_input_is_written() -> None:
+    assert_equals_eager(lambda x: x.transpose(0, 1).mul_(2) + 1, torch.ones(0, 3))
+
+
+def test_an_input_of_overlapping_windows_is_not_written() -> None:
+    ep = exported(lambda x: x.mul_(2) + 1, torch.ones(3, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(np.arange(4, dtype=np.float32), 2, writeable=True)
+    with pytest.raises(tosaic.LayoutMismatch, match="overlapping windows"):
+        from_exported(ep).run(windows)
+
+
+# ---- files ----
+
+
+def saved(function: Callable[..., Any] | nn.Module, path: Path, *args: torch.Tensor) -> Path:
+    torch.export.save(exported(function, *args), path)
+    return path
+
+
+ASKS_TORCH = {
+    "einsum of one operand": r"\[pt2\].*may share and is seen later",
+    "einsum of a sum": r"\[pt2\].*may share and is seen later",
+    "conj_physical": r"\[pt2\].*torch's decompositions are needed",
+}
+
+
+@pytest.mark.parametrize("name", [*SAME, *COPIES])
+def test_the_reader_of_files_has_the_same_verdict_or_asks_torch(name: str, tmp_path: Path) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result = {**SAME, **COPIES}[name](x)
+        x.mul_(3)
+        return x * 2, result
+
+    path = saved(call, tmp_path / "m.pt2", X)
+    if name in ASKS_TORCH:
+        with pytest.raises(tosaic.UnsupportedOp, match=ASKS_TORCH[name]):
+            read_pt2(path)
+    else:
+        assert read_pt2(path).graph.text() == from_exported(torch.export.load(path)).graph.text()
+    program = tosaic.open_program(path)
+    ours, theirs = X.clone(), X.clone()
+    for a, b in zip(program.run(ours), call(theirs), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b.numpy())
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_reader_of_files_refuses_a_write_to_a_part(name: str, tmp_path: Path) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        PARTS[name](x).mul_(3)
+        return x * 2
+
+    path = saved(call, tmp_path / "m.pt2", X)
+    with pytest.raises(tosaic.UnsupportedOp, match="it writes to"):
+        read_pt2(path)
+    with pytest.raises(tosaic.UnsupportedOp, match="shares in part and is seen later"):
+        tosaic.open_program(path)
+
+
+def test_a_call_of_an_absent_library_that_returns_nothing_is_not_dropped(tmp_path: Path) -> None:
+    code = f"""
+import torch
+torch.library.define("absent::twice_", "(Tensor(a!) x) -> ()")
+torch.library.register_fake("absent::twice_")(lambda x: None)
+class M(torch.nn.Module):
+    def forward(self, x):
+        y = x + 1
+        torch.ops.absent.twice_(y)
+        return y
+torch.export.save(torch.export.export(M(), (torch.ones(3),)), {str(tmp_path / "m.pt2")!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(_core.UnsupportedOp, match="may write its operands"):
+        read_pt2(tmp_path / "m.pt2")
+
+
+# ---- a sample of the full test ----
+
+SAMPLE = [
+    "to.dtype",
+    "reshape",
+    "unsafe_chunk",
+    "dropout",
+    "einsum",
+    "split.Tensor",
+    "add.Tensor",
+    "softmax.int",
+]
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_programs_around_a_call_equal_eager_or_are_refused(name: str) -> None:
+    found = try_programs(name, count=2)
+    assert found.programs
+    assert not found.failures, "\n".join(found.failures)
+
+
+def test_a_missed_alias_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(Case("dropout", (T((2, 3)), 0.5, False)), "copy", "plain", "result", "whole")
+    assert verdict([program]) == ("equal", "")
+    fresh = lambda self, node, row, tensors: self._fresh(node.meta["val"], node)  # noqa: E731
+    monkeypatch.setattr(ExecutedMemory, "of_results", fresh)
+    assert verdict([program])[0] == "failure"
