@@ -134,6 +134,9 @@ struct Pass {
 // Makes the large negative numbers of attention masks over quantized scores so small that integers can add
 // them. Takes graphs at stage exported.
 [[nodiscard]] std::optional<Graph> bound_masks(const Graph& graph);
+// Replaces numbers far beyond those that matter to their readers by the nearest number that matters, so that the
+// operands of an operator share a unit that has bits for each of them. Takes graphs at stage exported.
+[[nodiscard]] std::optional<Graph> bound_numbers(const Graph& graph);
 // Expands composite operators into operators for which a TOSA target has a counterpart.
 [[nodiscard]] std::optional<Graph> decompose(const Graph& graph);
 // Expands only the composites for which `wanted` returns true, also in regions and among the nodes of an

@@ -22,6 +22,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kSimplify, "fold-batch-norm"},
     {Section::kQuantize, "fuse-composites"},
     {Section::kQuantize, "bound-masks"},
+    {Section::kQuantize, "bound-numbers"},
     {Section::kQuantize, "fold-qdq"},
     {Section::kQuantize, "fold-constants"},
     {Section::kQuantize, "lower-to-integer"},

@@ -127,8 +127,41 @@ FloatRange sum_over_axes(const Site& s) {
   return product(united(terms, range_of({0, 0})), range_of({0, count}));
 }
 
+// The numbers that the integers represent. A file may hold integers beyond qmin and qmax.
+FloatRange dequantized(const Site& s) {
+  const auto& attrs = Graph::attrs<DequantizeAttrs>(s.node);
+  const std::optional<ValueRange> stored = integer_limits(s.graph.type(s.operand(0)).dtype);
+  if (!stored) return {};
+  FloatRange range{{kInf, -kInf}, 0};
+  for (std::size_t c = 0; c < attrs.scales.size(); ++c) {
+    const auto at = [&](std::int64_t q) {
+      return (static_cast<double>(q) - static_cast<double>(attrs.zero_points[c])) * attrs.scales[c];
+    };
+    range.bounds = united(range.bounds, {at(stored->low), at(stored->high)});
+  }
+  return attrs.scales.empty() ? FloatRange{} : range;
+}
+
+FloatRange matrix_product(const Site& s) {
+  const auto depth = static_cast<double>(s.graph.type(s.operand(0)).shape.back());
+  const FloatRange terms = product(s.at(0), s.at(1));
+  return range_of(product(terms.bounds, Interval<double>::only(depth)));
+}
+
+FloatRange padded(const Site& s) {
+  const auto& attrs = Graph::attrs<PadAttrs>(s.node);
+  if (attrs.mode != PadMode::kConstant) return s.at(0);
+  return united(s.at(0), range_of(Interval<double>::only(as_double(attrs.value))));
+}
+
 const RuleTable<Rule>& rules() {
   static constexpr RuleTable<Rule>::Row kRows[] = {
+      {Op::kDequantize, dequantized},
+      {Op::kMatmul, matrix_product},
+      {Op::kPad, padded},
+      {Op::kStack, [](const Site& s) { return s.all_from(0); }},
+      {Op::kSoftmax, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
+      {Op::kSafeSoftmax, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
       {Op::kClamp, clamp},
       {Op::kSigmoid, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
       {Op::kTanh, up_to_one},

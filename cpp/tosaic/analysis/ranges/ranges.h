@@ -34,6 +34,39 @@ class FloatRanges {
   mutable std::vector<std::optional<FloatRange>> ranges_;  // by value; for a constant, set by of()
 };
 
+// ---- relevant numbers of floats ----
+
+// The numbers of an operand on which the results of a program depend. A number below `bounds.low` has the same
+// effect as `bounds.low`, and one above `bounds.high` the same as `bounds.high`: the readers saturate.
+//
+//   quantize(amax(where(hidden, -1e9, x)))    the second operand of where: from just below the least number that
+//                                             the quantize node represents
+//   exp(x)                                    from -104: exp of less is 0
+//   softmax(where(hidden, -1e9, x))           from 110 below the least visible number of x
+struct RelevantNumbers {
+  Interval<double> bounds = Interval<double>::all();
+  // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is known.
+  double step = 0;
+  // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers are
+  // below `bounds.low`, the differences would change.
+  bool by_row = false;
+};
+
+// The relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. Both arguments
+// must outlive this object.
+class Relevance {
+ public:
+  Relevance(const Graph& graph, const FloatRanges& ranges);
+  [[nodiscard]] RelevantNumbers of(const Node& reader, std::size_t operand) const;
+  // What the readers of all results of a node need.
+  [[nodiscard]] RelevantNumbers of_results(const Node& node) const;
+
+ private:
+  const Graph& graph_;
+  const FloatRanges& ranges_;
+  std::vector<RelevantNumbers> wanted_;  // by value: what its readers need
+};
+
 // ---- integers ----
 
 // The numbers that a value of this dtype can hold: all numbers for floats, 0 and 1 for bool.

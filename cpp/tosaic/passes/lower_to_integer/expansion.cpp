@@ -115,7 +115,7 @@ Outcome lower_by_parts(const RuleContext& ctx) {
   const std::optional<Expansion> expansion = expansion_of(ctx);
   if (!expansion) return Refusal{};
   return attempt([&]() -> Outcome {
-    ValueMap parts(expansion->graph, ctx.values.made());
+    ValueMap parts(expansion->graph, ctx.values.made(), true);
     for (std::size_t i = 0; i < expansion->inputs.size(); ++i) {
       const ValueId input = expansion->graph.inputs()[i].value, operand = expansion->inputs[i];
       if (ctx.values.has_integers(operand))

@@ -197,7 +197,9 @@ RuleResult integer_add(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   const double alpha = as_double(ctx.node.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (ctx.node.op() == Op::kSub) != (alpha < 0);
-  ScaledInteger out = added(ctx.build, term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha)), subtracts);
+  const Term terms[] = {term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha))};
+  ScaledInteger out = added(ctx.build, terms[0], terms[1], subtracts);
+  require_bits(ctx, terms, out.scale());
   if (subtracts && alpha == 1 && is_floor_of(ctx.node, 1, 0)) {  // x - floor(x) is in [0, 1)
     const auto one = static_cast<std::int64_t>(std::ceil(1 / out.scale()));
     out.range = {std::max<std::int64_t>(out.range.low, -1), std::min(out.range.high, one + 1)};

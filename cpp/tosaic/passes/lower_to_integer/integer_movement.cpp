@@ -44,6 +44,13 @@ struct Known {
   }
 };
 
+// True if an integer of these qparams represents the number exactly.
+bool is_a_step(double number, const QParams& qparams) {
+  const double q = number / qparams.scales.front() + static_cast<double>(qparams.zero_points.front());
+  return q == std::nearbyint(q) && q >= static_cast<double>(qparams.qmin) &&
+         q <= static_cast<double>(qparams.qmax);
+}
+
 // The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
@@ -67,6 +74,11 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
   }
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
+  if (const std::optional<double> inserted = inserted_number(ctx.node.node());
+      inserted && std::isfinite(*inserted)) {
+    equal = equal && is_a_step(*inserted, *common);
+    size = std::max(size, std::abs(*inserted));
+  }
   if (equal) return *common;
   if (hidden) size = 2 * (size + hidden_below(size));
   const std::int64_t limit = std::int64_t{1} << 30;
@@ -103,6 +115,7 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
     } else {
       const ScaledInteger x = ctx.with_one_scale(i);
       const ValueRange centred = x.centred();
+      if (ctx.node.result_qparams() == nullptr) ctx.require_bits(i, x, to.scales.front());
       out.operands.push_back(requantize(ctx.build, x, to));
       range = out.operands.back() == x.id ? x.range
                                           : range_in(to, static_cast<double>(centred.low) * x.scale(),

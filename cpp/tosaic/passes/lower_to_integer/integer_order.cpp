@@ -118,6 +118,7 @@ RuleResult integer_extremum(const RuleContext& ctx) {
   const bool larger = op == Op::kMaximum;
   bring_closer(ctx.build, terms, ctx.node.eventual_qparams(), larger ? Between::kMaximum : Between::kMinimum);
   const double unit = common_unit(terms);
+  require_bits(ctx, terms, unit);
   const Integers a = in_unit(ctx.build, terms[0], unit), b = in_unit(ctx.build, terms[1], unit);
   const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
   const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};
@@ -181,6 +182,7 @@ RuleResult integer_comparison(const RuleContext& ctx) {
   for (const Term& term : terms) require_finite(term);
   bring_closer(ctx.build, terms, std::nullopt, Between::kOrder);
   const double unit = common_unit(terms);
+  require_bits(ctx, terms, unit);
   const Integers first = in_unit(ctx.build, terms[0], unit), second = in_unit(ctx.build, terms[1], unit);
   const ValueId a = first.id, b = second.id;
   // Numbers that differ by no more than their errors are equal: a clamped number still equals its bound,

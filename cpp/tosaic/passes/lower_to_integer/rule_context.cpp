@@ -145,6 +145,19 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
   return out;
 }
 
+void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double unit) const {
+  constexpr double kFewest = 64;
+  const double scale = *std::max_element(x.scales.begin(), x.scales.end());
+  const auto steps = static_cast<double>(x.range.high - x.range.low);
+  const double left = steps * scale / unit;
+  if (unit <= scale || left >= kFewest || is_known(i)) return;
+  const std::optional<double> step = values.noticed_step(node.node());
+  if (!step || *step >= 2 * unit) return;
+  throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
+                      " of the " + std::to_string(x.range.high - x.range.low) + " steps of operand '" +
+                      node.graph().value(node.operand(i)).name + "'");
+}
+
 ValueId RuleContext::quantized_constant(std::size_t i, const QParams& to) const {
   return quantized_numbers(numbers(i), node.operand_type(i).shape, to);
 }

@@ -50,6 +50,9 @@ struct RuleContext {
   [[nodiscard]] ValueId as_is(std::size_t i) const { return values.value(node.operand(i), build); }
   // The elements of a constant operand (see is_known()), dequantized, in row-major order.
   [[nodiscard]] std::vector<double> numbers(std::size_t i) const;
+  // Throws NoIntegerForm if `unit` leaves x, the integers of operand i, fewer than 6 bits, and a reader of the
+  // result would notice.
+  void require_bits(std::size_t i, const ScaledInteger& x, double unit) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;
   // A constant of these numbers in row-major order, quantized to the qparams `to`.

@@ -41,6 +41,12 @@ void require_finite(const Term& term) {
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");
 }
 
+void require_bits(const RuleContext& ctx, std::span<const Term> terms, double unit) {
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    if (terms[i].scaled && terms[i].factor != 0)
+      ctx.require_bits(i, *terms[i].scaled, unit / std::abs(terms[i].factor));
+}
+
 Integers in_unit(IntegerBuilder& build, const Term& term, double unit) {
   const double factor = std::abs(term.factor);
   if (!term.scaled) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tosaic/passes/lower_to_integer/rule_context.h"
@@ -35,6 +36,9 @@ void require_finite(const Term& term);
 // sets this limit: a factor of 2^k (multiplier 2^30, shift 30 - k) is only defined for values below 2^(29 -
 // k). Equal scales stay as they are if the sum has room.
 [[nodiscard]] double common_unit(const std::vector<Term>& terms);
+
+// RuleContext::require_bits for both operands of the node, which become integers in units of `unit`.
+void require_bits(const RuleContext& ctx, std::span<const Term> terms, double unit);
 
 struct Integers {
   ValueId id;

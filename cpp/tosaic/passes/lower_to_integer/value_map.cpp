@@ -18,6 +18,12 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
   return form.deferred ? &form.deferred->table : nullptr;
 }
 
+std::optional<double> ValueMap::noticed_step(const Node& node) {
+  if (is_part_) return std::nullopt;
+  if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
+  return readers_->relevance.of_results(node).step;
+}
+
 bool ValueMap::has_integers(ValueId id) const {
   return source_->type(id).qparams != nullptr || scaled(id) != nullptr;
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/passes/lower_to_integer/integer_builder.h"
 #include "tosaic/passes/lower_to_integer/scaled_integer.h"
 
@@ -31,8 +32,9 @@ struct FunctionTable {
 
 class ValueMap {
  public:
-  ValueMap(const Graph& source, NewGraph& made)
-      : source_(&source), made_(&made), forms_(source.values().size()) {}
+  // `is_part`: the source is the expansion of a composite.
+  ValueMap(const Graph& source, NewGraph& made, bool is_part = false)
+      : source_(&source), made_(&made), is_part_(is_part), forms_(source.values().size()) {}
 
   [[nodiscard]] const Graph& source() const { return *source_; }
   [[nodiscard]] NewGraph& made() const { return *made_; }
@@ -55,6 +57,10 @@ class ValueMap {
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
+  // The step of a node's results that their readers notice (analysis::RelevantNumbers). Nothing in an expansion,
+  // whose rules choose units for themselves.
+  [[nodiscard]] std::optional<double> noticed_step(const Node& node);
+
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
   [[nodiscard]] const FunctionTable* composed_table(
       ValueId id, const std::function<std::optional<FunctionTable>()>& compute);
@@ -74,12 +80,20 @@ class ValueMap {
     bool is_composed = false;  // composed_table() has been called
   };
 
+  struct Readers {
+    analysis::FloatRanges ranges;
+    analysis::Relevance relevance;
+    explicit Readers(const Graph& graph) : ranges(graph), relevance(graph, ranges) {}
+  };
+
   [[nodiscard]] ValueId dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader);
   [[nodiscard]] ValueId copied_constant(const Value& value);
 
   const Graph* source_;
   NewGraph* made_;
+  bool is_part_;
   std::vector<Form> forms_;
+  std::unique_ptr<const Readers> readers_ = {};  // set by noticed_step()
 };
 
 }  // namespace tosaic::passes

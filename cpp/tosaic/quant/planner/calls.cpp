@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/quant/planner/planning.h"
 
@@ -12,6 +13,13 @@ namespace {
 constexpr OpTable<bool> kClosedOnWholeNumbers = {
     {Op::kAdd, true},     {Op::kSub, true},     {Op::kMul, true}, {Op::kWhere, true},
     {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kSum, true}, {Op::kCumsum, true}};
+// The result of such an operator is low, or high, only if all numbers are.
+constexpr OpTable<bool> kHaveFloor = {{Op::kAmax, true},
+                                      {Op::kMaxPool, true},
+                                      {Op::kAdaptiveMaxPool, true},
+                                      {Op::kRelu, true},
+                                      {Op::kMaximum, true}};
+constexpr OpTable<bool> kHaveCeiling = {{Op::kAmin, true}, {Op::kMinimum, true}};
 
 }  // namespace
 
@@ -114,7 +122,7 @@ void Planner::classify(NodeIndex i) {
   if (c.dependence == Dependence::kIntegers && is_weighted(c)) c.dependence = Dependence::kFloats;
   if (input_.every_operator && c.dependence == Dependence::kIntegers && is_float_value(i))
     c.dependence = Dependence::kFloats;
-  c.large = may_be_large(c);
+  c.large = large_numbers(c);
   c.whole = c.dependence != Dependence::kFloats && has_whole_numbers(c);
 }
 
@@ -161,12 +169,11 @@ bool Planner::is_weighted(const Call& c) {
   return c.behaviour == Behaviour::kWeighted || c.behaviour == Behaviour::kAttention;
 }
 
-// True if constants beyond the range of activations reach the result.
-bool Planner::may_be_large(const Call& c) {
+// The constants beyond the range of activations that reach the result.
+Large Planner::large_numbers(const Call& c) {
   if (const ValueId addend = addend_of(c); addend.valid()) {
     const NodeIndex producer = producer_among(c, addend);
-    return (producer.valid() && call(producer).large) ||
-           (graph_.value(addend).kind == ValueKind::kConstant && constant_is_large(addend));
+    return producer.valid() ? call(producer).large : constant_numbers(addend);
   }
   switch (c.behaviour) {
     case Behaviour::kMovement:
@@ -176,20 +183,60 @@ bool Planner::may_be_large(const Call& c) {
     case Behaviour::kSignChange:
     case Behaviour::kArithmetic:
       break;
+    case Behaviour::kReduction:  // of a pad: see node_behaviour()
+      if (c.main != nullptr && c.main->op == Op::kPad) break;
+      return {};
     default:
-      return false;
+      return {};
   }
+  Large out;
   for (const NodeIndex p : c.operands)
-    if (call(p).large && !(c.main != nullptr && divides(*c.main))) return true;
-  for (const Node* each : c.nodes) {
-    if (each->op == Op::kFull && is_large(scalar_of(Graph::attrs<FullAttrs>(*each).value))) return true;
-    if (each->op == Op::kMaximum || each->op == Op::kMinimum || each->op == Op::kClamp || divides(*each))
-      continue;
-    for (const ValueId operand : graph_.operands(*each))
-      if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant && constant_is_large(operand))
-        return true;
+    if (c.main == nullptr || !divides(*c.main)) out = out.with(call(p).large);
+  if (out && c.main != nullptr) {
+    if (c.main->op == Op::kAbs)
+      out = {false, true};
+    else if (may_turn(*c.main))
+      out = out.with(out.negated());
+    else if (c.nodes.size() == 1)
+      out = without_bounded(out, *c.main);
   }
-  return false;
+  for (const Node* each : c.nodes) out = out.with(large_numbers_of(c, *each));
+  return out;
+}
+
+// True if the operator may change the sign of an operand.
+bool Planner::may_turn(const Node& node) const {
+  if (node.op == Op::kNeg || node.op == Op::kSub) return true;
+  if (node.op != Op::kMul) return false;
+  const auto is_positive = [&](ValueId id) {
+    const std::optional<double> number = splat_of(graph_, id);
+    return number && *number > 0;
+  };
+  return std::ranges::none_of(graph_.operands(node), is_positive);
+}
+
+// The large numbers that an operator brings in by itself.
+Large Planner::large_numbers_of(const Call& c, const Node& node) {
+  if (node.op == Op::kFull) return large_number(scalar_of(Graph::attrs<FullAttrs>(node).value));
+  if (node.op == Op::kPad) return large_number(scalar_of(Graph::attrs<PadAttrs>(node).value));
+  if (node.op == Op::kMaximum || node.op == Op::kMinimum || node.op == Op::kClamp || divides(node)) return {};
+  Large out;
+  for (const ValueId operand : graph_.operands(node))
+    if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant)
+      out = out.with(constant_numbers(operand));
+  const bool is_sub = node.op == Op::kSub, is_mul = node.op == Op::kMul;
+  if (is_sub && graph_.value(graph_.operands(node)[1]).kind == ValueKind::kConstant) return out.negated();
+  // A constant times truth values, or other whole numbers, retains its sign.
+  const auto is_whole = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
+  return is_mul && !std::ranges::all_of(c.operands, is_whole) ? out.with(out.negated()) : out;
+}
+
+// Without the numbers that an extremum or a bound keeps out of its result, as long as others are present.
+Large Planner::without_bounded(Large numbers, const Node& node) {
+  const auto* const clamp = node.op == Op::kClamp ? &Graph::attrs<ClampAttrs>(node) : nullptr;
+  const bool has_floor = kHaveFloor.contains(node.op) || (clamp != nullptr && clamp->min);
+  const bool has_ceiling = kHaveCeiling.contains(node.op) || (clamp != nullptr && clamp->max);
+  return {numbers.low && !has_floor, numbers.high && !has_ceiling};
 }
 
 // What a product of matrices is added to, such as the mask of attention; invalid for other calls.
@@ -202,17 +249,16 @@ double Planner::scalar_of(const Scalar& scalar) {
   return std::visit([](auto x) { return static_cast<double>(x); }, scalar);
 }
 
-bool Planner::constant_is_large(ValueId id) {
-  const TensorType& type = graph_.type(id);
-  if (!is_float(type.dtype)) return false;
-  const auto [entry, added] = large_constants_.try_emplace(id.index(), false);
+Large Planner::constant_numbers(ValueId id) {
+  const Value& value = graph_.value(id);
+  if (value.kind != ValueKind::kConstant || !is_float(value.type.dtype)) return {};
+  const auto [entry, added] = large_constants_.try_emplace(id.index());
   if (!added) return entry->second;
-  const Constant& constant = *graph_.value(id).constant;
-  const Elements elements(constant);
-  if (static_cast<std::int64_t>(elements.size()) > kMostScanned) return false;
+  const Elements elements(*value.constant);
+  if (static_cast<std::int64_t>(elements.size()) > kMostScanned) return {};
   for (std::size_t i = 0; i < elements.size(); ++i)
-    if (is_large(elements.as_double(i))) return entry->second = true;
-  return false;
+    entry->second = entry->second.with(large_number(elements.as_double(i)));
+  return entry->second;
 }
 
 }  // namespace tosaic::quant

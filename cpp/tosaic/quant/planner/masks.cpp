@@ -93,13 +93,14 @@ void Planner::find_masks() {
     }
     if (!c.of_softmax || c.plain || c.within) continue;
     for (const NodeIndex addend : addends_of(c))
-      if (addend.valid() && call(addend).plain) c.masked = c.large = true, mark_mask(addend);
+      if (addend.valid() && call(addend).plain) c.masked = true, c.large.low = true, mark_mask(addend);
   }
   for (Call& c : calls_) {
     // Before a softmax, a quotient is as large as its dividend: what hides must stay hidden.
-    const bool is_quotient = c.of_softmax && c.main != nullptr && c.main->op == Op::kDiv &&
-                             !c.operands.empty() && call(c.operands[0]).large;
-    c.large = c.large || is_quotient || may_be_large(c);
+    const bool is_quotient =
+        c.of_softmax && c.main != nullptr && c.main->op == Op::kDiv && !c.operands.empty();
+    if (is_quotient) c.large = c.large.with(call(c.operands[0]).large);
+    c.large = c.large.with(large_numbers(c));
   }
 }
 
@@ -110,7 +111,7 @@ void Planner::mark_mask(NodeIndex i) {
   if (node(i).kind == CallKind::kCall && !is_part_of_mask(c)) return;
   c.is_mask = true;
   if (node(i).kind != CallKind::kCall) return;
-  c.large = true;
+  c.large.low = true;
   for (const NodeIndex operand : c.operands) mark_mask(operand);
 }
 
@@ -175,7 +176,7 @@ void Planner::find_hidden_rows() {
     if (c.main->op == Op::kSoftmax || c.main->op == Op::kLogSoftmax) {
       c.infinite = may_be_infinite(c);
       c.may_hide_rows =
-          c.infinite || std::ranges::any_of(c.operands, [&](NodeIndex p) { return call(p).large; });
+          c.infinite || std::ranges::any_of(c.operands, [&](NodeIndex p) { return bool(call(p).large); });
     } else if (is_arithmetic) {
       c.infinite = may_be_infinite(c);
       c.may_hide_rows = std::ranges::any_of(c.operands, hides);

@@ -142,6 +142,8 @@ bool Planner::passes_through(NodeIndex i) {
     return !is_float_value(i) || c.behaviour == Behaviour::kMovement;
   }
   if (call(base).rounding == Rounding::kWithin && c.behaviour == Behaviour::kSelection) return false;
+  // An extremum keeps large numbers out of its result, and a pad brings them in.
+  if (bool(call(base).large) != bool(c.large)) return false;
   if (value(i).valid() && !is_float_value(i)) return true;
   c.rounding = Rounding::kTransparent;
   c.base = base;

@@ -44,6 +44,15 @@ enum class Rounding : std::uint8_t {
   kForeign,  // annotated by another quantizer
 };
 
+// The large numbers that may be among those of a value: below -kLargestActivation, and above it. A maximum is one
+// of them only if all its operands are.
+struct Large {
+  bool low = false, high = false;
+  explicit operator bool() const { return low || high; }
+  [[nodiscard]] Large with(Large other) const { return {low || other.low, high || other.high}; }
+  [[nodiscard]] Large negated() const { return {high, low}; }
+};
+
 struct Call {
   std::vector<NodeIndex> operands;  // each once, in the order of the arguments
   std::vector<const Node*> nodes;   // of the graph, in order
@@ -51,7 +60,7 @@ struct Call {
   Behaviour behaviour = Behaviour::kMovement;
   Dependence dependence = Dependence::kNothing;
   Rounding rounding = Rounding::kNone;
-  bool large = false;
+  Large large;
   bool within = false;             // inside a recognised unit
   bool wide = false;               // of a residual stream that norms read
   bool whole = false;              // holds whole numbers, and does not depend on floats
@@ -96,12 +105,17 @@ class Planner {
   [[nodiscard]] static bool has_whole_results(const Node& node);
   [[nodiscard]] bool is_fractional(ValueId id) const;
   [[nodiscard]] static bool is_weighted(const Call& c);
-  bool may_be_large(const Call& c);
+  Large large_numbers(const Call& c);
+  [[nodiscard]] bool may_turn(const Node& node) const;
+  Large large_numbers_of(const Call& c, const Node& node);
+  [[nodiscard]] static Large without_bounded(Large numbers, const Node& node);
   [[nodiscard]] ValueId addend_of(const Call& c) const;
   [[nodiscard]] static bool divides(const Node& node) { return node.op == Op::kDiv || node.op == Op::kPow; }
   [[nodiscard]] static double scalar_of(const Scalar& scalar);
-  [[nodiscard]] static bool is_large(double x) { return !(std::abs(x) < kLargestActivation); }
-  bool constant_is_large(ValueId id);
+  [[nodiscard]] static Large large_number(double x) {
+    return {!(x > -kLargestActivation), !(x < kLargestActivation)};
+  }
+  Large constant_numbers(ValueId id);
 
   // ---- functions of one tensor ----
 
@@ -233,7 +247,7 @@ class Planner {
   AnnotationPlan& plan_;
   std::vector<Call> calls_;
   std::vector<std::uint32_t> call_of_;
-  std::unordered_map<std::uint32_t, bool> large_constants_;
+  std::unordered_map<std::uint32_t, Large> large_constants_;
   std::unordered_map<Slot, Slot> group_of_;
   std::map<std::string, RuleId> rules_;
   std::vector<LeftFloat> left_;

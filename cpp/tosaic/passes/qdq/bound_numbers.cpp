@@ -1,0 +1,156 @@
+// bound-numbers: replaces numbers far beyond those that matter by the nearest number that matters.
+//
+//   %x = dequantize(..)                          %x = dequantize(..)
+//   %m = where(%hidden, -1e9, %x)        ->      %m = where(%hidden, -12.9, %x)
+//   %a = amax(%m)                                %a = amax(%m)
+//   %q = quantize(%a) {scale=0.1 ..}             %q = quantize(%a) {scale=0.1 ..}
+//
+// Integer arithmetic computes with operands in one unit, in which the largest number has 29 bits. Next to -1e9,
+// few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the reader, here
+// the quantize node (analysis/ranges, Relevance).
+//
+// A constant gets new elements, and pad another number. A computed operand gets a clamp, if its range is known.
+// Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
+// Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
+// stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
+// then equal. bound-masks has the form for it.
+
+#include <algorithm>
+#include <cmath>
+
+#include "tosaic/analysis/ranges/ranges.h"
+#include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/op_table.h"
+#include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/pass.h"
+
+namespace tosaic::passes {
+namespace {
+
+constexpr double kFar = 0x1p8;
+
+using Numbers = Interval<double>;
+
+// The largest magnitude of the finite bounds.
+double size_of(const Numbers& bounds) {
+  double size = 0;
+  for (const double bound : {bounds.low, bounds.high})
+    if (std::isfinite(bound)) size = std::max(size, std::fabs(bound));
+  return size;
+}
+
+bool is_far(double x, const Numbers& bounds) {
+  return std::isfinite(x) && !bounds.contains(x) && std::fabs(x) > kFar * size_of(bounds);
+}
+
+// Operators whose operands share a unit, or whose result may need too many bits.
+constexpr OpTable<bool> kSharesUnit = {
+    {Op::kWhere, true},   {Op::kScatter, true}, {Op::kIndexPut, true},    {Op::kCat, true},
+    {Op::kStack, true},   {Op::kAdd, true},     {Op::kSub, true},         {Op::kMul, true},
+    {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kEq, true},          {Op::kNe, true},
+    {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},          {Op::kGe, true},
+    {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}};
+constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
+
+// First the constants: behind bounded constants, few computed operands are still far.
+enum class Operands { kConstant, kComputed };
+
+bool is_exponential(Op op) { return op == Op::kExp || op == Op::kExpm1; }
+
+class Bounds {
+ public:
+  Bounds(const Graph& graph, Operands which)
+      : rewriter_(graph), graph_(graph), which_(which), ranges_(graph), relevance_(graph, ranges_) {}
+
+  std::optional<Graph> run() {
+    for (const Node& node : graph_.nodes()) visit(node);
+    return std::move(rewriter_).finish();
+  }
+
+ private:
+  void visit(const Node& node) {
+    if (!node.regions.empty() || is_foreign(node.op)) return rewriter_.copy(node);
+    const std::span<const ValueId> operands = graph_.operands(node);
+    std::vector<std::pair<std::size_t, ConstantRef>> constants;
+    std::vector<std::pair<std::size_t, Numbers>> clamps;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].valid() || !kSharesUnit.contains(node.op) ||
+          graph_.type(operands[i]).dtype != DType::kF32)
+        continue;
+      const analysis::RelevantNumbers relevant = relevance_.of(node, i);
+      const Numbers& bounds = relevant.bounds;
+      const bool is_constant = graph_.value(operands[i]).kind == ValueKind::kConstant;
+      if (is_constant != (which_ == Operands::kConstant)) continue;
+      if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
+      if (const ConstantRef& constant = graph_.value(operands[i]).constant) {
+        if (relevant.by_row && kArithmetic.contains(node.op)) continue;
+        if (ConstantRef bounded = bounded_constant(*constant, bounds)) constants.emplace_back(i, bounded);
+      } else if (const Numbers own = ranges_.of(operands[i]).bounds;
+                 is_far(own.low, bounds) || is_far(own.high, bounds) ||
+                 (is_exponential(node.op) && own.high > bounds.high + std::log(kFar))) {
+        clamps.emplace_back(i, bounds);
+      }
+    }
+    Attrs attrs = *node.attrs;
+    const bool pads = which_ == Operands::kConstant && node.op == Op::kPad && bounds_pad(node, attrs);
+    if (constants.empty() && clamps.empty() && !pads) return rewriter_.copy(node);
+    static_cast<void>(rewriter_.begin_output(node));
+    std::vector<ValueId> mapped = rewriter_.map_operands(node);
+    for (const auto& [i, constant] : constants) mapped[i] = rewriter_.constant(node, constant);
+    for (const auto& [i, bounds] : clamps)
+      mapped[i] = rewriter_.emit(node, Op::kClamp, clamp_to(bounds), {mapped[i]});
+    rewriter_.replace(node, rewriter_.emit(node, node.op, std::move(attrs), mapped));
+  }
+
+  static ClampAttrs clamp_to(const Numbers& bounds) {
+    ClampAttrs attrs;
+    if (std::isfinite(bounds.low)) attrs.min = bounds.low;
+    if (std::isfinite(bounds.high)) attrs.max = bounds.high;
+    return attrs;
+  }
+
+  // The constant with each far number replaced by the nearest relevant one; null if none is far.
+  static ConstantRef bounded_constant(const Constant& constant, const Numbers& bounds) {
+    if (!constant.storage.bound()) return nullptr;
+    const Elements elements(constant);
+    std::vector<double> out(elements.size());
+    bool changed = false;
+    for (std::size_t k = 0; k < out.size(); ++k) {
+      out[k] = elements.as_double(k);
+      if (!is_far(out[k], bounds)) continue;
+      out[k] = std::clamp(out[k], bounds.low, bounds.high);
+      changed = true;
+    }
+    return changed ? make_constant(constant.name, constant.dtype, constant.shape, out) : nullptr;
+  }
+
+  bool bounds_pad(const Node& node, Attrs& attrs) const {
+    PadAttrs& pad = *get_if<PadAttrs>(&attrs);
+    if (pad.mode != PadMode::kConstant || graph_.type(graph_.operands(node)[0]).dtype != DType::kF32)
+      return false;
+    const Numbers bounds = relevance_.of(node, 0).bounds;
+    const double value = as_double(pad.value);
+    if (bounds.low > bounds.high || !is_far(value, bounds)) return false;
+    pad.value = std::clamp(value, bounds.low, bounds.high);
+    return true;
+  }
+
+  Rewriter rewriter_;
+  const Graph& graph_;
+  Operands which_;
+  analysis::FloatRanges ranges_;
+  analysis::Relevance relevance_;
+};
+
+}  // namespace
+
+std::optional<Graph> bound_numbers(const Graph& graph) {
+  std::optional<Graph> constants = Bounds(graph, Operands::kConstant).run();
+  std::optional<Graph> out = Bounds(constants ? *constants : graph, Operands::kComputed).run();
+  if (!out) out = std::move(constants);
+  if (!out) return out;
+  std::optional<Graph> clean = dead_code(*out);
+  return clean ? std::move(clean) : std::move(out);
+}
+
+}  // namespace tosaic::passes
