@@ -1,0 +1,119 @@
+"""Numbers that share a unit with a number far beyond them: the lowered program has bits for both, or names the node."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tosaic
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+LARGEST = 3.4028234663852886e38
+MASKED: dict[str, Callable[..., Any]] = {
+    "masked_fill, amax": lambda net, x, m, c: net.linear(x).masked_fill(m, c).amax(1),
+    "masked_fill of an input, amax": lambda net, x, m, c: x.masked_fill(m, c).amax(1),
+    "where, relu": lambda net, x, m, c: torch.relu(torch.where(m, torch.tensor(c), net.linear(x))),
+    "where, clamp": lambda net, x, m, c: torch.where(m, torch.tensor(c), net.linear(x)).clamp(min=-2),
+    "scaled after masking": lambda net, x, m, c: (net.linear(x).masked_fill(m, c) * 0.5).amax(1),
+    "added to after masking": lambda net, x, m, c: (net.linear(x).masked_fill(m, c) + x).amax(1),
+    "softmax of scaled scores": lambda net, x, m, c: torch.softmax(net.linear(x).masked_fill(m, c) * 0.35, 1),
+    "softmax of a sum": lambda net, x, m, c: torch.softmax(net.linear(x).masked_fill(m, c) + x, 1),
+    "cat": lambda net, x, m, c: torch.cat([net.linear(x), torch.full((2, 1, 8), c)], 1).amax(1),
+    "pad": lambda net, x, m, c: nn.functional.pad(net.linear(x), (0, 0, 1, 1), value=c).amax(1),
+    "truth times a number": lambda net, x, m, c: (net.linear(x) + m.float() * c).amax(1),
+    "sigmoid": lambda net, x, m, c: net.linear(x).masked_fill(m, c).sigmoid(),
+    "maximum": lambda net, x, m, c: torch.maximum(net.linear(x).masked_fill(m, c), x),
+}
+
+
+class Net(nn.Module):
+    def __init__(self, function: Callable[..., Any], number: float) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.linear = nn.Linear(8, 8)
+        self.function, self.number = function, number
+
+    def forward(self, x: Any, m: Any) -> Any:
+        return self.function(self, x, m, self.number)
+
+
+def sample(seed: int) -> tuple[Any, Any]:
+    torch.manual_seed(seed)
+    hidden = torch.rand(2, 6, 1) > 0.6
+    hidden[:, seed % 6] = False
+    return torch.randn(2, 6, 8), hidden
+
+
+def quantized(net: Any, **config: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tosaic.quantize(
+            torch.export.export(net.eval(), sample(0)), [sample(i) for i in range(32)], **config
+        )
+
+
+def ratio(exact: Any, found: Any) -> float:
+    exact, found = np.asarray(exact, np.float64), np.asarray(found, np.float64)
+    return float(10 * np.log10((exact**2).sum() / max(((exact - found) ** 2).sum(), 1e-30)))
+
+
+@pytest.mark.parametrize("number", [-300.0, -1e4, -1e9, -LARGEST])
+@pytest.mark.parametrize("name", MASKED)
+def test_integers_are_as_near_as_the_quantized_program(name: str, number: float) -> None:
+    net = Net(MASKED[name], number)
+    program = quantized(net)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    x = sample(100)
+    exact = net(*x).detach().numpy()
+    in_floats, in_integers = (ratio(exact, each.run(*x)) for each in (program, lowered))
+    assert in_integers > min(in_floats, 50) - 1
+    if abs(number) >= 1e4:
+        assert in_floats > 20
+    assert tosaic.compare(program, lowered, [x]).ok
+
+
+def test_an_operand_that_would_lose_its_bits_is_named() -> None:
+    def both(net: Any, x: Any, m: Any, c: float) -> Any:
+        masked = net.linear(x).masked_fill(m, c)
+        return masked, masked.amax(1)
+
+    with pytest.raises(tosaic.UnsupportedOp) as refused:
+        tosaic.lower(quantized(Net(both, -1e9)), target="TOSA-1.0+INT")
+    message = str(refused.value)
+    assert re.search(r"one unit for all operands leaves \d+ of the 255 steps of operand 'linear", message)
+    assert re.search(r"node 'masked_fill', test_shared_units.py:\d+", message)
+
+
+def test_a_number_that_a_pad_inserts_is_not_rounded_to_a_whole_number() -> None:
+    class Pads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return nn.functional.pad(x.float(), (0, 1), value=-0.263), self.linear(x.float())
+
+    torch.manual_seed(0)
+    net, x = Pads().eval(), torch.arange(12, dtype=torch.uint8).reshape(3, 4) % 3
+    program = tosaic.quantize(torch.export.export(net, (x,)), [(x,)])
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    exact = net(x)[0].numpy()
+    assert ratio(exact, lowered.run(x)[0]) > min(ratio(exact, program.run(x)[0]), 60) - 1
+
+
+@pytest.mark.parametrize("config", [tosaic.QConfig.int8(), tosaic.QConfig.int16x8()], ids=["int8", "int16x8"])
+def test_an_exponential_that_is_bounded_has_bits_below_its_bound(config: Any) -> None:
+    net = Net(lambda net, x, m, c: torch.exp(x * 8).clamp(max=2), 0.0)
+    program = quantized(net, config=config)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+int16")
+    x = sample(100)
+    exact = net(*x).detach().numpy()
+    in_floats, in_integers = (ratio(exact, each.run(*x)) for each in (program, lowered))
+    assert in_integers > in_floats - 1.5
