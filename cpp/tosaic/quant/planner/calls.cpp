@@ -198,7 +198,7 @@ Large Planner::large_numbers(const Call& c) {
     else if (may_turn(*c.main))
       out = out.with(out.negated());
     else if (c.nodes.size() == 1)
-      out = without_bounded(out, *c.main);
+      out = without_bounded(out, c);
   }
   for (const Node* each : c.nodes) out = out.with(large_numbers_of(c, *each));
   return out;
@@ -232,10 +232,23 @@ Large Planner::large_numbers_of(const Call& c, const Node& node) {
 }
 
 // Without the numbers that an extremum or a bound keeps out of its result, as long as others are present.
-Large Planner::without_bounded(Large numbers, const Node& node) {
+Large Planner::without_bounded(Large numbers, const Call& c) {
+  const Node& node = *c.main;
   const auto* const clamp = node.op == Op::kClamp ? &Graph::attrs<ClampAttrs>(node) : nullptr;
-  const bool has_floor = kHaveFloor.contains(node.op) || (clamp != nullptr && clamp->min);
-  const bool has_ceiling = kHaveCeiling.contains(node.op) || (clamp != nullptr && clamp->max);
+  bool has_floor = kHaveFloor.contains(node.op) || (clamp != nullptr && clamp->min);
+  bool has_ceiling = kHaveCeiling.contains(node.op) || (clamp != nullptr && clamp->max);
+  // max(x, finfo.min) bounds nothing but minus infinity.
+  Large bounds;
+  if (clamp != nullptr && clamp->min) bounds = bounds.with(large_number(scalar_of(*clamp->min)));
+  if (clamp != nullptr && clamp->max) bounds = bounds.with(large_number(scalar_of(*clamp->max)));
+  if (node.op == Op::kMaximum || node.op == Op::kMinimum) {
+    for (const ValueId operand : graph_.operands(node)) bounds = bounds.with(constant_numbers(operand));
+    for (const NodeIndex p : c.operands)
+      if (call(p).dependence == Dependence::kNothing && value(p).valid())
+        bounds = bounds.with(call(p).large).with(constant_numbers(value(p)));
+  }
+  has_floor = has_floor && !bounds.low;
+  has_ceiling = has_ceiling && !bounds.high;
   return {numbers.low && !has_floor, numbers.high && !has_ceiling};
 }
 

@@ -108,7 +108,7 @@ class Planner {
   Large large_numbers(const Call& c);
   [[nodiscard]] bool may_turn(const Node& node) const;
   Large large_numbers_of(const Call& c, const Node& node);
-  [[nodiscard]] static Large without_bounded(Large numbers, const Node& node);
+  [[nodiscard]] Large without_bounded(Large numbers, const Call& c);
   [[nodiscard]] ValueId addend_of(const Call& c) const;
   [[nodiscard]] static bool divides(const Node& node) { return node.op == Op::kDiv || node.op == Op::kPow; }
   [[nodiscard]] static double scalar_of(const Scalar& scalar);
