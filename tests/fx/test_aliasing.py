@@ -312,6 +312,37 @@ def test_the_reader_of_files_refuses_a_write_to_a_part(name: str, tmp_path: Path
         tosaic.open_program(path)
 
 
+LISTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "chunk": lambda x: x.chunk(2),
+    "chunk into one": lambda x: x.chunk(1),
+    "split": lambda x: x.split(1),
+    "split_with_sizes": lambda x: torch.split_with_sizes(x, [0, 3], 0),
+    "unbind": lambda x: x.unbind(0),
+    "tensor_split": lambda x: x.tensor_split(2),
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),
+    "unsafe_split": lambda x: torch.unsafe_split(x, 2),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("writes_part", [False, True], ids=["the whole", "a part"])
+def test_the_reader_of_files_knows_that_parts_in_a_list_share_memory(
+    name: str, writes_part: bool, tmp_path: Path
+) -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        parts = LISTS[name](x)
+        (parts[-1] if writes_part else x).mul_(3)
+        return x * 2, parts[-1] * 2
+
+    path = saved(call, tmp_path / "m.pt2", X)
+    try:
+        program = tosaic.open_program(path)
+    except tosaic.UnsupportedOp:
+        return
+    for a, b in zip(program.run(X.clone()), call(X.clone()), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b.numpy())
+
+
 def test_a_call_of_an_absent_library_that_returns_nothing_is_not_dropped(tmp_path: Path) -> None:
     code = f"""
 import torch

@@ -175,7 +175,9 @@ class OperatorRow:
             and not self.changes_shape
             and base not in ("set_", "resize_")
         )
-        self.shares = any(each.aliases for each in schema.results)
+        # Results that are lists have no annotation: Tensor(a -> *) self returns Tensor(a)[].
+        viewed = any(each.aliases and not each.writes for each in parameters)
+        self.shares = viewed or any(each.aliases for each in schema.results)
 
     def complete(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """Returns all arguments in the order of the schema, with defaults filled in."""
