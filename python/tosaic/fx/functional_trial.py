@@ -8,9 +8,8 @@ a write to its results, in eager and decomposed.
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -110,7 +109,7 @@ class _Trial(torch.nn.Module):
 def _agrees(node: Node, operands: list[torch.Tensor], sizes: Sizes) -> bool:
     trial = _Trial(node, sizes)
     try:
-        with torch.no_grad(), warnings.catch_warnings(), _Quiet():
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             expected = trial(*operands)
             decomposed = torch.export.export(trial, tuple(operands), strict=False).run_decompositions()
@@ -118,14 +117,3 @@ def _agrees(node: Node, operands: list[torch.Tensor], sizes: Sizes) -> bool:
     except Exception:  # of any type
         return False
     return all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-
-
-class _Quiet:
-    """Suppresses what torch logs while it exports."""
-
-    def __enter__(self) -> None:
-        self._before = logging.root.manager.disable
-        logging.disable(logging.ERROR)
-
-    def __exit__(self, *_: Callable[..., Any]) -> None:
-        logging.disable(self._before)
