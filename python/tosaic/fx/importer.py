@@ -7,7 +7,7 @@ that torch recorded.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -199,9 +199,9 @@ class Importer(NodeReader, NodeWriter):
             return read
         return [NoValue(row.target) if item is None else item for item in read]
 
-    def prepare(self, nodes: Sequence[Any]) -> None:
+    def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
         """See `NodeReader.prepare`."""
-        super().prepare(nodes)
+        super().prepare(nodes, states)
         if self._aliases is not None:
             self._shared.written.append(self._aliases)
 

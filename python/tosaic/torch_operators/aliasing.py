@@ -16,7 +16,7 @@ have the new shape. The shape of a view does not change, and the view no longer 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tosaic.torch_operators.memory_regions import Region, anywhere_in
@@ -107,13 +107,14 @@ class Aliases:
         rows: Sequence[OperatorRow | None],
         counts: Callable[[Any], bool],
         memory: Memory,
+        states: Container[Any] = (),
     ) -> None:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
         self._tensors: dict[Any, Any] = {}  # by node: a `Tensor`, or a list with `Tensor` or None
         self._members: dict[Hashable, list[_Member]] = {}  # by storage, in the order of the nodes
         self._sources: set[Hashable] = set()  # storages of placeholders and attributes
-        self._attributes: set[Hashable] = set()  # storages of attributes
+        self._attributes: set[Hashable] = set()  # storages of attributes that no one writes back
         written: set[Hashable] = set()
         self._calls: list[tuple[Any, OperatorRow]] = []
         for node, row in zip(nodes, rows, strict=True):
@@ -121,7 +122,7 @@ class Aliases:
                 region = memory.of_source(node)
                 if region is not None:
                     self._sources |= region.memories
-                    if node.op == "get_attr":
+                    if node.op == "get_attr" and node not in states:
                         self._attributes |= region.memories
                     self._place(node, Tensor(node, region))
             elif node.op == "call_function":

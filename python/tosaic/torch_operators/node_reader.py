@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -65,8 +65,11 @@ class NodeReader(InPlaceCalls, NestedGraphs):
 
     # ---- walking ----
 
-    def prepare(self, nodes: Sequence[Any]) -> None:
-        """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory."""
+    def prepare(self, nodes: Sequence[Any], states: Container[Any] = ()) -> None:
+        """Resolves the call targets; if a call writes to its operands, finds out which nodes share memory.
+
+        `states` are the attributes that calls may write, because a module holds what they write.
+        """
         rows = self._shared.rows
         mutates = False
         self._rows = found = []
@@ -82,7 +85,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                     mutates = True
             found.append(row)
         if mutates:
-            self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory())
+            self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory(), states)
 
     @property
     def mutated(self) -> frozenset[Any]:

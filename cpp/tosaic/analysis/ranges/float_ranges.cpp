@@ -154,12 +154,19 @@ FloatRange padded(const Site& s) {
   return united(s.at(0), range_of(Interval<double>::only(as_double(attrs.value))));
 }
 
+FloatRange values_put(const Site& s) {
+  return Graph::attrs<IndexPutAttrs>(s.node).accumulate ? FloatRange{} : united(s.at(0), s.at(1));
+}
+
 const RuleTable<Rule>& rules() {
   static constexpr RuleTable<Rule>::Row kRows[] = {
       {Op::kDequantize, dequantized},
       {Op::kMatmul, matrix_product},
       {Op::kPad, padded},
       {Op::kStack, [](const Site& s) { return s.all_from(0); }},
+      {Op::kSliceScatter, [](const Site& s) { return s.all_from(0); }},
+      {Op::kScatter, [](const Site& s) { return united(s.at(0), s.at(2)); }},
+      {Op::kIndexPut, values_put},
       {Op::kSoftmax, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
       {Op::kSafeSoftmax, [](const Site&) { return FloatRange{{0, 1}, 0}; }},
       {Op::kClamp, clamp},

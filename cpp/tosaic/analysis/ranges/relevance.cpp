@@ -14,6 +14,7 @@
 #include "tosaic/analysis/ranges/rule_table.h"
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/control_flow.h"
+#include "tosaic/ir/op_table.h"
 
 namespace tosaic::analysis {
 namespace {
@@ -129,7 +130,8 @@ Numbers divided(const Site& s, std::size_t i) {
 
 Numbers compared(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
-  const double margin = 0x1p-8 * std::max(std::fabs(other.low), std::fabs(other.high)) + 0x1p-126;
+  // Integers round both operands, and what is just beyond must not become equal.
+  const double margin = 0x1p-8 * std::max(std::fabs(other.low), std::fabs(other.high)) + 1;
   return {other.low - margin, other.high + margin};
 }
 
@@ -169,6 +171,13 @@ Numbers leaky_relu(const Site& s, std::size_t) {
 
 // ---- softmax ----
 
+// Operators whose results are the elements of their float operands.
+constexpr OpTable<bool> kJoins = {{Op::kWhere, true},
+                                  {Op::kCat, true},
+                                  {Op::kStack, true},
+                                  {Op::kSliceScatter, true},
+                                  {Op::kScatter, true}};
+
 // An interval of the numbers of `id` that a mask does not hide: constants far below others are left out.
 Numbers visible(const Graph& graph, const FloatRanges& ranges, ValueId id, int depth = 0) {
   const Node* node = graph.producer(id);
@@ -179,7 +188,12 @@ Numbers visible(const Graph& graph, const FloatRanges& ranges, ValueId id, int d
     return number && *number <= kFarBelow;
   };
   const Op op = node->op;
-  if (op == Op::kWhere) return hides(1) ? at(2) : hides(2) ? at(1) : united(at(1), at(2));
+  if (kJoins.contains(op)) {
+    Numbers out{kInf, -kInf};
+    for (std::size_t i = 0; i < node->operand_count; ++i)
+      if (is_float(graph.type(graph.operands(*node)[i]).dtype) && !hides(i)) out = united(out, at(i));
+    return out;
+  }
   if (op == Op::kMaximum) return hides(0) ? at(1) : hides(1) ? at(0) : larger_of(at(0), at(1));
   if (op == Op::kAdd && *node->attrs == default_attrs(op)) return sum(at(0), at(1));
   if (op == Op::kMul) return product(at(0), at(1));

@@ -172,9 +172,13 @@ RuleResult integer_movement(const RuleContext& ctx) {
   if (const std::optional<ScaledInteger> by_channel = moved_by_channel(ctx)) return *by_channel;
   const std::vector<std::size_t> numbers = numbers_of(ctx);
   const QParams to = common_parameters(ctx, numbers);
-  const Moved moved = in_parameters(ctx, numbers, to);
+  Moved moved = in_parameters(ctx, numbers, to);
   Attrs attrs = ctx.node.attributes();
-  if (auto* pad = get_if<PadAttrs>(&attrs)) pad->value = stored(as_double(pad->value), to);
+  if (auto* pad = get_if<PadAttrs>(&attrs)) {
+    const std::int64_t value = stored(as_double(pad->value), to);
+    pad->value = value;
+    moved.range = {std::min(moved.range.low, value), std::max(moved.range.high, value)};
+  }
   RuleResult made =
       as_result(ctx.node, ctx.build.emit(ctx.node.op(), std::move(attrs), moved.operands), to, moved.range);
   if (ScaledInteger* number = std::get_if<ScaledInteger>(&made);

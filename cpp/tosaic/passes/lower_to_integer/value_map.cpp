@@ -19,7 +19,7 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
 }
 
 std::optional<double> ValueMap::noticed_step(const Node& node) {
-  if (is_part_) return std::nullopt;
+  if (is_part_) return part_step_;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
   return readers_->relevance.of_results(node).step;
 }

@@ -81,6 +81,8 @@ class Bounds {
       const Numbers& bounds = relevant.bounds;
       const bool is_constant = graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
+      // lower-to-integer bounds the computed operands of comparisons itself.
+      if (!is_constant && info(node.op).has(kComparison)) continue;
       if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
       if (const ConstantRef& constant = graph_.value(operands[i]).constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;

@@ -66,7 +66,7 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
                 importer.env[node] = _state(importer, node, shared)
         calls = [node for node in nodes if node.op != "call_module"]
         calls = [node for node in calls if not _stores(node, states) or (stores and "val" in node.meta)]
-        importer.prepare(calls)
+        importer.prepare(calls, {node for node in nodes if node.op == "get_attr"})
         importer.read(calls)
         for i, node in enumerate(nodes[-1].all_input_nodes):
             if type(result := importer.env.get(node)) is Ref:
