@@ -136,7 +136,8 @@ def test_a_quantized_program_is_judged_by_its_distance_to_the_floats(
     assert comparison.against_floats
     assert comparison.first_wrong is None
     assert "b is quantized and a is not" in str(comparison)
-    assert len(comparison) >= 8
+    # What calls store in states has no qparams in the lowered program, nor has what is moved out of it.
+    assert len(comparison) >= (6 if network == "cache" else 8)
     assert all(row.local_share is None and row.local is not None for row in comparison)
     numbers = [row for row in comparison if row.fx_name != "argmax"]
     assert min(row.local.sqnr_db for row in numbers if row.local) > 25  # no value has other numbers
@@ -291,11 +292,8 @@ def test_a_file_is_compared_with_the_quantized_program_but_has_no_numbers_for_fl
         tosaic.compare(made.exported, tmp_path / "images.tosa", made.samples)
     cache = case("cache")
     cache.lowered.save(tmp_path / "cache.tosa")
-    comparison = tosaic.compare(cache.exported, tmp_path / "cache.tosa", cache.samples)
-    assert comparison, str(comparison)
-    assert comparison.against_floats
-    assert len(comparison) == 0
-    assert any("does not say which numbers" in item.reason for item in comparison.unmatched)
+    with pytest.raises(tosaic.QuantMismatch, match="'keys' of the outputs is i8 in the file"):
+        tosaic.compare(cache.exported, tmp_path / "cache.tosa", cache.samples)
 
 
 # ---- wrong programs ----
