@@ -31,6 +31,7 @@
 #include <limits>
 
 #include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
@@ -40,6 +41,8 @@ namespace tosaic::passes {
 namespace {
 
 constexpr double kLarge = 1e4;
+constexpr OpTable<bool> kArithmetic = {
+    {Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}, {Op::kDiv, true}};
 constexpr std::int64_t kMostInteger = std::int64_t{1} << 53;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -371,7 +374,7 @@ class Masks {
   }
 
   std::optional<Steps> steps_of_arithmetic(const Node& node) {
-    if (node.op != Op::kAdd && node.op != Op::kSub && node.op != Op::kMul && node.op != Op::kDiv) return {};
+    if (!kArithmetic.contains(node.op)) return {};
     if (node.op != Op::kMul && *node.attrs != default_attrs(node.op)) return {};
     const auto operands = graph_.operands(node);
     for (const std::size_t at : {1U, 0U}) {

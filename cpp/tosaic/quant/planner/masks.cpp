@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "tosaic/ir/constant_value.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/quant/planner/planning.h"
 
@@ -24,6 +25,14 @@ bool is_softmax(Op op) { return op == Op::kSoftmax || op == Op::kSafeSoftmax || 
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargestFactor = 16;  // of a mask; larger factors make a mask of zeros and ones
+// What may be between a mask and the softmax that reads it.
+constexpr OpTable<bool> kKeepsMasks = {
+    {Op::kAdd, true},     {Op::kSub, true},   {Op::kMul, true},   {Op::kDiv, true},     {Op::kMaximum, true},
+    {Op::kMinimum, true}, {Op::kClamp, true}, {Op::kWhere, true}, {Op::kBaddbmm, true}, {Op::kAddmm, true}};
+// What a part of a mask may be computed by; true: the second operand is a factor.
+constexpr OpTable<bool> kPartsOfMasks = {{Op::kAdd, false},   {Op::kMaximum, false}, {Op::kMinimum, false},
+                                         {Op::kClamp, false}, {Op::kWhere, false},   {Op::kCat, false},
+                                         {Op::kMul, true},    {Op::kDiv, true}};
 
 }  // namespace
 
@@ -56,21 +65,7 @@ bool Planner::is_of_softmax(NodeIndex i) {
     if (u.behaviour == Behaviour::kAttention) return mask_of(u) == i;
     if (u.nodes.size() == 1 && is_softmax(u.main->op)) return true;
     if (u.behaviour == Behaviour::kMovement) return u.of_softmax;
-    switch (u.main->op) {
-      case Op::kAdd:
-      case Op::kSub:
-      case Op::kMul:
-      case Op::kDiv:
-      case Op::kMaximum:
-      case Op::kMinimum:
-      case Op::kClamp:
-      case Op::kWhere:
-      case Op::kBaddbmm:
-      case Op::kAddmm:
-        return u.of_softmax;
-      default:
-        return false;
-    }
+    return kKeepsMasks.contains(u.main->op) && u.of_softmax;
   });
 }
 
@@ -118,23 +113,11 @@ void Planner::mark_mask(NodeIndex i) {
 bool Planner::is_part_of_mask(const Call& c) {
   if (c.behaviour == Behaviour::kMovement) return true;
   if (c.main == nullptr || c.nodes.size() != 1) return false;
-  switch (c.main->op) {
-    case Op::kAdd:
-    case Op::kMaximum:
-    case Op::kMinimum:
-    case Op::kClamp:
-    case Op::kWhere:
-    case Op::kCat:
-      return true;
-    case Op::kMul:
-    case Op::kDiv: {
-      // A product of a mask and a large number begins with zeros and ones, which have a scale of their own.
-      const std::optional<double> factor = splat_of(graph_, graph_.operands(*c.main)[1]);
-      return factor && std::abs(*factor) <= kLargestFactor && *factor > 0;
-    }
-    default:
-      return false;
-  }
+  const bool* const is_scaled = kPartsOfMasks.find(c.main->op);
+  if (is_scaled == nullptr || !*is_scaled) return is_scaled != nullptr;
+  // A product of a mask and a large number begins with zeros and ones, which have a scale of their own.
+  const std::optional<double> factor = splat_of(graph_, graph_.operands(*c.main)[1]);
+  return factor && std::abs(*factor) <= kLargestFactor && *factor > 0;
 }
 
 // 16 bits: from what hides to the details of a bias.
