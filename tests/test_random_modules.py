@@ -1,7 +1,7 @@
 """Random torch modules, from export to the reference model: no wrong number and no internal error.
 
-tests/full/random_modules.py checks thousands of seeds. The seeds here reach every step. They are no sample: of
-the seeds below 33, those are left out that failed when this test was written (docs/random_modules.md).
+tests/full/random_modules.py checks thousands of seeds. The seeds here reach every step. They are no sample:
+of the seeds below 33, those are left out that failed when this test was written (docs/random_modules.md).
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def is_float_array(array: Any) -> bool:
 def is_held_as(dtype: str, in_file: str) -> bool:
     """True if a ``.tosa`` file holds elements of `dtype` as `in_file`.
 
-    TOSA has neither 64-bit nor unsigned integers: i64 is held as i32, and an unsigned integer as the signed integer
-    with the same bits. All other elements keep their dtype.
+    TOSA has neither 64-bit nor unsigned integers: i64 is held as i32, and an unsigned integer as the signed
+    integer with the same bits. All other elements keep their dtype.
     """
     if is_float(dtype) or is_float(in_file) or "bool" in (dtype, in_file):
         return dtype == in_file

@@ -148,7 +148,7 @@ class VgfTensor:
 
     @property
     def dtype(self) -> str | None:
-        """The dtype of an element in graphs; None for a format of several components, and for a normalized one."""
+        """The dtype of an element in graphs; None for formats of several components and normalized ones."""
         found = self._element
         kind = None if found is None else _KINDS.get(found[2])
         return kind if found is None or kind in (None, "bool") else f"{kind}{found[1]}"

@@ -1,4 +1,7 @@
-"""Numbers that share a unit with a number far beyond them: the lowered program has bits for both, or names the node."""
+"""Numbers that share a unit with a number far beyond them.
+
+The lowered program has bits for both, or the refusal names the node.
+"""
 
 from __future__ import annotations
 
