@@ -79,7 +79,7 @@ def test_the_page_of_the_api_is_up_to_date_and_documents_each_name(generate) -> 
                 assert len(generate.documented(found)) > 10, f"{name}.{public} has no docstring"
                 assert f"### `{name}.{public}" in page
     signature = (
-        "### `tosaic.check(program, *, target=None, pipeline=None, bind=None, operators=())`"
+        "### `tosaic.check(program, *, target=None, pipeline=None, bind=None, operators=(), trust=False)`"
         "\n\nSays what would not lower"
     )
     assert signature in page

@@ -101,7 +101,10 @@ class ExecutedMemory:
         if memory is not None:
             return _region(result, memory)
         memory = fresh.setdefault(storage, name)
-        sizes = tuple(self._sizes.shape(recorded.shape))
+        try:
+            sizes = tuple(self._sizes.shape(recorded.shape))
+        except _core.UnsupportedOp:  # a size depends on data: only constants decide whether it is known
+            return anywhere_in(frozenset((memory,)))
         if tuple(result.shape) == sizes:
             return _region(result, memory)
         return self._recorded(recorded, memory)  # the size depends on data

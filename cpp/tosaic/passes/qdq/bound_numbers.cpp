@@ -55,8 +55,6 @@ constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::
 // First the constants: behind bounded constants, few computed operands are still far.
 enum class Operands { kConstant, kComputed };
 
-bool is_exponential(Op op) { return op == Op::kExp || op == Op::kExpm1; }
-
 class Bounds {
  public:
   Bounds(const Graph& graph, Operands which)
@@ -68,6 +66,13 @@ class Bounds {
   }
 
  private:
+  // True for an exponential that is bounded afterwards. Other readers make tables of it, which saturate.
+  [[nodiscard]] bool needs_bound(const Node& node) const {
+    if (node.op != Op::kExp && node.op != Op::kExpm1) return false;
+    const std::span<const NodeId> users = graph_.users(graph_.result(node));
+    return std::ranges::any_of(users, [&](NodeId user) { return graph_.node(user).op == Op::kClamp; });
+  }
+
   void visit(const Node& node) {
     if (!node.regions.empty() || is_foreign(node.op)) return rewriter_.copy(node);
     const std::span<const ValueId> operands = graph_.operands(node);
@@ -89,7 +94,7 @@ class Bounds {
         if (ConstantRef bounded = bounded_constant(*constant, bounds)) constants.emplace_back(i, bounded);
       } else if (const Numbers own = ranges_.of(operands[i]).bounds;
                  is_far(own.low, bounds) || is_far(own.high, bounds) ||
-                 (is_exponential(node.op) && own.high > bounds.high + std::log(kFar))) {
+                 (needs_bound(node) && own.high > bounds.high + std::log(kFar))) {
         clamps.emplace_back(i, bounds);
       }
     }
