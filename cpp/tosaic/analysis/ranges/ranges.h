@@ -39,10 +39,10 @@ class FloatRanges {
 // The numbers of an operand on which the results of a program depend. A number below `bounds.low` has the same
 // effect as `bounds.low`, and one above `bounds.high` the same as `bounds.high`: the readers saturate.
 //
-//   quantize(amax(where(hidden, -1e9, x)))    the second operand of where: from just below the least number that
-//                                             the quantize node represents
-//   exp(x)                                    from -104: exp of less is 0
-//   softmax(where(hidden, -1e9, x))           from 110 below the least visible number of x
+//   expression                                operand   its relevant numbers begin
+//   quantize(amax(where(hidden, -1e9, x)))    -1e9      one step below the least number of the quantize node
+//   exp(x)                                    x         at -120, since exp of less is 0
+//   softmax(where(hidden, -1e9, x))           -1e9      120 below the least visible number of x
 struct RelevantNumbers {
   Interval<double> bounds = Interval<double>::all();
   // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is known.
@@ -52,8 +52,8 @@ struct RelevantNumbers {
   bool by_row = false;
 };
 
-// The relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. Both arguments
-// must outlive this object.
+// Computes the relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. The graph
+// and the ranges must outlive this object.
 class Relevance {
  public:
   Relevance(const Graph& graph, const FloatRanges& ranges);

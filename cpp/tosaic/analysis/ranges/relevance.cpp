@@ -178,10 +178,13 @@ constexpr OpTable<bool> kJoins = {{Op::kWhere, true},
                                   {Op::kSliceScatter, true},
                                   {Op::kScatter, true}};
 
+// How many operators visible() looks through. Each may have two operands, so that the walk doubles with each.
+constexpr int kDeepest = 8;
+
 // An interval of the numbers of `id` that a mask does not hide: constants far below others are left out.
 Numbers visible(const Graph& graph, const FloatRanges& ranges, ValueId id, int depth = 0) {
   const Node* node = graph.producer(id);
-  if (node == nullptr || depth > 64 || node->result_count != 1) return ranges.of(id).bounds;
+  if (node == nullptr || depth > kDeepest || node->result_count != 1) return ranges.of(id).bounds;
   const auto at = [&](std::size_t i) { return visible(graph, ranges, graph.operands(*node)[i], depth + 1); };
   const auto hides = [&](std::size_t i) {
     const std::optional<double> number = splat_of(graph, graph.operands(*node)[i]);

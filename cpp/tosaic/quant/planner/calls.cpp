@@ -226,7 +226,7 @@ Large Planner::large_numbers_of(const Call& c, const Node& node) {
       out = out.with(constant_numbers(operand));
   const bool is_sub = node.op == Op::kSub, is_mul = node.op == Op::kMul;
   if (is_sub && graph_.value(graph_.operands(node)[1]).kind == ValueKind::kConstant) return out.negated();
-  // A constant times truth values, or other whole numbers, retains its sign.
+  // The product of a constant and truth values, or other whole numbers, has the sign of the constant.
   const auto is_whole = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
   return is_mul && !std::ranges::all_of(c.operands, is_whole) ? out.with(out.negated()) : out;
 }
