@@ -142,7 +142,7 @@ def require_right(found: list[Found]) -> None:
 def test_biases_of_any_magnitude_are_right_after_quantize(operator: str, config: str) -> None:
     found = measure(_branches(operator), config, "quantize")
     if (operator, config) == ("addmm", "every operator"):
-        # Open: the addend has 8 bits and one scale, so that -1e6 in one channel leaves none to the other channels.
+        # Open: the addend has 8 bits and one scale, so that -1e6 in one channel leaves none to the others.
         found = [each for each in found if (each.branch.spread, each.branch.bias) != ("below", 1e6)]
     require_right(found)
     assert sum(each.refused for each in found) <= (2 if config == "int16x8" else 0)
