@@ -544,11 +544,11 @@ bool has_large_mask(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-std::optional<Graph> bound_masks(const Graph& source) {
-  std::optional<Graph> expanded = expand_composites(source, has_large_mask);
-  const Graph& graph = expanded ? *expanded : source;
-  Rewriter rewriter(graph);
-  for (const Node& node : graph.nodes())
+std::optional<Graph> bound_masks(const Graph& graph) {
+  std::optional<Graph> expanded = expand_composites(graph, has_large_mask);
+  const Graph& source = expanded ? *expanded : graph;
+  Rewriter rewriter(source);
+  for (const Node& node : source.nodes())
     if (is_softmax(node.op))
       Masks(rewriter, node).run();
     else

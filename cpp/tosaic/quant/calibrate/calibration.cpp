@@ -44,7 +44,7 @@ bool repeats_operand(const Graph& graph, const Node& node) {
 }
 
 // Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
-const std::string kWatched = "watched.";
+constexpr std::string_view kWatched = "watched.";
 
 }  // namespace
 
@@ -64,7 +64,7 @@ std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> g
   if (found.empty()) return graph;
   auto made = std::make_shared<Graph>(*graph);
   for (const ValueId value : found)
-    made->add_output({value, OutputKind::kUser, kWatched + graph->value(value).name, 0, {}});
+    made->add_output({value, OutputKind::kUser, std::string(kWatched) + graph->value(value).name, 0, {}});
   return made;
 }
 
