@@ -4,6 +4,11 @@
 PYBIND11_MODULE(_core, m) {
   m.doc() = "The C++ core of tosaic.";
   m.attr("__version__") = TOSAIC_VERSION;
+#ifdef __USE_FORTIFY_LEVEL
+  m.attr("FORTIFY_SOURCE") = __USE_FORTIFY_LEVEL;
+#else
+  m.attr("FORTIFY_SOURCE") = 0;
+#endif
   tosaic::python::bind_errors(m);
   tosaic::python::bind_constant(m);
   tosaic::python::bind_ir(m);

@@ -12,6 +12,7 @@ from tosaic.annotation.specs import Slot, Spec
 from tosaic.quantization import QParams
 
 __version__: str
+FORTIFY_SOURCE: int  # the level at which the C library checks sizes in this build; 0: not at all
 DTYPES: tuple[str, ...]
 
 def promote(a: int, b: int) -> int: ...
