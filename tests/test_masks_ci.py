@@ -120,6 +120,67 @@ def test_a_mask_whose_visible_numbers_are_large_is_reported(door: str, caplog: A
 # ---- rows without any visible key ----
 
 
+class FloatMask(nn.Module):
+    """Attention whose mask of floats may hide rows as a whole, which become 0."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.qkv, self.after = how, nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if self.how == "sdpa with a view":
+            mask = mask.reshape(4, 5, 5)
+        if mask.dtype == torch.bool and self.how == "sdpa of floats":
+            mask = torch.zeros(4, 5, 5).masked_fill(~mask, float("-inf"))
+        if self.how.startswith("sdpa"):
+            return self.after(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+        shares = (q @ k.transpose(-1, -2) / 8**0.5 + mask).softmax(-1)
+        return self.after(torch.nan_to_num(shares) @ v)
+
+
+def float_mask_and_samples(how: str) -> tuple[nn.Module, list[tuple[Any, ...]], torch.Tensor]:
+    torch.manual_seed(0)
+    network = FloatMask(how).eval()
+    seen = torch.rand(4, 5, 5) > 0.4
+    seen[0, 1] = seen[2] = False
+    mask = torch.zeros(4, 5, 5).masked_fill(~seen, float("-inf"))
+    if how == "sdpa with a view":
+        mask = mask.reshape(4, 25)
+    return network, [(torch.randn(4, 5, 8) * 2, mask) for _ in range(3)], seen
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", ["sdpa", "sdpa with a view", "nan_to_num"])
+def test_an_input_mask_of_minus_infinity_is_named_with_what_it_loses(
+    how: str, door: str, caplog: Any
+) -> None:
+    """Integers have no minus infinity, so that rows which are hidden as a whole are wrong."""
+    network, samples, _ = float_mask_and_samples(how)
+    quantized(network, samples, door, None)
+    (text,) = (each.getMessage() for each in caplog.records if "minus infinity" in each.getMessage())
+    assert "mask'" in text or "reshape'" in text
+    assert "pass a mask of bools" in text
+
+
+@pytest.mark.parametrize("how", ["sdpa", "sdpa with a view", "nan_to_num"])
+def test_export_model_notes_an_input_mask_of_minus_infinity(how: str) -> None:
+    network, samples, _ = float_mask_and_samples(how)
+    result = tosaic.export_model(network, samples[0], samples=samples, recipe="tosa-int8", verbose=0)
+    assert any("'mask' hides scores with minus infinity" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", ["sdpa", "sdpa of floats"])
+def test_rows_that_a_mask_of_bools_hides_as_a_whole_are_right(how: str, door: str, caplog: Any) -> None:
+    """The way out that the note above names."""
+    network, samples, seen = float_mask_and_samples(how)
+    samples = [(x, seen) for x, _ in samples]
+    found = accuracy(network, samples, samples[:1], door)
+    assert min(found.quantized, found.lowered) > 25
+    assert "minus infinity" not in caplog.text
+
+
 class Rows(nn.Module):
     """Attention that replaces the NaN of rows without a visible key, in several ways."""
 

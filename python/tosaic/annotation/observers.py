@@ -20,6 +20,7 @@ __all__ = [
     "Entropy",
     "LeastError",
     "LeastErrorBehind",
+    "MASK_OF_INFINITY",
     "MaskRange",
     "MinMax",
     "MovingAverage",
@@ -29,6 +30,11 @@ __all__ = [
 ]
 
 _EPS = 2.0**-23
+MASK_OF_INFINITY = (
+    "hides scores with minus infinity, which its integers do not have: in a row that it hides as a whole, "
+    "shares follow from the scores, where floats give 0 (scaled_dot_product_attention, nan_to_num) or NaN. "
+    "If there are such rows, pass a mask of bools, or make that of floats from bools inside of the model"
+)
 _MOST_VISIBLE = 2.0**13  # in masks: steps of 1/4
 _F32_MOST = 3.4028234663852886e38
 _F32_LEAST = 2.0**-149
@@ -144,7 +150,8 @@ class MaskRange(Observer):
     Numbers of -5000 and below, and minus infinity, hide. The range ends 1024 beyond the largest magnitude of
     the other numbers, so that all numbers that hide saturate there, whatever numbers the samples have. If the
     other numbers are all 0, and those that hide are -1e8 or below, the range ends at the greatest of these:
-    the scores of a row that is hidden as a whole then vanish as they do in floats.
+    the scores of a row that is hidden as a whole then vanish as they do in floats. Minus infinity becomes the
+    least integer, so such a row has shares where floats have 0 or NaN: a warning names the mask.
 
     Attributes
     ----------
@@ -175,6 +182,16 @@ class MaskRange(Observer):
             f"holds numbers of magnitude {most:.4g} that hide no score (numbers of {_core.MASK_HIDES:.4g} "
             f"and below do), and 16 bits have steps of {most / 2**15:.2g} for all of them"
         )
+
+    @staticmethod
+    def infinite(mask: Any) -> str:
+        """Returns what integers lose of a mask that hides with minus infinity; else ''.
+
+        Parameters
+        ----------
+        mask : ObservedMask
+        """
+        return MASK_OF_INFINITY if mask.hidden.infinities else ""
 
 
 @dataclass(frozen=True, repr=False)

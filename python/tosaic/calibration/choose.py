@@ -259,7 +259,7 @@ class _Choice:
                 union.merge(each)
             scale, zero_point = _core.range_qparams(union, **options)
         elif isinstance(observer, MaskRange):
-            if what := observer.coarse(statistic):
+            for what in filter(None, (observer.coarse(statistic), observer.infinite(statistic))):
                 _LOG.warning("the mask %s %s", " and ".join(map(repr, self._slots)), what)
             scale, zero_point = _core.mask_qparams(statistic, **options)
         elif isinstance(observer, Percentile):

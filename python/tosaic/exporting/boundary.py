@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.annotation.observers import MaskRange
+from tosaic.annotation.observers import MASK_OF_INFINITY, MaskRange
 from tosaic.annotation.rules import Inputs, Outputs
 from tosaic.annotation.specs import Edge, Observed
 from tosaic.options import is_mapping, refusal, shown
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tosaic.samples import Sample
 
 _Array = np.ndarray[Any, Any]
-__all__ = ["padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
+__all__ = ["infinite_masks", "padded_to_rgba", "port_rules", "require_ports", "saturated", "saturated_states"]
 
 _WHERE = "export_model"
 _RULES = {"inputs": Inputs, "outputs": Outputs}
@@ -139,11 +139,30 @@ def _masks_of(quantized: Program) -> set[str]:
     if plan is None:
         return set()
     specs = ((slot, plan.get(slot)) for slot in plan.slots())
-    return {
+    found = {
         slot.producer
         for slot, spec in specs
         if isinstance(slot, Edge) and isinstance(spec, Observed) and isinstance(spec.observer, MaskRange)
     }
+    pending = list(found)  # a view between an input and the sum may be where the mask is rounded
+    while pending:
+        for operand in plan.graph[pending.pop()].operands:
+            if operand.producer not in found:
+                found.add(operand.producer)
+                pending.append(operand.producer)
+    return found
+
+
+def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
+    """Returns a sentence for each input that is a mask of attention and hides with minus infinity."""
+    found = []
+    for port in quantized.inputs:
+        name = port.path or port.name
+        if port.name not in _masks_of(quantized):
+            continue
+        if any(np.isneginf(each[name]).any() for each in samples):
+            found.append(f"the mask '{name}' {MASK_OF_INFINITY}")
+    return found
 
 
 def saturated_states(

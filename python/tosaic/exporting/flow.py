@@ -29,6 +29,7 @@ from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
 from tosaic.dtypes import is_float
 from tosaic.exporting.boundary import (
+    infinite_masks,
     padded_to_rgba,
     port_rules,
     require_ports,
@@ -200,8 +201,9 @@ class Flow:
             for _ in islice(runs, self._options.check_samples - len(self._held)):
                 pass
         if context.quantized is not None:
-            for text in saturated(context.quantized, self._held):
-                context.note(text)
+            for texts in (saturated, infinite_masks):
+                for text in texts(context.quantized, self._held):
+                    context.note(text)
             for operand in self._narrow_operands(context.quantized):
                 context.note(operand.text)
             context.quantized = self._staged("quantized", context.quantized)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ __all__ = [
     "TosaicPerChannelHistogramObserver",
     "TosaicPerChannelMinMaxObserver",
     "TosaicPercentileObserver",
+    "name_masks",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -270,6 +271,8 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
         Buffers: the least and the greatest finite sample that does not hide a score, and that hides one.
     infinities, nans : int
         Samples that were ignored: plus infinity and NaN.
+    name : str
+        The node that is observed, for messages.
 
     Raises
     ------
@@ -290,6 +293,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
     hidden: torch.Tensor
     infinities = 0
     nans = 0
+    name = ""
 
     def __init__(
         self,
@@ -339,9 +343,24 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
         """
         _note_ignored(self, self.infinities, self.nans)
         mask = self._mask()
-        if what := MaskRange.coarse(mask):
-            _LOG.warning("a mask that is added to scores %s", what)
+        for what in filter(None, (MaskRange.coarse(mask), MaskRange.infinite(mask))):
+            _LOG.warning("the mask %s %s", self.name or "that is added to scores", what)
         return _qparams_tensors(self, [_core.mask_qparams(mask, **_range_options(self))])
+
+
+def name_masks(observers: Mapping[Any, Any]) -> None:
+    """Tells the observers of masks which nodes they observe.
+
+    Parameters
+    ----------
+    observers : mapping
+        What torchao passes to `prepare_obs_or_fq_callback`.
+    """
+    for place, module in observers.items():
+        observer = getattr(module, "activation_post_process", module)
+        if isinstance(observer, TosaicMaskObserver):
+            node = place if isinstance(place, torch.fx.Node) else place[0]
+            observer.name = f"'{node.name}'"
 
 
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]

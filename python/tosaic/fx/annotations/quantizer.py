@@ -25,7 +25,7 @@ from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
 from tosaic.fx.annotations.module_graph import import_module
-from tosaic.fx.annotations.observers import TosaicHistogramObserver
+from tosaic.fx.annotations.observers import TosaicHistogramObserver, name_masks
 from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
@@ -274,8 +274,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         model: GraphModule,  # noqa: ARG002
         edge_or_node_to_obs_or_fq: dict[Any, Any],
     ) -> None:
-        """Makes the observers of weights know the biases, and those of moving averages each other."""
+        """Tells observers what they need to know: biases, averages of the same group, and names of masks."""
         link_biases(edge_or_node_to_obs_or_fq)
+        name_masks(edge_or_node_to_obs_or_fq)
         separate_averages(edge_or_node_to_obs_or_fq)
 
     def __getstate__(self) -> dict[str, Any]:
