@@ -14,6 +14,18 @@
 namespace tosaic::passes {
 namespace {
 
+// True if all readers of the result read quantized numbers, too.
+bool is_read_beside_integers(const NodeView& node) {
+  const Graph& graph = node.graph();
+  const auto is_quantized = [&](ValueId id) {
+    const Node* const producer = id.valid() && id != node.result() ? graph.producer(id) : nullptr;
+    return producer != nullptr && producer->op == Op::kDequantize;
+  };
+  return std::ranges::all_of(graph.users(node.result()), [&](NodeId user) {
+    return std::ranges::any_of(graph.operands(graph.node(user)), is_quantized);
+  });
+}
+
 // By value: true if every reader quantizes the value, directly or after other operators.
 std::vector<bool> values_that_end_quantized(const Graph& graph) {
   std::vector<bool> ends(graph.values().size(), true);
@@ -135,9 +147,12 @@ bool GraphLowering::may_be_scaled(ValueId id) const {
          (!made_.rules.float_arithmetic || ends_quantized_[id.index()]);
 }
 
-// True for a cast of bools or integers whose result may be scaled integers. Integers of 32 or 64 bits also
-// need eventual_qparams(), which bound them.
+// True for a selection of constants, and for a cast of bools or integers, whose result may be scaled integers.
+// Integers of 32 or 64 bits also need eventual_qparams(), which bound them.
 bool GraphLowering::makes_numbers(const NodeView& view) const {
+  if (view.op() == Op::kWhere)
+    return view.is_constant(1) && view.is_constant(2) && may_be_scaled(view.result()) &&
+           is_read_beside_integers(view);
   if (view.op() != Op::kCast) return false;
   const DType from = view.operand_type(0).dtype;
   if (is_float(from) || view.is_constant(0) || !may_be_scaled(view.result())) return false;

@@ -51,6 +51,24 @@ bool is_a_step(double number, const QParams& qparams) {
          q <= static_cast<double>(qparams.qmax);
 }
 
+// True if integers in this unit represent the number, or if it is 0 or not finite.
+bool has_bits(double number, double unit) {
+  if (number == 0 || !std::isfinite(number)) return true;
+  return std::abs(std::nearbyint(number / unit) * unit - number) <= 0x1p-10 * std::abs(number);
+}
+
+// A selection of constants, such as where(hidden, -1e9, 0): i32 in a unit in which all of them have bits.
+QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
+  const std::int64_t limit = std::int64_t{1} << 30;
+  double size = 0;
+  for (const std::size_t i : numbers) size = std::max(size, Known(ctx, i).size);
+  const double unit = size > 0 ? unit_for(size) : 1;
+  for (const std::size_t i : numbers)
+    for (const double x : ctx.numbers(i))
+      if (!std::isfinite(x) || !has_bits(x, unit)) throw NoIntegerForm("it moves no quantized numbers");
+  return {DType::kI32, -limit, limit, std::nullopt, {unit}, {0}};
+}
+
 // The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
@@ -73,6 +91,7 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     common = own;
     size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
   }
+  if (!common && ctx.node.op() == Op::kWhere) return parameters_of_constants(ctx, numbers);
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
   if (const std::optional<double> inserted = inserted_number(ctx.node.node());
       inserted && std::isfinite(*inserted)) {

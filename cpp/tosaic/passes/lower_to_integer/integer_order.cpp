@@ -69,14 +69,48 @@ void bring_closer(IntegerBuilder& build, std::vector<Term>& terms, const std::op
   }
 }
 
+// By how much rounding to a unit moves the bounds that limit magnitudes, if by more than 1/64 of one.
+double error_of_bounds(const ClampAttrs& attrs, double unit) {
+  const auto error = [&](double bound) {
+    const double off = std::abs(bound - std::max(std::nearbyint(bound / unit), 1.0) * unit);
+    return std::isfinite(bound) && off > 0x1p-6 * bound ? off : 0;
+  };
+  return std::max(attrs.max && as_double(*attrs.max) > 0 ? error(as_double(*attrs.max)) : 0,
+                  attrs.min && as_double(*attrs.min) < 0 ? error(-as_double(*attrs.min)) : 0);
+}
+
+// x in a unit in which the bounds are nearly whole. If 29 bits for x are too few, the numbers that saturate to
+// the same bound become one first.
+ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, const ScaledInteger& x) {
+  if (bounds_are_whole(attrs, x)) return widened(build, x);
+  const int more = std::max(29 - bits_to(x.magnitude() + 1), 0);
+  if (x.minus_infinity || error_of_bounds(attrs, std::ldexp(x.scale(), -more)) == 0) return finest(build, x);
+  const auto units = [&](const std::optional<Scalar>& bound, double none) {
+    return std::clamp(bound ? as_double(*bound) / x.scale() : none, -0x1p31, 0x1p31);
+  };
+  const ValueRange to{static_cast<std::int64_t>(std::floor(units(attrs.min, -0x1p31))) - 1,
+                      static_cast<std::int64_t>(std::ceil(units(attrs.max, 0x1p31))) + 1};
+  ScaledInteger out = widened(build, x);
+  const ValueRange within{std::max(out.range.low, to.low), std::min(out.range.high, to.high)};
+  if (within.low > within.high) return finest(build, x);
+  out.id = build.bounded(out.id, out.range, within);
+  out.range = within;
+  return finest(build, out);
+}
+
 // Lowers relu and clamp.
 RuleResult clamped(const RuleContext& ctx) {
   ScaledInteger x = ctx.with_one_scale(0);
   ValueRange to;
   if (ctx.node.op() == Op::kClamp) {
     const auto& attrs = ctx.node.attrs<ClampAttrs>();
-    x = bounds_are_whole(attrs, x) ? widened(ctx.build, x) : finest(ctx.build, x);
+    x = in_unit_of_bounds(ctx.build, attrs, x);
     const double scale = x.scale();
+    if (const double off = error_of_bounds(attrs, scale); off > 0) {
+      const std::optional<double> step = ctx.values.noticed_step(ctx.node.node());
+      if (step && *step < off)
+        return Refusal{"its bounds are far below the unit of its operand, in which they would be rounded"};
+    }
     double error = x.error;
     const auto bound = [&](const std::optional<Scalar>& limit, std::int64_t none) {
       if (!limit) return none;

@@ -150,7 +150,7 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
   const double scale = *std::max_element(x.scales.begin(), x.scales.end());
   const auto steps = static_cast<double>(x.range.high - x.range.low);
   const double left = steps * scale / unit;
-  if (unit <= scale || left >= kFewest || is_known(i)) return;
+  if (steps == 0 || unit <= scale || left >= kFewest || is_known(i)) return;
   const std::optional<double> step = values.noticed_step(node.node());
   if (!step || *step >= 2 * unit) return;
   throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
