@@ -10,6 +10,7 @@
 #include "bind.h"
 #include "callables.h"
 #include "signals.h"
+#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/pipeline/executable.h"
 #include "tosaic/quant/accuracy/accuracy.h"
 #include "tosaic/quant/graph_calls.h"
@@ -190,6 +191,27 @@ py::tuple insert(const Graph& graph, const py::sequence& placements) {
   return py::make_tuple(std::make_shared<Graph>(std::move(inserted.graph)), saturated);
 }
 
+using Bounds = std::optional<std::pair<double, double>>;
+
+// By value: the bounds of the numbers that its readers notice; none for a value that nothing reads.
+std::vector<Bounds> relevant_numbers(const Graph& graph, const std::vector<Bounds>& observed,
+                                     const std::vector<double>& levels) {
+  std::vector<std::optional<Interval<double>>> bounds;
+  for (const Bounds& each : observed)
+    bounds.push_back(each ? std::optional(Interval<double>{each->first, each->second}) : std::nullopt);
+  const analysis::FloatRanges ranges(graph, bounds);
+  const analysis::Relevance relevance(graph, ranges, levels);
+  std::vector<Bounds> out;
+  for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
+    const bool is_number =
+        graph.values()[i].kind != ValueKind::kConstant && is_float(graph.values()[i].type.dtype);
+    const Interval<double> wanted =
+        is_number ? relevance.of_value(ValueId(i)).bounds : Interval<double>{1, 0};
+    out.push_back(wanted.low <= wanted.high ? Bounds({wanted.low, wanted.high}) : std::nullopt);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_calibrate(py::module_& m) {
@@ -209,6 +231,9 @@ void bind_calibrate(py::module_& m) {
           py::arg("statistics"),
           "Moves the samples there. They follow those that were added before. The calibration is empty then.")
       .def("to_bytes", [](Calibration& self) { return bytes_of(quant::to_bytes(self.take())); });
+  m.def("relevant_numbers", &relevant_numbers, py::arg("graph"), py::arg("observed"), py::arg("levels"),
+        "By value: the bounds of the numbers that its readers notice, or None. `observed`: the bounds that "
+        "samples had, or None. `levels`: how many integers the value will have, or 0.");
   m.def("graph_calls", &calls_of, py::arg("graph"), py::arg("module_types"),
         "(CallGraph, value of each call or -1, call of each node, nodes of each call).");
   m.def(

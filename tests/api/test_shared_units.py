@@ -120,3 +120,63 @@ def test_an_exponential_that_is_bounded_has_bits_below_its_bound(config: Any) ->
     exact = net(*x).detach().numpy()
     in_floats, in_integers = (ratio(exact, each.run(*x)) for each in (program, lowered))
     assert in_integers > in_floats - 1.5
+
+
+READERS: dict[str, Callable[..., Any]] = {
+    "where, amax": lambda y, m, c: torch.where(m, c, y).amax(1),
+    "sum, relu": lambda y, m, c: torch.relu(y + m.float() * c),
+    "stack, amax": lambda y, m, c: torch.stack([y, c.expand(2, 6, 8)], 1).amax(1),
+    "where, sigmoid": lambda y, m, c: torch.where(m, c, y).sigmoid(),
+    "index_put, softmax": lambda y, m, c: torch.index_put(y, (torch.tensor([1]),), c).softmax(2),
+    "maximum": lambda y, m, c: torch.maximum(y, c),
+}
+
+
+@pytest.mark.parametrize("number", [-100.0, -1e4, -1e9, -LARGEST])
+@pytest.mark.parametrize("name", READERS)
+def test_a_number_that_is_an_input_takes_no_bits_from_others(name: str, number: float) -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Any, m: Any, c: Any) -> Any:
+            return READERS[name](self.linear(x), m, c)
+
+    net, c = Reads().eval(), torch.tensor(number)
+    exported = torch.export.export(net, (*sample(0), c))
+    program = tosaic.quantize(exported, [(*sample(i), c) for i in range(32)], progress=False)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    x = (*sample(100), c)
+    exact = net(*x).detach().numpy()
+    in_floats, in_integers = (ratio(exact, each.run(*x)) for each in (program, lowered))
+    assert in_floats > 25
+    assert in_integers > min(in_floats, 50) - 1
+
+
+@pytest.mark.parametrize("number", [-0.7, -1e3, -1e9])
+def test_a_selection_of_two_constants_is_added_in_integers(number: float) -> None:
+    def added(net: Any, x: Any, m: Any, c: float) -> Any:
+        return torch.relu(net.linear(x) + torch.where(m, torch.tensor(c), torch.zeros(())))
+
+    net = Net(added, number)
+    program = quantized(net)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    x = sample(100)
+    exact = net(*x).detach().numpy()
+    assert ratio(exact, lowered.run(*x)) > ratio(exact, program.run(*x)) - 1
+
+
+def test_a_bound_far_below_the_unit_of_its_operand_is_not_rounded_to_it() -> None:
+    class Bounds(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x.clamp(max=2.0) + y
+
+    large = tosaic.annotation.Fixed("int8", scale=4e12, zero_point=0)
+    rules = [tosaic.annotation.Inputs({0: large})]
+    x = torch.linspace(-3, 3, 16), torch.linspace(1, -1, 16)
+    program = tosaic.quantize(torch.export.export(Bounds(), x), [x], rules=rules, progress=False)
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    steps = torch.tensor([-1e13, -5e12, 0.0, 4e12, 8e12, 2e13, 1e14, 1.0] * 2), x[1]
+    assert ratio(program.run(*steps), lowered.run(*steps)) > 40

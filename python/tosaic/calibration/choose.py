@@ -41,6 +41,7 @@ def chosen_qparams(
     statistics: Sequence[Any],
     known: dict[Any, QParams] | None = None,
     held: Mapping[Slot, QParams] | None = None,
+    bounds: Mapping[int, tuple[float, float]] | None = None,
 ) -> dict[Slot, QParams]:
     """Returns the qparams of each slot of the plan.
 
@@ -55,6 +56,9 @@ def chosen_qparams(
         of this plan are added.
     held : mapping of Slot to QParams, optional
         Qparams that do not change: those of weights that an accuracy tool has put on their grids.
+    bounds : mapping of int to (float, float), optional
+        By position of a group: its range, in the place of what its observer chooses. See
+        `tosaic.calibration.relevant`.
 
     Notes
     -----
@@ -77,7 +81,7 @@ def chosen_qparams(
         if isinstance(group.spec, Fixed):
             found = _fixed(group.spec)
         else:
-            choice = _Choice(planned, group, observed.observers[at])
+            choice = _Choice(planned, group, observed.observers[at], (bounds or {}).get(at))
             if choice.key not in known:
                 of_group = [statistics[i] for i in observed.statistics_of.get(at, ())]
                 known[choice.key] = choice.of_tensors(of_group) if of_group else choice.of_weight()
@@ -230,8 +234,15 @@ def _product(planned: PlannedProgram, group: Group, chosen: Mapping[Slot, QParam
 class _Choice:
     """The choice of the qparams of a group of slots with an observed spec."""
 
-    def __init__(self, planned: PlannedProgram, group: Group, observer: Observer) -> None:
+    def __init__(
+        self,
+        planned: PlannedProgram,
+        group: Group,
+        observer: Observer,
+        bounds: tuple[float, float] | None,
+    ) -> None:
         assert isinstance(group.spec, Observed)
+        self._bounds = bounds
         self._graph = planned.graph
         self._observer = observer
         self._spec = group.spec
@@ -247,13 +258,17 @@ class _Choice:
         """What the choice depends on, for one graph and its samples."""
         spec = self._spec
         shape = (spec.axis, spec.group_size, self._storage, tuple(self._options.items()))
-        return (*shape, type(self._observer), self._observer, self._before_function, tuple(self._values))
+        observer = (type(self._observer), self._observer, self._before_function)
+        return (*shape, *observer, self._bounds, tuple(self._values))
 
     def of_tensors(self, statistics: Sequence[Any]) -> QParams:
         """Chooses from the samples of the tensors: from their one statistic, or the union of their ranges."""
         observer, options = self._observer, self._options
         statistic = statistics[0]
-        if isinstance(observer, MinMax | MovingAverage):
+        if self._bounds is not None:
+            least, greatest = self._bounds
+            scale, zero_point = _core.range_qparams(_core.ObservedRange(least, greatest, 1), **options)
+        elif isinstance(observer, MinMax | MovingAverage):
             union = _core.ObservedRange()
             for each in statistics:
                 union.merge(each)

@@ -21,6 +21,7 @@ from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.narrow import joined_values, narrow_by_ranges
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
+from tosaic.calibration.relevant import relevant_bounds, unobserved_values
 from tosaic.calibration.table import job_of
 from tosaic.dtypes import is_float_array
 from tosaic.quantization import QParams
@@ -49,6 +50,8 @@ class Draft:
         What calls read in the place of weights of the graph.
     narrow : tuple of NarrowOperand
         Operands of joins that use few of the integers of the result.
+    bounds : dict of int to (float, float)
+        By sharing group: where its range ends, if samples have numbers far beyond those that matter.
     """
 
     planned: PlannedProgram
@@ -56,6 +59,7 @@ class Draft:
     statistics: tuple[Any, ...] = ()
     elements: Mapping[Edge, _core.Constant] = field(default_factory=dict)
     narrow: tuple[NarrowOperand, ...] = ()
+    bounds: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
     def graph(self) -> _core.Graph:
         """Returns the graph with quantize and dequantize nodes."""
@@ -98,13 +102,16 @@ class Drafting:
         """Plans a graph, runs the samples, and chooses qparams."""
         planned = self.plan(graph)
         observed = observations(planned)
-        names = sorted({name for each in joined_values(graph).values() for name in each})
-        joined = tuple((name, len(observed.kinds) + at) for at, name in enumerate(names))
-        kinds = (*observed.kinds, *((("range",),) * len(joined)))
-        statistics = self.observe(graph, (*observed.watches, *joined), kinds, rounded=observed.watches)
-        qparams = chosen_qparams(planned, observed, statistics)
-        ranges = {name: statistics[at] for name, at in joined}
-        return Draft(planned, qparams, tuple(statistics), narrow=narrow_by_ranges(planned, qparams, ranges))
+        names = {name for each in joined_values(graph).values() for name in each}
+        names |= set(unobserved_values(planned, observed))
+        others = tuple((name, len(observed.kinds) + at) for at, name in enumerate(sorted(names)))
+        kinds = (*observed.kinds, *((("range",),) * len(others)))
+        statistics = self.observe(graph, (*observed.watches, *others), kinds, rounded=observed.watches)
+        ranges = {name: statistics[at] for name, at in others}
+        bounds = relevant_bounds(planned, observed, statistics, ranges)
+        qparams = chosen_qparams(planned, observed, statistics, bounds=bounds)
+        narrow = narrow_by_ranges(planned, qparams, ranges)
+        return Draft(planned, qparams, tuple(statistics), narrow=narrow, bounds=bounds)
 
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:
         """Returns the draft of a graph that differs from that of `draft` in biases only.
@@ -113,8 +120,9 @@ class Drafting:
         """
         planned = self.plan(graph)
         held = {slot: found for slot, found in draft.qparams.items() if slot in draft.elements}
-        qparams = chosen_qparams(planned, observations(planned), draft.statistics, held=held)
-        return Draft(planned, qparams, draft.statistics, draft.elements, draft.narrow)
+        observed = observations(planned)
+        qparams = chosen_qparams(planned, observed, draft.statistics, held=held, bounds=draft.bounds)
+        return Draft(planned, qparams, draft.statistics, draft.elements, draft.narrow, draft.bounds)
 
     def observe(
         self,

@@ -27,6 +27,7 @@ from tosaic.calibration.macs import macs_by_call
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import plan_program, prepared_graph
 from tosaic.calibration.quantize_program import Counted, graph_arrays, require_executor
+from tosaic.calibration.relevant import relevant_bounds
 from tosaic.calibration.table import Table, calibration_table
 from tosaic.options import checked, refusal, shown
 from tosaic.progress import with_progress
@@ -297,7 +298,9 @@ class _Meter:
         if not len(planned.plan):  # the layers that are not float have nothing to round
             return 0.0
         observed = observations(planned)
-        chosen = chosen_qparams(planned, observed, self._table.statistics(planned, observed), self._known)
+        statistics = self._table.statistics(planned, observed)
+        bounds = relevant_bounds(planned, observed, statistics, self._table.histograms)
+        chosen = chosen_qparams(planned, observed, statistics, self._known, bounds=bounds)
         graph = with_quantization(planned, chosen)
         session = self._source._prepared(graph)
         return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)

@@ -203,10 +203,16 @@ const RuleTable<Rule>& rules() {
 
 }  // namespace
 
-FloatRanges::FloatRanges(const Graph& graph) : graph_(graph), ranges_(graph.values().size()) {
+FloatRanges::FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed)
+    : graph_(graph), ranges_(graph.values().size()) {
+  const auto observe = [&](std::size_t value) {
+    if (value < observed.size() && observed[value]) ranges_[value]->bounds = *observed[value];
+  };
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     const Value& value = graph.values()[i];
-    if (value.kind != ValueKind::kConstant) ranges_[i] = of_dtype(value.type.dtype);
+    if (value.kind == ValueKind::kConstant) continue;
+    ranges_[i] = of_dtype(value.type.dtype);
+    observe(i);
   }
   for (const Node& node : graph.nodes()) {
     if (node.result_count != 1) continue;
@@ -216,6 +222,7 @@ FloatRanges::FloatRanges(const Graph& graph) : graph_(graph), ranges_(graph.valu
       ranges_[node.first_result] = rounded(rule({graph, *this, node}), dtype);
     else
       ranges_[node.first_result] = rounded(of_dtype(dtype), dtype);
+    observe(node.first_result);
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "tosaic/ir/graph.h"
@@ -26,7 +27,9 @@ struct FloatRange {
 // this object.
 class FloatRanges {
  public:
-  explicit FloatRanges(const Graph& graph);
+  explicit FloatRanges(const Graph& graph) : FloatRanges(graph, {}) {}
+  // `observed`, by value, or empty: the bounds that samples had. They replace what rules find.
+  FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed);
   [[nodiscard]] const FloatRange& of(ValueId value) const;
 
  private:
@@ -54,16 +57,24 @@ struct RelevantNumbers {
 
 // Computes the relevant numbers of each operand of a canonical graph with quantize and dequantize nodes. The graph
 // and the ranges must outlive this object.
+//
+// A graph of floats that will be quantized has no such nodes. `levels` then has, by value, how many integers the
+// value will have, or 0, and the ranges are those of samples. Numbers beyond what samples had are not relevant,
+// and neither are changes of results below a part of the step that they will have: sigmoid(x) with 256 integers
+// reads no number beyond +-7.
 class Relevance {
  public:
-  Relevance(const Graph& graph, const FloatRanges& ranges);
+  Relevance(const Graph& graph, const FloatRanges& ranges, std::span<const double> levels = {});
   [[nodiscard]] RelevantNumbers of(const Node& reader, std::size_t operand) const;
   // What the readers of all results of a node need.
   [[nodiscard]] RelevantNumbers of_results(const Node& node) const;
+  // What all readers of a value need.
+  [[nodiscard]] RelevantNumbers of_value(ValueId value) const;
 
  private:
   const Graph& graph_;
   const FloatRanges& ranges_;
+  std::vector<double> levels_;
   std::vector<RelevantNumbers> wanted_;  // by value: what its readers need
 };
 

@@ -22,6 +22,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kFlat = 120;       // exp(-kFlat) is 0 in f32, and so is kFlat * exp(-kFlat)
 constexpr double kFarBelow = -1e3;  // a constant below hides scores from a softmax
+constexpr double kUnnoticed = 0.5;  // steps by which a result may change
 
 using Numbers = Interval<double>;
 
@@ -31,7 +32,12 @@ struct Site {
   const FloatRanges& ranges;
   const Node& node;
   Numbers wanted;
+  // The result may change by this. 0: it may not change.
+  double slack = 0;
+  bool of_samples = false;  // ranges are those of samples
 
+  // Where functions with exponential tails are flat: exp(-flat()) is no more than the slack.
+  [[nodiscard]] double flat() const { return slack > 0 ? std::clamp(-std::log(slack), 4.0, kFlat) : kFlat; }
   [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
   [[nodiscard]] const FloatRange& range(std::size_t i) const { return ranges.of(operand(i)); }
 };
@@ -136,22 +142,33 @@ Numbers compared(const Site& s, std::size_t i) {
 }
 
 // Functions that are constant beyond +-kFlat.
-Numbers flat_on_both_sides(const Site&, std::size_t) { return {-kFlat, kFlat}; }
+Numbers flat_on_both_sides(const Site& s, std::size_t) { return {-s.flat(), s.flat()}; }
 
 Numbers exponential(const Site& s, std::size_t) {
-  return {-kFlat, s.wanted.high > 0 ? std::max(std::log(s.wanted.high), -kFlat) + 0x1p-8 : -kFlat};
+  const double low = s.slack > 0 ? std::max(std::log(s.slack), -kFlat) : -kFlat;
+  return {low, s.wanted.high > 0 ? std::max(std::log(s.wanted.high), low) + 0x1p-8 : low};
 }
 Numbers exponential_less_one(const Site& s, std::size_t) {
-  return {-kFlat, s.wanted.high > -1 ? std::max(std::log1p(s.wanted.high), -kFlat) + 0x1p-8 : -kFlat};
+  const double low = -s.flat();
+  return {low, s.wanted.high > -1 ? std::max(std::log1p(s.wanted.high), low) + 0x1p-8 : low};
 }
 
-// gelu, silu, mish and hardswish: 0 far below, and at least x - 1 above 4.
-Numbers gated(const Site& s, std::size_t) { return {-kFlat, std::max(s.wanted.high, 4.0) + 1}; }
+// silu and mish: 0 far below, where they are about x * exp(x), and at least x - 1 above 4. Where a hidden number
+// ends matters less than the step of the others, which grows with the range: twice the slack is best for both.
+Numbers gated(const Site& s, std::size_t) {
+  const double tail = s.flat() + std::log(s.flat()) - 0.5;
+  return {s.slack > 0 ? -std::min(tail, kFlat) : -kFlat, std::max(s.wanted.high, 4.0) + 1};
+}
+// The same for gelu and hardswish, which are below exp(-x^2 / 2) there, or 0.
+Numbers gated_by_square(const Site& s, std::size_t i) {
+  const double low = s.slack > 0 ? -std::max(std::sqrt(2 * s.flat()), 3.0) : -kFlat;
+  return {low, gated(s, i).high};
+}
 
 Numbers elu(const Site& s, std::size_t i) {
   const auto& attrs = Graph::attrs<EluAttrs>(s.node);
   if (attrs.input_scale != 1 || attrs.scale != 1) return Numbers::all();
-  return {-kFlat, gated(s, i).high};
+  return {-s.flat(), gated(s, i).high};
 }
 
 Numbers softplus(const Site& s, std::size_t i) {
@@ -160,7 +177,7 @@ Numbers softplus(const Site& s, std::size_t i) {
   return {-kFlat / attrs.beta, gated(s, i).high};
 }
 
-Numbers log_sigmoid(const Site& s, std::size_t) { return {std::min(s.wanted.low, -4.0) - 1, kFlat}; }
+Numbers log_sigmoid(const Site& s, std::size_t) { return {std::min(s.wanted.low, -4.0) - 1, s.flat()}; }
 
 Numbers leaky_relu(const Site& s, std::size_t) {
   const double slope = Graph::attrs<SlopeAttrs>(s.node).alpha;
@@ -172,40 +189,64 @@ Numbers leaky_relu(const Site& s, std::size_t) {
 // ---- softmax ----
 
 // Operators whose results are the elements of their float operands.
-constexpr OpTable<bool> kJoins = {{Op::kWhere, true},
-                                  {Op::kCat, true},
-                                  {Op::kStack, true},
-                                  {Op::kSliceScatter, true},
-                                  {Op::kScatter, true}};
+constexpr OpTable<bool> kJoins = {{Op::kWhere, true},        {Op::kCat, true},      {Op::kStack, true},
+                                  {Op::kSliceScatter, true}, {Op::kIndexPut, true}, {Op::kScatter, true}};
 
 // How many operators visible() looks through. Each may have two operands, so that the walk doubles with each.
 constexpr int kDeepest = 8;
 
-// An interval of the numbers of `id` that a mask does not hide: constants far below others are left out.
-Numbers visible(const Graph& graph, const FloatRanges& ranges, ValueId id, int depth = 0) {
+// An interval of the numbers of `id` that a mask does not hide: constants far below others are left out, and if a
+// result may change by the slack, operands that are below all others by more than exp() notices.
+Numbers visible_of(const Site& s, ValueId id, int depth);
+Numbers visible(const Site& s, ValueId id, int depth = 0) {
+  const Numbers found = visible_of(s, id, depth), all = s.ranges.of(id).bounds;
+  const Numbers both{std::max(found.low, all.low), std::min(found.high, all.high)};
+  return both.low <= both.high ? both : found;
+}
+
+Numbers visible_of(const Site& s, ValueId id, int depth) {
+  const Graph& graph = s.graph;
   const Node* node = graph.producer(id);
-  if (node == nullptr || depth > kDeepest || node->result_count != 1) return ranges.of(id).bounds;
-  const auto at = [&](std::size_t i) { return visible(graph, ranges, graph.operands(*node)[i], depth + 1); };
+  if (node == nullptr || depth > kDeepest || node->result_count != 1) return s.ranges.of(id).bounds;
+  const auto operand = [&](std::size_t i) { return graph.operands(*node)[i]; };
+  const auto at = [&](std::size_t i) { return visible(s, operand(i), depth + 1); };
+  const auto is_number = [&](ValueId each) { return each.valid() && is_float(graph.type(each).dtype); };
+  double floor = -kInf;
+  if (s.slack > 0 && (kJoins.contains(node->op) || node->op == Op::kMaximum))
+    for (std::size_t i = 0; i < node->operand_count; ++i)
+      if (is_number(operand(i))) floor = std::max(floor, s.ranges.of(operand(i)).bounds.low - s.flat());
   const auto hides = [&](std::size_t i) {
-    const std::optional<double> number = splat_of(graph, graph.operands(*node)[i]);
+    if (s.slack > 0 && s.ranges.of(operand(i)).bounds.high < floor) return true;
+    const std::optional<double> number = splat_of(graph, operand(i));
     return number && *number <= kFarBelow;
   };
   const Op op = node->op;
   if (kJoins.contains(op)) {
     Numbers out{kInf, -kInf};
     for (std::size_t i = 0; i < node->operand_count; ++i)
-      if (is_float(graph.type(graph.operands(*node)[i]).dtype) && !hides(i)) out = united(out, at(i));
+      if (is_number(operand(i)) && !hides(i)) out = united(out, at(i));
     return out;
   }
   if (op == Op::kMaximum) return hides(0) ? at(1) : hides(1) ? at(0) : larger_of(at(0), at(1));
   if (op == Op::kAdd && *node->attrs == default_attrs(op)) return sum(at(0), at(1));
   if (op == Op::kMul) return product(at(0), at(1));
-  return info(op).has(kElementsOfInput) ? at(0) : ranges.of(id).bounds;
+  if (op == Op::kPad && Graph::attrs<PadAttrs>(*node).mode == PadMode::kConstant) {
+    const double number = as_double(Graph::attrs<PadAttrs>(*node).value);
+    const bool is_hidden = number <= kFarBelow || (s.slack > 0 && number < at(0).low - s.flat());
+    return is_hidden ? at(0) : united(at(0), Numbers::only(number));
+  }
+  return info(op).has(kElementsOfInput) ? at(0) : s.ranges.of(id).bounds;
 }
 
 Numbers softmax(const Site& s, std::size_t) {
-  const Numbers seen = visible(s.graph, s.ranges, s.operand(0));
-  return {std::isfinite(seen.low) ? seen.low - kFlat : -kInf, kInf};
+  const Numbers seen = visible(s, s.operand(0));
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(s.node).axis;
+  const auto rank = static_cast<std::int64_t>(shape.size());
+  const double row =
+      rank == 0 ? 1 : static_cast<double>(shape[static_cast<std::size_t>(axis < 0 ? axis + rank : axis)]);
+  const double flat = std::min(s.flat() + std::log(std::max(row, 1.0)), kFlat);
+  return {std::isfinite(seen.low) ? seen.low - flat : -kInf, kInf};
 }
 
 Numbers log_softmax(const Site& s, std::size_t i) {
@@ -298,10 +339,10 @@ const RuleTable<Rule>& rules() {
       {Op::kHardsigmoid, flat_on_both_sides},
       {Op::kExp, exponential},
       {Op::kExpm1, exponential_less_one},
-      {Op::kGelu, gated},
+      {Op::kGelu, gated_by_square},
       {Op::kSilu, gated},
       {Op::kMish, gated},
-      {Op::kHardswish, gated},
+      {Op::kHardswish, gated_by_square},
       {Op::kElu, elu},
       {Op::kSoftplus, softplus},
       {Op::kLogSigmoid, log_sigmoid},
@@ -316,13 +357,23 @@ const RuleTable<Rule>& rules() {
 
 constexpr RelevantNumbers kUnread{{kInf, -kInf}, kInf, false};
 
+// Operators whose results are any numbers, if their operands are.
+constexpr OpTable<bool> kMakesAny = {{Op::kAdd, true},      {Op::kSub, true},          {Op::kMul, true},
+                                     {Op::kNeg, true},      {Op::kCast, true},         {Op::kWhere, true},
+                                     {Op::kCat, true},      {Op::kStack, true},        {Op::kScatter, true},
+                                     {Op::kIndexPut, true}, {Op::kSliceScatter, true}, {Op::kPad, true},
+                                     {Op::kMaximum, true},  {Op::kMinimum, true}};
+
 bool is_read(const Numbers& wanted) { return wanted.low <= wanted.high; }
 
 Numbers bounds_of(const Site& site, std::size_t operand) {
   const Rule rule = rules()[site.node.op];
   if (rule == nullptr) return Numbers::all();
-  // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such numbers.
-  if (site.node.result_count == 1) {
+  // If all results saturate, the bound is no result of the operator, and the walk knows nothing of such numbers,
+  // unless the operator can make any number.
+  const Op op = site.node.op;
+  const bool makes_any = site.of_samples && (kMakesAny.contains(op) || info(op).has(kElementsOfInput));
+  if (site.node.result_count == 1 && !makes_any) {
     const Numbers made = site.ranges.of(site.graph.result(site.node)).bounds;
     if (made.low > site.wanted.high || made.high < site.wanted.low) return Numbers::all();
   }
@@ -341,8 +392,11 @@ double step_of(const Site& site, std::size_t operand, double step) {
 
 }  // namespace
 
-Relevance::Relevance(const Graph& graph, const FloatRanges& ranges)
-    : graph_(graph), ranges_(ranges), wanted_(graph.values().size(), kUnread) {
+Relevance::Relevance(const Graph& graph, const FloatRanges& ranges, std::span<const double> levels)
+    : graph_(graph),
+      ranges_(ranges),
+      levels_(levels.begin(), levels.end()),
+      wanted_(graph.values().size(), kUnread) {
   for (const Output& output : graph.outputs()) wanted_[output.value.index()] = {};
   const std::span<const Node> nodes = graph.nodes();
   for (std::size_t n = nodes.size(); n-- > 0;) {
@@ -368,17 +422,32 @@ RelevantNumbers Relevance::of_results(const Node& node) const {
     if (type.qparams)
       wanted = {unsaturated(*type.qparams), *std::ranges::min_element(type.qparams->scales), false};
     else if (is_float(type.dtype))
-      wanted = wanted_[result.index()];
+      wanted = of_value(result);
     out = {united(out.bounds, wanted.bounds), std::min(out.step, wanted.step), out.by_row || wanted.by_row};
   }
   return out;
+}
+
+RelevantNumbers Relevance::of_value(ValueId value) const {
+  RelevantNumbers wanted = wanted_[value.index()];
+  if (levels_.empty() || !is_read(wanted.bounds)) return wanted;
+  const Numbers& observed = ranges_.of(value).bounds;
+  // If no reader tells the numbers that samples had apart, this is the nearest number that matters.
+  const auto within = [&](double x) { return std::clamp(x, wanted.bounds.low, wanted.bounds.high); };
+  wanted.bounds = {within(observed.low), within(observed.high)};
+  const double extent = std::max(wanted.bounds.high, 0.0) - std::min(wanted.bounds.low, 0.0);
+  if (levels_[value.index()] > 0 && std::isfinite(extent))
+    wanted.step = std::max(wanted.step, extent / levels_[value.index()]);
+  return wanted;
 }
 
 RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   if (!reader.regions.empty() || is_foreign(reader.op)) return {};
   const RelevantNumbers wanted = of_results(reader);
   if (!is_read(wanted.bounds)) return wanted;
-  const Site site{graph_, ranges_, reader, wanted.bounds};
+  const bool of_samples = !levels_.empty();
+  const Site site{graph_,    ranges_, reader, wanted.bounds, of_samples ? kUnnoticed * wanted.step : 0,
+                  of_samples};
   return {bounds_of(site, operand), step_of(site, operand, wanted.step),
           wanted.by_row || reads_rows(reader.op)};
 }

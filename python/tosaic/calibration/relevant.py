@@ -1,0 +1,126 @@
+"""Ranges that end where the readers of a tensor no longer notice a difference.
+
+    masked = torch.where(hidden, c, x)      samples: c is -1e9, x is in -3..3
+    masked.amax(1)                          results are in 0.5..3
+
+One scale for -1e9..3 leaves nothing of x. No result depends on how far below 0.5 a number is, so that the
+range of `masked` and of `c` ends a little below 0.5: what is beyond saturates there. How far a reader looks
+follows from the operator, from the ranges of its operands and results, and from the step of its result
+(`analysis/ranges` of the core). Only bounds far beyond are moved: ordinary ranges stay those of the samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tosaic import _core
+from tosaic.annotation.observers import MaskRange
+from tosaic.annotation.specs import Fixed, Observed, range_of
+from tosaic.calibration.observations import Observations
+from tosaic.calibration.plan_program import PlannedProgram
+
+__all__ = ["relevant_bounds", "unobserved_values"]
+
+_FAR = 2.0  # times the largest magnitude that matters
+_MARGIN = 0.25  # of this magnitude: inputs other than the samples may make other results
+
+# Results with the range of an operand, or that no bound of an operand follows from.
+_NOT_BOUNDING = frozenset(
+    ("reshape", "permute", "expand", "clone", "slice", "conv", "conv_transpose", "linear", "matmul")
+)
+
+Bounds = tuple[float, float]
+
+
+def unobserved_values(planned: PlannedProgram, observed: Observations) -> list[str]:
+    """Returns the names of values without a statistic of their own that bound others."""
+    tensors = Counter(index for _, index in observed.watches)
+    together = {name for name, index in observed.watches if tensors[index] > 1}
+    watched = {name for name, _ in observed.watches}
+    unrounded = [
+        result.name
+        for node in planned.graph.nodes
+        if node.op not in _NOT_BOUNDING
+        for result in node.results
+        if result.dtype == "f32" and result.name not in watched
+    ]
+    return [*sorted(together), *unrounded]
+
+
+def relevant_bounds(
+    planned: PlannedProgram,
+    observed: Observations,
+    statistics: Sequence[Any],
+    ranges: Mapping[str, Any],
+) -> dict[int, Bounds]:
+    """Returns the bounds of sharing groups whose samples have numbers far beyond those that matter.
+
+    Parameters
+    ----------
+    planned : PlannedProgram
+    observed : Observations
+    statistics : sequence
+        Those of all samples, by index.
+    ranges : mapping of str to ObservedRange
+        Those of further values, by name.
+
+    Returns
+    -------
+    dict of int to (float, float)
+        By position of the group in the plan.
+    """
+    values = planned.graph.values
+    samples: list[Bounds | None] = [None] * len(values)
+    levels = [0.0] * len(values)
+    for at, value in enumerate(values):
+        samples[at] = _bounds(ranges.get(value.name))
+    members: dict[int, list[int]] = {}
+    of_group: dict[int, Bounds] = {}
+    for at, group in enumerate(planned.groups):
+        if not isinstance(group.spec, Observed | Fixed):
+            continue
+        own = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
+        union = _united([_bounds(statistics[i]) for i in observed.statistics_of.get(at, ())])
+        for each in own:
+            levels[each] = max(levels[each], _levels(group.spec))
+            samples[each] = samples[each] or union
+        if union is not None and not isinstance(observed.observers[at], MaskRange):
+            members[at], of_group[at] = own, union
+    relevant = _core.relevant_numbers(planned.graph, samples, levels)
+    found = {at: _clipped(of_group[at], [relevant[each] for each in own]) for at, own in members.items()}
+    return {at: bounds for at, bounds in found.items() if bounds != of_group[at]}
+
+
+def _clipped(samples: Bounds, relevant: Sequence[Bounds | None]) -> Bounds:
+    needed = _united(relevant)
+    if needed is None:
+        return samples
+    size = max(map(abs, needed))
+    if not math.isfinite(size) or max(map(abs, samples)) <= _FAR * size:
+        return samples
+    margin = _MARGIN * size if size else 1.0
+    least, greatest = needed[0] - margin, needed[1] + margin
+    low, high = (min(max(each, least), greatest) if abs(each) > _FAR * size else each for each in samples)
+    return low, high
+
+
+def _bounds(found: Any) -> Bounds | None:
+    if found is None or isinstance(found, _core.ObservedMask):
+        return None
+    found = found.range if isinstance(found, _core.Histogram) else found
+    return (found.least, found.greatest) if found.finite else None
+
+
+def _united(each: Sequence[Bounds | None]) -> Bounds | None:
+    known = [bounds for bounds in each if bounds is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+
+def _levels(spec: Observed | Fixed) -> float:
+    least, greatest = range_of(spec.dtype) or (0, 0)
+    qmin = least if spec.qmin is None else spec.qmin
+    qmax = greatest if spec.qmax is None else spec.qmax
+    return float(qmax - qmin)
