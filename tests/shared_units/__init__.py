@@ -1,0 +1,1 @@
+"""Networks in which a value shares a unit with a number far beyond it."""
