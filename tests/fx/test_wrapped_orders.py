@@ -162,14 +162,149 @@ def test_integers_are_converted_if_the_boundary_is_quantized(kind: str) -> None:
         assert torch.equal(mine, theirs)
 
 
-def executed(manager: Any, x: Any) -> list[Any]:
+def executed(manager: Any, *args: Any) -> list[Any]:
     """Returns what ExecuTorch's runtime computes."""
     import executorch.kernels.quantized  # noqa: F401 - registers kernels
     from executorch.runtime import Runtime, Verification
 
     buffer = copy.deepcopy(manager).to_executorch().buffer  # it changes the program
-    method = Runtime.get().load_program(buffer, verification=Verification.Minimal).load_method("forward")
-    return [each.clone() for each in method.execute([x])]
+    program = Runtime.get().load_program(buffer, verification=Verification.Minimal)  # the method refers to it
+    return [each.clone() for each in program.load_method("forward").execute(list(args))]
+
+
+# ---- grids, entries of tensors, and any order ----
+
+
+class Sampled(nn.Module):
+    """An image and a grid, both computed by delegates, and a sampler between them on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.last = nn.Conv2d(4, 5, 3, padding=1)
+
+    def forward(self, x: Any, grid: Any) -> Any:
+        grid = torch.clamp(grid * 0.5 + 0.1, -1.0, 1.0)
+        warped = nn.functional.grid_sample(torch.relu(self.first(x)), grid, align_corners=False)
+        return torch.relu(self.last(warped)), grid
+
+
+def image_and_grid() -> tuple[Any, Any]:
+    torch.manual_seed(3)
+    return image(), torch.rand(2, 5, 6, 2) * 2 - 1
+
+
+@cache
+def sampled() -> Any:
+    torch.manual_seed(1)
+    return torch.export.export(Sampled().eval(), image_and_grid())
+
+
+def orders_by_shape(manager: Any) -> set[tuple[int, tuple[int, ...]]]:
+    """Returns the last extent, and the order, of all tensors of rank 4 at borders."""
+    found = set()
+    for each in delegates(manager):
+        nodes = {node.name: node for node in each.module.original_module.graph.nodes}
+        signature = each.module.original_module.graph_signature
+        for name in (*signature.user_inputs, *signature.user_outputs):
+            value = nodes[name].meta["val"]
+            if value.dim() == 4:
+                found.add((value.shape[-1], tuple(value.dim_order())))
+    return found
+
+
+def sampling(kind: str, orders: Any) -> Any:
+    return wrap_partitioner(PARTITIONERS[kind](), host_ops=["grid_sampler_2d"], orders=orders)
+
+
+@pytest.mark.parametrize("kind", ["tosa-fp", "xnnpack"])
+def test_channels_last_leaves_grids_of_samplers_alone(kind: str) -> None:
+    manager = lowered(sampled(), [sampling(kind, "channels_last")])
+    assert orders_by_shape(manager) == {(6, LAST), (2, ROWS)}
+    calls = [n for n in manager.exported_program().graph.nodes if "_to_dim_order_copy" in str(n.target)]
+    assert calls
+    assert all(call.meta["val"].shape[-1] == 6 for call in calls)
+    args = image_and_grid()
+    found = run_payloads(manager, args) if kind == "tosa-fp" else executed(manager, *args)
+    assert_close(found, sampled().module()(*args))
+
+
+def test_a_quantized_grid_is_left_alone() -> None:
+    """Behind quantize and dequantize nodes, and if the sampler is in a delegate of another backend."""
+    args = image_and_grid()
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepared = prepare_pt2e(sampled().module(check_guards=False), tosaic.Quantizer(compatible_with="arm"))
+        prepared(*args)
+        program = torch.export.export(convert_pt2e(prepared), args)
+    manager = lowered(program, [sampling("tosa-int+fp", "channels_last")])
+    assert {(6, LAST), (2, ROWS)} == orders_by_shape(manager)
+    (found, grid) = run_payloads(manager, args)
+    expected, expected_grid = program.module()(*args)
+    assert (found - expected).abs().max() < 0.05 * expected.abs().max()
+    assert (grid - expected_grid).abs().max() < 0.02
+
+
+def test_a_dim_order_concerns_grids_too() -> None:
+    manager = lowered(sampled(), [sampling("tosa-fp", LAST)])
+    assert orders_by_shape(manager) == {(6, LAST), (2, LAST)}
+    assert_close(run_payloads(manager, image_and_grid()), sampled().module()(*image_and_grid()))
+
+
+def test_a_grid_is_known_if_an_earlier_partitioner_took_its_sampler() -> None:
+    members = combine_partitioners(
+        [
+            Tags({"grid_sampler_2d": "s"}),
+            wrap_partitioner(PARTITIONERS["tosa-fp"](), host_ops=["grid_sampler_2d"], orders="channels_last"),
+        ]
+    )
+    with quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        passes = order_conversions(members)
+        manager = to_edge_transform_and_lower(sampled(), transform_passes=passes, partitioner=members)
+    orders = orders_by_shape(manager)
+    assert {(6, LAST), (2, ROWS)} <= orders
+    assert (2, LAST) not in orders
+
+
+@pytest.mark.parametrize("entry", ["grid", 1])
+def test_an_input_may_have_an_order_of_its_own(entry: Any) -> None:
+    orders = {"inputs": {entry: LAST, "*": "channels_last"}, "outputs": "channels_last"}
+    manager = lowered(sampled(), [sampling("tosa-fp", orders)])
+    assert orders_by_shape(manager) == {(6, LAST), (2, LAST)}  # the clamp returns the order that it reads
+    assert_close(run_payloads(manager, image_and_grid()), sampled().module()(*image_and_grid()))
+
+
+def test_an_output_and_a_node_may_have_orders_of_their_own() -> None:
+    program = program_of(lambda _, x: (torch.cos(torch.sin(x)), torch.sin(x + 1.0)))
+    orders = {"inputs": {"aten_sin_default": None, "*": LAST}, "outputs": {"out[0]": LAST}}
+    manager = lowered(program, [wrap_partitioner(Tags({"sin": "a", "cos": "b"}), orders=orders)])
+    assert borders(manager) == [([LAST] * 2, [LAST] * 2), ([ROWS], [LAST])]
+    assert_same(manager, program)
+    inside = Tags({"sin": "a"})
+    with pytest.raises(Exception, match="OrderConversions") as error:  # ExecuTorch wraps errors of passes
+        lowered(program, [wrap_partitioner(inside, orders={"inputs": {"y": LAST}})])
+    assert isinstance(error.value.__cause__, InvalidGraph)
+    assert "an entry of 'orders' names no input of a delegate" in str(error.value.__cause__)
+    assert "one of 'x'" in str(error.value.__cause__)
+
+
+def test_nothing_is_converted_for_a_backend_that_computes_in_any_order() -> None:
+    program = program_of(lambda _, x: (torch.cos(torch.sin(x)),))
+    first = wrap_partitioner(Tags({"sin": "a"}), orders="channels_last")
+    second = wrap_partitioner(Tags({"cos": "b"}), orders="any")
+    manager = lowered(program, [first, second])
+    assert borders(manager) == [([LAST], [LAST])] * 2
+    assert conversions(manager) == [LAST, ROWS]
+    assert_same(manager, program)
+
+
+def test_xnnpack_in_any_order_computes_the_same() -> None:
+    members = [wrap_partitioner(Tags({"erf": "none"}), host_ops=["erf"], orders="channels_last")]
+    members.append(wrap_partitioner(PARTITIONERS["xnnpack"](), orders="any"))
+    manager = lowered(exported(), members)
+    assert conversions(manager) == []
+    assert_close(executed(manager, image()), exported().module()(image()))
 
 
 # ---- hand-made partitioners ----

@@ -22,15 +22,8 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 
 from tosaic import _core
 from tosaic.executorch.conversions import order_operator
-from tosaic.fx.border_orders import (
-    CHANNELS_LAST,
-    CONVERSION,
-    BorderOrders,
-    Order,
-    WrongBorder,
-    converted_at_borders,
-    wrong_borders,
-)
+from tosaic.fx.border_orders import CONVERSION, WrongBorder, converted_at_borders, wrong_borders
+from tosaic.fx.declared_orders import CHANNELS_LAST, BorderOrders, Order
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.io_quantization import program_with
 from tosaic.fx.outside import with_names_of_results
@@ -62,9 +55,11 @@ class OrderConversions(ExportedProgramPassBase):  # type: ignore[misc]
         ------
         LayoutMismatch
             ExecuTorch has no conversion to an order.
+        InvalidGraph
+            An entry of `orders` names no tensor that enters (or leaves) a delegate of its partitioner.
         """
         orders = {i: each.orders for i, each in enumerate(self._partitioners) if hasattr(each, "orders")}
-        declared = {i: each for i, each in orders.items() if each is not None}
+        declared = {i: each.in_program(exported_program) for i, each in orders.items() if each is not None}
         if not declared:
             return ExportedProgramPassResult(exported_program, False)
         names = self._delegates(exported_program)
@@ -77,6 +72,8 @@ class OrderConversions(ExportedProgramPassBase):  # type: ignore[misc]
             [node for node in group if node.op == "placeholder"],
             lambda node, order: _operator(exported_program, node, order),
         )
+        for borders in declared.values():
+            borders.require_used("order_conversions")
         if not changed:
             return ExportedProgramPassResult(exported_program, False)
         signature = with_names_of_results(exported_program.graph_signature, graph)
@@ -158,7 +155,8 @@ def require_orders(inner: Partitioner, program: Any, orders: BorderOrders | None
     nodes = program.graph.nodes
     group = {node: node.meta[TAG] for node in nodes if node.op != "placeholder" and node.meta.get(TAG)}
     held = [node for node in nodes if node.op == "placeholder" and node.meta.get(TAG)]
-    wrong = next(wrong_borders(program.graph, group, dict.fromkeys(group.values(), orders), held), None)
+    borders = dict.fromkeys(group.values(), orders.in_program(program))
+    wrong = next(wrong_borders(program.graph, group, borders, held), None)
     if wrong is not None:
         raise _refusal(inner, program, wrong)
 

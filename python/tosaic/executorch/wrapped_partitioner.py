@@ -19,7 +19,8 @@ from executorch.exir.operator.convert import to_out_variant
 
 from tosaic import _core
 from tosaic.executorch.delegate_orders import require_orders
-from tosaic.fx.border_orders import CONVERSION, BorderOrders
+from tosaic.fx.border_orders import CONVERSION
+from tosaic.fx.declared_orders import BorderOrders
 from tosaic.fx.host_operators import modules_of
 from tosaic.fx.outside import Outside
 from tosaic.fx.quantize_calls import torch_operator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.options import refusal, whole_number
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions
     from tosaic.executorch.edge_layouts import LayoutPass
     from tosaic.executorch.wrapped_partitioner import CombinedPartitioner, WrappedPartitioner
-    from tosaic.fx.border_orders import BorderOrders
+    from tosaic.fx.declared_orders import BorderOrders, Declared
     from tosaic.fx.outside import Outside
 
 __all__ = ["combine_partitioners", "layout_pass", "order_conversions", "read_outside", "wrap_partitioner"]
@@ -52,9 +53,12 @@ def wrap_partitioner(
         TOSA specification in the compile specs says, and False for backends without one.
     orders : None, str, tuple of int or mapping
         The memory order of the tensors that enter and leave delegates: ``"contiguous"``; ``"channels_last"``,
-        which concerns tensors of rank 4; or a dim order, which concerns tensors of its rank. ExecuTorch can
-        convert to these two orders only. ``{"inputs": ..., "outputs": ...}`` has an order for each side, or
-        None. None: as the program gives them. `order_conversions` makes the conversions.
+        which concerns tensors of rank 4, except for grids of samplers; a dim order, which concerns all
+        tensors of its rank; or ``"any"`` for a backend that computes in any order, for which nothing is
+        converted. ExecuTorch can convert to these two orders only. ``{"inputs": ..., "outputs": ...}`` has an
+        order for each side, or None, or a mapping by tensor: by path or index of the user's input (output),
+        or by name of the node that makes the tensor, with ``"*"`` for all others. None: as the program gives
+        them. `order_conversions` makes the conversions.
 
     Returns
     -------
@@ -245,7 +249,7 @@ def _members(where: str, partitioners: Any) -> list[Any]:
 
 def _read_orders(value: Any) -> BorderOrders | None:
     """Reads the option `orders`."""
-    from tosaic.fx.border_orders import BorderOrders
+    from tosaic.fx.declared_orders import BorderOrders, Declared
 
     if value is None:
         return None
@@ -254,21 +258,39 @@ def _read_orders(value: Any) -> BorderOrders | None:
         return BorderOrders(both, both)
     if not value or not set(value) <= {"inputs", "outputs"}:
         raise refusal(_WHERE, "orders", "'inputs' or 'outputs' as keys", value)
-    return BorderOrders(**{side: () if each is None else _read_order(each) for side, each in value.items()})
+    return BorderOrders(
+        **{side: Declared() if each is None else _read_side(each) for side, each in value.items()}
+    )
 
 
-def _read_order(value: Any) -> tuple[tuple[int, ...], ...] | None:
-    from tosaic.fx.border_orders import CHANNELS_LAST
+def _read_side(value: Any) -> Declared:
+    """Reads the orders of one side: for all tensors, or by tensor."""
+    from tosaic.fx.declared_orders import OTHERS, Declared
+
+    if not isinstance(value, Mapping):
+        return _read_order(value)
+    if not value or not all(map(_is_key, value)):
+        raise refusal(_WHERE, "orders", "names or indices of tensors as keys", value)
+    read = {key: Declared() if each is None else _read_order(each) for key, each in value.items()}
+    others = read.pop(OTHERS, Declared())
+    return replace(others, tensors=tuple(read.items()))
+
+
+def _read_order(value: Any) -> Declared:
+    from tosaic.fx.declared_orders import ANY, CHANNELS_LAST, Declared
 
     if isinstance(value, str) and value == "contiguous":
-        return None
+        return Declared(None)
     if isinstance(value, str) and value == "channels_last":
-        return (CHANNELS_LAST,)
+        return Declared((CHANNELS_LAST,), images=True)
+    if isinstance(value, str) and value == ANY:
+        return Declared(is_any=True)
     if isinstance(value, tuple | list) and value and all(type(axis) is int for axis in value):
         order = tuple(value)
         if order in (tuple(range(len(order))), CHANNELS_LAST):
-            return (order,)
-    raise refusal(_WHERE, "orders", f"'contiguous', 'channels_last', (0, 1, ...) or {CHANNELS_LAST}", value)
+            return Declared((order,))
+    expected = f"'contiguous', 'channels_last', 'any', (0, 1, ...) or {CHANNELS_LAST}"
+    raise refusal(_WHERE, "orders", expected, value)
 
 
 def _ports(where: str, option: str, wanted: Any) -> Any:

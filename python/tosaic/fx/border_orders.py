@@ -9,7 +9,7 @@ A conversion stands outside of the delegate, where the order of the value is not
 delegate, readers on the host get the order that they had before. Two delegates with the same order pass a
 value without a conversion. Inside of a delegate, values have the orders that its operators make of the new
 ones. If one of its results still has another order, a conversion inside of the delegate makes the declared
-order.
+order. A delegate that computes in any order gets values as they are.
 
 Two orders agree if they place the elements of a value at the same addresses: axes of extent 1 do not count.
 """
@@ -24,53 +24,21 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from tosaic.fx.declared_orders import ANY, GRID, Borders, Order, grids_of
 from tosaic.fx.quantize_calls import operator_of
 
 __all__ = [
-    "CHANNELS_LAST",
     "CONVERSION",
-    "BorderOrders",
-    "Order",
     "WrongBorder",
     "converted_at_borders",
     "lies_in",
     "wrong_borders",
 ]
 
-CHANNELS_LAST = (0, 2, 3, 1)
-
 CONVERSION = "tosaic_order_conversion"
 """Key of the metadata of a conversion that stays outside of delegates."""
 
-Order: TypeAlias = tuple[int, ...]
-
-
-Declared: TypeAlias = tuple[Order, ...] | None
-
-
-@dataclass(frozen=True)
-class BorderOrders:
-    """The declared orders of a delegate's inputs and outputs.
-
-    Attributes
-    ----------
-    inputs, outputs : tuple of tuple of int, or None
-        At most one dim order for each rank. A tensor of another rank has the order that the program gives it.
-        None: row-major at every rank.
-    """
-
-    inputs: Declared = ()
-    outputs: Declared = ()
-
-    def of(self, side: str, rank: int) -> Order | None:
-        """Returns the order of a tensor; None if it is the one that the program gives it."""
-        declared = self.inputs if side == "input" else self.outputs
-        if declared is None:
-            return tuple(range(rank))
-        return next((order for order in declared if len(order) == rank), None)
-
-
-Orders: TypeAlias = Mapping[Hashable, BorderOrders]
+Orders: TypeAlias = Mapping[Hashable, Borders]
 
 
 def lies_in(value: Any, order: Order) -> bool:
@@ -85,7 +53,7 @@ def converted_at_borders(
     held: Collection[Node],
     convert: Callable[[Node, Order], tuple[Any, dict[str, Any]]],
 ) -> bool:
-    """Inserts the conversions into a graph; returns whether it needed any.
+    """Inserts the conversions into a graph, and marks grids; returns whether it changed anything.
 
     Parameters
     ----------
@@ -115,6 +83,9 @@ class _Conversions:
 
     def run(self) -> bool:
         count = len(self.graph.nodes)
+        grids = grids_of(self.graph)
+        for node in grids:
+            node.meta[GRID] = True
         for node in list(self.graph.nodes):
             if node.op == "output" or node in self.held:
                 continue
@@ -123,7 +94,7 @@ class _Conversions:
                 self._compute_again(node)
             if isinstance(before, torch.Tensor):
                 self._pass_on(node, tuple(before.dim_order()))
-        return len(self.graph.nodes) != count
+        return len(self.graph.nodes) != count or bool(grids)
 
     def _compute_again(self, node: Node) -> None:
         """Gives a node of a delegate the value that its operator makes of its changed operands."""
@@ -146,8 +117,8 @@ class _Conversions:
             other = self.group.get(reader)
             if own is not None and other == own:
                 continue
-            asked = self.orders[other].of("input", len(before)) if other in self.orders else None
-            needed = before if asked is None and is_changed else asked
+            asked = self.orders[other].of("input", node) if other in self.orders else None
+            needed = None if asked == ANY else before if asked is None and is_changed else asked
             result = source
             if needed is not None and not lies_in(source.meta["val"], needed):
                 if needed not in made:
@@ -164,8 +135,8 @@ class _Conversions:
         leaves = own is not None and any(self.group.get(reader) != own for reader in node.users)
         if not leaves or own not in self.orders:
             return node
-        declared = self.orders[own].of("output", node.meta["val"].dim())
-        if declared is None or lies_in(node.meta["val"], declared):
+        declared = self.orders[own].of("output", node)
+        if declared is None or declared == ANY or lies_in(node.meta["val"], declared):
             return node
         return self._insert(node, declared)
 
@@ -208,6 +179,6 @@ def wrong_borders(
             if other is not None and other == own:
                 continue
             for side, delegate in (("output", own), ("input", other)):
-                declared = orders[delegate].of(side, value.dim()) if delegate in orders else None
-                if declared is not None and not lies_in(value, declared):
+                declared = orders[delegate].of(side, node) if delegate in orders else None
+                if declared is not None and declared != ANY and not lies_in(value, declared):
                     yield WrongBorder(side, node, declared)

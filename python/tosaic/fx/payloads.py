@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_flatten
 from tosaic import _core
 from tosaic.arrays import as_array, dtype_name
 from tosaic.dtypes import OF_TORCH, is_held_as
-from tosaic.fx.border_orders import Order, lies_in
+from tosaic.fx.border_orders import lies_in
+from tosaic.fx.declared_orders import Order
 from tosaic.fx.written import write_tensor
 from tosaic.options import shown
 
