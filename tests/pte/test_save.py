@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,55 @@ def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
     for ours, theirs in zip(loaded.execute([x.contiguous(), y]), Module()(x, y), strict=True):
         torch.testing.assert_close(ours, theirs)
     _equal(tosaic.load_pte(path).run(x.contiguous(), y), program.run(x, y), rtol=1e-6)
+
+
+class _Rows(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, x.reshape(-1)
+
+
+def test_a_channels_last_input_is_warned_of_and_our_run_refuses_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ExecuTorch's runtime compares no orders: its result for a row-major tensor is wrong."""
+    monkeypatch.setattr(
+        logging.root.manager, "disable", logging.NOTSET
+    )  # which the fixture of this file sets
+    x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    path = tmp_path / "last.pte"
+    tosaic.save_pte(tosaic.from_exported(torch.export.export(_Rows(), (x,))), path)
+    assert "input 'x' of a .pte file is channels last" in caplog.text
+    runtime = Runtime.get().load_program(path.read_bytes())
+    method = runtime.load_method("forward")
+    for ours, theirs in zip(method.execute([x]), _Rows()(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert not torch.equal(method.execute([x.contiguous()])[0], x + 1)
+    with pytest.raises(tosaic.LayoutMismatch, match="lies in another dim order than was declared"):
+        tosaic.load_pte(path).run(x.contiguous())
+
+
+@pytest.mark.parametrize("order", ["contiguous", "nhwc"])
+def test_an_input_that_the_runtime_reads_right_or_refuses(
+    tmp_path: Path, order: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two ways out that the warning names."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    exported = torch.export.export(_Rows(), (x,))
+    grid = tosaic.Claimant.named("grid-sampler")
+    orders = {"inputs": order}
+    lowered = tosaic.lower(exported, unsupported="split", claimants=[grid], orders=orders)
+    path = tmp_path / "way_out.pte"
+    tosaic.save_pte(lowered, path)
+    assert "channels last" not in caplog.text
+    runtime = Runtime.get().load_program(path.read_bytes())
+    method = runtime.load_method("forward")
+    given = x.permute(0, 2, 3, 1).contiguous() if order == "nhwc" else x.contiguous()
+    for ours, theirs in zip(method.execute([given]), _Rows()(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    if order == "nhwc":
+        with pytest.raises(RuntimeError):
+            method.execute([x.contiguous()])
 
 
 def test_a_written_input_is_written_in_the_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from tosaic.quantization import QParams
 
 __all__ = ["MethodSaver"]
 
+_LOG = logging.getLogger(__name__)
+
 
 class MethodSaver:
     """Writes a program as a method.
@@ -39,6 +42,7 @@ class MethodSaver:
         self._writer, self._program, self._payloads = writer, program, payloads
         self._host = Host(writer)
         self._ports_in = tuple(map(_with_order_of_runtime, program.inputs))
+        _warn_of_orders(self._ports_in)
         self._ports_out = program.outputs
         if isinstance(program, Program):
             self._ports_out = tuple(map(_without_order_of_view, program.outputs))
@@ -306,6 +310,20 @@ def _with_order_of_runtime(port: Port) -> Port:
     taken = orders_of_formats(rank)[: 2 if rank == 4 else 1]
     same = (each for each in taken if is_same_order(port.shape, each, port.dim_order))
     return replace(port, dim_order=next(same, taken[0]))
+
+
+def _warn_of_orders(ports: Sequence[Port]) -> None:
+    for port in ports:
+        rows = tuple(range(len(port.shape)))
+        if not port.physical and not is_same_order(port.shape, port.dim_order, rows):
+            _LOG.warning(
+                "input '%s' of a .pte file is channels last, and ExecuTorch's runtime does not compare "
+                "orders: a row-major tensor gives wrong numbers. Pass "
+                "x.contiguous(memory_format=torch.channels_last). With orders={'inputs': 'contiguous'}, "
+                "tosaic.lower makes a row-major input. With 'nhwc', the input has the extents N, H, W, C, "
+                "which the runtime compares",
+                port.path or port.name,
+            )
 
 
 def _without_order_of_view(port: Port) -> Port:
