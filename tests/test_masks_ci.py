@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,25 @@ def test_export_model_takes_a_mask_as_an_input() -> None:
     assert result.ok
     assert result.check("quantize").db > 20
     assert not result.notes
+
+
+@pytest.mark.parametrize("spelling", ["scores + m", "sdpa(attn_mask=m)"])
+def test_the_partitioner_of_executorch_takes_a_mask_as_an_input(spelling: str) -> None:
+    """The payload, read from the lowered program, is as accurate as the quantized one."""
+    pytest.importorskip("executorch.exir")
+    from executorch.exir import to_edge_transform_and_lower
+
+    model = network(spelling, -1e4)
+    calls = samples_of(images(4), masks(spelling, -1e4, 4))
+    program = quantized(model, calls[:3], "Quantizer", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        partitioner = tosaic.executorch.TosaicPartitioner("TOSA-1.0+INT")
+        edge = to_edge_transform_and_lower(program, partitioner=[partitioner])
+    (found,) = tosaic.executorch.run_payloads(edge, calls[3])
+    with torch.no_grad():
+        exact, wanted = model(*calls[3]), program.module()(*calls[3])
+    assert decibels(found, exact) > max(15, decibels(wanted, exact) - 1)
 
 
 def test_what_hides_saturates_without_a_note() -> None:
