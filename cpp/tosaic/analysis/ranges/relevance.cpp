@@ -197,6 +197,20 @@ constexpr int kDeepest = 8;
 
 // An interval of the numbers of `id` that a mask does not hide: constants far below others are left out, and if a
 // result may change by the slack, operands that are below all others by more than exp() notices.
+double largest(const Numbers& numbers) { return std::max(std::fabs(numbers.low), std::fabs(numbers.high)); }
+
+// True for a product of truth values and numbers that are all below -`depth`.
+bool is_hiding_product(const Site& s, ValueId id, double depth) {
+  const Node* const node = s.graph.producer(id);
+  if (node == nullptr || node->op != Op::kMul) return false;
+  const auto range = [&](std::size_t i) { return s.ranges.of(s.graph.operands(*node)[i]); };
+  const auto is_truth = [](const FloatRange& x) {
+    return x.bounds.low >= 0 && x.bounds.high <= 1 + 0x1p-10 && x.least >= 1 - 0x1p-10;
+  };
+  return (is_truth(range(0)) && range(1).bounds.high < -depth) ||
+         (is_truth(range(1)) && range(0).bounds.high < -depth);
+}
+
 Numbers visible_of(const Site& s, ValueId id, int depth);
 Numbers visible(const Site& s, ValueId id, int depth = 0) {
   const Numbers found = visible_of(s, id, depth), all = s.ranges.of(id).bounds;
@@ -228,7 +242,11 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
     return out;
   }
   if (op == Op::kMaximum) return hides(0) ? at(1) : hides(1) ? at(0) : larger_of(at(0), at(1));
-  if (op == Op::kAdd && *node->attrs == default_attrs(op)) return sum(at(0), at(1));
+  if (op == Op::kAdd && *node->attrs == default_attrs(op)) {
+    for (std::size_t i = 0; s.slack > 0 && i < 2; ++i)
+      if (is_hiding_product(s, operand(i), s.flat() + 2 * largest(at(1 - i)))) return at(1 - i);
+    return sum(at(0), at(1));
+  }
   if (op == Op::kMul) return product(at(0), at(1));
   if (op == Op::kPad && Graph::attrs<PadAttrs>(*node).mode == PadMode::kConstant) {
     const double number = as_double(Graph::attrs<PadAttrs>(*node).value);
