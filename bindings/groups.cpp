@@ -105,8 +105,10 @@ py::tuple claim(const partition::Dag& dag, const py::sequence& claims,
                          .least_size = fields[3].cast<std::uint32_t>()};
     if (!fields[2].is_none()) one.size = fields[2].cast<std::vector<std::uint32_t>>();
     if (!fields[4].is_none())
-      one.rejected = [function = fields[4].cast<py::function>()](std::span<const partition::DagNode> group) {
-        return function(std::vector<partition::DagNode>(group.begin(), group.end()))
+      one.rejected = [held = owned(py::reinterpret_borrow<py::object>(fields[4]))](
+                         std::span<const partition::DagNode> group) {
+        const py::gil_scoped_acquire gil;
+        return (*held)(std::vector<partition::DagNode>(group.begin(), group.end()))
             .cast<std::vector<partition::DagNode>>();
       };
     made.push_back(std::move(one));

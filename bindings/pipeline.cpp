@@ -126,9 +126,9 @@ pipeline::LowerOptions options_of(bool verify_each, const py::object& on_change,
   options.outputs = forms_of(outputs);
   options.verify_each = verify_each;
   if (!on_change.is_none())
-    options.on_change = [on_change](const pipeline::Step& step, const Graph& graph) {
+    options.on_change = [held = owned(on_change)](const pipeline::Step& step, const Graph& graph) {
       const py::gil_scoped_acquire gil;
-      on_change(step.pass.name, std::make_shared<Graph>(graph));
+      (*held)(step.pass.name, std::make_shared<Graph>(graph));
     };
   return options;
 }
