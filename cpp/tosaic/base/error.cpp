@@ -1,7 +1,11 @@
 #include "tosaic/base/error.h"
 
+#include <string_view>
+
 namespace tosaic {
 namespace {
+
+constexpr std::string_view kIndent = "  ";  // of each error in a summary
 
 // A name with newlines as escapes: it must not look like a line of the message.
 std::string one_line(const std::string& name) {
@@ -15,17 +19,27 @@ std::string one_line(const std::string& name) {
   return out;
 }
 
+// A text with newlines as escapes, but for those of summarize(): it may quote names.
+std::string quoting(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool begins_line = text[i] == '\n' && text.compare(i + 1, kIndent.size(), kIndent) != 0;
+    out += begins_line ? "\\n" : text.substr(i, 1);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string format_error(const ErrorParts& parts) {
   std::string text;
   if (!parts.where.empty()) text += "[" + parts.where + "] ";
-  text += parts.what;
+  text += quoting(parts.what);
   if (!parts.expected.empty() || !parts.got.empty()) {
     text += ": ";
-    if (!parts.expected.empty()) text += "expected " + parts.expected;
+    if (!parts.expected.empty()) text += "expected " + quoting(parts.expected);
     if (!parts.expected.empty() && !parts.got.empty()) text += ", ";
-    if (!parts.got.empty()) text += "got " + parts.got;
+    if (!parts.got.empty()) text += "got " + quoting(parts.got);
   }
   std::string place;
   const auto add = [&place](const std::string& part) {
@@ -37,7 +51,7 @@ std::string format_error(const ErrorParts& parts) {
   if (!parts.module_path.empty()) add("module '" + one_line(parts.module_path) + "'");
   add(one_line(parts.source));
   if (!place.empty()) text += " (" + place + ")";
-  if (!parts.hint.empty()) text += ". " + parts.hint + ".";
+  if (!parts.hint.empty()) text += ". " + quoting(parts.hint) + ".";
   return text;
 }
 
@@ -45,7 +59,7 @@ ErrorParts Error::summarize(const std::string& where, const std::string& headlin
                             const std::vector<ErrorParts>& each) {
   if (each.size() == 1) return each.front();
   std::string all = std::to_string(each.size()) + " " + headline;
-  for (const ErrorParts& parts : each) all += "\n  " + format_error(parts);
+  for (const ErrorParts& parts : each) all += "\n" + std::string(kIndent) + format_error(parts);
   return {.where = where, .what = std::move(all)};
 }
 

@@ -1,18 +1,29 @@
 #include "tosaic/ir/dot.h"
 
+#include <algorithm>
+
+#include "tosaic/ir/lexical.h"
+
 namespace tosaic {
 namespace {
 
-constexpr std::size_t kMaxLabel = 60;  // characters of one line of a label
+constexpr std::size_t kMaxLabel = 60;  // bytes of one line of a label, but for the rest of a character
 
-// The text for use inside a quoted DOT string: escaped, and truncated to kMaxLabel.
+// The text for use inside a quoted DOT string: escaped, with spaces for what acts on a terminal, and truncated to
+// kMaxLabel.
 std::string escaped(std::string_view text) {
   std::string out;
-  for (const char c : text.substr(0, kMaxLabel)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+  std::size_t i = 0;
+  while (i < std::min(text.size(), kMaxLabel)) {
+    const std::size_t length = shown_length(text.substr(i));
+    if (text[i] == '"' || text[i] == '\\') out += '\\';
+    if (length == 0)
+      out += ' ';
+    else
+      out += text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
   }
-  return text.size() > kMaxLabel ? out + "..." : out;
+  return i < text.size() ? out + "..." : out;
 }
 
 class DotWriter {

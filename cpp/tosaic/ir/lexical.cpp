@@ -40,13 +40,16 @@ std::size_t sequence_length(std::string_view text) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
-// True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph separator, or
-// a sign that changes the direction of text.
+// True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph separator, a
+// sign that changes the direction of text, or one that is not seen.
 bool acts_on_terminal(std::string_view sequence) {
   const auto byte = [sequence](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
   if (sequence.size() == 2)
     return (byte(0) == 0xc2 && byte(1) < 0xa0) || (byte(0) == 0xd8 && byte(1) == 0x9c);
-  if (sequence.size() != 3 || byte(0) != 0xe2) return false;
+  if (sequence.size() != 3) return false;
+  if (byte(0) == 0xef)
+    return (byte(1) == 0xbb && byte(2) == 0xbf) || (byte(1) == 0xbf && byte(2) >= 0xb9 && byte(2) <= 0xbb);
+  if (byte(0) != 0xe2) return false;
   if (byte(1) == 0x80)
     return byte(2) == 0x8b || byte(2) == 0x8e || byte(2) == 0x8f || (byte(2) >= 0xa8 && byte(2) <= 0xae);
   return byte(1) == 0x81 && byte(2) >= 0xa0 && byte(2) <= 0xa9;
@@ -65,28 +68,33 @@ void append_quoted(std::string& out, std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    const std::size_t sequence = byte >= 0x80 ? sequence_length(text.substr(i)) : 0;
-    if (sequence != 0 && !acts_on_terminal(text.substr(i, sequence))) {
-      out += text.substr(i, sequence);
-      i += sequence - 1;
-    } else if (c == '"' || c == '\\') {
+    const std::size_t length = shown_length(text.substr(i));
+    if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
+    } else if (length != 0) {
+      out += text.substr(i, length);
+      i += length - 1;
     } else if (c == '\n') {
       out += "\\n";
     } else if (c == '\t') {
       out += "\\t";
     } else if (c == '\r') {
       out += "\\r";
-    } else if (byte < 0x20 || byte >= 0x7f) {
+    } else {
       out += "\\x";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
-    } else {
-      out += c;
     }
   }
   out += '"';
+}
+
+std::size_t shown_length(std::string_view text) {
+  const auto byte = static_cast<unsigned char>(text.front());
+  if (byte < 0x80) return byte >= 0x20 && byte != 0x7f ? 1 : 0;
+  const std::size_t length = sequence_length(text);
+  return length != 0 && acts_on_terminal(text.substr(0, length)) ? 0 : length;
 }
 
 bool is_utf8(std::string_view text) {

@@ -4,6 +4,7 @@
 // always has a point or an exponent, or is `inf`, `-inf` or `nan`, so it cannot be read as an integer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,12 +16,15 @@ void append_number(std::string& out, float value);
 void append_number(std::string& out, std::int64_t value);
 void append_number(std::string& out, std::uint64_t value);
 
-// "..." with \" \\ \n \t \r, and \xNN for other control bytes and for bytes that are not valid UTF-8. All
-// other text, UTF-8 included, is written unchanged.
+// "..." with \" \\ \n \t \r, and \xNN for the bytes of other characters that shown_length() refuses. All other
+// text, UTF-8 included, is written unchanged.
 void append_quoted(std::string& out, std::string_view text);
 // Appends the name, in quotes unless it is not empty and consists of [A-Za-z0-9_.] only.
 void append_name(std::string& out, std::string_view name);
 [[nodiscard]] bool is_plain_name_character(char c);
+// The bytes of the first character of `text`, which is not empty. 0 for a control character, for one that acts on
+// a terminal or is not seen, such as a sign that changes the direction of text, and for a byte that is not UTF-8.
+[[nodiscard]] std::size_t shown_length(std::string_view text);
 // True for well-formed UTF-8. Names must be well-formed, because Python strings hold nothing else.
 [[nodiscard]] bool is_utf8(std::string_view text);
 

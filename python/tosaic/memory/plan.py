@@ -14,6 +14,7 @@ from tosaic import _core
 from tosaic.dtypes import type_text
 from tosaic.options import checked
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 from tosaic.writing import write_text
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ class MemoryArena:
     def gap(self) -> int:
         """Bytes between the size and the bound."""
         return self.nbytes - self.lower_bound
+
+
+def _cell(text: str) -> str:
+    """Returns a name for a cell, which a spreadsheet does not compute."""
+    shown = one_line(text)
+    return f"\\u{ord(shown[0]):04x}{shown[1:]}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 @dataclass(frozen=True)
@@ -211,9 +218,10 @@ class MemoryPlan(Reportable):
 
     @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes the buffers as a CSV file: a header, and a line for each buffer.
+        r"""Writes the buffers as a CSV file: a header, and a line for each buffer.
 
-        The columns are the attributes of `MemoryBuffer`. Extents are separated by ``x``.
+        The columns are the attributes of `MemoryBuffer`. Extents are separated by ``x``. In names, characters
+        that act on terminals or in spreadsheets are escapes such as ``\u001b``.
 
         Raises
         ------
@@ -226,7 +234,8 @@ class MemoryPlan(Reportable):
         writer.writerow(columns)
         for buffer in self.buffers:
             row = {name: getattr(buffer, name) for name in columns}
-            writer.writerow([*{**row, "shape": "x".join(map(str, buffer.shape))}.values()])
+            row["shape"] = "x".join(map(str, buffer.shape))
+            writer.writerow([_cell(each) if isinstance(each, str) else each for each in row.values()])
         write_text(path, text.getvalue())
 
     @classmethod
