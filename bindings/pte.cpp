@@ -187,11 +187,9 @@ void bind_files(py::module_& m) {
       .def("payload_of", &pte::payload_of, py::arg("delegate"));
 }
 
-File read_pte(const py::bytes& data) {
-  const std::string_view view = data;
-  const Storage file(owned(data), reinterpret_cast<const std::byte*>(view.data()), view.size());
+File read_pte(const Storage& data) {
   const py::gil_scoped_release release;
-  return pte::read(file);
+  return pte::read(data);
 }
 
 py::bytes write_pte(const File& file) {
@@ -201,6 +199,11 @@ py::bytes write_pte(const File& file) {
   if (!made) throw py::error_already_set();
   image.copy(reinterpret_cast<std::byte*>(PyBytes_AS_STRING(made.ptr())));
   return made;
+}
+
+py::tuple head_of(const File& file, const std::vector<std::size_t>& sizes) {
+  pte::Head head = pte::head_of(file, sizes);
+  return py::make_tuple(std::move(head.program), head.places);
 }
 
 py::list scalar_types() {
@@ -217,8 +220,10 @@ void bind_pte(py::module_& m) {
   bind_values(m);
   bind_methods(m);
   bind_files(m);
-  m.def("read_pte", &read_pte, py::arg("data"), "A PteFile from the bytes of a .pte file.");
+  m.def("read_pte", &read_pte, py::arg("data"), "A PteFile from the bytes of a .pte file, any buffer.");
   m.def("write_pte", &write_pte, py::arg("file"), "The bytes of a .pte file; its indices are not checked.");
+  m.def("pte_head", &head_of, py::arg("file"), py::arg("sizes"),
+        "The program of a file whose segments have these sizes, as bytes, and where each segment begins.");
   m.def("pte_scalar_types", &scalar_types,
         "The element types: [(code, name, bytes of an element, dtype of graphs or None)].");
 }

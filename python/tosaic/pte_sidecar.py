@@ -14,7 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.archive import signature_from_json, signature_to_json
@@ -25,6 +25,9 @@ from tosaic.ports import Port
 from tosaic.reading import MissingFileError, read_bytes
 from tosaic.sidecar import FORMAT, VERSION, sidecar_of_file, sidecar_path
 from tosaic.signature import Signature
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "SidecarDelegate",
@@ -122,13 +125,13 @@ class PteSidecar:
 # ---- writing ----
 
 
-def pte_sidecar_text(methods: Sequence[SidecarMethod], data: bytes) -> str:
+def pte_sidecar_text(methods: Sequence[SidecarMethod], data: Buffer) -> str:
     """Returns the sidecar of a ``.pte`` file with these bytes."""
     entry = {
         "format": FORMAT,
         "version": VERSION,
         "kind": _KIND,
-        "file": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+        "file": {"bytes": len(memoryview(data)), "sha256": hashlib.sha256(data).hexdigest()},
         "methods": [
             {
                 "name": method.name,

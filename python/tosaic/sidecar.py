@@ -23,6 +23,7 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ from tosaic.ports import first_inputs
 from tosaic.program import Program
 from tosaic.reading import MissingFileError, read_bytes
 from tosaic.runnable import signature_fault
-from tosaic.writing import append_pieces, whole_file, write_pieces, written
+from tosaic.writing import append_pieces, whole_file, written
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -68,7 +69,7 @@ __all__ = [
 FORMAT = "tosaic sidecar"
 VERSION = 1
 _WHERE = "sidecar"
-_MOST_BYTES = 1 << 40  # of a state
+_MOST_BYTES = 4 << 30  # of all states together: they are compressed, and zeros take a thousandth
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
@@ -100,9 +101,17 @@ def write_both(
     return size
 
 
-def save_without_sidecar(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
-    """Writes a file; removes a sidecar of tosaic's that belongs to the file that is replaced."""
-    size = write_pieces(path, pieces)
+def save_without_sidecar(
+    path: str | os.PathLike[str], pieces: Iterable[Buffer], check: Callable[[Buffer], None] | None = None
+) -> int:
+    """Writes a file; removes a sidecar of tosaic's that belongs to the file that is replaced.
+
+    `check` raises an error if the contents are wrong, and then the old file is unchanged.
+    """
+    with whole_file(path) as file:
+        size = append_pieces(file, pieces)
+        if check is not None:
+            check(written(file))
     beside = sidecar_path(path)
     if _is_sidecar(beside):
         with suppress(OSError):
@@ -269,6 +278,9 @@ def _checked(fields: Fields, make: Callable[[], Program]) -> Program:
 
 
 def _applied(graph: _core.Graph, fields: Fields, diagnostics: Sequence[Diagnostic]) -> Program:
+    size = sum(map(_initial_bytes, fields.each("inputs")))
+    if size > _MOST_BYTES:
+        raise fields.error("inputs", f"states of at most {_MOST_BYTES} bytes in all", f"{size} bytes")
     inputs = [
         {**_boundary(entry, port), "initial": _initial(entry, port)}
         for entry, port in _pairs(fields, "inputs", graph.inputs)
@@ -331,6 +343,17 @@ def _is_integer(source: str, dtype: str) -> bool:
     return all(name.startswith(("i", "u")) for name in (source, dtype))
 
 
+def _initial_bytes(entry: Fields) -> int:
+    """Returns how many bytes the initial value of an input has; 0 for an input that is no state."""
+    fields = entry.at_or_none("initial")
+    if fields is None:
+        return 0
+    dtype = fields.text("dtype")
+    if dtype not in BITS:
+        raise fields.error("dtype", f"one of {', '.join(BITS)}", dtype)
+    return math.prod(fields.axes("shape")) * max(BITS[dtype] // 8, 1)
+
+
 def _initial(entry: Fields, port: Any) -> _core.Constant | None:
     """Returns the initial value of an input that is a state."""
     fields = entry.at_or_none("initial")
@@ -339,9 +362,7 @@ def _initial(entry: Fields, port: Any) -> _core.Constant | None:
     dtype, shape = fields.text("dtype"), fields.axes("shape")
     if dtype != port.value.dtype or shape != tuple(port.value.shape):
         raise fields.error("dtype", f"{port.value.dtype}{list(port.value.shape)}", f"{dtype}{list(shape)}")
-    size = int(np.prod(shape, dtype=np.int64)) * max(BITS[dtype] // 8, 1)
-    if not 0 <= size <= _MOST_BYTES:
-        raise fields.error("shape", f"at most {_MOST_BYTES} bytes", list(shape))
+    size = _initial_bytes(entry)
     try:
         packed = base64.b64decode(fields.text("zlib"), validate=True)
         decompress = zlib.decompressobj()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -595,3 +596,41 @@ def test_inputs_and_outputs_have_any_dim_order(tmp_path: Path, order: tuple[int,
         assert file.method().inputs[0].dim_order == taken
         assert file.method().outputs[0].dim_order == order
         _equal(file.run(given if taken == order else np.ascontiguousarray(given)), each.run(given))
+
+
+# ---- memory ----
+
+
+def _wide(count: int) -> tosaic.Program:
+    layers = [layer for _ in range(count) for layer in (nn.Linear(512, 512), nn.ReLU())]
+    return tosaic.from_exported(torch.export.export(nn.Sequential(*layers).eval(), (torch.ones(1, 512),)))
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_writing_a_program_needs_memory_for_few_of_its_weights(sidecar: bool, tmp_path: Path) -> None:
+    """Weights are read, and transposed for their kernels, when it is their turn to be written."""
+    program = _wide(16)
+    weights = 16 * 512 * 512 * 4
+    tracemalloc.start()
+    try:
+        size = tosaic.save_pte(program, tmp_path / "m.pte", sidecar=sidecar)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert weights < size < 1.05 * weights  # once, and not also as they were before they were transposed
+    assert peak < 0.3 * weights
+    x = np.linspace(-1, 1, 512, dtype=np.float32).reshape(1, 512)
+    assert np.array_equal(tosaic.load_pte(tmp_path / "m.pte").program.run(x), program.run(x))
+
+
+def test_a_file_that_is_wrong_does_not_replace_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.pte"
+    tosaic.save_pte(_wide(1), path, sidecar=True)
+    before = path.read_bytes(), (tmp_path / "m.pte.json").read_bytes()
+    monkeypatch.setattr(_core, "read_pte", lambda data: _core.deserialize(data))
+    for sidecar in (False, True):
+        with pytest.raises(tosaic.InvalidGraph):
+            tosaic.save_pte(_wide(2), path, sidecar=sidecar)
+        assert (path.read_bytes(), (tmp_path / "m.pte.json").read_bytes()) == before

@@ -225,19 +225,20 @@ Offset<schema::Pieces> write_pieces(Builder& builder, const Pieces& pieces) {
   return schema::CreatePieces(builder, pieces.segment, offsets);
 }
 
-// The places of the segments, from the first one on, and the place of the end.
-std::vector<std::size_t> places_of(const std::vector<Segment>& segments) {
+// The places of segments, from the first one on, and the place of the end.
+std::vector<std::size_t> places_of(std::span<const std::size_t> sizes) {
   std::vector<std::size_t> places;
   std::size_t end = 0;
-  for (const Segment& segment : segments) {
+  for (const std::size_t size : sizes) {
     places.push_back(round_up(end, kSegmentAlignment));
-    end = places.back() + segment.bytes.size();
+    end = places.back() + size;
   }
   places.push_back(end);
   return places;
 }
 
-void build_program(Builder& builder, const File& file, const std::vector<std::size_t>& places) {
+void build_program(Builder& builder, const File& file, std::span<const std::size_t> sizes,
+                   const std::vector<std::size_t>& places) {
   const auto methods = tables<schema::Method>(
       builder, file.methods, [&](const Method& method) { return write_method(builder, method); });
   const auto elements = tables<schema::Elements>(builder, file.elements, [&](const Storage& each) {
@@ -246,10 +247,10 @@ void build_program(Builder& builder, const File& file, const std::vector<std::si
   const auto payloads = tables<schema::Payload>(builder, file.payloads, [&](const Storage& each) {
     return schema::CreatePayload(builder, bytes(builder, each, kDataAlignment));
   });
-  std::size_t next = 0;
-  const auto segments = tables<schema::Segment>(builder, file.segments, [&](const Segment& segment) {
-    return schema::CreateSegment(builder, places[next++], segment.bytes.size());
-  });
+  std::vector<Offset<schema::Segment>> described;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    described.push_back(schema::CreateSegment(builder, places[i], sizes[i]));
+  const auto segments = builder.CreateVector(described);
   Offset<schema::Pieces> constants;
   if (file.constants) constants = write_pieces(builder, *file.constants);
   Offset<flatbuffers::Vector<Offset<schema::Pieces>>> mutable_data;
@@ -299,30 +300,44 @@ std::size_t size_inside(const File& file) {
 
 }  // namespace
 
-Image lay_out(const File& file) {
+Head head_of(const File& file, std::span<const std::size_t> sizes) {
   if (size_inside(file) > std::numeric_limits<std::int32_t>::max() / 2)
     throw UnsupportedOp({.where = "pte",
                          .what = "the data inside the program is too large",
                          .expected = "at most 1 GiB; segments may be larger",
                          .got = std::to_string(size_inside(file)) + " bytes"});
-  const std::vector<std::size_t> places = places_of(file.segments);
+  std::vector<std::size_t> places = places_of(sizes);
+  const std::size_t end = places.back();
+  places.pop_back();
   Builder builder;
-  build_program(builder, file, places);
+  build_program(builder, file, sizes, places);
   const std::span<const std::byte> program(reinterpret_cast<const std::byte*>(builder.GetBufferPointer()),
                                            builder.GetSize());
-  Image image;
-  if (places.back() == 0) {
-    image.parts_.push_back({0, Storage::allocate(program.size())});
-    std::ranges::copy(program, image.parts_[0].bytes.writable());
-    image.size_ = program.size();
-    return image;
+  Head head;
+  if (end == 0) {
+    head.program = Storage::allocate(program.size());
+    std::ranges::copy(program, head.program.writable());
+    head.places.assign(sizes.size(), program.size());
+    return head;
   }
   const std::size_t header = round_up(kHeaderLength, builder.GetBufferMinAlignment());
   const std::size_t segments_at = round_up(program.size() + header, kSegmentAlignment);
-  image.parts_.push_back({0, with_header(program, header, segments_at, places.back())});
-  for (std::size_t i = 0; i < file.segments.size(); ++i)
-    image.parts_.push_back({segments_at + places[i], file.segments[i].bytes});
-  image.size_ = segments_at + places.back();
+  head.program = with_header(program, header, segments_at, end);
+  for (const std::size_t place : places) head.places.push_back(segments_at + place);
+  return head;
+}
+
+Image lay_out(const File& file) {
+  std::vector<std::size_t> sizes;
+  for (const Segment& segment : file.segments) sizes.push_back(segment.bytes.size());
+  Head head = head_of(file, sizes);
+  Image image;
+  image.size_ = head.program.size();
+  image.parts_.push_back({0, std::move(head.program)});
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    image.parts_.push_back({head.places[i], file.segments[i].bytes});
+    image.size_ = head.places[i] + sizes[i];
+  }
   return image;
 }
 

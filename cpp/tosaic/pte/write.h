@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "tosaic/ir/storage.h"
@@ -39,5 +40,15 @@ class Image {
 
 // The same in memory of its own.
 [[nodiscard]] Storage write(const File& file);
+
+// The program of a file whose segments are elsewhere in memory, and where in the file they begin. Between the
+// program and the segments there are zeros, and nothing follows the last segment.
+struct Head {
+  Storage program;
+  std::vector<std::size_t> places;
+};
+
+// The head of a file whose segments have these sizes; those of `file` are not read. Throws as lay_out().
+[[nodiscard]] Head head_of(const File& file, std::span<const std::size_t> sizes);
 
 }  // namespace tosaic::pte

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from tosaic import _core
 from tosaic.dim_order import is_same_order, orders_of_formats
 from tosaic.dtypes import BITS, is_float
+from tosaic.pte.file_writer import ReadArray
 from tosaic.pte.method_writer import MethodWriter, Slot
 
 __all__ = ["Held", "Host", "is_channels_last", "is_kernel_order"]
@@ -34,15 +36,15 @@ class Held:
     shape : tuple of int
     order : tuple of int
         Its dim order.
-    elements : numpy.ndarray, optional
-        Of a constant.
+    elements : callable, optional
+        Returns the elements of a constant, which are in memory only while they are used.
     """
 
     slot: Slot
     dtype: str
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    elements: np.ndarray[Any, Any] | None = None
+    elements: ReadArray | None = None
 
     @property
     def rank(self) -> int:
@@ -89,8 +91,16 @@ class Host:
 
     def constant(self, array: np.ndarray[Any, Any], dtype: str) -> Held:
         """Returns a constant."""
-        shape = tuple(array.shape)
-        return Held(self.writer.constant(array, dtype), dtype, shape, _row_major(len(shape)), array)
+        return self.constant_of(lambda: array, dtype, array.shape)
+
+    def weight(self, constant: _core.Constant) -> Held:
+        """Returns a constant of a graph."""
+        return self.constant_of(lambda: constant.array, constant.dtype, constant.shape)
+
+    def constant_of(self, read: ReadArray, dtype: str, shape: Sequence[int]) -> Held:
+        """Returns a constant whose elements a function returns."""
+        slot = self.writer.constant_of(read, dtype, shape)
+        return Held(slot, dtype, tuple(shape), _row_major(len(shape)), read)
 
     def call(
         self,
@@ -133,7 +143,8 @@ class Host:
         held = self.in_order(held, _row_major(held.rank))
         if tuple(shape) == held.shape:
             return held
-        elements = None if held.elements is None else held.elements.reshape(tuple(shape))
+        read = held.elements
+        elements = None if read is None else lambda: read().reshape(tuple(shape))
         return self._at(held, shape, _row_major(len(shape)), elements)
 
     def permute(self, held: Held, perm: Sequence[int]) -> Held:
@@ -141,9 +152,10 @@ class Host:
         held = self.in_order(held, _row_major(held.rank))
         if tuple(perm) == _row_major(held.rank):
             return held
-        if held.elements is not None:
-            return self.constant(np.ascontiguousarray(held.elements.transpose(perm)), held.dtype)
         shape = [held.shape[axis] for axis in perm]
+        read = held.elements
+        if read is not None:
+            return self.constant_of(lambda: read().transpose(perm), held.dtype, shape)
         return self.call("aten::permute_copy.out", [held, list(perm)], held.dtype, shape)
 
     def in_order(self, held: Held, order: tuple[int, ...]) -> Held:
@@ -178,7 +190,7 @@ class Host:
         held: Held,
         shape: Sequence[int],
         order: Sequence[int],
-        elements: np.ndarray[Any, Any] | None = None,
+        elements: ReadArray | None = None,
     ) -> Held:
         """Returns the bytes of a tensor as another tensor."""
         slot = self.writer.view(held.slot, shape, order)

@@ -66,9 +66,9 @@ class MethodSaver:
             results = self._whole(program, ports)
         else:
             results = self._nodes(graph, ports)
-        places, at = first_inputs(graph), caller_outputs(graph)
+        places, at = _positions(first_inputs(graph)), _positions(caller_outputs(graph))
         inputs = [
-            self._writer.plain(leaf.value) if leaf.index is None else given[places.index(leaf.index)].slot
+            self._writer.plain(leaf.value) if leaf.index is None else given[places[leaf.index]].slot
             for leaf in signature.input_leaves
         ]
         if self._reasons:
@@ -76,7 +76,7 @@ class MethodSaver:
         returned = [
             leaf.value
             if leaf.index is None
-            else self._as_declared(results[at.index(leaf.index)], self._ports_out[at.index(leaf.index)])
+            else self._as_declared(results[at[leaf.index]], self._ports_out[at[leaf.index]])
             for leaf in signature.output_leaves
         ]
         outputs = self._outputs(returned, inputs)
@@ -170,7 +170,7 @@ class MethodSaver:
     def _value(self, value: _core.Value) -> Held:
         constant = value.constant
         if constant is not None and value.id not in self._values:
-            self._values[value.id] = self._host.constant(constant.array, constant.dtype)
+            self._values[value.id] = self._host.weight(constant)
         return self._values[value.id]
 
     def _node(
@@ -200,11 +200,13 @@ class MethodSaver:
         graph = program.graph
         results = self._group(self._writer.name, program, ports, None)
         places = caller_inputs(graph.inputs)
-        of_caller = first_inputs(graph)
+        first = {place: index for index, place in reversed([*enumerate(places)])}
+        of_caller = _positions(first_inputs(graph))
+        outputs = graph.outputs
         for index, new in zip(caller_outputs(graph), results, strict=True):
-            target = graph.outputs[index].mutated_input
+            target = outputs[index].mutated_input
             if target is not None:
-                self._written.append((ports[of_caller.index(places.index(places[target]))], new))
+                self._written.append((ports[of_caller[first[places[target]]]], new))
         return results
 
     def _group(self, name: str, part: Lowered, operands: Sequence[Held], claimant: str | None) -> list[Held]:
@@ -227,8 +229,9 @@ class MethodSaver:
                 left[tensor.name] = self._host.new(stored, port.logical_shape, port.dim_order)
             results.append((port, left[tensor.name]))
         inside = self._states(part, entered, left)
-        given = [entered[port.name] for port in part.graph.inputs if port.name not in inside]
-        made = [left[port.value.name] for port in part.graph.outputs if _target(part, port) not in inside]
+        inputs = part.graph.inputs
+        given = [entered[port.name] for port in inputs if port.name not in inside]
+        made = [left[port.value.name] for port in part.graph.outputs if _target(inputs, port) not in inside]
         self._delegates.append((payload, claimant or "", part.target))
         self._writer.delegate(payload, [each.slot for each in given], [each.slot for each in made])
         return [self._leave(port, held) for port, held in results]
@@ -249,8 +252,8 @@ class MethodSaver:
 
     def _states(self, part: Lowered, entered: dict[str, Held], left: dict[str, Held]) -> set[str]:
         """Adds the states of a group, as its tensors have them; returns the names of those in its payload."""
-        graph = part.graph
-        states = [port for port in graph.inputs if port.kind == "state"]
+        graph, inputs = part.graph, part.graph.inputs
+        states = [port for port in inputs if port.kind == "state"]
         if not states:
             return set()
         in_file = {port.name for port in _core.file_graph(graph, target=part.target).inputs}
@@ -259,7 +262,7 @@ class MethodSaver:
             if port.name in outside:
                 entered[port.name] = self._state(port)
         for output in graph.outputs:
-            name, value = _target(part, output), output.value
+            name, value = _target(inputs, output), output.value
             if name in outside:
                 if value.name not in left:
                     left[value.name] = self._host.new(value.dtype, value.shape)
@@ -342,12 +345,18 @@ def _numbered(
     """
     found: list[Port] = []
     numbered = []
+    at = _positions(places)
     for leaf in leaves:
         if leaf.index is not None:
-            found.append(ports[list(places).index(leaf.index)])
+            found.append(ports[at[leaf.index]])
             leaf = replace(leaf, index=len(found) - 1)
         numbered.append(leaf)
     return tuple(found), tuple(numbered)
+
+
+def _positions(items: Sequence[int]) -> dict[int, int]:
+    """Returns the position of each of distinct items."""
+    return {item: position for position, item in enumerate(items)}
 
 
 def _not_read(group: str, claimant: str | None) -> str:
@@ -361,10 +370,10 @@ def _stored(port: Port, dtype: str) -> str:
     return port.dtype if BITS[port.dtype] == BITS[dtype] else dtype
 
 
-def _target(part: Lowered, output: _core.Output) -> str:
+def _target(inputs: Sequence[_core.Input], output: _core.Output) -> str:
     """Returns the name of the input whose new value an output is; empty for other outputs."""
     index = output.mutated_input
-    return "" if index is None else part.graph.inputs[index].name
+    return "" if index is None else inputs[index].name
 
 
 def _attributes(qparams: QParams) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.pte.file_writer import ALIGNMENT, FileWriter
+from tosaic.pte.file_writer import ALIGNMENT, FileWriter, ReadArray
 
 __all__ = ["MethodWriter", "PtePayload", "Slot", "code_of"]
 
@@ -85,6 +85,7 @@ class MethodWriter:
         self._delegates: list[Any] = []
         self._planned: dict[int, None] = {}
         self._bases: dict[int, int] = {}  # by view, the tensor whose bytes it has
+        self._arrays: dict[int, ReadArray] = {}  # by constant, or view of one, its elements
         self._states: dict[int, int] = {}  # by state, where it begins in the memory of the method's states
         self._state_bytes = 0
 
@@ -103,17 +104,21 @@ class MethodWriter:
     def state(self, array: np.ndarray[Any, Any], dtype: str, name: str) -> Slot:
         """Adds a tensor that keeps its elements from run to run, and begins with those of an array."""
         slot = self.tensor(dtype, array.shape)
-        self._values[slot.index].data = self._file.add_state(np.ascontiguousarray(array).tobytes())
+        self._values[slot.index].data = self._file.add_state(array)
         self._values[slot.index].extra = _core.PteExtra(name=name)
         self._states[slot.index] = self._state_bytes
         self._state_bytes += -(-max(self._values[slot.index].byte_size, 1) // ALIGNMENT) * ALIGNMENT
         return slot
 
     def constant(self, array: np.ndarray[Any, Any], dtype: str) -> Slot:
-        """Adds a constant. Equal elements are stored once in the file."""
-        tensor = self._tensor(code_of(dtype), array.shape, None)
-        tensor.data = self._file.add_constant(np.ascontiguousarray(array).tobytes())
-        return self._add(tensor)
+        """Adds a constant; see `constant_of`."""
+        return self.constant_of(lambda: array, dtype, array.shape)
+
+    def constant_of(self, read: ReadArray, dtype: str, shape: Sequence[int]) -> Slot:
+        """Adds a constant. The file has its elements if something reads them, and equal ones once."""
+        slot = self._add(self._tensor(code_of(dtype), shape, None))
+        self._arrays[slot.index] = read
+        return slot
 
     def view(self, slot: Slot, shape: Sequence[int], dim_order: Sequence[int]) -> Slot:
         """Returns a tensor that has the bytes of another: no instruction, and no memory."""
@@ -123,8 +128,8 @@ class MethodWriter:
                 return same
         base = self._values[slot.index]
         made = self._add(self._tensor(base.scalar_type, shape, dim_order))
-        if base.data and slot.index not in self._planned:
-            self._values[made.index].data = base.data
+        if slot.index in self._arrays:
+            self._arrays[made.index] = self._arrays[slot.index]
         else:
             self._bases[made.index] = self.base(slot).index
         return made
@@ -234,6 +239,7 @@ class MethodWriter:
             The structure of arguments and of results.
         """
         memories = [0, self._plan(inputs, outputs), *self._place_states()]
+        self._place_constants(outputs)
         self._file.add_method(
             _core.PteMethod(
                 name=self.name,
@@ -268,6 +274,26 @@ class MethodWriter:
         offsets, size, _ = _core.place_buffers(buffers, alignment=ALIGNMENT)
         self._allocate(_ACTIVATIONS, dict(zip(used, offsets, strict=True)))
         return size
+
+    def _place_constants(self, outputs: Sequence[Slot]) -> None:
+        """Adds the elements of constants to the file. A constant that nothing reads becomes None.
+
+        Such a constant is a weight that was transposed for a kernel: it would be in the file twice.
+        """
+        read = {each.index for each in outputs}
+        for instruction in self._instructions:
+            for index in instruction.args:
+                value = self._values[index]
+                is_list = isinstance(value, _core.PteTensorList | _core.PteOptionalTensorList)
+                read.update(value.items if is_list else [index])
+        added: dict[ReadArray, int] = {}  # a view has the function of its base
+        for index, elements in self._arrays.items():
+            if index in read:
+                if elements not in added:
+                    added[elements] = self._file.add_constant(elements)
+                self._values[index].data = added[elements]
+            else:
+                self._values[index] = None
 
     def _place_states(self) -> list[int]:
         """Places states in a memory that no other method of the file has; returns sizes of memories up to it.

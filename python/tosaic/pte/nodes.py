@@ -88,7 +88,7 @@ def _expanded(host: Host, node: _core.Node, operands: Sequence[Held | None]) -> 
 def _held(host: Host, held: dict[int, Held], value: _core.Value) -> Held:
     constant = value.constant
     if value.id not in held and constant is not None:
-        held[value.id] = host.constant(constant.array, constant.dtype)
+        held[value.id] = host.weight(constant)
     return held[value.id]
 
 

@@ -21,7 +21,7 @@ from tosaic import _core
 from tosaic.lowered import Lowered
 from tosaic.options import checked, refusal, shown
 from tosaic.program import Program
-from tosaic.pte.file_writer import FileWriter
+from tosaic.pte.file_writer import FileWriter, check
 from tosaic.pte.group_payloads import GroupPayloads, empty_payloads
 from tosaic.pte.method_saver import MethodSaver
 from tosaic.pte.method_writer import MethodWriter, PtePayload
@@ -30,6 +30,8 @@ from tosaic.sidecar import save_without_sidecar, sidecar_path, write_both
 from tosaic.writing import check_place
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from tosaic.partitions.split_lowered import SplitLowered
 
 __all__ = ["is_pte", "methods_of", "pte_without_payloads", "save_pte"]
@@ -99,11 +101,15 @@ def save_pte(
     check_place(path)
     if sidecar:
         check_place(sidecar_path(path))
-    data, savers = _written(methods, GroupPayloads(methods, payloads or {}, flags or {}))
+    file, savers = _written(methods, GroupPayloads(methods, payloads or {}, flags or {}))
     if not sidecar:
-        return save_without_sidecar(path, [data])
-    text = pte_sidecar_text([saver.recorded() for saver in savers.values()], data)
-    return write_both(path, [data], lambda _: text)
+        return save_without_sidecar(path, file.pieces(), check)
+
+    def text_of(data: Buffer) -> str:
+        check(data)
+        return pte_sidecar_text([saver.recorded() for saver in savers.values()], data)
+
+    return write_both(path, file.pieces(), text_of)
 
 
 def methods_of(programs: Any, where: str) -> Mapping[str, Program | Lowered | SplitLowered]:
@@ -130,12 +136,12 @@ def pte_without_payloads(methods: Mapping[str, Program | Lowered | SplitLowered]
     UnsupportedOp
         Something has no counterpart in the file; the message has all reasons.
     """
-    return _written(methods, GroupPayloads(methods, empty_payloads(methods), {}))[0]
+    return _written(methods, GroupPayloads(methods, empty_payloads(methods), {}))[0].finish()
 
 
 def _written(
     methods: Mapping[str, Program | Lowered | SplitLowered], compiled: GroupPayloads
-) -> tuple[bytes, dict[str, MethodSaver]]:
+) -> tuple[FileWriter, dict[str, MethodSaver]]:
     file = FileWriter()
     savers = {
         name: MethodSaver(MethodWriter(file, name), program, compiled.of_method(name))
@@ -147,7 +153,7 @@ def _written(
         reasons += [f"method '{name}': {reason}" for reason in found] if len(methods) > 1 else found
     if reasons:
         raise _refusal(reasons)
-    return file.finish(), savers
+    return file, savers
 
 
 def _require_program(name: Any, program: Any, where: str) -> None:
