@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import io
 import json
-import math
+import os
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from tosaic.options import checked, file_name, file_path, shown
 from tosaic.program import Program
 from tosaic.reading import open_file
 from tosaic.runnable import signature_fault
+from tosaic.unpacking import require_claimed, require_room
 from tosaic.writing import whole_file
 
 if TYPE_CHECKING:
-    import os
-
     from tosaic.signature import Signature, Tree
 
 __all__ = [
@@ -51,8 +50,6 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _GRAPH = "graph.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # time stamp of all members, so that the bytes do not depend on the time
-_read_magic: Any = np.lib.format.read_magic
-_read_header: Any = np.lib.format.read_array_header_1_0
 _read_array: Any = np.lib.format.read_array
 _write_array: Any = np.lib.format.write_array
 Key: TypeAlias = tuple[str, str, tuple[int, ...], int]
@@ -113,6 +110,8 @@ def load(path: str | os.PathLike[str]) -> Program:
     try:
         with open_file("load", file) as opened, zipfile.ZipFile(opened) as archive:
             _require_stored(archive, name)
+            # Several members may be the same bytes of the file.
+            require_room(archive.infolist(), os.fstat(opened.fileno()).st_size)
             manifest = parsed_json(archive.read(_MANIFEST))
             _check_version(manifest, name)
             text = archive.read(_GRAPH).decode("utf-8")
@@ -158,7 +157,7 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
         member = archive.getinfo(files[key])
         with archive.open(member) as file:
-            _require_size(file, member)
+            require_claimed(file, member.file_size, member.filename)
             stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
         array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
         made = _core.Constant(
@@ -176,17 +175,6 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
         return made
 
     return read
-
-
-def _require_size(file: IO[bytes], member: zipfile.ZipInfo) -> None:
-    """Refuses an array whose header claims another size than the member has: numpy would make room for it."""
-    if _read_magic(file) != (1, 0):
-        raise ValueError(f"'{member.filename}' is of another version of the format of arrays")
-    shape, _, dtype = _read_header(file)
-    claimed, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
-    if claimed != found:
-        raise ValueError(f"'{member.filename}' claims {claimed} bytes and has {found}")
-    file.seek(0)
 
 
 def constants_in_text_order(graph: _core.Graph) -> Iterator[tuple[Key, _core.Constant]]:

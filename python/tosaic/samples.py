@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +15,16 @@ from tosaic import _core
 from tosaic.options import file_name, file_path, shown
 from tosaic.port_names import by_position
 from tosaic.reading import open_file
+from tosaic.unpacking import require_claimed, require_room, room
 
 if TYPE_CHECKING:
     from tosaic.program import Program
 
 __all__ = ["Sample", "iterate_samples", "load_arrays", "read_samples"]
+
+_MAGIC = b"\x93NUMPY"
+_LEAST_UNPACKED = 1 << 30
+_MOST_TIMES = 20  # an archive may unpack to so many times its size, or to `_LEAST_UNPACKED` if that is more
 
 
 @dataclass(frozen=True)
@@ -98,12 +104,13 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
     ReadError
         The system refuses to read the file.
     InvalidGraph
-        The file has neither format, is damaged, or holds something else than arrays of numbers.
+        The file has neither format, is damaged, or holds something else than arrays of numbers. Or it is
+        compressed, and would unpack to more than 1 GiB and more than 20 times its size.
     """
     file = file_path("samples", path)
     with open_file("samples", file) as opened:
         try:
-            loaded = _loaded(opened)
+            loaded = _loaded(opened, file.name)
         except MemoryError:
             raise
         except Exception as error:  # a damaged file may raise any error of zip, zlib or npy
@@ -122,17 +129,35 @@ def load_arrays(path: str | os.PathLike[str]) -> Any:
     return arrays
 
 
-def _loaded(file: IO[bytes]) -> np.ndarray[Any, Any] | list[tuple[str, Any]]:
+def _loaded(file: IO[bytes], name: str) -> np.ndarray[Any, Any] | list[tuple[str, Any]]:
     """Returns the array, or the arrays of an ``.npz`` file with their names. Pickled data is refused."""
     start = file.read(6)
+    size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if not start.startswith((b"PK", b"\x93NUMPY")):  # numpy would read other bytes as pickled data
+    if start.startswith(b"PK"):
+        _require_bounds(file, size)
+    elif start.startswith(_MAGIC):
+        require_claimed(file, size, name)
+    else:  # numpy would read other bytes as pickled data
         raise ValueError("other bytes" if start else "an empty file")
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return loaded
     with loaded:
-        return [(name, loaded[name]) for name in loaded.files]
+        return [(each, loaded[each]) for each in loaded.files]
+
+
+def _require_bounds(file: IO[bytes], size: int) -> None:
+    """Refuses an archive that unpacks to far more than its size, or an array that claims more than it has."""
+    with zipfile.ZipFile(file) as archive:
+        require_room(archive.infolist(), room(size, least=_LEAST_UNPACKED, times=_MOST_TIMES))
+        for member in archive.infolist():
+            with archive.open(member) as opened:
+                start = opened.read(len(_MAGIC))
+                opened.seek(0)
+                if start == _MAGIC:
+                    require_claimed(opened, member.file_size, member.filename)
+    file.seek(0)
 
 
 def _unreadable(file: Path, got: str) -> Exception:

@@ -6,7 +6,6 @@ driver is enough, so no GPU is needed. This implementation of TOSA shares no cod
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -26,6 +25,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.device_compilers import compile_vgf, require_tool
+from tosaic.json_text import parsed_json
 from tosaic.reference_graph import refuse_custom, refuse_models, refuse_stage
 from tosaic.writing import make_folder, write_bytes, write_text
 
@@ -110,7 +110,7 @@ class VgfProgram:
         """
         with self._lock:
             text = _called([tool("vgf_dump"), "-i", str(self._path)], self._path.parent)
-        found = json.loads(text)
+        found = parsed_json(text)
         tensors = [VgfTensor(each["vk_format"], tuple(each["shape"])) for each in found["resources"]]
         sequence = found["model_sequence"]
         inputs, outputs = (
@@ -223,7 +223,7 @@ def run_vgf(program: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.nd
     write_text(folder / "scenario.json", scenario)
     runner = [tool("scenario_runner"), "--scenario", "scenario.json", "--output", "."]
     _called([*runner, "--log-level", "warning"], folder, environment)
-    return [np.load(path) for path in outputs]
+    return [np.load(path, allow_pickle=False) for path in outputs]
 
 
 def _layers() -> Path:

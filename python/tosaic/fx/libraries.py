@@ -31,8 +31,11 @@ from torch.utils import _pytree
 
 from tosaic import _core
 from tosaic.executorch.operators import MODULES as EXECUTORCH_MODULES
+from tosaic.json_text import parsed_json
 from tosaic.options import file_name
+from tosaic.pt2.archive import LEAST_UNPACKED, MOST_TIMES
 from tosaic.reading import open_file
+from tosaic.unpacking import require_room, room
 
 __all__ = [
     "Archive",
@@ -116,7 +119,8 @@ def read_archive(path: str | os.PathLike[str]) -> Archive:
     file = Path(path)
     try:
         with open_file("open", file) as opened, zipfile.ZipFile(opened) as archive:
-            members = {member: json.loads(archive.read(member)) for member in _programs(archive)}
+            _require_bounds(archive, os.fstat(opened.fileno()).st_size)
+            members = {member: parsed_json(archive.read(member)) for member in _programs(archive)}
     except (_core.Error, MemoryError):
         raise
     except Exception as error:  # zipfile, decompression and JSON all raise their own errors
@@ -160,6 +164,11 @@ def _programs(archive: zipfile.ZipFile) -> list[str]:
     ]
 
 
+def _require_bounds(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuses an archive whose members unpack to far more than its size, as the reader of tosaic does."""
+    require_room(archive.infolist(), size + room(size, least=LEAST_UNPACKED, times=MOST_TIMES))
+
+
 def _strings(value: Any, key: str) -> Iterator[str]:
     """Yields all strings under `key`, anywhere in the document."""
     pending = [value]
@@ -177,7 +186,7 @@ def _classes(document: Any) -> Iterator[str]:
     for key in ("in_spec", "out_spec"):
         for text in _strings(document, key):
             try:
-                yield from (name for name in _strings(json.loads(text), "type") if "." in name)
+                yield from (name for name in _strings(parsed_json(text), "type") if "." in name)
             except ValueError:
                 continue  # torch reports what is wrong with it
 
@@ -282,7 +291,7 @@ def plain_file(path: str | os.PathLike[str]) -> io.BytesIO:
         for entry in archive.infolist():
             data = archive.read(entry)
             if entry.filename in programs:
-                document = json.loads(data)
+                document = parsed_json(data)
                 make_plain(document)
                 data = json.dumps(document).encode()
             out.writestr(entry.filename, data)

@@ -24,11 +24,15 @@ from numpy.typing import NDArray
 from tosaic import _core
 from tosaic.pt2.checked import beyond, damaged
 from tosaic.reading import open_file
+from tosaic.unpacking import room
 
-__all__ = ["Archive"]
+__all__ = ["LEAST_UNPACKED", "MOST_TIMES", "Archive"]
 
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
-_LEAST_UNPACKED = 64 << 20
+LEAST_UNPACKED = 64 << 20
+MOST_TIMES = 8
+"""The entries that are unpacked or copied may have so many times the size of the file, or `LEAST_UNPACKED`
+bytes if that is more."""
 
 
 class Archive:
@@ -61,7 +65,7 @@ class Archive:
         self.index = _core.Pt2Index(mapped)
         self._bytes: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
         self._read: dict[str, NDArray[np.uint8]] = {}
-        self._room = max(_LEAST_UNPACKED, 8 * size)
+        self._room = room(size, least=LEAST_UNPACKED, times=MOST_TIMES)
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the paths of the entries in a folder."""
