@@ -64,3 +64,24 @@ def test_a_memory_error_while_a_file_is_read_stays_one(
         patched.setattr(torch.export, "load", exhausted)
         with pytest.raises(MemoryError):
             tosaic.compare(tmp_path / "m.pt2", tmp_path / "m.pt2", (X,))
+
+
+class Called(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+
+def test_a_memory_error_while_a_call_of_a_file_is_read_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of operators make arrays, such as indices, of the sizes that the file has."""
+    exported = torch.export.export(Called(), (torch.ones(1, 8),))
+    torch.export.save(exported, tmp_path / "m.pt2")
+    program = tosaic.from_exported(exported)
+    tosaic.save_pte(program, tmp_path / "m.pte")
+    for reader, path in (("pt2.calls.ArchiveReader", "m.pt2"), ("pte.calls.KernelWriter", "m.pte")):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"tosaic.{reader}.done", exhausted, raising=False)
+            patched.setattr(f"tosaic.{reader}.emit", exhausted, raising=False)
+            with pytest.raises(MemoryError, match="9 TiB"):
+                tosaic.open_program(tmp_path / path)

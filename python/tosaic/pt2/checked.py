@@ -43,9 +43,8 @@ MISUSE = (
     TypeError,
     ValueError,
     RecursionError,
-    MemoryError,
 )
-"""What a damaged value may raise where it is used."""
+"""What a damaged value may raise where it is used. Too little memory is no fault of the file."""
 
 
 def damaged(what: str, expected: str = "", got: str = "") -> Exception:

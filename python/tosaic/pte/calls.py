@@ -24,7 +24,7 @@ from tosaic.torch_operators.writer import CallWriter
 
 __all__ = ["KernelWriter", "constant_of"]
 
-_MISUSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
+_MISUSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 Types = list[tuple[int, Sequence[int]]]
 
