@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import tosaic
@@ -128,3 +131,79 @@ def test_the_visits_for_explaining_transposes_grow_in_proportion_to_the_transpos
         transposes.append(len(plan["transposes"]))
     assert transposes[1] >= 3.5 * transposes[0] > 60
     assert visits[1] <= 1.1 * visits[0] * transposes[1] / transposes[0]
+
+
+def many_outputs(count: int) -> tosaic.Program:
+    lines = ["tosaic 1", "graph @forward stage=exported {", '  input %x: f32[4] path="x"']
+    lines += [f"  %v{i}: f32[4] = {('sin', 'tanh')[i % 2]}(%x)" for i in range(count)]
+    lines += [f'  return %v{i} path="out[{i}]"' for i in range(count)]
+    return tosaic.from_graph(tosaic.Graph.parse("\n".join([*lines, "}", ""])))
+
+
+class Work:
+    """Counts the instructions of Python, and the entries of the lists that the core makes for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        for owner, names in ((_core.Graph, ("inputs", "outputs")), (_core.AnnotationPlan, ("slots",))):
+            for name in names:
+                monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, made: Any) -> Any:
+        def listed(owner: Any) -> Any:
+            found = made.__get__(owner, type(owner))
+            found = found() if callable(found) else found
+            self.count += len(found)
+            return found
+
+        return property(listed) if isinstance(made, property) else listed
+
+    def _trace(self, frame: Any, event: str, _: Any) -> Any:
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self.count += event == "opcode"
+        return self._trace
+
+    def of(self, call: Callable[[], Any]) -> tuple[int, Any]:
+        before, traced = self.count, sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            made = call()
+        finally:
+            sys.settrace(traced)
+        return self.count - before, made
+
+
+def test_programs_of_many_outputs_take_work_in_proportion(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Four times the outputs are at most five times the work; a loop over all for each one is 16 times."""
+    x = np.linspace(-1, 1, 4, dtype=np.float32)
+
+    def counts(outputs: int) -> dict[str, int]:
+        work = Work(monkeypatch)
+        program = many_outputs(outputs)
+        found: dict[str, int] = {}
+
+        def step(name: str, call: Callable[[], Any]) -> Any:
+            found[name], made = work.of(call)
+            return made
+
+        step("run", lambda: program.run(x))
+        lowered = step("lower", lambda: tosaic.lower(program))
+        step("run lowered", lambda: lowered.run(x))
+        step("compare", lambda: tosaic.compare(program, lowered, (x,)))
+        quantized = step("quantize", lambda: tosaic.quantize(program, [(x,)], progress=False))
+        integer = step("lower to integers", lambda: tosaic.lower(quantized, target="TOSA-1.0+INT"))
+        step("compare integers", lambda: tosaic.compare(quantized, integer, (x,)))
+        step("save", lambda: integer.save(tmp_path / "m.tosa", sidecar=True))
+        step("compare a file", lambda: tosaic.compare(program, tmp_path / "m.tosa", (x,)))
+        lowered.save(tmp_path / "bare.tosa")
+        step("compare without a sidecar", lambda: tosaic.compare(program, tmp_path / "bare.tosa", (x,)))
+        step("save_pte", lambda: tosaic.save_pte(program, tmp_path / "m.pte", sidecar=True))
+        step("load_pte", lambda: tosaic.load_pte(tmp_path / "m.pte"))
+        return found
+
+    counts(4)  # imports modules and fills caches
+    small, large = counts(40), counts(160)
+    grown = {name: round(large[name] / small[name], 1) for name in small}
+    assert {name: times for name, times in grown.items() if times > 5} == {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +245,7 @@ class _Pair:
 
     def _recorded_qparams(self, i: int, k: int) -> Any:
         """Returns what the sidecar of b says of an output that has integers where a has floats; or None."""
-        a, b = self.a.runnable.graph.outputs[i], self.b.runnable.graph.outputs[k]
+        a, b = self._outputs_a[i], self._outputs_b[k]
         if not isinstance(self.b.runnable, PteMethodProgram) or not is_float(a.dtype) or is_float(b.dtype):
             return None
         found = (self.b.runnable._qparams_of_sidecar or {}).get(b.path, ())
@@ -369,10 +370,10 @@ class _Pair:
         unrounded: EagerRun | None,
         diverges: bool,
     ) -> OutputRow:
-        port = self.a.runnable.graph.outputs[pair.a]
+        port = self._outputs_a[pair.a]
         path = port.path or port.value.name
         if arrays["b"] is None:
-            other = self.b.runnable.graph.outputs[pair.b]
+            other = self._outputs_b[pair.b]
             raise _core.make_error(
                 _core.InvalidGraph,
                 where="compare",
@@ -409,15 +410,32 @@ class _Pair:
 
     def _torchs(self, index: int, eager: EagerRun, otherwise: Any) -> Any:
         """Returns torch's result for an output of a's graph, or `otherwise` if torch has no such result."""
-        ports = self.a.runnable.graph.outputs
-        port = ports[index]
+        port = self._outputs_a[index]
         if port.kind != "user":
-            leaves = self.a.runnable.signature.input_leaves
-            written = [at for at, leaf in enumerate(leaves) if leaf.index == port.mutated_input]
-            return eager.written[written[0]] if written else eager.mutations.get(port.path, otherwise)
-        users = [i for i, port in enumerate(ports) if port.kind == "user"]
-        at = users.index(index)
+            written = self._leaf_of_input.get(port.mutated_input)
+            return eager.mutations.get(port.path, otherwise) if written is None else eager.written[written]
+        at = self._place_among_users[index]
         return eager.outputs[at] if at < len(eager.outputs) else otherwise
+
+    @cached_property
+    def _outputs_a(self) -> list[_core.Output]:
+        return self.a.runnable.graph.outputs
+
+    @cached_property
+    def _outputs_b(self) -> list[_core.Output]:
+        return self.b.runnable.graph.outputs
+
+    @cached_property
+    def _place_among_users(self) -> dict[int, int]:
+        """The positions of the user's outputs of a among them, by index."""
+        users = (i for i, port in enumerate(self._outputs_a) if port.kind == "user")
+        return {index: position for position, index in enumerate(users)}
+
+    @cached_property
+    def _leaf_of_input(self) -> dict[int | None, int]:
+        """The position of the first leaf of a call of a for each of its inputs, by index."""
+        leaves = self.a.runnable.signature.input_leaves
+        return {leaf.index: at for at, leaf in reversed([*enumerate(leaves)]) if leaf.index is not None}
 
 
 def _described(source: Any) -> tuple[ForeignOp, ...]:

@@ -127,8 +127,10 @@ def first_inputs(graph: _core.Graph) -> list[int]:
     """Returns, for each of the caller's inputs, the index of the first graph input with its path."""
     ports = graph.inputs
     users = [i for i, port in enumerate(ports) if port.kind == "user"]
-    places = caller_inputs([ports[i] for i in users])
-    return [users[places.index(place)] for place in dict.fromkeys(places)]
+    first: dict[int, int] = {}
+    for index, place in zip(users, caller_inputs([ports[i] for i in users]), strict=True):
+        first.setdefault(place, index)
+    return list(first.values())
 
 
 def caller_outputs(graph: _core.Graph) -> tuple[int, ...]:

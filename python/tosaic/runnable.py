@@ -270,9 +270,10 @@ class Runnable(Reportable):
     @cached_property
     def _written(self) -> tuple[tuple[int, int], ...]:
         """For each new value of a user input: its position in `outputs`, and the input's in `inputs`."""
-        users = first_inputs(self._graph)
-        targets = [self._graph.outputs[index].mutated_input for index in self._output_indices]
-        return tuple((at, users.index(i)) for at, i in enumerate(targets) if i is not None)
+        users = {index: position for position, index in enumerate(first_inputs(self._graph))}
+        outputs = self._graph.outputs
+        targets = [outputs[index].mutated_input for index in self._output_indices]
+        return tuple((at, users[i]) for at, i in enumerate(targets) if i is not None)
 
     def _writers(
         self, leaves: Sequence[Any], arrays: Sequence[Any]

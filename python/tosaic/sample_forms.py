@@ -163,8 +163,17 @@ class FileBoundary:
     def __init__(self, graph: _core.Graph, reference: _core.Graph, source: _core.Graph) -> None:
         self.graph = graph
         self._reference = reference
-        self._source = source
-        self._quantized: _core.Graph | None = None
+        self._own: dict[str, Sequence[Any]] = {"inputs": graph.inputs, "outputs": graph.outputs}
+        self._theirs: dict[str, Sequence[Any]] = {"inputs": reference.inputs, "outputs": reference.outputs}
+        self._traced: dict[str, dict[str, Any]] = {
+            side: {_path(port): port for port in reversed(ports)}
+            for side, ports in (("inputs", source.inputs), ("outputs", source.outputs))
+        }
+        self._positions: dict[str, int] = {}  # of the caller's inputs of the reference, by path
+        for port in reference.inputs:
+            if port.kind == "user":
+                self._positions.setdefault(_path(port), len(self._positions))
+        self._quantized: dict[str, dict[str, list[QParams]]] | None = None
         declared = {
             node.attrs["name"]
             for node in graph.nodes
@@ -205,9 +214,9 @@ class FileBoundary:
         They are: the order in the reference; the traced order, which is the default of `lower`; row-major;
         and, for rank 3 to 5, channels last. Orders may repeat.
         """
-        port = getattr(self._reference, side)[i]
-        traced = [each for each in getattr(self._source, side) if _path(each) == _path(port)]
-        found = [tuple(port.dim_order), *(tuple(each.dim_order) for each in traced[:1])]
+        port = self._theirs[side][i]
+        traced = self._traced[side].get(_path(port))
+        found = [tuple(port.dim_order), *([] if traced is None else [tuple(traced.dim_order)])]
         rank = len(found[-1])
         return [*found, tuple(range(rank)), *([channels_last(rank)] if 3 <= rank <= 5 else [])]
 
@@ -237,7 +246,7 @@ class FileBoundary:
         If no order of `_declared` fits the shape of the input in the file, the result has all permutations
         that fit.
         """
-        shape, wanted = self._array(logical, k).shape, tuple(self.graph.inputs[k].shape)
+        shape, wanted = self._array(logical, k).shape, tuple(self._own["inputs"][k].shape)
         rules = self._declared("inputs", self.inputs[k])
         usual = [order for order in rules if _makes_shape(shape, order, wanted)]
         if usual:
@@ -248,7 +257,7 @@ class FileBoundary:
         return []
 
     def _array(self, logical: Logical, k: int) -> _Array:
-        source = self._reference.inputs[self.inputs[k]]
+        source = self._theirs["inputs"][self.inputs[k]]
         if source.kind == "state" and source.initial is not None:
             order = np.argsort(source.dim_order) if self._reference.stage == "tosa" else None
             return np.asarray(source.initial.array.transpose(order))
@@ -264,7 +273,7 @@ class FileBoundary:
             it.
         """
         out = []
-        for k, (port, i) in enumerate(zip(self.graph.inputs, self.inputs, strict=True)):
+        for k, (port, i) in enumerate(zip(self._own["inputs"], self.inputs, strict=True)):
             array = self._array(logical, k)
             if is_float_array(array) and port.dtype in NUMPY_INTEGERS:
                 array = self._qparams("inputs", i, port.dtype).quantize(array)
@@ -276,25 +285,23 @@ class FileBoundary:
     def _of(self, logical: Logical, source: Any) -> _Array:
         if _path(source) in logical:
             return logical[_path(source)]
-        users = [port for port in self._reference.inputs if port.kind == "user"]
-        at = [_path(port) for port in users].index(_path(source))
-        return list(logical.values())[at]
+        return list(logical.values())[self._positions[_path(source)]]
 
     def output_qparams(self, i: int) -> QParams | None:
         """Returns the qparams of output `i` of the file, or None unless only the file has integers there."""
-        theirs = self._reference.outputs[self.outputs[i]]
-        own = self.graph.outputs[i]
+        theirs = self._theirs["outputs"][self.outputs[i]]
+        own = self._own["outputs"][i]
         if not is_float(theirs.dtype) or own.dtype not in NUMPY_INTEGERS:
             return None
         return self._qparams("outputs", self.outputs[i], own.dtype)
 
     def _qparams(self, side: str, i: int, dtype: str) -> QParams:
         if self._quantized is None:
-            self._quantized = _with_integer_boundaries(self._reference)
-        theirs = getattr(self._quantized, side)
-        named = self._reference.inputs[i] if side == "inputs" else self._reference.outputs[i]
-        found = [port.qparams for port in theirs if port.path == named.path and port.qparams is not None]
-        fitting: list[QParams] = [qparams for qparams in found if qparams.dtype == dtype]
+            quantized = _with_integer_boundaries(self._reference)
+            self._quantized = {"inputs": _by_path(quantized.inputs), "outputs": _by_path(quantized.outputs)}
+        named = self._theirs[side][i]
+        found = self._quantized[side].get(named.path, [])
+        fitting = [qparams for qparams in found if qparams.dtype == dtype]
         if not fitting:
             raise _core.make_error(
                 _core.QuantMismatch,
@@ -306,6 +313,14 @@ class FileBoundary:
                 "or compare with the program that was quantized",
             )
         return fitting[0]
+
+
+def _by_path(ports: Sequence[Any]) -> dict[str, list[QParams]]:
+    found: dict[str, list[QParams]] = {}
+    for port in ports:
+        if port.qparams is not None:
+            found.setdefault(port.path, []).append(port.qparams)
+    return found
 
 
 def _makes_shape(shape: Sequence[int], order: _Order, wanted: Sequence[int]) -> bool:

@@ -197,14 +197,17 @@ def _round_returned_inputs(plan: Plan) -> None:
 
     Otherwise a program of integers would need the input as floats, too.
     """
+    read: dict[str, Edge] = {}
+    for slot in plan:
+        if isinstance(slot, Edge):
+            read.setdefault(slot.producer, slot)
     outputs = [call for call in plan.graph if call.kind == "output"]
     for output in outputs:
         for name in dict.fromkeys(operand.producer for operand in output.operands):
             returned = Edge(name, output.name)
-            read = [slot for slot in plan if isinstance(slot, Edge) and slot.producer == name]
-            if read and plan.graph[name].kind == "placeholder" and plan.get(returned) is None:
+            if name in read and plan.graph[name].kind == "placeholder" and plan.get(returned) is None:
                 with plan.authored_by("returned input"):
-                    plan.set(returned, Shared(read[0]))
+                    plan.set(returned, Shared(read[name]))
 
 
 def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None:

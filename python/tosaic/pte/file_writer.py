@@ -48,7 +48,7 @@ class _Pool:
         for offset, read in zip(self.offsets[1:], self._arrays, strict=True):
             yield bytes(offset - end)
             elements = _elements(read())
-            yield elements
+            yield elements.data
             end = offset + elements.nbytes
 
     def __bool__(self) -> bool:
@@ -76,7 +76,7 @@ class FileWriter:
         in memory at a time.
         """
         elements = _elements(read())
-        key = elements.nbytes, hashlib.sha256(elements).digest()
+        key = elements.nbytes, hashlib.sha256(elements.data).digest()
         at = self._known.get(key)
         if at is None:
             at = self._known[key] = self._constants.add(read, elements.nbytes)
@@ -119,7 +119,7 @@ class FileWriter:
             ),
             [size for size, _ in segments],
         )
-        yield head
+        yield head.data
         end = head.nbytes
         for place, (size, parts) in zip(places, segments, strict=True):
             yield bytes(place - end)
