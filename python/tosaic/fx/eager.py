@@ -162,6 +162,8 @@ def run_eager(
 ) -> EagerRun:
     """Runs an exported program node by node, as torch does. Buffers start with the program's values.
 
+    The program itself does not change. Its tensors that share memory share it in the run too.
+
     Parameters
     ----------
     ep : torch.export.ExportedProgram
@@ -177,12 +179,13 @@ def run_eager(
     InvalidGraph
         The program does not take these inputs, or an operator fails.
     """
-    tracer = (_Tracer if rounding else _Unrounded)(ep.graph_module, trace)
+    copies = _Copies(_writes(ep.graph_module))
+    tracer = (_Tracer if rounding else _Unrounded)(ep.graph_module, trace, copies)
     try:
         given = [_as_tensor(leaf) for leaf in leaves]
         versions = [leaf._version if isinstance(leaf, torch.Tensor) else 0 for leaf in given]
         flat = iter(given)
-        values = [_input_value(ep, spec, flat) for spec in ep.graph_signature.input_specs]
+        values = [_input_value(ep, spec, flat, copies) for spec in ep.graph_signature.input_specs]
         with torch.no_grad():
             results = tracer.run(*values)
     except MemoryError:
@@ -231,14 +234,51 @@ def _written(
     return written
 
 
+def _writes(module: torch.fx.GraphModule) -> bool:
+    """True if a call in this graph, or in one that it has, may write to an operand."""
+    return any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+        for each in module.modules()
+        if isinstance(each, torch.fx.GraphModule)
+        for node in each.graph.nodes
+        if node.op == "call_function"
+    )
+
+
+class _Copies:
+    """Copies of the program's tensors. Each storage is copied once, so what shares memory still shares it."""
+
+    def __init__(self, copies_all: bool) -> None:
+        self._copies_all = copies_all
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def of(self, value: Any, is_state: bool = False) -> Any:
+        """Returns a copy of a tensor that the program may write; other values as they are."""
+        if not isinstance(value, torch.Tensor) or not (is_state or self._copies_all):
+            return value
+        is_plain = type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not is_plain or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            return value.clone()
+        storage = value.untyped_storage()
+        # The original is held, so that no other storage gets its address.
+        _, copied = self._storages.setdefault(storage._cdata, (storage, storage.clone()))
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        return made.set_(copied, value.storage_offset(), value.shape, value.stride())
+
+
 class _Tracer(torch.fx.Interpreter):
     """Copies each result, because later nodes may write to it."""
 
-    def __init__(self, module: torch.fx.GraphModule, records: bool) -> None:
+    def __init__(self, module: torch.fx.GraphModule, records: bool, copies: _Copies) -> None:
         super().__init__(module)
         self._records = records
+        self._copies = copies
         self.results: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
         self.skipped: dict[str, str] = {}
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Returns a copy of a tensor that the module holds, if the program writes."""
+        return self._copies.of(super().get_attr(target, args, kwargs))
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
@@ -286,11 +326,11 @@ def _as_tensor(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _input_value(ep: torch.export.ExportedProgram, spec: Any, flat: Iterator[Any]) -> Any:
+def _input_value(ep: torch.export.ExportedProgram, spec: Any, flat: Iterator[Any], copies: _Copies) -> Any:
     if spec.kind is InputKind.USER_INPUT:
         return next(flat)
     if spec.target in ep.state_dict:
         value = ep.state_dict[spec.target]
     else:
         value = ep.constants.get(spec.target)
-    return value.clone() if spec.kind is InputKind.BUFFER and isinstance(value, torch.Tensor) else value
+    return copies.of(value, spec.kind is InputKind.BUFFER)
