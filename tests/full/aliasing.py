@@ -152,6 +152,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     options = parser.parse_args()
     quiet()
+    # Torch's first decomposition looks at all operators. The forks inherit what it found.
+    try_programs("flatten.using_ints", count=1)
     names = in_shard(options.names or _all_names(), options.shard)
     same = {"count": options.count, "seed": options.seed, "results": options.results}
     rows = tried(names, workers=options.workers, **same)
