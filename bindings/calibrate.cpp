@@ -101,7 +101,9 @@ std::unique_ptr<CalibrationProgram> make_program(
   options.overrides.ops = overrides_of(override_ops);
   const py::gil_scoped_release release;
   std::vector<quant::Watch> found = watches_from(watches, infinite);
-  const auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
+  auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
+  if (!quant::has_all(*executable, found))
+    executable = pipeline::executable(quant::with_watched_outputs(graph, found, executable.get()), options.overrides);
   return std::make_unique<CalibrationProgram>(
       CalibrationProgram{exec::prepare(executable, options), std::move(found)});
 }

@@ -436,13 +436,17 @@ def test_a_batch_norm_whose_result_is_not_used(conv: nn.Module) -> None:
 
 
 class Written(nn.Module):
-    """A write into a part: of no element, of all elements, or of all elements by a constant."""
+    """A write into a part: of no element, of all elements, of all elements by a constant, or of all of a result."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
         self.how = how
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.how == "result":
+            row = x.amax(0, keepdim=True)  # all of it is overwritten, and nobody else reads it
+            row[0:, :, -1] = 0.25
+            return row + 1
         x = x * 1.5
         if self.how == "nothing":
             x[1:1] = x[2:2] * 2
@@ -455,11 +459,11 @@ class Written(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")  # run_decompositions warns about torch's own code
 @pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("how", ["nothing", "everything", "constant"])
+@pytest.mark.parametrize("how", ["nothing", "everything", "constant", "result"])
 def test_a_write_of_nothing_or_of_everything_has_the_integers_of_its_operand(how: str, bits: int) -> None:
     """The expansion of such a write is one of its operands, which has another name and may be a constant."""
     random = torch.Generator().manual_seed(0)
-    shape = (1, 1, 2) if how == "constant" else (4, 3, 2)
+    shape = {"constant": (1, 1, 2), "result": (4, 3, 1)}.get(how, (4, 3, 2))
     samples = [(torch.randn(shape, generator=random),) for _ in range(4)]
     exported = torch.export.export(Written(how), samples[0]).run_decompositions({})
     config, target = (QConfig.int8(), "") if bits == 8 else (QConfig.int16x8(), "+int16")

@@ -46,11 +46,21 @@ bool repeats_operand(const Graph& graph, const Node& node) {
 // Begins the paths of outputs that with_watched_outputs() adds. The rest is the name of the watched value.
 constexpr std::string_view kWatched = "watched.";
 
+// The values by name, those that with_watched_outputs() made outputs too, whatever expansions call them.
+std::unordered_map<std::string_view, std::uint32_t> watched_by_name(const Graph& graph) {
+  auto by_name = values_by_name(graph);
+  for (const Output& output : graph.outputs())
+    if (output.path.starts_with(kWatched))
+      by_name.try_emplace(std::string_view(output.path).substr(kWatched.size()), output.value.index());
+  return by_name;
+}
+
 }  // namespace
 
 std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
-                                                  const std::vector<Watch>& watches) {
+                                                  const std::vector<Watch>& watches, const Graph* runs) {
   const auto by_name = values_by_name(*graph);
+  const auto run = runs == nullptr ? by_name : watched_by_name(*runs);
   std::vector<ValueId> found;
   for (const Watch& watch : watches) {
     const auto named = by_name.find(watch.value);
@@ -59,7 +69,9 @@ std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> g
     if (graph->value(value).kind != ValueKind::kResult) continue;
     const bool is_unread = graph->users(value).empty() && !graph->is_output(value);
     const bool is_expanded = info(graph->producer(value)->op).runs_as_expansion();
-    if ((is_unread || is_expanded) && std::ranges::find(found, value) == found.end()) found.push_back(value);
+    const bool is_lost = !run.contains(watch.value);
+    if ((is_unread || is_expanded || is_lost) && std::ranges::find(found, value) == found.end())
+      found.push_back(value);
   }
   if (found.empty()) return graph;
   auto made = std::make_shared<Graph>(*graph);
@@ -68,15 +80,17 @@ std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> g
   return made;
 }
 
+bool has_all(const Graph& runs, const std::vector<Watch>& watches) {
+  const auto by_name = watched_by_name(runs);
+  return std::ranges::all_of(watches, [&](const Watch& watch) { return by_name.contains(watch.value); });
+}
+
 Calibration::Calibration(const exec::Prepared& prepared, const std::vector<Watch>& watches,
                          std::vector<Statistic> statistics)
     : session_(prepared) {
   for (Statistic& each : statistics) observing_.emplace_back(std::move(each));
   const Graph& graph = prepared.graph();
-  auto by_name = values_by_name(graph);
-  for (const Output& output : graph.outputs())
-    if (output.path.starts_with(kWatched))
-      by_name.try_emplace(std::string_view(output.path).substr(kWatched.size()), output.value.index());
+  const auto by_name = watched_by_name(graph);
   watched_.assign(graph.values().size(), false);
   finite_.assign(graph.values().size(), false);
   for (const Watch& watch : watches) {

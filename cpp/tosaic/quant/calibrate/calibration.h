@@ -36,11 +36,14 @@ struct Watch {
 };
 
 // The graph in which some watched values are outputs, so that Calibration finds them after operators are expanded:
-// values that nobody reads, whose nodes passes would remove, and results of operators that run as expansions. Such an
-// expansion may be an operand: a slice_scatter that writes nothing, or everything. Returns the same graph if there are
-// no such values.
+// values that nobody reads, whose nodes passes would remove, results of operators that run as expansions, and values
+// that `runs` lacks, the graph that is to run. An expansion may be an operand, and may leave another one unread: a
+// slice_scatter that writes nothing, or everything. Returns the same graph if there are no such values.
 [[nodiscard]] std::shared_ptr<const Graph> with_watched_outputs(std::shared_ptr<const Graph> graph,
-                                                                const std::vector<Watch>& watches);
+                                                                const std::vector<Watch>& watches,
+                                                                const Graph* runs = nullptr);
+// Whether the graph has a value for each watch.
+[[nodiscard]] bool has_all(const Graph& runs, const std::vector<Watch>& watches);
 
 class Calibration {
  public:
