@@ -436,7 +436,7 @@ def test_a_batch_norm_whose_result_is_not_used(conv: nn.Module) -> None:
 
 
 class Written(nn.Module):
-    """A write into a part: of no element, of all elements, of all elements by a constant, or of all of a result."""
+    """A write into a part: of no element, of all, of all by a constant, or of all of a result."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
