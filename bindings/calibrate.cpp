@@ -103,7 +103,8 @@ std::unique_ptr<CalibrationProgram> make_program(
   std::vector<quant::Watch> found = watches_from(watches, infinite);
   auto executable = pipeline::executable(quant::with_watched_outputs(graph, found), options.overrides);
   if (!quant::has_all(*executable, found))
-    executable = pipeline::executable(quant::with_watched_outputs(graph, found, executable.get()), options.overrides);
+    executable =
+        pipeline::executable(quant::with_watched_outputs(graph, found, executable.get()), options.overrides);
   return std::make_unique<CalibrationProgram>(
       CalibrationProgram{exec::prepare(executable, options), std::move(found)});
 }

@@ -45,6 +45,51 @@ def test_a_large_constant_mask_of_sdpa_leaves_its_bits_to_the_scores(value: str)
     assert found.lowered > found.quantized - 1
 
 
+QUERIES: dict[str, Any] = {
+    "as it is": lambda x: x,
+    "amax": lambda x: x.amax(2, keepdim=True),
+    "relu": torch.relu,
+    "clamp": lambda x: x.clamp(-1, 1),
+    "max_pool": lambda x: nn.functional.max_pool2d(x, (2, 1)),
+    "where": lambda x: torch.where(x > 0, x, 0.5),
+    "cat": lambda x: torch.cat([x, x.flip(2)], 2),
+    "sigmoid": torch.sigmoid,
+    "constant": lambda x: torch.linspace(-1, 1, 16).reshape(1, 1, 4, 4),
+}
+
+
+class Attended(nn.Module):
+    """Attention with a constant mask, computed from one of bools, and a query that was selected or moved."""
+
+    def __init__(self, query: str, value: float) -> None:
+        super().__init__()
+        self.query, self.value = QUERIES[query], value
+        torch.manual_seed(0)
+        self.keys, self.values = nn.Linear(4, 4), nn.Linear(4, 8)
+        self.register_buffer("seen", torch.tensor([[True, False, True, True, False, True]]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(1, 6).masked_fill(~self.seen, self.value)
+        keys, values = self.keys(x), self.values(x)
+        return nn.functional.scaled_dot_product_attention(self.query(x), keys, values, attn_mask=mask)
+
+
+@pytest.mark.parametrize("value", [-1e9, LEAST])
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_constant_mask_leaves_its_bits_to_the_scores_wherever_the_query_is_from(
+    query: str, value: float
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.randn(2, 1, 6, 4, generator=random),) for _ in range(5)]
+    module = Attended(query, value).eval()
+    program = tosaic.quantize(torch.export.export(module, samples[0]), samples[:4], progress=False)
+    exact = module(*samples[4]).detach().numpy()
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    of_quantized = decibels(program.run(*samples[4]), exact)
+    assert of_quantized > 25
+    assert decibels(lowered.run(*samples[4]), exact) > of_quantized - 1
+
+
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("value", VALUES)
 def test_a_mask_hides_though_no_sample_hid_anything(value: str, door: str) -> None:

@@ -30,6 +30,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
@@ -58,7 +59,8 @@ bool absorbs(double large, double bound) {
 
 class Masks {
  public:
-  Masks(Rewriter& rewriter, const Node& at) : rewriter_(rewriter), graph_(rewriter.source()), at_(at) {}
+  Masks(Rewriter& rewriter, const analysis::FloatRanges& ranges, const Node& at)
+      : rewriter_(rewriter), graph_(rewriter.source()), ranges_(ranges), at_(at) {}
 
   void run() {
     const ValueId operand = graph_.operands(at_)[0];
@@ -75,7 +77,7 @@ class Masks {
     if (node->op == Op::kDequantize) {
       const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
       const std::optional<ValueRange> stored = integer_limits(graph_.type(graph_.operands(*node)[0]).dtype);
-      if (attrs.axis || !stored) return kInfinity;
+      if (attrs.axis || !stored) return range_of(id);
       const auto zero = static_cast<double>(attrs.zero_points[0]);
       return attrs.scales[0] *
              std::max(static_cast<double>(stored->high) - zero, zero - static_cast<double>(stored->low));
@@ -83,7 +85,7 @@ class Masks {
     if (node->operand_count == 1 && rearranges(*node)) return magnitude(graph_.operands(*node)[0]);
     if (node->op == Op::kMul || node->op == Op::kDiv) {
       const std::optional<double> factor = splat_of(graph_, graph_.operands(*node)[1]);
-      if (!factor || *factor == 0) return kInfinity;
+      if (!factor || *factor == 0) return range_of(id);
       return magnitude(graph_.operands(*node)[0]) *
              (node->op == Op::kMul ? std::abs(*factor) : 1 / std::abs(*factor));
     }
@@ -91,7 +93,12 @@ class Masks {
       return magnitude(graph_.operands(*node)[0]) + magnitude(graph_.operands(*node)[1]);
     if (node->op == Op::kMatmul)
       return product_magnitude(graph_.operands(*node)[0], graph_.operands(*node)[1]);
-    return kInfinity;
+    return range_of(id);
+  }
+  // For example of a maximum, or of a sum of per-channel products.
+  [[nodiscard]] double range_of(ValueId id) const {
+    const Interval<double>& bounds = ranges_.of(id).bounds;
+    return std::max(std::fabs(bounds.low), std::fabs(bounds.high));
   }
   [[nodiscard]] static double largest_of(const Constant* constant) {
     if (constant == nullptr || !constant->storage.bound() || !is_float(constant->dtype)) return kInfinity;
@@ -499,6 +506,7 @@ class Masks {
 
   Rewriter& rewriter_;
   const Graph& graph_;
+  const analysis::FloatRanges& ranges_;
   const Node& at_;
   const Node* product_ = nullptr;
   std::vector<const Node*> through_;  // between the sum and the softmax: views, and products with numbers
@@ -518,13 +526,18 @@ class Masks {
 
 namespace {
 
-// True if the value is dequantized, behind movement and products.
+// True if the value is dequantized, behind products and operators that commute with quantization, which run on the
+// integers: fold-qdq takes the same way.
 bool is_dequantized(const Graph& graph, ValueId id) {
-  for (const Node* node = graph.producer(id); node != nullptr;
-       node = graph.producer(graph.operands(*node)[0])) {
+  for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
     if (node->op == Op::kDequantize) return true;
-    if (node->operand_count == 0 || (!rearranges(*node) && node->op != Op::kMul && node->op != Op::kDiv))
-      return false;
+    if (!commutes_with_quantize(*node) && node->op != Op::kMul && node->op != Op::kDiv) return false;
+    const auto operands = graph.operands(*node);
+    const auto data = std::ranges::find_if(operands, [&](ValueId operand) {
+      return operand.valid() && is_float(graph.type(operand).dtype) && graph.producer(operand) != nullptr;
+    });
+    if (data == operands.end()) return false;
+    id = *data;
   }
   return false;
 }
@@ -533,7 +546,8 @@ bool is_dequantized(const Graph& graph, ValueId id) {
 bool has_large_mask(const Graph& graph, const Node& node) {
   const auto operands = graph.operands(node);
   if (node.op != Op::kSdpa || operands.size() < 4 || !operands[3].valid()) return false;
-  if (graph.type(operands[3]).dtype != DType::kF32 || !is_dequantized(graph, operands[0])) return false;
+  if (graph.type(operands[3]).dtype != DType::kF32) return false;
+  if (!is_dequantized(graph, operands[0]) && !is_dequantized(graph, operands[1])) return false;
   const Constant* constant = constant_of(graph, operands[3]);
   if (constant == nullptr || !constant->storage.bound()) return true;
   const Elements elements(*constant);
@@ -547,10 +561,13 @@ bool has_large_mask(const Graph& graph, const Node& node) {
 std::optional<Graph> bound_masks(const Graph& graph) {
   std::optional<Graph> expanded = expand_composites(graph, has_large_mask);
   const Graph& source = expanded ? *expanded : graph;
+  if (std::ranges::none_of(source.nodes(), [](const Node& node) { return is_softmax(node.op); }))
+    return expanded;
+  const analysis::FloatRanges ranges(source);
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
     if (is_softmax(node.op))
-      Masks(rewriter, node).run();
+      Masks(rewriter, ranges, node).run();
     else
       rewriter.copy(node);
   std::optional<Graph> out = std::move(rewriter).finish();
