@@ -771,6 +771,17 @@ def test_weights_and_biases_that_the_graph_quantizes_are_folded_to_integer_const
     assert (out.ops["tosa.conv2d"], out.ops["tosa.rescale"]) == (1, 1)
 
 
+def test_a_part_of_a_composite_keeps_bits_of_each_operand() -> None:
+    """A mask that lifts scores by a huge number is not bounded, and leaves no bits to them."""
+    lifted = torch.where(torch.arange(6) < 4, 1e12, 0.0).expand(6, 6).contiguous()
+
+    def call(x: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        return q(F.scaled_dot_product_attention(dq(x, 0.02), dq(keys, 0.02), dq(keys, 0.02), lifted), 0.02)
+
+    with pytest.raises(tosaic.UnsupportedOp, match=r"one unit for all operands leaves \d of the"):
+        lowered(call, integers(1, 2, 6, 8), integers(1, 2, 6, 8, seed=8))
+
+
 def test_comparisons_of_masked_elements_with_minus_infinity_are_right() -> None:
     x = integers(4, 6)
     hidden = (torch.arange(6) % 2 == 1) | (torch.arange(4) == 2)[:, None]

@@ -146,16 +146,20 @@ std::vector<double> RuleContext::numbers(std::size_t i) const {
 }
 
 void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double unit) const {
-  constexpr double kFewest = 64, kCoarse = 16;
+  constexpr double kFewest = 64, kCoarse = 16, kLost = 8;
   const double scale = *std::max_element(x.scales.begin(), x.scales.end());
   const auto steps = static_cast<double>(x.range.high - x.range.low);
   const double left = steps * scale / unit;
   if (steps == 0 || unit <= scale || is_known(i)) return;
   const std::optional<double> step = values.noticed_step(node.node());
-  if (!step || *step >= 2 * unit) return;
-  // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.
-  const bool is_coarse = *step > 0 && unit > kCoarse * *step;
-  if (left >= kFewest && !is_coarse) return;
+  if (step) {
+    // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.
+    const bool is_coarse = *step > 0 && unit > kCoarse * *step;
+    if (*step >= 2 * unit || (left >= kFewest && !is_coarse)) return;
+  } else if (left >= kLost ||
+             steps < kLost) {  // a part of a composite: its units are far below what it notices
+    return;
+  }
   throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
                       " of the " + std::to_string(x.range.high - x.range.low) + " steps of operand '" +
                       node.graph().value(node.operand(i)).name + "'");
