@@ -152,6 +152,7 @@ def from_graph(graph: _core.Graph) -> Program:
     return Program(graph)
 
 
+@checked
 def program_of(
     source: Any, *, bind: Any = None, operators: Sequence[ForeignOp] = (), trust: bool = False
 ) -> Program:
