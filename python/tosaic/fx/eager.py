@@ -260,8 +260,10 @@ class _Copies:
         if not is_plain or value.layout is not torch.strided or value.is_conj() or value.is_neg():
             return value.clone()
         storage = value.untyped_storage()
-        # The original is held, so that no other storage gets its address.
-        _, copied = self._storages.setdefault(storage._cdata, (storage, storage.clone()))
+        if storage._cdata not in self._storages:
+            # The original is held, so that no other storage gets its address.
+            self._storages[storage._cdata] = storage, storage.clone()  # type: ignore[no-untyped-call]
+        _, copied = self._storages[storage._cdata]
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(copied, value.storage_offset(), value.shape, value.stride())
 
