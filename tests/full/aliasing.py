@@ -127,8 +127,13 @@ def page(rows: Sequence[Verdicts]) -> str:
     without = [f"`{row.name}`" for row in rows if not row.programs]
     if without:
         parts += ["Calls without tensors as operands are not tried: " + ", ".join(without) + ".", ""]
-    failed = [f"* {failure}" for row in rows for failure in row.failures]
+    failed = [f"* {_quoted(failure)}" for row in rows for failure in row.failures]
     return "\n".join([*parts, *(["## Failures", "", *failed, ""] if failed else [])])
+
+
+def _quoted(text: str) -> str:
+    """A message in one line, as code. Brackets of torch's messages would be taken for links."""
+    return "`" + " ".join(text.split()).replace("`", "'").replace("](", "] (") + "`"
 
 
 def _counts(rows: Sequence[Verdicts]) -> str:
