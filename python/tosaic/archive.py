@@ -157,7 +157,7 @@ def _reader(archive: zipfile.ZipFile, manifest: Any) -> Callable[[Key, _core.Con
     def read(key: Key, wanted: _core.Constant) -> _core.Constant:
         member = archive.getinfo(files[key])
         with archive.open(member) as file:
-            require_claimed(file, member.file_size, member.filename)
+            require_claimed(file, member.file_size, member.filename, exact=True)
             stored: np.ndarray[Any, Any] = _read_array(file, allow_pickle=False)
         array = np.asarray(stored, stored.dtype.newbyteorder("="), order="C")
         made = _core.Constant(

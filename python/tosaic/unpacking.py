@@ -41,7 +41,7 @@ def require_room(members: Iterable[zipfile.ZipInfo], allowed: int) -> None:
         raise ValueError(f"{claimed} bytes when it is unpacked, of which at most {allowed} are read")
 
 
-def require_claimed(file: IO[bytes], size: int, name: str) -> None:
+def require_claimed(file: IO[bytes], size: int, name: str, *, exact: bool = False) -> None:
     """Checks the header of an array in numpy's format, for which numpy makes room; goes back to its begin.
 
     Parameters
@@ -52,17 +52,20 @@ def require_claimed(file: IO[bytes], size: int, name: str) -> None:
         How many bytes the file has.
     name : str
         Of the file or member, for messages.
+    exact : bool
+        The file is one that tosaic wrote: of version 1.0 of the format, with nothing behind the elements.
 
     Raises
     ------
     ValueError
-        The header claims more elements than the file has, or is of a version without plain numbers.
+        The header claims more bytes than the file has, or, if `exact`, fewer. Or the array has a version of
+        the format that is not read.
     """
     version = _read_magic(file)
-    if version not in _HEADERS:
+    if version not in _HEADERS or (exact and version != (1, 0)):
         raise ValueError(f"'{name}' is of version {version[0]}.{version[1]} of the format of arrays")
     shape, _, dtype = _HEADERS[version](file)
     claimed, found = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if claimed > found and not dtype.hasobject:
+    if (exact and claimed != found) or (claimed > found and not dtype.hasobject):
         raise ValueError(f"'{name}' claims {claimed} bytes and has {found}")
     file.seek(0)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from api.conftest import Counter
 from tosaic.cli import main
 from tosaic.samples import load_arrays
 
@@ -147,15 +148,6 @@ def test_a_trusted_program_that_expands_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sidecar_cannot_claim_states_of_terabytes(tmp_path: Path) -> None:
-    class Counter(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("total", torch.zeros(4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.total.add_(x)
-            return self.total * 2
-
     path = tmp_path / "m.tosa"
     tosaic.lower(torch.export.export(Counter(), (torch.ones(4),))).save(path, sidecar=True)
     beside = tmp_path / "m.tosa.json"
@@ -165,6 +157,18 @@ def test_a_sidecar_cannot_claim_states_of_terabytes(tmp_path: Path) -> None:
     beside.write_text(json.dumps(fields))
     with pytest.raises(tosaic.InvalidGraph, match="expected states of at most 4294967296 bytes"):
         tosaic.open_program(path)
+
+
+def test_an_array_of_an_archive_has_nothing_behind_its_elements(tmp_path: Path) -> None:
+    exported = torch.export.export(torch.nn.Linear(64, 64).eval(), (torch.ones(1, 64),))
+    tosaic.from_exported(exported).save(tmp_path / "m.tosaic")
+    with zipfile.ZipFile(tmp_path / "m.tosaic") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "m.tosaic", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data + bytes(4) * name.endswith(".npy"))
+    with pytest.raises(tosaic.InvalidGraph, match="claims 16384 bytes and has 16388"):
+        tosaic.load(tmp_path / "m.tosaic")
 
 
 def test_regions_of_a_text_cannot_be_nested_without_end() -> None:
