@@ -155,12 +155,11 @@ def _masks_of(quantized: Program) -> set[str]:
 
 def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
     """Returns a sentence for each input that is a mask of attention and hides with minus infinity."""
+    masks = _masks_of(quantized)
     found = []
     for port in quantized.inputs:
         name = port.path or port.name
-        if port.name not in _masks_of(quantized):
-            continue
-        if any(np.isneginf(each[name]).any() for each in samples):
+        if port.name in masks and any(np.isneginf(each[name]).any() for each in samples):
             found.append(f"the mask '{name}' {MASK_OF_INFINITY}")
     return found
 
