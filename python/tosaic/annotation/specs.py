@@ -369,6 +369,15 @@ def range_of(dtype: str) -> tuple[int, int] | None:
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if name.startswith("i") else None
 
 
+def integers_of(spec: Observed | Fixed | Derived) -> tuple[int, int]:
+    """Returns the least and the largest integer of a spec: its own bounds, else those of its dtype."""
+    least, greatest = range_of(spec.dtype) or (0, 0)
+    return (
+        least if spec.qmin is None else spec.qmin,
+        greatest if spec.qmax is None else spec.qmax,
+    )
+
+
 def _refusal(spec: Any, what: str, expected: str, got: Any) -> Exception:
     return _core.make_error(
         _core.InvalidGraph,

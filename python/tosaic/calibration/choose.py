@@ -22,7 +22,7 @@ from tosaic.annotation.observers import (
     Percentile,
 )
 from tosaic.annotation.plan import Group
-from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, range_of
+from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, integers_of
 from tosaic.calibration.functions import function_of_reader
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
@@ -122,12 +122,7 @@ def _scale_of(qparams: QParams) -> Scale:
 
 def _storage(spec: Observed | Fixed | Derived) -> tuple[str, int, int]:
     """Returns the dtype by its name in graphs, and the bounds of the integers."""
-    least, greatest = range_of(spec.dtype) or (0, 0)
-    return (
-        GRAPH_NAMES.get(spec.dtype, spec.dtype),
-        least if spec.qmin is None else spec.qmin,
-        greatest if spec.qmax is None else spec.qmax,
-    )
+    return GRAPH_NAMES.get(spec.dtype, spec.dtype), *integers_of(spec)
 
 
 def _fixed(spec: Fixed) -> QParams:

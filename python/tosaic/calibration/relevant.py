@@ -18,7 +18,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.observers import MaskRange
-from tosaic.annotation.specs import Fixed, Observed, range_of
+from tosaic.annotation.specs import Fixed, Observed, integers_of
 from tosaic.calibration.observations import Observations
 from tosaic.calibration.plan_program import PlannedProgram
 
@@ -28,9 +28,7 @@ _FAR = 2.0  # times the largest magnitude that matters
 _MARGIN = 0.25  # of this magnitude: inputs other than the samples may make other results
 
 # Results with the range of an operand, or that no bound of an operand follows from.
-_NOT_BOUNDING = frozenset(
-    ("reshape", "permute", "expand", "clone", "slice", "conv", "conv_transpose", "linear", "matmul")
-)
+_NOT_BOUNDING = frozenset(("reshape", "permute", "expand", "clone", "slice", "conv", "linear", "matmul"))
 
 Bounds = tuple[float, float]
 
@@ -83,9 +81,10 @@ def relevant_bounds(
         if not isinstance(group.spec, Observed | Fixed):
             continue
         own = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
+        qmin, qmax = integers_of(group.spec)
         union = _united([_bounds(statistics[i]) for i in observed.statistics_of.get(at, ())])
         for each in own:
-            levels[each] = max(levels[each], _levels(group.spec))
+            levels[each] = max(levels[each], float(qmax - qmin))
             samples[each] = samples[each] or union
         if union is not None and not isinstance(observed.observers[at], MaskRange):
             members[at], of_group[at] = own, union
@@ -117,10 +116,3 @@ def _bounds(found: Any) -> Bounds | None:
 def _united(each: Sequence[Bounds | None]) -> Bounds | None:
     known = [bounds for bounds in each if bounds is not None]
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
-
-
-def _levels(spec: Observed | Fixed) -> float:
-    least, greatest = range_of(spec.dtype) or (0, 0)
-    qmin = least if spec.qmin is None else spec.qmin
-    qmax = greatest if spec.qmax is None else spec.qmax
-    return float(qmax - qmin)
