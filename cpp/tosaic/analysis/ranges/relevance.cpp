@@ -32,11 +32,10 @@ struct Site {
   const FloatRanges& ranges;
   const Node& node;
   Numbers wanted;
-  // The result may change by this. 0: it may not change.
-  double slack = 0;
+  double slack = 0;         // a change of the result by this much goes unnoticed
   bool of_samples = false;  // ranges are those of samples
 
-  // Where functions with exponential tails are flat: exp(-flat()) is no more than the slack.
+  // A function that approaches a limit as exp(-x) does, differs from it by no more than the slack beyond this x.
   [[nodiscard]] double flat() const { return slack > 0 ? std::clamp(-std::log(slack), 4.0, kFlat) : kFlat; }
   [[nodiscard]] ValueId operand(std::size_t i) const { return graph.operands(node)[i]; }
   [[nodiscard]] const FloatRange& range(std::size_t i) const { return ranges.of(operand(i)); }
@@ -137,7 +136,7 @@ Numbers divided(const Site& s, std::size_t i) {
 Numbers compared(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
   // Integers round both operands, and what is just beyond must not become equal.
-  const double margin = 0x1p-8 * std::max(std::fabs(other.low), std::fabs(other.high)) + 1;
+  const double margin = 0x1p-8 * magnitude(other).high + 1;
   return {other.low - margin, other.high + margin};
 }
 
@@ -195,10 +194,6 @@ constexpr OpTable<bool> kJoins = {{Op::kWhere, true},        {Op::kCat, true},  
 // How many operators visible() looks through. Each may have two operands, so that the walk doubles with each.
 constexpr int kDeepest = 8;
 
-// An interval of the numbers of `id` that a mask does not hide: constants far below others are left out, and if a
-// result may change by the slack, operands that are below all others by more than exp() notices.
-double largest(const Numbers& numbers) { return std::max(std::fabs(numbers.low), std::fabs(numbers.high)); }
-
 // True for a product of truth values and numbers that are all below -`depth`.
 bool is_hiding_product(const Site& s, ValueId id, double depth) {
   const Node* const node = s.graph.producer(id);
@@ -212,6 +207,9 @@ bool is_hiding_product(const Site& s, ValueId id, double depth) {
 }
 
 Numbers visible_of(const Site& s, ValueId id, int depth);
+
+// The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the softmax
+// may change by the slack, so are operands so far below the others that their exponentials change it by less.
 Numbers visible(const Site& s, ValueId id, int depth = 0) {
   const Numbers found = visible_of(s, id, depth), all = s.ranges.of(id).bounds;
   const Numbers both{std::max(found.low, all.low), std::min(found.high, all.high)};
@@ -244,7 +242,7 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   if (op == Op::kMaximum) return hides(0) ? at(1) : hides(1) ? at(0) : larger_of(at(0), at(1));
   if (op == Op::kAdd && *node->attrs == default_attrs(op)) {
     for (std::size_t i = 0; s.slack > 0 && i < 2; ++i)
-      if (is_hiding_product(s, operand(i), s.flat() + 2 * largest(at(1 - i)))) return at(1 - i);
+      if (is_hiding_product(s, operand(i), s.flat() + 2 * magnitude(at(1 - i)).high)) return at(1 - i);
     return sum(at(0), at(1));
   }
   if (op == Op::kMul) return product(at(0), at(1));

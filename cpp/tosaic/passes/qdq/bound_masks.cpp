@@ -59,7 +59,8 @@ bool absorbs(double large, double bound) {
 
 class Masks {
  public:
-  Masks(Rewriter& rewriter, const analysis::FloatRanges& ranges, const Node& at)
+  // `ranges` are those of all values, made when the first mask needs them.
+  Masks(Rewriter& rewriter, std::optional<analysis::FloatRanges>& ranges, const Node& at)
       : rewriter_(rewriter), graph_(rewriter.source()), ranges_(ranges), at_(at) {}
 
   void run() {
@@ -97,8 +98,8 @@ class Masks {
   }
   // For example of a maximum, or of a sum of per-channel products.
   [[nodiscard]] double range_of(ValueId id) const {
-    const Interval<double>& bounds = ranges_.of(id).bounds;
-    return std::max(std::fabs(bounds.low), std::fabs(bounds.high));
+    if (!ranges_) ranges_.emplace(graph_);
+    return tosaic::magnitude(ranges_->of(id).bounds).high;
   }
   [[nodiscard]] static double largest_of(const Constant* constant) {
     if (constant == nullptr || !constant->storage.bound() || !is_float(constant->dtype)) return kInfinity;
@@ -506,7 +507,7 @@ class Masks {
 
   Rewriter& rewriter_;
   const Graph& graph_;
-  const analysis::FloatRanges& ranges_;
+  std::optional<analysis::FloatRanges>& ranges_;
   const Node& at_;
   const Node* product_ = nullptr;
   std::vector<const Node*> through_;  // between the sum and the softmax: views, and products with numbers
@@ -526,8 +527,8 @@ class Masks {
 
 namespace {
 
-// True if the value is dequantized, behind products and operators that commute with quantization, which run on the
-// integers: fold-qdq takes the same way.
+// True if the value follows from a dequantize node by products and by operators that commute with quantization.
+// fold-qdq moves such operators to the integers.
 bool is_dequantized(const Graph& graph, ValueId id) {
   for (const Node* node = graph.producer(id); node != nullptr; node = graph.producer(id)) {
     if (node->op == Op::kDequantize) return true;
@@ -561,9 +562,7 @@ bool has_large_mask(const Graph& graph, const Node& node) {
 std::optional<Graph> bound_masks(const Graph& graph) {
   std::optional<Graph> expanded = expand_composites(graph, has_large_mask);
   const Graph& source = expanded ? *expanded : graph;
-  if (std::ranges::none_of(source.nodes(), [](const Node& node) { return is_softmax(node.op); }))
-    return expanded;
-  const analysis::FloatRanges ranges(source);
+  std::optional<analysis::FloatRanges> ranges;
   Rewriter rewriter(source);
   for (const Node& node : source.nodes())
     if (is_softmax(node.op))
