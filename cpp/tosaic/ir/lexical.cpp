@@ -41,7 +41,7 @@ std::size_t sequence_length(std::string_view text) {
 }
 
 // True for a sequence that acts on a terminal: a control character of two bytes, a line or paragraph separator, a
-// sign that changes the direction of text, or one that is not seen.
+// character that changes the direction of text, or an invisible one.
 bool acts_on_terminal(std::string_view sequence) {
   const auto byte = [sequence](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
   if (sequence.size() == 2)

@@ -28,7 +28,8 @@ struct FloatRange {
 class FloatRanges {
  public:
   explicit FloatRanges(const Graph& graph) : FloatRanges(graph, {}) {}
-  // `observed`, by value, or empty: the bounds that samples had. They replace what rules find.
+  // `observed` has the bounds that the samples of each value had, or is empty. Where there are such bounds, the
+  // value has these, and not those that the rule of its operator gives.
   FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed);
   [[nodiscard]] const FloatRange& of(ValueId value) const;
 

@@ -14,7 +14,7 @@
 namespace tosaic::passes {
 namespace {
 
-// True if all readers of the result read quantized numbers, too.
+// True if each reader of the result has another operand that is dequantized.
 bool is_read_beside_integers(const NodeView& node) {
   const Graph& graph = node.graph();
   const auto is_quantized = [&](ValueId id) {

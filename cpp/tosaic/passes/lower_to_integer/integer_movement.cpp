@@ -51,13 +51,14 @@ bool is_a_step(double number, const QParams& qparams) {
          q <= static_cast<double>(qparams.qmax);
 }
 
-// True if integers in this unit represent the number, or if it is 0 or not finite.
+// True if a whole number of units equals the number to 10 bits, or if it is 0 or not finite.
 bool has_bits(double number, double unit) {
   if (number == 0 || !std::isfinite(number)) return true;
   return std::abs(std::nearbyint(number / unit) * unit - number) <= 0x1p-10 * std::abs(number);
 }
 
-// A selection of constants, such as where(hidden, -1e9, 0): i32 in a unit in which all of them have bits.
+// The qparams of a selection of constants, such as where(hidden, -1e9, 0): i32, in a unit that represents each of
+// them to 10 bits.
 QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
   const std::int64_t limit = std::int64_t{1} << 30;
   double size = 0;

@@ -156,9 +156,8 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
     // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.
     const bool is_coarse = *step > 0 && unit > kCoarse * *step;
     if (*step >= 2 * unit || (left >= kFewest && !is_coarse)) return;
-  } else if (left >= kLost ||
-             steps < kLost) {  // a part of a composite: its units are far below what it notices
-    return;
+  } else if (left >= kLost || steps < kLost) {
+    return;  // in a composite, units are far finer than what its result notices
   }
   throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
                       " of the " + std::to_string(x.range.high - x.range.low) + " steps of operand '" +

@@ -66,8 +66,8 @@ class Bounds {
   }
 
  private:
-  // True if a clamp reads the result of an exponential. Any other reader becomes a part of the same table, and
-  // tables saturate.
+  // True for an exponential that a clamp reads. With any other reader, an exponential becomes one table, whose
+  // results saturate anyway.
   [[nodiscard]] bool needs_bound(const Node& node) const {
     if (node.op != Op::kExp && node.op != Op::kExpm1) return false;
     const std::span<const NodeId> users = graph_.users(graph_.result(node));

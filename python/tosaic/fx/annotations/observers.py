@@ -354,7 +354,7 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
     Parameters
     ----------
     observers : mapping
-        What torchao passes to `prepare_obs_or_fq_callback`.
+        By node, or by edge (node, reader): the observer, or the fake-quantize module that has it.
     """
     for place, module in observers.items():
         observer = getattr(module, "activation_post_process", module)
