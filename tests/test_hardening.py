@@ -5,14 +5,18 @@ The file itself is read, by readelf: flags that a build has lost would not show 
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 from tosaic import _core
+
+ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the extension is an ELF file on Linux only")
 
@@ -62,3 +66,35 @@ def test_indirect_branches_land_only_at_marked_places() -> None:
     assert code[entry - begin :][:4] in marks
     # Every layer, not the entry alone.
     assert sum(code.count(mark) for mark in marks) > 1000
+
+
+def test_a_flag_that_the_compiler_refuses_is_left_out(tmp_path: Path) -> None:
+    """GCC for AArch64 refuses -fcf-protection and takes -mbranch-protection, as this compiler does."""
+    compiler = tmp_path / "g++"
+    refused, taken = "-fcf-protection", "-mbranch-protection=standard"
+    compiler.write_text(
+        "#!/bin/bash\n"
+        "arguments=()\n"
+        'for each in "$@"; do case "$each" in\n'
+        f'  {refused}) echo "error: {refused} is not supported for this target" >&2; exit 1 ;;\n'
+        f"  {taken}) ;;\n"
+        '  *) arguments+=("$each") ;;\n'
+        "esac; done\n"
+        'exec c++ "${arguments[@]}"\n'
+    )
+    compiler.chmod(0o755)
+    settings = {
+        "CMAKE_CXX_COMPILER": str(compiler),
+        "CMAKE_PREFIX_PATH": sysconfig.get_path("platlib"),
+        "CMAKE_EXPORT_COMPILE_COMMANDS": "ON",
+    }
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    command = ["cmake", "-S", str(ROOT), "-B", str(tmp_path / "build"), "-G", "Ninja", *defines]
+    subprocess.run(command, capture_output=True, check=True)
+    commands = json.loads((tmp_path / "build" / "compile_commands.json").read_text())
+    ours = [each["command"] for each in commands if "/cpp/tosaic/" in each["file"]]
+    assert len(ours) > 100
+    for each in ours:
+        assert refused not in each
+        assert f" {taken} " in each
+        assert " -fstack-protector-strong " in each

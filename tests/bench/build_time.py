@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,28 +54,45 @@ def run(target: str = "tosaic_python") -> Result:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cpu_seconds.txt"
         launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(log)]
-        settings = {
-            "CMAKE_BUILD_TYPE": "Release",
-            "CMAKE_CXX_COMPILER_LAUNCHER": ";".join(launcher),
-            "CMAKE_PREFIX_PATH": sysconfig.get_path("platlib"),
-            "Python_EXECUTABLE": sys.executable,
-            "TOSAIC_BUILD_PYTHON": "ON",
-            "TOSAIC_UNITY": "ON",  # as in a wheel
-            "pybind11_DIR": pybind11.get_cmake_dir(),
-        }
-        defines = [f"-D{name}={value}" for name, value in settings.items()]
-        environment = os.environ | {"CCACHE_DISABLE": "1"}
         before, start = _cpu_seconds(), time.perf_counter()
-        for command in (
-            ["cmake", "-S", str(ROOT), "-B", folder, "-G", "Ninja", *defines],
-            ["cmake", "--build", folder, "--target", target, "-j", "2"],
-        ):
-            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        build(
+            Path(folder),
+            target,
+            environment={"CCACHE_DISABLE": "1"},
+            CMAKE_CXX_COMPILER_LAUNCHER=";".join(launcher),
+        )
         return Result(
             (_cpu_seconds() - before) / 60,
             (time.perf_counter() - start) / 60,
             _compiler(Path(folder)),
             _units(log),
+        )
+
+
+def build(
+    folder: Path,
+    target: str = "tosaic_python",
+    *,
+    environment: Mapping[str, str] | None = None,
+    **settings: str,
+) -> None:
+    """Configures and builds a target as `pip install .` does, with two jobs; `settings` are CMake's."""
+    settings = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_PREFIX_PATH": sysconfig.get_path("platlib"),
+        "Python_EXECUTABLE": sys.executable,
+        "TOSAIC_BUILD_PYTHON": "ON",
+        "TOSAIC_UNITY": "ON",  # as in a wheel
+        "pybind11_DIR": pybind11.get_cmake_dir(),
+        **settings,
+    }
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    for command in (
+        ["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines],
+        ["cmake", "--build", str(folder), "--target", target, "-j", "2"],
+    ):
+        subprocess.run(
+            command, env={**os.environ, **(environment or {})}, check=True, stdout=subprocess.DEVNULL
         )
 
 

@@ -10,10 +10,11 @@ import gc
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -43,6 +44,7 @@ ORDER = (
     "calibrating",
     "import_time",
     "build_time",
+    "hardening",
 )
 
 _HEAD = """# Benchmarks
@@ -68,15 +70,19 @@ class Measured(Generic[_Row]):
     rounds: int
 
 
-def options_of(doc: str | None, *, rounds: int, names: Sequence[str] = ()) -> argparse.Namespace:
-    """Reads the command line of a benchmark: `rounds`, and `networks` if there are `names`.
+def options_of(
+    doc: str | None, *, rounds: int, names: Sequence[str] = (), files: Mapping[str, str] | None = None
+) -> argparse.Namespace:
+    """Reads the command line of a benchmark: `rounds`, `networks` if there are `names`, and paths of `files`.
 
-    Silences the log.
+    `files` has the help of each option that takes a path. Silences the log.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds)
     if names:
         parser.add_argument("networks", nargs="*", default=names)
+    for name, text in (files or {}).items():
+        parser.add_argument(f"--{name}", type=Path, help=text)
     logging.disable(logging.WARNING)
     return parser.parse_args()
 

@@ -11,6 +11,7 @@ from bench import (
     exporting,
     float_layers,
     grid_sampler,
+    hardening,
     import_time,
     integer_executor,
     integer_layers,
@@ -113,6 +114,11 @@ def test_import_is_cheap() -> None:
 def test_the_extension_builds_in_eight_minutes_of_cpu() -> None:
     result = build_time.run()
     assert build_time.section(result).publish() == 0, result
+
+
+def test_protection_against_faults_of_memory_takes_two_hundredths_of_the_time_at_most() -> None:
+    result = hardening.run()
+    assert hardening.section(result).publish() == 0, result
 
 
 def test_preprocess_is_a_hundred_times_as_fast_as_arms() -> None:
