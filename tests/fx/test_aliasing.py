@@ -388,3 +388,77 @@ def test_a_missed_alias_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = lambda self, node, row, tensors: self._fresh(node.meta["val"], node)  # noqa: E731
     monkeypatch.setattr(ExecutedMemory, "of_results", fresh)
     assert verdict([program])[0] == "failure"
+
+
+EMPTY = """
+import torch, tosaic
+
+class Weighted(torch.nn.Module):
+    def forward(self, v, g):
+        written = v + 1
+        written.mul_(3)
+        return torch._weight_norm(v * 1, g * 1, 0), written
+
+exported = torch.export.export(Weighted(), (torch.zeros(0, 3), torch.zeros(0, 1)), strict=False)
+tosaic.from_exported(exported)
+"""
+
+
+def test_a_call_without_elements_does_not_end_the_process() -> None:
+    """Torch's kernel divides by the number of weights."""
+    assert subprocess.run([sys.executable, "-c", EMPTY], check=False).returncode == 0
+
+
+NOT_RUN: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
+    "conv2d": (_aten.conv2d, [(2, 4, 5, 3), (6, 4, 2, 2)]),
+    "conv2d of one channel": (_aten.conv2d, [(2, 1, 5, 3), (6, 1, 1, 1)]),
+    "conv_transpose2d": (_aten.conv_transpose2d, [(2, 4, 5, 3), (4, 6, 2, 2)]),
+    "linear": (_aten.linear, [(2, 3, 4), (5, 4)]),
+    "matmul": (_aten.matmul, [(2, 3, 4), (2, 4, 5)]),
+    "matmul of one element": (_aten.matmul, [(1, 1), (1, 1)]),
+    "addmm": (_aten.addmm, [(3, 5), (3, 4), (4, 5)]),
+    "addmm over nothing": (_aten.addmm, [(3, 5), (3, 0), (0, 5)]),
+    "attention": (_aten.scaled_dot_product_attention, [(1, 2, 3, 4)] * 3),
+    "batch_norm": (
+        lambda x, mean: _aten.batch_norm(x, None, None, mean, mean, False, 0.1, 1.0, False),
+        [(2, 4, 5, 3), (4,)],
+    ),
+}
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plain": lambda x: x,
+    "transposed": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+    "stepped": lambda x: x.repeat_interleave(2, -1)[..., ::2],
+    "expanded": lambda x: x[:1].expand(x.shape),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", NOT_RUN)
+def test_a_call_that_is_not_run_has_new_memory_with_the_strides_of_eager(
+    name: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, shapes = NOT_RUN[name]
+    for at in range(len(shapes)):
+        operands = [torch.ones(shape) for shape in shapes]
+        operands[at] = LAYOUTS[layout](operands[at])
+        result = function(*operands)
+        assert result.untyped_storage()._cdata not in {each.untyped_storage()._cdata for each in operands}
+
+        def call(*given: torch.Tensor) -> torch.Tensor:
+            return function(*given).add_(1)
+
+        seen: list[Any] = []
+        of_results = ExecutedMemory.of_results
+
+        def watch(self: Any, *args: Any, inner: Any = of_results, seen: list[Any] = seen) -> Any:
+            seen.append(inner(self, *args))
+            return seen[-1]
+
+        monkeypatch.setattr(ExecutedMemory, "of_results", watch)
+        from_exported(exported(call, *operands))
+        monkeypatch.setattr(ExecutedMemory, "of_results", of_results)
+        region = seen[0]
+        assert (region.shape, region.offset) == (tuple(result.shape), 0)
+        sizes = zip(result.shape, region.strides, result.stride(), strict=True)
+        assert all(ours == theirs for size, ours, theirs in sizes if size > 1)

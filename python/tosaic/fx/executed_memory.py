@@ -3,12 +3,13 @@
 Whether ``reshape``, ``contiguous``, ``to``, ``flatten`` or ``einsum`` return their operand, a view of it or a
 copy depends on shapes, strides and options, and schemas do not say it of all operators (``unsafe_split``). So
 the overload is called on tensors with the traced shapes and dtypes and with the strides and the offset that
-eager computes. They are zeros on the CPU; very large ones, and operands of contractions, have no data (device
-``meta``).
+eager computes. They are zeros on the CPU; very large ones, and those of recurrent layers, have no data
+(device ``meta``). Nor has any operand of a call in which one has no elements: kernels of torch may divide by
+its sizes, which ends the process.
 
-Not run are in-place calls that return their operand, pointwise operators that torch implements in one kernel
-(their result is new, with the recorded strides), and operators from outside of torch, whose schemas say what
-they share.
+Not run are in-place calls that return their operand; pointwise operators that torch implements in one kernel,
+contractions, and batch norms of an operand in dense order (their results are new, with the recorded strides);
+and operators from outside of torch, whose schemas say what they share.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Node
 
 from tosaic import _core
+from tosaic.dim_order import contiguous_strides
 from tosaic.fx.shapes import Sizes
-from tosaic.torch_operators import contraction, recurrent
+from tosaic.torch_operators import contraction, normalization, recurrent
 from tosaic.torch_operators.aliasing import Tensor
 from tosaic.torch_operators.memory_regions import Region, anywhere_in, in_memory
 from tosaic.torch_operators.operator_row import OperatorRow
@@ -32,8 +34,10 @@ __all__ = ["ExecutedMemory", "region_of_weight"]
 
 _MOST_BYTES = 1 << 26  # of the operands of a call that is run on data
 _OF_TORCH = frozenset({"aten", "prims", "quantized_decomposed", "torchao", "pt2e_quant", "dim_order_ops"})
-# Contractions take long to compute, and their results have the recorded strides.
-_CONTRACTIONS = (*contraction.ROWS.values(), *recurrent.ROWS.values())
+# These take long to compute. Their results are new and have the recorded strides in every layout of operands.
+_CONTRACTIONS = frozenset(contraction.ROWS.values())
+_BATCH_NORM = normalization.ROWS["batch_norm"]  # the same, if the operand is dense
+_WITHOUT_DATA = frozenset(recurrent.ROWS.values())
 
 
 class ExecutedMemory:
@@ -68,7 +72,7 @@ class ExecutedMemory:
         operands = {leaf: tensors(leaf) for leaf in node.all_input_nodes}
         if not isinstance(target, torch._ops.OpOverload) or target.namespace not in _OF_TORCH:
             return self._declared(node, row, operands)
-        if _is_one_kernel(target) and all(self._is_as_recorded(leaf, operands[leaf]) for leaf in operands):
+        if self._is_new(node, row, operands):
             return self._fresh(recorded, node)
         calls = _Calls(node, row, operands, self._sizes)
         results = calls.run()
@@ -85,6 +89,15 @@ class ExecutedMemory:
                 continue
             found.append(self._found(result, as_recorded, calls, fresh, (node, index)))
         return found if isinstance(results, list | tuple) else found[0]
+
+    def _is_new(self, node: Node, row: OperatorRow, operands: Mapping[Node, Any]) -> bool:
+        """True if the result is known to be new memory with the recorded strides, so the call is not run."""
+        is_batch_norm = row.emit is _BATCH_NORM
+        if not (is_batch_norm or row.emit in _CONTRACTIONS or _is_one_kernel(node.target)):
+            return False
+        if not all(self._is_as_recorded(leaf, operands[leaf]) for leaf in operands):
+            return False
+        return not is_batch_norm or _is_dense(operands[node.all_input_nodes[0]].region)
 
     def _found(
         self, result: torch.Tensor, recorded: Any, calls: _Calls, fresh: dict[int, Hashable], name: Hashable
@@ -187,7 +200,9 @@ class _Calls:
             region = each.region
             needed[region.memory] = max(needed.get(region.memory, 0), _end(region))
         is_large = sum(needed.values()) > _MOST_BYTES
-        devices = ["meta"] if is_large or self._row.emit in _CONTRACTIONS else ["cpu", "meta"]
+        is_empty = any(each.region.is_empty for each in leaves)
+        has_data = not is_large and not is_empty and self._row.emit not in _WITHOUT_DATA
+        devices = ["cpu", "meta"] if has_data else ["meta"]
         for device in devices:
             try:
                 with unset_fake_temporarily(), torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -279,6 +294,17 @@ def _is_one_kernel(target: Any) -> bool:
         and not any(result.alias_info is not None for result in target._schema.returns)
         and not has(target.name(), "CompositeImplicitAutograd")
     )
+
+
+def _is_dense(region: Region) -> bool:
+    """True for a tensor whose elements lie densely, row-major or channels last."""
+    rank = len(region.shape)
+    orders = [range(rank), (0, *range(2, rank), 1)] if rank in (4, 5) else [range(rank)]
+    for order in orders:
+        steps = contiguous_strides([region.shape[axis] for axis in order])
+        if all(region.strides[axis] == step for axis, step in zip(order, steps, strict=True)):
+            return True
+    return False
 
 
 def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
