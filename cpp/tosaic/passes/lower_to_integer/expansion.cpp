@@ -115,10 +115,8 @@ Outcome lower_by_parts(const RuleContext& ctx) {
   const std::optional<Expansion> expansion = expansion_of(ctx);
   if (!expansion) return Refusal{};
   return attempt([&]() -> Outcome {
-    // The parts of a movement only move.
     const bool moves = info(ctx.node.op()).has(kMovement) || ctx.node.op() == Op::kIndexPut;
-    ValueMap parts(expansion->graph, ctx.values.made(),
-                   moves ? ctx.values.noticed_step(ctx.node.node()) : std::nullopt);
+    ValueMap parts(expansion->graph, ctx.values.made(), ctx.values.noticed_step(ctx.node.node()), moves);
     for (std::size_t i = 0; i < expansion->inputs.size(); ++i) {
       const ValueId input = expansion->graph.inputs()[i].value, operand = expansion->inputs[i];
       if (ctx.values.has_integers(operand))

@@ -1,5 +1,6 @@
 #include "tosaic/passes/lower_to_integer/value_map.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "tosaic/ir/quantized.h"
@@ -7,6 +8,19 @@
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 
 namespace tosaic::passes {
+namespace {
+
+// True if nothing but the outputs of the graph reads the results of the node.
+bool is_result_only(const Graph& graph, const Node& node) {
+  const auto reads = [&](const Node& reader) {
+    return std::ranges::any_of(graph.operands(reader), [&](ValueId operand) {
+      return operand.valid() && graph.producer(operand) == &node;
+    });
+  };
+  return std::ranges::none_of(graph.nodes(), reads);
+}
+
+}  // namespace
 
 const ScaledInteger* ValueMap::scaled(ValueId id) const {
   const Form& form = forms_[id.index()];
@@ -19,7 +33,7 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
 }
 
 std::optional<double> ValueMap::noticed_step(const Node& node) {
-  if (is_part_) return part_step_;
+  if (is_part_) return moves_ || is_result_only(*source_, node) ? part_step_ : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
   return readers_->relevance.of_results(node).step;
 }

@@ -34,11 +34,12 @@ class ValueMap {
  public:
   ValueMap(const Graph& source, NewGraph& made)
       : source_(&source), made_(&made), is_part_(false), forms_(source.values().size()) {}
-  // Of the expansion of a composite. `noticed_step`: that of all nodes in it, if it is known.
-  ValueMap(const Graph& expansion, NewGraph& made, std::optional<double> noticed_step)
+  // Of the expansion of a composite, whose results have `noticed_step`. `moves`: its parts only move numbers.
+  ValueMap(const Graph& expansion, NewGraph& made, std::optional<double> noticed_step, bool moves)
       : source_(&expansion),
         made_(&made),
         is_part_(true),
+        moves_(moves),
         part_step_(noticed_step),
         forms_(expansion.values().size()) {}
 
@@ -63,8 +64,8 @@ class ValueMap {
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
-  // The step of a node's results that their readers notice (analysis::RelevantNumbers). Nothing in the
-  // expansion of a composite that computes: its rules choose units for themselves.
+  // The step of a node's results that their readers notice (analysis::RelevantNumbers). In the expansion of a
+  // composite that computes, it is known only of the results: other parts choose units for themselves.
   [[nodiscard]] std::optional<double> noticed_step(const Node& node);
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
@@ -97,7 +98,7 @@ class ValueMap {
 
   const Graph* source_;
   NewGraph* made_;
-  bool is_part_;
+  bool is_part_, moves_ = false;
   std::optional<double> part_step_ = {};
   std::vector<Form> forms_;
   std::unique_ptr<const Readers> readers_ = {};  // set by noticed_step()
