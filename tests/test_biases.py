@@ -184,3 +184,18 @@ def test_one_scale_of_all_channels_is_raised_only_if_no_weight_loses_bits() -> N
         assert (found[0] > scale[0]) == is_raised
     unit = fitting_bias_scales(scale / np.float32(255), bias)
     assert np.abs(bias).max() / unit[0] == pytest.approx(LARGEST_BIAS, rel=1e-3)
+
+
+def test_an_addend_that_the_result_hides_does_not_refuse_the_sum() -> None:
+    """The products are below one step of the result: no bit of them is owed to a reader."""
+    found = measure([Branch("addmm", "alone", 1e-4, 1e6)], "int8, one scale", "quantize")
+    require_right(found)
+    assert not found[0].refused
+
+
+@pytest.mark.parametrize("operator", ["addmm", "baddbmm"])
+def test_an_addend_that_an_activation_discards_leaves_bits_to_the_products(operator: str) -> None:
+    found = measure([Branch(operator, "below", 1.0, 1e6)], "int16x8", "quantize")
+    require_right(found)
+    assert not found[0].refused
+    assert found[0].error < 0.01  # of weights with 8 bits

@@ -1,9 +1,10 @@
 // Relevant numbers: a walk from the outputs to the inputs. A rule computes, from the relevant numbers of a node's
 // result, those of one operand.
 //
-//   add(x, y)      x matters from low - max(y) to high - min(y)
-//   relu(x)        x matters from 0, since relu of less is 0
-//   amax, where    x matters as the result does
+//   add(x, y)        x matters from low - max(y) to high - min(y)
+//   linear(x, w, b)  b does so, beside the largest sum of products
+//   relu(x)          x matters from 0, since relu of less is 0
+//   amax, where      x matters as the result does
 //
 // An operator without a rule needs all numbers. Bounds are moved outward by more than floats round.
 
@@ -122,6 +123,36 @@ Numbers multiplied(const Site& s, std::size_t i) {
   if (by.bounds.low >= 0) return before_product(s.wanted, least, by.bounds.high);
   if (by.bounds.high <= 0) return negated(before_product(s.wanted, least, -by.bounds.low));
   return Numbers::all();
+}
+
+// The largest magnitude of a sum of products: terms times those of both operands.
+double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
+  const Shape& shape = s.graph.type(s.operand(weight)).shape;
+  if (shape.size() < 2) return kInf;
+  const bool is_matrix = s.node.op == Op::kAddmm || s.node.op == Op::kBaddbmm;
+  std::int64_t others = shape[0];  // the results that one position of the input has a part in
+  if (is_matrix) others = num_elements(shape) / std::max<std::int64_t>(1, shape[shape.size() - 2]);
+  if (s.node.op == Op::kConv && Graph::attrs<ConvAttrs>(s.node).transposed) others = shape[1];
+  const double terms =
+      static_cast<double>(num_elements(shape)) / static_cast<double>(std::max<std::int64_t>(1, others));
+  return terms * magnitude(s.range(x).bounds).high * magnitude(s.range(weight).bounds).high;
+}
+
+// The addend c of beta * c + alpha * (a sum of products).
+Numbers before_sum(const Site& s, double products, double alpha, double beta) {
+  const double most = std::fabs(alpha) * products;
+  if (!std::isfinite(most) || !std::isfinite(beta) || beta == 0) return Numbers::all();
+  return product({s.wanted.low - most, s.wanted.high + most}, Numbers::only(1 / beta));
+}
+
+Numbers added_to_matmul(const Site& s, std::size_t i) {
+  const auto& attrs = Graph::attrs<AddmmAttrs>(s.node);
+  if (i != 0) return Numbers::all();
+  return before_sum(s, largest_sum(s, 1, 2), as_double(attrs.alpha), as_double(attrs.beta));
+}
+
+Numbers bias(const Site& s, std::size_t i) {
+  return i == 2 ? before_sum(s, largest_sum(s, 0, 1), 1, 1) : Numbers::all();
 }
 
 Numbers divided(const Site& s, std::size_t i) {
@@ -292,23 +323,57 @@ double of_sum(const Site& s, std::size_t) {
   const double results = static_cast<double>(num_elements(s.graph.type(s.graph.result(s.node)).shape));
   return static_cast<double>(num_elements(s.graph.type(s.operand(0)).shape)) / std::max(1.0, results);
 }
+double of_addend_of_matmul(const Site& s, std::size_t i) {
+  return i == 0 ? std::fabs(as_double(Graph::attrs<AddmmAttrs>(s.node).beta)) : kInf;
+}
+double of_bias(const Site&, std::size_t i) { return i == 2 ? 1 : kInf; }
 double of_exponent(const Site& s, std::size_t) { return std::max(1.0, s.wanted.high + 1); }
 
 const RuleTable<Slope>& slopes() {
   static constexpr RuleTable<Slope>::Row kRows[] = {
-      {Op::kCat, one},         {Op::kStack, one},         {Op::kSplit, one},
-      {Op::kUnbind, one},      {Op::kSelect, one},        {Op::kPad, one},
-      {Op::kTril, one},        {Op::kTriu, one},          {Op::kSliceScatter, one},
-      {Op::kMaximum, one},     {Op::kMinimum, one},       {Op::kWhere, one},
-      {Op::kScatter, one},     {Op::kIndexPut, one},      {Op::kRelu, one},
-      {Op::kClamp, one},       {Op::kNeg, one},           {Op::kAbs, one},
-      {Op::kAdd, of_addend},   {Op::kSub, of_addend},     {Op::kMul, of_factor},
-      {Op::kDiv, of_dividend}, {Op::kMean, one},          {Op::kAvgPool, one},
-      {Op::kSum, of_sum},      {Op::kSigmoid, one},       {Op::kTanh, one},
-      {Op::kErf, two},         {Op::kGelu, two},          {Op::kSilu, two},
-      {Op::kMish, two},        {Op::kHardswish, two},     {Op::kHardsigmoid, one},
-      {Op::kSoftmax, one},     {Op::kSafeSoftmax, one},   {Op::kLogSoftmax, two},
-      {Op::kExp, of_exponent}, {Op::kExpm1, of_exponent}, {Op::kAdaptiveMaxPool, one},
+      {Op::kCat, one},
+      {Op::kStack, one},
+      {Op::kSplit, one},
+      {Op::kUnbind, one},
+      {Op::kSelect, one},
+      {Op::kPad, one},
+      {Op::kTril, one},
+      {Op::kTriu, one},
+      {Op::kSliceScatter, one},
+      {Op::kMaximum, one},
+      {Op::kMinimum, one},
+      {Op::kWhere, one},
+      {Op::kScatter, one},
+      {Op::kIndexPut, one},
+      {Op::kRelu, one},
+      {Op::kClamp, one},
+      {Op::kNeg, one},
+      {Op::kAbs, one},
+      {Op::kAdd, of_addend},
+      {Op::kSub, of_addend},
+      {Op::kMul, of_factor},
+      {Op::kDiv, of_dividend},
+      {Op::kMean, one},
+      {Op::kAvgPool, one},
+      {Op::kSum, of_sum},
+      {Op::kSigmoid, one},
+      {Op::kTanh, one},
+      {Op::kErf, two},
+      {Op::kGelu, two},
+      {Op::kSilu, two},
+      {Op::kMish, two},
+      {Op::kHardswish, two},
+      {Op::kHardsigmoid, one},
+      {Op::kSoftmax, one},
+      {Op::kSafeSoftmax, one},
+      {Op::kLogSoftmax, two},
+      {Op::kExp, of_exponent},
+      {Op::kExpm1, of_exponent},
+      {Op::kAdaptiveMaxPool, one},
+      {Op::kAddmm, of_addend_of_matmul},
+      {Op::kBaddbmm, of_addend_of_matmul},
+      {Op::kConv, of_bias},
+      {Op::kLinear, of_bias},
   };
   static const RuleTable<Slope> table(one, kRows);
   return table;
@@ -343,6 +408,10 @@ const RuleTable<Rule>& rules() {
       {Op::kSub, subtracted},
       {Op::kMul, multiplied},
       {Op::kDiv, divided},
+      {Op::kAddmm, added_to_matmul},
+      {Op::kBaddbmm, added_to_matmul},
+      {Op::kConv, bias},
+      {Op::kLinear, bias},
       {Op::kEq, compared},
       {Op::kNe, compared},
       {Op::kLt, compared},

@@ -45,11 +45,12 @@ bool is_far(double x, const Numbers& bounds) {
 
 // Operators whose operands share a unit, or whose result may need too many bits.
 constexpr OpTable<bool> kSharesUnit = {
-    {Op::kWhere, true},   {Op::kScatter, true}, {Op::kIndexPut, true},    {Op::kCat, true},
-    {Op::kStack, true},   {Op::kAdd, true},     {Op::kSub, true},         {Op::kMul, true},
-    {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kEq, true},          {Op::kNe, true},
-    {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},          {Op::kGe, true},
-    {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}};
+    {Op::kWhere, true},   {Op::kScatter, true}, {Op::kIndexPut, true},     {Op::kCat, true},
+    {Op::kStack, true},   {Op::kAdd, true},     {Op::kSub, true},          {Op::kMul, true},
+    {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kEq, true},           {Op::kNe, true},
+    {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},           {Op::kGe, true},
+    {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}, {Op::kAddmm, true},
+    {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true}};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
 // First the constants: behind bounded constants, few computed operands are still far.
