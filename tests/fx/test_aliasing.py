@@ -14,7 +14,7 @@ import pytest
 import torch
 import tosaic
 from function_module import FunctionModule
-from operators.aliasing import Program, try_programs, verdict
+from operators.aliasing import Program, running, try_programs, verdict
 from operators.values import Case, T
 from torch import nn
 from tosaic import _core, from_exported
@@ -155,6 +155,31 @@ def test_a_write_to_a_part_is_refused_and_decomposition_is_the_way_out_only_wher
     assert ("run_decompositions" in error.parts["hint"]) == keeps
     if not keeps:
         assert "y = y.mul(2)" in error.parts["hint"]
+
+
+def test_decomposition_is_no_way_out_where_it_changes_strides() -> None:
+    """Decomposed, the result is contiguous, so that the reshape is a view and not a copy."""
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        large = _aten.upsample_nearest1d.vec((x + 1).transpose(0, 2), None, [2.5])
+        part = large.reshape(-1)
+        part.mul_(3)
+        return large * 2, part
+
+    assert "run_decompositions" not in refusal(call, torch.ones(4, 2, 3)).parts["hint"]
+
+
+def test_decomposition_is_no_way_out_where_torch_cannot_decompose() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        grid = _aten.affine_grid_generator(made, [3, 1, 1, 1], False)
+        made[0].mul_(3)
+        return grid, made
+
+    ep = exported(call, torch.ones(3, 2, 3))
+    with pytest.raises(AssertionError, match="functional graph"):
+        ep.run_decompositions()
+    assert "run_decompositions" not in refusal(call, torch.ones(3, 2, 3)).parts["hint"]
 
 
 def test_windows_that_share_elements_are_not_written() -> None:
@@ -363,6 +388,29 @@ torch.export.save(torch.export.export(M(), (torch.ones(3),)), {str(tmp_path / "m
 
 # ---- a sample of the full test ----
 
+
+def test_a_difference_of_rounding_is_no_missed_write() -> None:
+    rounded = [
+        ("_native_batch_norm_legit.no_stats", (T((1, 1)), None, None, True, 0.1, 1e-05)),
+        ("native_layer_norm", (T((1, 1), "bf16"), [1, 1], None, None, 1e-05)),
+        ("glu", (T((17, 8, 4, 1), "bf16", kind="unit"), -2)),
+    ]
+    for name, args in rounded:
+        case = Case(name, args, keep=(0,))
+        assert verdict([Program(case, "input", "plain", "operand", "whole")])[0] == "equal"
+
+
+def test_a_call_whose_record_torch_contradicts_is_torch_s_fault() -> None:
+    case = Case("pixel_unshuffle", (T((0, 2, 2)), 2))
+    assert verdict([Program(case, "copy", "plain", "operand", "whole")])[0] == "by torch"
+
+
+def test_a_call_that_ends_the_process_is_not_drawn() -> None:
+    good = Case("add.Tensor", (T((2,)), T((2,))))
+    fatal = Case("_weight_norm", (T((0, 3)), T((0, 1)), 0))
+    assert running([good, fatal, good]) == [good, good]
+
+
 SAMPLE = [
     "to.dtype",
     "reshape",
@@ -382,8 +430,9 @@ def test_programs_around_a_call_equal_eager_or_are_refused(name: str) -> None:
     assert not found.failures, "\n".join(found.failures)
 
 
-def test_a_missed_alias_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(Case("dropout", (T((2, 3)), 0.5, False)), "copy", "plain", "result", "whole")
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32", "bool"])
+def test_a_missed_alias_is_noticed(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(Case("dropout", (T((2, 3), dtype), 0.5, False)), "copy", "plain", "result", "whole")
     assert verdict([program]) == ("equal", "")
     fresh = lambda self, node, row, tensors: self._fresh(node.meta["val"], node)  # noqa: E731
     monkeypatch.setattr(ExecutedMemory, "of_results", fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tosaic.diagnostics import Diagnostics
 from tosaic.foreign import ForeignOp
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.executed_memory import region_of_weight
+from tosaic.fx.functional_trial import can_be_decomposed
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes, wanted_sizes
@@ -80,7 +82,13 @@ class _Program(ProgramReader):
         self._state, self._constants = ep.state_dict, ep.constants
         self.sizes = Sizes()
         self.shared = Shared(
-            Weights(diagnostics), self.sizes, diagnostics, _ROWS, Decompositions(), operators
+            Weights(diagnostics),
+            self.sizes,
+            diagnostics,
+            _ROWS,
+            Decompositions(),
+            operators,
+            can_be_decomposed=partial(can_be_decomposed, ep),
         )
         signature = ep.graph_signature
         super().__init__(

@@ -3,13 +3,15 @@
 Decomposition makes a program functional by what schemas say of shared memory. Eager shares memory that
 schemas do not mention: ``unsafe_chunk`` returns views, ``dropout`` in eval mode returns its operand. Then a
 decomposed program loses the write. So calls with results in written memory are tried: each alone, followed by
-a write to its results, in eager and decomposed.
+a write to its results, in eager and decomposed. Strides are compared too, since a later ``reshape`` is a
+view or a copy by them. The whole program is decomposed as well, which torch may not be able to do.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from tosaic.fx.shapes import Sizes
 from tosaic.torch_operators.aliasing import Aliases
 
-__all__ = ["keeps_numbers"]
+__all__ = ["can_be_decomposed", "keeps_numbers"]
 
 _MOST_TRIALS = 12
 # Calls that address the storage, which differs in a decomposed program.
@@ -53,10 +55,31 @@ def keeps_numbers(written: Iterable[Aliases], sizes: Sizes) -> bool:
     return True
 
 
+def can_be_decomposed(ep: Any) -> bool:
+    """True if ``ep.run_decompositions()`` returns a program."""
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ep.run_decompositions()
+    except MemoryError:
+        raise
+    except Exception:  # of any type
+        return False
+    return True
+
+
+@cache
+def _has_decomposition(target: Any) -> bool:
+    """True for an operator that ``run_decompositions`` replaces; the result may be laid out otherwise."""
+    return target in torch.export.default_decompositions()
+
+
 def _is_declared(target: Any) -> bool:
     """True for an operator whose schema torch's functionalization follows, and says all."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     if has(target.name(), "CompositeImplicitAutograd"):
+        return False
+    if torch.Tag.pointwise not in target.tags and _has_decomposition(target):
         return False
     declares = any(result.alias_info is not None for result in target._schema.returns)
     return declares or target._schema.is_mutable or not has(target.name(), "CompositeExplicitAutograd")
@@ -116,4 +139,11 @@ def _agrees(node: Node, operands: list[torch.Tensor], sizes: Sizes) -> bool:
             found = decomposed.module()(*operands)
     except Exception:  # of any type
         return False
-    return all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    return all(torch.equal(a, b) and _has_strides_of(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def _has_strides_of(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if two tensors of one shape have the same strides, as far as these matter."""
+    if a.numel() == 0:
+        return True
+    return all(size == 1 or x == y for size, x, y in zip(a.shape, a.stride(), b.stride(), strict=True))

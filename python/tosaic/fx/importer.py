@@ -207,7 +207,9 @@ class Importer(NodeReader, NodeWriter):
 
     def functional_hint(self) -> str:
         """Returns the hint to decompose, unless that would change numbers."""
-        is_right = keeps_numbers(self._shared.written, self._shared.sizes)
+        is_right = (
+            keeps_numbers(self._shared.written, self._shared.sizes) and self._shared.can_be_decomposed()
+        )
         return FUNCTIONALIZE if is_right else OUT_OF_PLACE
 
     def _memory(self) -> ExecutedMemory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class Shared:
     decompositions: Decompositions
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
     written: list[Aliases] = field(default_factory=list)  # of the graphs that write in place
+    can_be_decomposed: Callable[[], bool] = lambda: True  # by torch: the program as a whole
 
 
 class NodeWriter(CallWriter):
