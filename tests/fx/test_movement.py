@@ -170,6 +170,50 @@ def test_an_index_out_of_range_is_named_when_run() -> None:
         tosaic.from_graph(program.graph).run(FLOATS, torch.tensor([4]))
 
 
+@pytest.mark.parametrize("places", [[[5, -1, 9999, 2]], [[-6, -7, 4, 0]], [[3, 2, 1, 0]]])
+def test_take_along_dim_wraps_an_index_of_any_value(places: list[list[int]]) -> None:
+    x, at = torch.arange(12.0).reshape(3, 4), torch.tensor(places)
+    assert_agrees(lambda x: torch.take_along_dim(x, at, 0), x)
+    assert_agrees(lambda x, at: torch.take_along_dim(x, at, 0), x, at)
+
+
+def test_take_along_dim_without_places_reads_nothing() -> None:
+    at = torch.zeros(0, 4, dtype=torch.int64)
+    program = tosaic.from_exported(exported(lambda x: torch.take_along_dim(x, at, 0), FLOATS[:, :4]))
+    assert program.run(FLOATS[:, :4]).shape == (0, 4)
+
+
+def test_an_index_that_is_known_is_wrapped_by_the_import() -> None:
+    for at in (torch.tensor([[0, 1, 2, 0]]), torch.tensor([[-1, 7, 2, 0]])):
+        program = imported(lambda x, at=at: torch.take_along_dim(x, at, 0), FLOATS[:3, :4])
+        assert "remainder" not in ops(program)
+
+
+_ALONG = {
+    "scatter": lambda x, i: x.scatter(0, i, x[:2]),
+    "scatter of a number": lambda x, i: x.scatter(0, i, 5.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, x[:2]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, x[:2], "sum"),
+    "index_add": lambda x, i: x.index_add(0, i, x[:2]),
+    "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
+}
+
+
+@pytest.mark.parametrize("place", [-1, -4, 4, 1 << 40])
+@pytest.mark.parametrize("call", _ALONG)
+def test_a_constant_index_that_torch_refuses_is_refused(call: str, place: int) -> None:
+    at = torch.tensor([0, place]) if call.startswith("index") else torch.tensor([[0] * 6, [place] * 6])
+    with pytest.raises((RuntimeError, IndexError)):
+        _ALONG[call](FLOATS, at)
+    with pytest.raises(tosaic.InvalidGraph, match="index out of range: expected an index in"):
+        imported(lambda x: _ALONG[call](x, at), FLOATS)
+
+
+def test_a_slice_of_nothing_is_not_replaced() -> None:
+    with pytest.raises(tosaic.InvalidGraph, match="index out of range"):
+        imported(lambda x: A.select_scatter(x, x.sum(), 0, 0), torch.zeros(0))
+
+
 def test_a_call_without_a_counterpart_is_refused_by_name() -> None:
     program = tosaic.from_exported(exported(lambda x: x.masked_scatter(x > 0, x), FLOATS))
     with pytest.raises(tosaic.UnsupportedOp, match="is foreign to tosaic"):

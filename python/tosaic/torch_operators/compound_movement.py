@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, spread
 from tosaic.torch_operators.call import Call, Rows
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
@@ -360,7 +361,15 @@ def slice_scatter(
 @on("select_scatter")
 def select_scatter(c: Call, x: Ref, source: Ref, dim: int, index: int) -> Ref:
     axis = axis_of(dim, len(x.shape))
-    at = index % x.shape[axis]
+    extent = x.shape[axis]
+    if not -extent <= index < extent:
+        raise c.error(
+            _core.InvalidGraph,
+            "index out of range",
+            expected=f"an index in [{-extent}, {extent})",
+            got=str(index),
+        )
+    at = index % extent
     m = Movements(c)
     part = m.reshape(m.cast(source, x.dtype), [*x.shape[:axis], 1, *x.shape[axis + 1 :]])
     return c.emit(OP["slice_scatter"], {"axis": axis, "start": at, "end": at + 1, "step": 1}, (x.id, part.id))
@@ -374,6 +383,7 @@ def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     for axis, extent in enumerate(index.shape):
         source = m.slice(source, axis, 0, extent)
     axis = axis_of(dim, len(x.shape))
+    index = _within(c, index, x.shape[axis])
     return c.emit(OP["scatter"], {"axis": axis}, (x.id, index.id, source.id))
 
 
@@ -410,7 +420,8 @@ def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
         return m.done(m.index_put(x, [index], source, True, last=False))
     for axis, extent in enumerate(index.shape):
         source = m.slice(source, axis, 0, extent)
-    return m.index_put(x, _coordinates(m, axis_of(dim, len(x.shape)), index), source, True)
+    axis = axis_of(dim, len(x.shape))
+    return m.index_put(x, _coordinates(m, axis, _within(c, index, x.shape[axis])), source, True)
 
 
 @on("scatter.reduce", "scatter_reduce.two")
@@ -436,7 +447,8 @@ def index_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any) ->
         )
         return m.done(flat)
     axis = axis_of(dim, len(x.shape))
-    return m.index_put(x, _along(axis, m.reshape(index, [math.prod(index.shape)])), source, True)
+    places = m.reshape(_within(c, index, x.shape[axis]), [math.prod(index.shape)])
+    return m.index_put(x, _along(axis, places), source, True)
 
 
 @on("index_copy")
@@ -445,7 +457,8 @@ def index_copy(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     if not x.shape:
         return m.done(source)
     axis = axis_of(dim, len(x.shape))
-    return m.index_put(x, _along(axis, m.reshape(index, [math.prod(index.shape)])), source, False)
+    places = m.reshape(_within(c, index, x.shape[axis]), [math.prod(index.shape)])
+    return m.index_put(x, _along(axis, places), source, False)
 
 
 @on("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -531,11 +544,45 @@ def take_along_dim(c: Call, x: Ref, index: Ref, dim: int | None) -> Ref:
     common = np.broadcast_shapes(
         *(tuple(1 if i == axis else e for i, e in enumerate(t.shape)) for t in (x, index))
     )
+    if dim is not None:
+        index = _wrapped(c, index, x.shape[axis])
     x, index = (
         m.expand(t, [t.shape[i] if i == axis else int(e) for i, e in enumerate(common)]) for t in (x, index)
     )
     flat = c.emit_inferred(OP["gather"], {"axis": axis}, (x.id, index.id))
     return m.done(flat)
+
+
+def _wrapped(c: Call, index: Ref, extent: int) -> Ref:
+    """Returns the remainder of each index, which torch reads for an index of any value."""
+    known = c.known_elements(index)
+    if extent == 0 or 0 in index.shape or (known is not None and np.all((known >= 0) & (known < extent))):
+        return index
+    if known is not None:
+        return c.lifted(np.remainder(known, extent))
+    return c.emit_inferred(OP["remainder"], None, (index.id, c.number(extent, index).id))
+
+
+def _within(c: Call, index: Ref, extent: int) -> Ref:
+    """Returns the index of a call that takes none from the end, after a check of constant ones.
+
+    Raises
+    ------
+    InvalidGraph
+        A constant index is out of range. The nodes that represent the call would take it as another one.
+    """
+    known = c.known_elements(index)
+    if known is not None:
+        wrong = known[(known < 0) | (known >= extent)]
+        if wrong.size:
+            raise c.error(
+                _core.InvalidGraph,
+                "index out of range",
+                expected=f"an index in [0, {extent})",
+                got=str(wrong.flat[0]),
+                hint="torch refuses this index too when the program runs",
+            )
+    return index
 
 
 @on("one_hot")
