@@ -96,15 +96,27 @@ def _adding(nodes: list[Any], node: Any) -> list[Any]:
 
 
 def _saturated(node: Any, operand: Any) -> tuple[int, ...]:
-    """Returns the elements of a constant that saturate where a node reads it."""
-    if operand is None or operand.constant is None or len(operand.shape) != 1:
+    """Returns the channels of a constant that saturate where a node reads it.
+
+    Channels are the positions of the last axis along which there are several.
+    """
+    if operand is None or operand.constant is None or not operand.shape:
         return ()
     if operand.dtype == "i32" and (node.op == "dequantize" or operand.qparams is not None):
         elements = np.abs(np.asarray(operand.constant.array, np.int64))
-        return tuple(map(int, np.flatnonzero(elements >= _END)))
+        return _channels(elements >= _END)
     if node.op == "quantize" and operand.dtype == "f32" and node.results[0].dtype == "i32":
         scales = np.asarray(node.attrs["scales"], np.float64)
+        if scales.size > 1:
+            axis = node.attrs["axis"]
+            scales = scales.reshape([-1 if at == axis else 1 for at in range(len(operand.shape))])
         with np.errstate(invalid="ignore", over="ignore"):
             elements = np.abs(np.asarray(operand.constant.array, np.float64) / scales)
-        return tuple(map(int, np.flatnonzero(elements >= _END)))
+        return _channels(elements >= _END)
     return ()
+
+
+def _channels(found: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    axes = [axis for axis, size in enumerate(found.shape) if size > 1]
+    others = tuple(axis for axis in range(found.ndim) if not axes or axis != axes[-1])
+    return tuple(map(int, np.flatnonzero(np.atleast_1d(found.any(axis=others)))))

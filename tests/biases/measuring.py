@@ -27,6 +27,7 @@ TOLERANCE = 0.03
 _LEAST = 1e-4  # weights below the least scale of an observer, 2^-23, are rounded to 0
 
 _CONTRACTIONS = ("conv", "linear", "addmm", "baddbmm")
+_SUMS_OF_ARM = ("aten.add.Tensor",)  # Arm's passes make addmm and baddbmm products and sums
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,9 @@ def _graph(program: Any) -> Any:
 
 def _calls(program: Any, exported: Any) -> list[tuple[str, Any]]:
     """Returns the name of each contraction in the program, and the node that it became."""
-    names = [
-        node.name
-        for node in exported.graph.nodes
-        if node.op == "call_function" and any(each in str(node.target) for each in _CONTRACTIONS)
-    ]
+    called = [node for node in exported.graph.nodes if node.op == "call_function"]
+    names = [each.name for each in called if any(kind in str(each.target) for kind in _CONTRACTIONS)]
+    names = names or [each.name for each in called if str(each.target) in _SUMS_OF_ARM]
     nodes = {
         origin.fx_name: node
         for node in _graph(program).nodes

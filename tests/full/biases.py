@@ -1,16 +1,20 @@
 """Tests biases beside weights of any magnitude, and writes docs/biases.md.
 
-    python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--step N]
+    python tests/full/biases.py [--workers W] [--results FILE] [--operator NAME ...] [--all]
 
-Each job quantizes a network of branches, all of one operator, in one way of tosaic (`biases.measuring`), and
-lowers it. Results are appended to FILE as they come, and jobs in it are not run again. Exit code 1 if a bias
-saturates, or if a result is wrong without a warning or a refusal. Every second magnitude of weights and of
-biases takes about a quarter of an hour on one core; `--step 1` takes all of them, and about an hour.
+Each job quantizes networks of branches, all of one operator, in one way of tosaic (`biases.measuring`), in
+all configurations, and lowers them. Jobs are forks of a process that has imported and exported what all of
+them need. Results are appended to FILE as they come, and jobs in it are not run again. Exit code 1 if a bias
+saturates, or if a result is wrong without a warning or a refusal.
+
+`tosaic.quantize` gets every weight with every bias in every spread. The ways of torchao, whose time grows
+with the graph, get every weight with every bias, each in one of the spreads; `--all` gives them all spreads.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import logging
 import sys
@@ -18,12 +22,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":  # pytest has tests/ on its path already
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+import torchao.quantization.pt2e.qat_utils as torchao_qat
 import tosaic
 from biases.measuring import CONFIGS, TOLERANCE, WAYS, measure
 from biases.networks import BIASES, OPERATORS, SPREADS, WEIGHTS, Branch
@@ -40,16 +47,19 @@ _HEAD = """# Biases beside weights of any magnitude
 
 {date}; tosaic {version}, torch {torch}.
 
-Each row quantizes {branches} branches of one operator: weights of magnitude {weights}, with biases of
-magnitude {biases}, in all channels, or in one channel beside others with usual weights. Inputs are in 0..1,
-or zero in all samples where the row says so. `training` has a batch norm behind each convolution. The program
-is lowered to TOSA-1.0+INT+int16.
+Each row quantizes networks of branches of one operator: weights of magnitude {weights}, each with biases of
+magnitude {biases}, in all channels, or in one channel beside others with usual weights (with a positive
+bias, or with a negative one that a ReLU discards). `quantize` has each of these cases, the ways of torchao
+have each weight with each bias in one of them. Inputs are in 0..1, or zero in all samples where the row says
+so. `training` has a batch norm behind each convolution. The program is lowered to TOSA-1.0+INT+int16.
 
+- *branches*: how many there are.
 - *saturated*: biases at the end of their integers.
 - *wrong*: branches whose quantized or lowered result is off by more than {tolerance:.0%} of its largest
   number, without a warning that names the call.
 - *other unit*: biases that have a unit of their own, which lowering adds in another step.
-- *warned*: one scale for all channels was raised for a bias; a warning says how many bits the weight loses.
+- *warned*: a warning names the call: one scale for all channels was raised for a bias, and the weight loses
+  bits, or one scale of an addend leaves none to other channels.
 - *refused*: the target refuses the call and says why.
 - *largest error*: of the branches without warning or refusal, as a share of the largest number.
 
@@ -77,53 +87,95 @@ class Row:
     failure: str = ""
 
 
-def jobs(operators: Sequence[str]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yields operator, configuration, way, and whether the samples are zero."""
+def jobs(operators: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yields operator, way, and whether the samples are zero."""
     for operator in operators:
-        for config in CONFIGS:
-            for way in WAYS:
-                if config != "every operator" or way != "arm":
-                    yield operator, config, way, False
-            yield operator, config, "quantize", True
+        yield operator, "quantize", False
+        yield operator, "quantize", True
+        yield from ((operator, way, False) for way in WAYS if way != "quantize")
 
 
-def branches(operator: str, step: int) -> list[Branch]:
-    """Returns the branches of a job, with each `step`-th magnitude."""
-    return [Branch(operator, s, w, b) for s in SPREADS for w in WEIGHTS[::step] for b in BIASES[::step]]
+def branches(operator: str, way: str, every: bool) -> list[Branch]:
+    """Returns the branches of a job."""
+    cases = list(product(range(len(WEIGHTS)), range(len(BIASES)), range(len(SPREADS))))
+    if way != "quantize" and not every:
+        cases = [(w, b, s) for w, b, s in cases if s == (w + b) % len(SPREADS)]
+    return [Branch(operator, SPREADS[s], WEIGHTS[w], BIASES[b]) for w, b, s in cases]
 
 
-def row(
-    operator: str, config: str, way: str, zero: bool, step: int, _note: Callable[[str], None] = lambda _: None
-) -> Row:
+def rows_of(
+    operator: str, way: str, zero: bool, every: bool, note: Callable[[str], None] = lambda _: None
+) -> list[Row]:
     """Does one job."""
     logging.disable(logging.NOTSET)  # warnings are counted
-    found = measure(branches(operator, step), config, way, zero=zero, norm=way == "training")
-    plain = [each for each in found if not each.warned and not each.refused]
-    return Row(
-        operator,
-        config,
-        way,
-        zero,
-        len(found),
-        sum(each.saturated for each in found),
-        sum(not each.ok for each in found),
-        sum(each.other_unit for each in found),
-        sum(each.warned for each in found),
-        sum(each.refused for each in found),
-        max((each.error for each in plain), default=0.0),
-    )
+    rows = []
+    for config in CONFIGS:
+        if config == "every operator" and way == "arm":
+            continue
+        note(config)
+        found = measure(branches(operator, way, every), config, way, zero=zero, norm=way == "training")
+        plain = [each for each in found if not each.warned and not each.refused]
+        rows.append(
+            Row(
+                operator,
+                config,
+                way,
+                zero,
+                len(found),
+                sum(each.saturated for each in found),
+                sum(not each.ok for each in found),
+                sum(each.other_unit for each in found),
+                sum(each.warned for each in found),
+                sum(each.refused for each in found),
+                max((each.error for each in plain), default=0.0),
+            )
+        )
+    return rows
 
 
-def page(rows: Sequence[Row], step: int) -> str:
+def warm_up() -> None:
+    """Imports and exports what all jobs need, before they are forked.
+
+    torchao exports its patterns of convolutions with batch norms anew for each network that is trained, which
+    takes longer than all else. Here each pattern is exported once.
+    """
+    export = torchao_qat._get_aten_graph_module_for_pattern
+    known: dict[str, Any] = {}
+
+    def exported(pattern: Any, inputs: Any, is_cuda: bool = False, **options: Any) -> Any:
+        key = repr((_described(pattern), _described(inputs), is_cuda, options))
+        if key not in known:
+            known[key] = export(pattern, inputs, is_cuda, **options)
+        return copy.deepcopy(known[key])
+
+    torchao_qat._get_aten_graph_module_for_pattern = exported
+    for operator, way in product(("conv1d", "conv2d", "linear"), WAYS):
+        measure([Branch(operator, "beside", 1.0, 1.0)], "int8", way, norm=way == "training")
+
+
+def _described(x: Any) -> Any:
+    """Returns what two patterns that are exported alike have in common."""
+    if isinstance(x, torch.Tensor):
+        return x.dtype, tuple(x.shape)
+    if isinstance(x, tuple | list):
+        return [_described(each) for each in x]
+    if isinstance(x, torch.nn.Module):
+        return type(x).__qualname__, [_described(each) for each in vars(x).values() if callable(each)]
+    cells = getattr(x, "__closure__", None)
+    if cells is not None:
+        return x.__qualname__, [_described(each.cell_contents) for each in cells]
+    return getattr(x, "__qualname__", repr(x))
+
+
+def page(rows: Sequence[Row]) -> str:
     """Returns the text of docs/biases.md."""
     total = sum(each.branches for each in rows)
     head = _HEAD.format(
         date=date.today().isoformat(),
         version=tosaic.__version__,
         torch=torch.__version__,
-        branches=len(branches("linear", step)),
-        weights=", ".join(f"{each:g}" for each in WEIGHTS[::step]),
-        biases=", ".join(f"{each:g}" for each in BIASES[::step]),
+        weights=", ".join(f"{each:g}" for each in WEIGHTS),
+        biases=", ".join(f"{each:g}" for each in BIASES),
         tolerance=TOLERANCE,
         total=total,
         right=total - sum(each.wrong + each.warned + each.refused for each in rows),
@@ -133,6 +185,7 @@ def page(rows: Sequence[Row], step: int) -> str:
         "operator",
         "configuration",
         "way",
+        "branches",
         "saturated",
         "wrong",
         "other unit",
@@ -145,6 +198,7 @@ def page(rows: Sequence[Row], step: int) -> str:
             each.operator,
             each.config,
             f"{each.way}, zero" if each.zero else each.way,
+            str(each.branches),
             each.failure or str(each.saturated),
             str(each.wrong),
             str(each.other_unit),
@@ -164,27 +218,32 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--results", type=Path, help="a file of finished jobs, which is read and extended")
     parser.add_argument("--operator", action="append", choices=list(OPERATORS))
-    parser.add_argument("--step", type=int, default=2, help="of the magnitudes that are taken")
+    parser.add_argument("--all", action="store_true", help="all spreads for the ways of torchao")
     options = parser.parse_args()
     quiet()
-    known: dict[str, Row] = {}
+    known: dict[str, list[Row]] = {}
     if options.results is not None and options.results.exists():
         for line in options.results.read_text().splitlines():
-            made = Row(**json.loads(line))
-            known[str((made.operator, made.config, made.way, made.zero))] = made
+            made = [Row(**each) for each in json.loads(line)]
+            known[str((made[0].operator, made[0].way, made[0].zero))] = made
     wanted = {str(job): job for job in jobs(options.operator or list(OPERATORS))}
-    open_jobs = [(key, partial(row, *job, options.step)) for key, job in wanted.items() if key not in known]
+    open_jobs = [
+        (key, partial(rows_of, *job, options.all)) for key, job in wanted.items() if key not in known
+    ]
+    if open_jobs:
+        warm_up()
     for key, result in in_children(open_jobs, options.workers, _PATIENCE_SECONDS):
         if isinstance(result, str):
-            result = Row(*wanted[key], 0, 0, 1, 0, 0, 0, 0.0, result.splitlines()[-1])
+            operator, way, zero = wanted[key]
+            result = [Row(operator, "", way, zero, 0, 0, 1, 0, 0, 0, 0.0, result.splitlines()[-1])]
         known[key] = result
-        print(result, flush=True)
-        if options.results is not None:
+        print(*result, sep="\n", flush=True)
+        if options.results is not None and not result[0].failure:
             with options.results.open("a") as file:
-                file.write(json.dumps(asdict(result)) + "\n")
-    rows = [known[key] for key in wanted]
+                file.write(json.dumps([asdict(each) for each in result]) + "\n")
+    rows = [each for key in wanted for each in known[key]]
     if options.operator is None:
-        PAGE.write_text(page(rows, options.step))
+        PAGE.write_text(page(rows))
     return 1 if any(each.saturated or each.wrong for each in rows) else 0
 
 

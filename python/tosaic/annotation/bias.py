@@ -15,16 +15,31 @@ Targets that know no such step (`QConfig.every_operator`, Arm's lowering) get th
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST_BIAS", "fitting_bias_scales", "fitting_weight_scales", "lost_bits"]
+from tosaic.annotation.plan import Plan
+from tosaic.annotation.specs import Edge, Observed, Output, Slot, integers_of
+
+__all__ = [
+    "LARGEST_BIAS",
+    "fitting_bias_scales",
+    "fitting_weight_scales",
+    "lost_bits",
+    "free_crowded_addends",
+]
+
+_LOG = logging.getLogger(__name__)
 
 LARGEST_BIAS = 2**30
 """The largest integer of a bias. The sums of products that are added to it have the other half of int32."""
 
 _Array = np.ndarray[Any, Any]
+_ADDING = ("aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.", "aten.rsub.", "aten.addmm.", "aten.baddbmm.")
+_LISTED = 8
 
 
 def fitting_weight_scales(
@@ -55,19 +70,109 @@ def fitting_weight_scales(
 
 
 def fitting_bias_scales(scales: _Array, bias: _Array) -> _Array:
-    """Returns the scales of a bias, raised where an element would not fit in 32 bits."""
+    """Returns the scales of a bias, raised where an element would not fit in 32 bits.
+
+    If one scale is too small for an element, each element gets its own: a single one, raised for a bias of
+    -1e6 that an activation discards, would leave few bits to the other channels.
+    """
     least = _magnitudes(bias) / LARGEST_BIAS
-    if scales.size != least.size:
+    if scales.size not in (1, least.size):
         least = least.max(initial=0.0, keepdims=True)
     # The scale of a bias that fits stays as it is: a rounding of half a unit is no reason for another one.
     fits = scales * np.float32(1 + 2**-10) >= least
-    raised: _Array = np.where(fits, scales, least.astype(np.float32))
+    raised: _Array = scales if fits.all() else np.where(fits, scales, least.astype(np.float32))
     return raised
 
 
 def lost_bits(before: _Array, after: _Array) -> float:
     """Returns the most bits that a channel of a weight loses by a raised scale."""
     return float(np.log2(np.asarray(after, np.float64) / np.asarray(before, np.float64)).max(initial=0.0))
+
+
+def free_crowded_addends(
+    plan: Plan, elements_of: Callable[[str], Any], *, every_operator: bool, sums: bool = False
+) -> None:
+    """Leaves constant addends float in which one channel would leave no bits to others.
+
+    Integer lowering adds the numbers of a constant in the unit of the sum. Where every operand needs a scale,
+    a warning names the call and the channels: either the addend itself has one scale, or the sum has one
+    whose range is that of all its numbers.
+
+    Parameters
+    ----------
+    plan : Plan
+    elements_of : callable
+        Returns the elements of a constant, by the name of its call; None for other calls.
+    every_operator : bool
+        Every operand needs a scale.
+    sums : bool
+        The range of a sum is that of all its numbers, also where its readers notice no difference.
+    """
+    one_scale = {
+        slot: group.spec
+        for group in plan.groups()
+        if isinstance(group.spec, Observed) and not str(group.spec.scheme).startswith("per_channel")
+        if every_operator or len(group.slots) == 1
+        for slot in group.slots
+    }
+    users: dict[str, list[str]] = {}
+    for call in plan.graph:
+        for operand in call.operands:
+            users.setdefault(operand.producer, []).append(call.name)
+    for call in plan.graph:
+        if call.kind != "call" or not call.target.startswith(_ADDING):
+            continue
+        result: list[Slot] = [Output(call.name)] if sums else []
+        if sums:
+            result += [Edge(call.name, user) for user in users.get(call.name, ())]
+        for name in dict.fromkeys(operand.producer for operand in call.operands):
+            slots: list[Slot] = [Edge(name, call.name), *result]
+            spec = next((one_scale[each] for each in slots if each in one_scale), None)
+            elements = None if spec is None else elements_of(name)
+            if spec is None or elements is None:
+                continue
+            found = _crowded(np.asarray(elements, np.float64), *integers_of(spec))
+            if found is not None and every_operator:
+                _note(call.name, spec, found)
+            elif found is not None:
+                with plan.authored_by("crowded addend"):
+                    del plan[slots[0]]
+
+
+def _note(call: str, spec: Observed, found: tuple[list[int], int, float]) -> None:
+    lost, channel, largest = found
+    listed = ", ".join(map(str, lost[:_LISTED]))
+    more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+    _LOG.warning(
+        "the addend of '%s', or the sum with it, has one scale of %s for all channels: %.3g in channel %d "
+        "leaves no bits to channel%s %s%s. The bias of a linear layer or convolution keeps them, as does a "
+        "configuration without every_operator",
+        call,
+        spec.dtype,
+        largest,
+        channel,
+        "s" if len(lost) > 1 else "",
+        listed,
+        more,
+    )
+
+
+def _crowded(elements: _Array, qmin: int, qmax: int) -> tuple[list[int], int, float] | None:
+    """Returns the channels that are below one unit, the channel with the largest element, and this element.
+
+    Channels are the positions of the last axis along which there are several.
+    """
+    axes = [axis for axis, size in enumerate(elements.shape) if size > 1]
+    if not axes or not np.isfinite(elements).all():
+        return None
+    channels = np.moveaxis(elements, axes[-1], 0).reshape(elements.shape[axes[-1]], -1)
+    magnitudes = np.abs(channels).max(axis=1)
+    unit = (max(channels.max(), 0.0) - min(channels.min(), 0.0)) / (qmax - qmin)
+    lost = np.flatnonzero((magnitudes > 0) & (magnitudes < unit))
+    if not lost.size:
+        return None
+    most = int(magnitudes.argmax())
+    return lost.tolist(), most, float(channels[most][np.abs(channels[most]).argmax()])
 
 
 def _magnitudes(bias: _Array) -> _Array:

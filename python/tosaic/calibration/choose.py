@@ -181,18 +181,19 @@ def _raise_weight_scales(
         return
     found = chosen[weight]
     before = np.asarray(found.scales, np.float32)
+    has_elements = np.abs(_constant(planned, weight)).max(initial=0.0) > before.max() / 2
     after = fitting_weight_scales(
         before,
         float(np.prod([np.float32(chosen[each].scale) for each in bias.data])),
         bias.elements,
-        has_elements=np.abs(_constant(planned, weight)).max(initial=0.0) > before.max() / 2,
+        has_elements=bool(has_elements),
         unit_of_sums=planned.every_operator,
     )
     if np.array_equal(before, after):
         return
     raised = replace(found, scales=tuple(map(float, np.where(after > before, after, found.scales))))
     chosen |= dict.fromkeys(planned.group_of(weight).slots, raised)
-    if before.size != bias.elements.size and lost_bits(before, after) > _NOTED_BITS:
+    if has_elements and before.size != bias.elements.size and lost_bits(before, after) > _NOTED_BITS:
         _LOG.warning(
             "the weight of '%s' loses %.0f bits: it has one scale for all channels, and the bias of channel "
             "%d is %.3g. Scales per channel keep them",
@@ -218,9 +219,8 @@ def _product(planned: PlannedProgram, group: Group, chosen: Mapping[Slot, QParam
         for bias in _biases(planned, group):
             scales = fitting_bias_scales(scales, bias.elements)
     zeros = (0,) * len(scales)
-    return QParams(
-        dtype, tuple(map(float, scales)), zeros, qmin, qmax, axis=spec.axis if len(scales) > 1 else None
-    )
+    axis = None if len(scales) == 1 else 0 if spec.axis is None else spec.axis
+    return QParams(dtype, tuple(map(float, scales)), zeros, qmin, qmax, axis=axis)
 
 
 # ---- groups of slots ----

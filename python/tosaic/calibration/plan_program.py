@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 from tosaic import _core
+from tosaic.annotation.bias import free_crowded_addends
 from tosaic.annotation.call_graph import CallGraph
 from tosaic.annotation.choice import planner_fields
 from tosaic.annotation.config import QConfig
@@ -169,6 +171,7 @@ def plan_program(
     _share_states(plan, graph, values)
     # Slots of equal specs share implicitly, which may turn references between them into a circle.
     plan.refer_to_first()
+    free_crowded_addends(plan, partial(_elements, plan, graph, values), every_operator=config.every_operator)
     for rule in rules:
         plan = _applied(plan, rule)
     _require_no_doubles(plan)
@@ -190,6 +193,13 @@ def plan_program(
     if required and not len(planned.plan):
         raise _nothing_quantized(planned)
     return planned
+
+
+def _elements(plan: Plan, graph: _core.Graph, values: Sequence[int], name: str) -> Any:
+    """Returns the elements of a constant, by the name of its call; None for other calls."""
+    value = values[plan.graph.names.index(name)]
+    constant = graph.values[value].constant if value >= 0 else None
+    return None if constant is None else constant.array
 
 
 def _round_returned_inputs(plan: Plan) -> None:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.fx.eager import first_line
+from tosaic.visible import one_line
 
 __all__ = [
     "eager_arrays",
@@ -159,6 +160,8 @@ def trained_program(
     ------
     ImportError
         torchao is not installed. No other function of this file needs it.
+    InvalidGraph
+        `train` did not run the module, so that no tensor has a range.
     """
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
@@ -173,10 +176,29 @@ def trained_program(
         quantizer = WrappedQuantizer(quantizer, rules, None)
     prepared = prepare_qat_pt2e(module, quantizer)
     train(prepared)
+    if not _has_run(prepared):
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="quantize",
+            what="the training did not run the module, so that no tensor has a range",
+            expected="a function that runs the module that it is given, in place",
+            got=one_line(getattr(train, "__qualname__", type(train).__name__)),
+            hint="Call the module itself, not a copy, with samples, even if no weight is to change",
+        )
     move_exported_model_to_eval(prepared)
     trained = _with_fixed_scales(_copied(prepared))
     with torch.no_grad():
         return torch.export.export(convert_pt2e(prepared), args, kwargs), trained
+
+
+def _has_run(prepared: Any) -> bool:
+    """True if an observer of a prepared module has seen a tensor, or if there is none."""
+    seen = []
+    for each in prepared.modules():
+        least = getattr(each, "min_val", None)
+        if isinstance(least, torch.Tensor):
+            seen.append(bool(least.numel()) and not bool(torch.isinf(least).all()))
+    return any(seen) or not seen
 
 
 def _copied(module: Any) -> Any:

@@ -143,3 +143,11 @@ def test_a_weight_that_torchao_folds_into_two_batch_norms_fails_the_check(tmp_pa
     recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(_runs)])
     with pytest.raises(CheckError, match=r"trained .*against the module that was trained"):
         tosaic.export_model(TwoNorms().eval(), (x,), folder=tmp_path, recipe=recipe, verbose=0)
+
+
+def test_a_training_that_does_not_run_the_module_is_an_error_that_says_so() -> None:
+    x = torch.rand(1, 3, 8, 8)
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(lambda prepared: None)])
+    with pytest.raises(tosaic.InvalidGraph, match="the training did not run the module"):
+        tosaic.export_model(network, (x,), samples=[(x,)], recipe=recipe, verbose=0)

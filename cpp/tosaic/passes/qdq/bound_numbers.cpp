@@ -9,7 +9,7 @@
 // few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the reader, here
 // the quantize node (analysis/ranges, Relevance).
 //
-// A constant gets new elements, and pad another number. A computed operand gets a clamp, if its range is known.
+// A constant gets new elements, also behind its dequantize, and pad another number. A computed operand gets a clamp, if its range is known.
 // Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
 // Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
 // stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
@@ -21,6 +21,7 @@
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/op_table.h"
+#include "tosaic/ir/quantized_value.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/pass.h"
 
@@ -86,14 +87,17 @@ class Bounds {
         continue;
       const analysis::RelevantNumbers relevant = relevance_.of(node, i);
       const Numbers& bounds = relevant.bounds;
-      const bool is_constant = graph_.value(operands[i]).kind == ValueKind::kConstant;
+      const Value* const integers = dequantized(operands[i]);
+      const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
       // lower-to-integer bounds the computed operands of comparisons itself.
       if (!is_constant && info(node.op).has(kComparison)) continue;
       if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
-      if (const ConstantRef& constant = graph_.value(operands[i]).constant) {
+      if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
-        if (ConstantRef bounded = bounded_constant(*constant, bounds)) constants.emplace_back(i, bounded);
+        if (ConstantRef bounded = integers != nullptr ? bounded_dequantized(*integers, operands[i], bounds)
+                                                      : bounded_constant(graph_.value(operands[i]), bounds))
+          constants.emplace_back(i, bounded);
       } else if (const Numbers own = ranges_.of(operands[i]).bounds;
                  is_far(own.low, bounds) || is_far(own.high, bounds) ||
                  (needs_bound(node) && own.high > bounds.high + std::log(kFar))) {
@@ -118,19 +122,47 @@ class Bounds {
     return attrs;
   }
 
-  // The constant with each far number replaced by the nearest relevant one; null if none is far.
-  static ConstantRef bounded_constant(const Constant& constant, const Numbers& bounds) {
-    if (!constant.storage.bound()) return nullptr;
+  // The integers of a constant that a value is the numbers of; null for other values.
+  [[nodiscard]] const Value* dequantized(ValueId id) const {
+    const Node* producer = graph_.producer(id);
+    if (producer == nullptr || producer->op != Op::kDequantize) return nullptr;
+    const Value& integers = graph_.value(graph_.operands(*producer)[0]);
+    return integers.constant && integers.constant->storage.bound() ? &integers : nullptr;
+  }
+
+  // A constant of floats with each far number replaced by the nearest relevant one; null if none is far.
+  static ConstantRef bounded_constant(const Value& value, const Numbers& bounds) {
+    if (!value.constant || !value.constant->storage.bound()) return nullptr;
+    const Constant& constant = *value.constant;
     const Elements elements(constant);
     std::vector<double> out(elements.size());
-    bool changed = false;
+    for (std::size_t k = 0; k < out.size(); ++k) out[k] = elements.as_double(k);
+    return bounded(constant, std::move(out), bounds);
+  }
+
+  // The same for the numbers of integers. A bias of 32 bits stays a constant, and part of the sums.
+  [[nodiscard]] ConstantRef bounded_dequantized(const Value& integers, ValueId id,
+                                                const Numbers& bounds) const {
+    const auto& attrs = Graph::attrs<DequantizeAttrs>(*graph_.producer(id));
+    const Constant& constant = *integers.constant;
+    const Elements elements(constant);
+    const ScaleGrid grid(constant.shape, attrs.axis, attrs.groups);
+    std::vector<double> out(elements.size());
     for (std::size_t k = 0; k < out.size(); ++k) {
-      out[k] = elements.as_double(k);
-      if (!is_far(out[k], bounds)) continue;
-      out[k] = std::clamp(out[k], bounds.low, bounds.high);
+      const std::size_t c = grid.of(static_cast<std::int64_t>(k));
+      out[k] = dequantize_value(elements.as_int(k), attrs.scales[c], attrs.zero_points[c]);
+    }
+    return bounded(constant, std::move(out), bounds);
+  }
+
+  static ConstantRef bounded(const Constant& constant, std::vector<double> numbers, const Numbers& bounds) {
+    bool changed = false;
+    for (double& x : numbers) {
+      if (!is_far(x, bounds)) continue;
+      x = std::clamp(x, bounds.low, bounds.high);
       changed = true;
     }
-    return changed ? make_constant(constant.name, constant.dtype, constant.shape, out) : nullptr;
+    return changed ? make_constant(constant.name, DType::kF32, constant.shape, numbers) : nullptr;
   }
 
   bool bounds_pad(const Node& node, Attrs& attrs) const {

@@ -85,7 +85,23 @@ void Planner::convert_integers(NodeIndex i) {
 
 // Weights per channel and derived biases. Other products have two operands of activations.
 bool Planner::has_weight(const Call& c) {
-  return c.main != nullptr && (c.main->op == Op::kConv || c.main->op == Op::kLinear);
+  if (c.main == nullptr) return false;
+  return c.main->op == Op::kConv || c.main->op == Op::kLinear || is_linear_layer(c);
+}
+
+// True for addmm of a constant matrix and a constant row, which lowers to a linear layer. With a scale of 8 bits for
+// all elements of the row, one far element would leave no bits to the others.
+bool Planner::is_linear_layer(const Call& c) {
+  if (c.main->op != Op::kAddmm) return false;
+  const auto& attrs = Graph::attrs<AddmmAttrs>(*c.main);
+  const auto operands = graph_.operands(*c.main);
+  const auto is_constant = [&](ValueId id) {
+    const NodeIndex producer = producer_among(c, id);
+    return producer.valid() && call(producer).dependence == Dependence::kNothing;
+  };
+  return as_double(attrs.alpha) == 1 && as_double(attrs.beta) == 1 && graph_.type(operands[0]).rank() == 1 &&
+         graph_.type(operands[0]).shape[0] == graph_.type(operands[2]).shape[1] && is_constant(operands[0]) &&
+         is_constant(operands[2]);
 }
 
 // True if the result has the scale of the operands.

@@ -226,7 +226,8 @@ class Planner {
 
   void decide_alone(NodeIndex i);
   void convert_integers(NodeIndex i);
-  [[nodiscard]] static bool has_weight(const Call& c);
+  [[nodiscard]] bool has_weight(const Call& c);
+  [[nodiscard]] bool is_linear_layer(const Call& c);
   [[nodiscard]] static bool shares_scale(const Call& c);
   void share_scale(NodeIndex i, const std::vector<NodeIndex>& floats, const Precision& p, bool result);
   Slot scale_of(NodeIndex operand, NodeIndex i, const Precision& p);

@@ -23,7 +23,7 @@ from torchao.quantization.pt2e import DerivedObserverOrFakeQuantize
 from tosaic.annotation.bias import fitting_bias_scales, fitting_weight_scales, lost_bits
 from tosaic.fx.annotations.observers import has_samples
 
-__all__ = ["BiasScale", "bias_scale_of", "link_biases"]
+__all__ = ["BiasScale", "bias_scale_of", "elements_of", "link_biases"]
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
@@ -60,6 +60,8 @@ class BiasScale:
         self._norm = norm
         self._unit_of_sums = unit_of_sums
         self._warned = False
+        self.observer: Any = None
+        """The derived observer that asks for the qparams; None if `link_biases` was not called."""
 
     def __call__(self, sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the product of the scales, or scales with which the bias fits."""
@@ -76,8 +78,18 @@ class BiasScale:
                         "a scale of its own, which lowerings other than tosaic's do not read",
                         self.call,
                     )
-                scale = torch.from_numpy(fitting).to(scale.device).reshape(scale.shape)
+                scale = torch.from_numpy(self._as_asked(fitting, scale)).to(scale.device)
         return scale, torch.zeros_like(scale, dtype=torch.int32)
+
+    def _as_asked(self, fitting: Any, product: torch.Tensor) -> Any:
+        """Returns scales in the shape that the observer has, which gets one for each element if it can."""
+        if fitting.size == product.numel():
+            return fitting.reshape(product.shape)
+        if self.observer is None:
+            return fitting.max(keepdims=True).reshape(product.shape)
+        # torchao reads the scheme after it has asked for the scales.
+        self.observer.qscheme, self.observer.ch_axis = torch.per_channel_symmetric, 0
+        return fitting
 
     def raised(self, scales: torch.Tensor, data: Any, weights: float) -> torch.Tensor:
         """Returns the scales of the weight with which the bias fits.
@@ -94,14 +106,15 @@ class BiasScale:
         if bias is None:
             return scales
         before = scales.detach().cpu().numpy()
+        has_elements = weights > before.max(initial=0.0) / 2
         after = fitting_weight_scales(
             before.reshape(-1),
             float(data.calculate_qparams()[0].max()),
             bias,
-            has_elements=weights > before.max(initial=0.0) / 2,
+            has_elements=has_elements,
             unit_of_sums=self._unit_of_sums,
         ).reshape(before.shape)
-        if before.size != bias.size and weights > 0 and lost_bits(before, after) > _NOTED_BITS:
+        if has_elements and before.size != bias.size and lost_bits(before, after) > _NOTED_BITS:
             channel = int(np.abs(bias).argmax())
             self._warn(
                 "the weight of '%s' loses %.0f bits: it has one scale for all channels, and the bias of "
@@ -149,6 +162,14 @@ def _tensor(model: GraphModule, node: Any) -> Any:
     return found if isinstance(found, torch.Tensor) else None
 
 
+def elements_of(model: GraphModule, node: Node) -> Any:
+    """Returns the elements of a parameter or buffer; None for other nodes, and without data."""
+    found = _tensor(model, node)
+    if found is None or not found.is_floating_point() or not has_samples(found):
+        return None
+    return found.detach().to("cpu", torch.float64).numpy()
+
+
 def _norm_of(model: GraphModule, call: Node) -> tuple[Any, ...] | None:
     """Returns the tensors of the batch norm that alone reads a call, and its epsilon."""
     user = next(iter(call.users)) if len(call.users) == 1 else None
@@ -176,6 +197,7 @@ def link_biases(observers: Mapping[Any, Any]) -> None:
         scale: Any = derived.derive_qparams_fn
         if not isinstance(scale, BiasScale) or len(derived.obs_or_fqs) != 2:
             continue
+        scale.observer = derived
         data, weight = derived.obs_or_fqs
         observer = getattr(weight, "activation_post_process", weight)
         if hasattr(observer, "add_bias"):

@@ -14,12 +14,13 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
 from tosaic.annotation import Derived, Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
+from tosaic.annotation.bias import free_crowded_addends
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.states import share_state
 from tosaic.fx.annotations.averages import separate_averages
-from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, link_biases
+from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -191,6 +192,12 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             if state.name not in taken and source.name not in taken:
                 share_state(plan, state.name, source.name)
         plan.refer_to_first()
+        free_crowded_addends(
+            plan,
+            lambda name: elements_of(model, nodes[name]),
+            every_operator=for_arm or self.config.every_operator,
+            sums=for_arm or self.config.every_operator,
+        )
         left_float = {name: reason for name, reason, _ in left}
         rules = [rule for rule, _, _ in plan._core.rules]
         not_grouped = {
