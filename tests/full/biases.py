@@ -89,10 +89,11 @@ class Row:
 
 def jobs(operators: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
     """Yields operator, way, and whether the samples are zero."""
-    for operator in operators:
-        yield operator, "quantize", False
-        yield operator, "quantize", True
-        yield from ((operator, way, False) for way in WAYS if way != "quantize")
+    for way in WAYS:
+        for operator in operators:
+            yield operator, way, False
+            if way == "quantize":
+                yield operator, way, True
 
 
 def branches(operator: str, way: str, every: bool) -> list[Branch]:

@@ -39,6 +39,7 @@ LARGEST_BIAS = 2**30
 
 _Array = np.ndarray[Any, Any]
 _ADDING = ("aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.", "aten.rsub.", "aten.addmm.", "aten.baddbmm.")
+_PRODUCTS = ("aten.addmm.", "aten.baddbmm.")  # operand 0 is the addend
 _LISTED = 8
 
 
@@ -125,7 +126,8 @@ def free_crowded_addends(
         result: list[Slot] = [Output(call.name)] if sums else []
         if sums:
             result += [Edge(call.name, user) for user in users.get(call.name, ())]
-        for name in dict.fromkeys(operand.producer for operand in call.operands):
+        is_product = call.target.startswith(_PRODUCTS)
+        for name in dict.fromkeys(each.producer for each in call.operands[: 1 if is_product else None]):
             slots: list[Slot] = [Edge(name, call.name), *result]
             spec = next((one_scale[each] for each in slots if each in one_scale), None)
             elements = None if spec is None else elements_of(name)

@@ -53,42 +53,12 @@ def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     from executorch.backends.arm.quantizer import TOSAQuantizer
     from executorch.backends.arm.tosa import TosaSpecification
 
-    calls = {*calls, *_separate_addends(model, calls)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the method is marked as experimental
         quantizer = TOSAQuantizer(TosaSpecification.create_from_string(spec))
         quantizer.add_quantizer(_Marker(calls, DISALLOW_TFA_META_KEY))
     _remove_guards(model)
     return quantizer.transform_for_annotation(model)
-
-
-def _separate_addends(model: Any, calls: Collection[str]) -> list[str]:
-    """Makes addmm of these calls mm and add, and returns the names of the new calls.
-
-    Arm's pass does so with products by alpha and beta, and fails where the addend is a parameter.
-    """
-    import torch
-
-    made = []
-    for node in list(model.graph.nodes):
-        factors = {**dict(zip(("beta", "alpha"), node.args[3:], strict=False)), **node.kwargs}
-        if node.target != torch.ops.aten.addmm.default or node.name not in calls:
-            continue
-        if any(each != 1 for each in factors.values()):
-            continue
-        addend, x, matrix = node.args[:3]
-        with model.graph.inserting_before(node):
-            product = model.graph.create_node(
-                "call_function", torch.ops.aten.mm.default, (x, matrix), name="mm"
-            )
-            total = model.graph.create_node(
-                "call_function", torch.ops.aten.add.Tensor, (product, addend), name="add"
-            )
-        product.meta, total.meta = dict(node.meta), dict(node.meta)
-        node.replace_all_uses_with(total)
-        model.graph.erase_node(node)
-        made += [product.name, total.name]
-    return made
 
 
 def _remove_guards(model: Any) -> None:

@@ -19,6 +19,7 @@ from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.states import share_state
+from tosaic.fx.annotations.addends import separate_addends
 from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
@@ -249,6 +250,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
                 node.meta["custom"] = {**(node.meta.get("custom") or {}), _PRECISION: index}
                 if index >= 0:
                     calls.add(node.name)
+        calls.update(separate_addends(model, calls))
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
         decomposed = on_own_tensors(lambda graph: decompose_for_arm(graph, calls, spec), model)
