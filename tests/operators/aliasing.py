@@ -18,6 +18,7 @@ program that the import reads only in this way.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import os
 import tempfile
@@ -41,7 +42,16 @@ from operators.running import first_examples
 from operators.table import ROWS
 from operators.values import Case, T, call, tensors_of
 
-__all__ = ["RELATIVES", "Program", "Verdicts", "programs_of", "try_programs", "verdict"]
+__all__ = [
+    "RELATIVES",
+    "Program",
+    "Verdicts",
+    "programs_of",
+    "resized",
+    "running",
+    "try_programs",
+    "verdict",
+]
 
 SOURCES = ("copy", "input", "buffer")
 LAYOUTS = ("plain", "transposed", "stepped", "offset", "expanded")
@@ -279,7 +289,7 @@ def programs_of(name: str, count: int, seed: int = 0) -> list[list[Program]]:
     if name in ROWS:
         cases += first_examples(name, 4, seed)
     cases = running(cases)
-    cases = running([*cases, *(each for case in cases for each in _resized(case, random))])
+    cases = running([*cases, *(each for case in cases for each in resized(case, random))])
     cases = [case for case in cases if tensors_of(case)]
     if not cases:
         return []
@@ -325,6 +335,7 @@ def _tried_in_child(cases: Sequence[Case]) -> list[bool]:
     child = os.fork()
     if child == 0:
         os.close(reading)
+        faulthandler.disable()
         with contextlib.suppress(BaseException), Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
             for case in cases:
@@ -344,7 +355,7 @@ def _runs(case: Case) -> bool:
         return False
 
 
-def _resized(case: Case, random: Random) -> list[Case]:
+def resized(case: Case, random: Random) -> list[Case]:
     """Returns the call with an axis of size 0 or 1, in two ways that torch may take."""
     found = []
     for _ in range(2):
