@@ -289,6 +289,169 @@ def test_an_input_of_overlapping_windows_is_not_written() -> None:
         from_exported(ep).run(windows)
 
 
+# ---- relatives: states, results, branches, other libraries ----
+
+
+class Held(nn.Module):
+    """A function of a buffer and an input."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.arange(12.0).reshape(3, 4))
+        self._function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self._function(self.held, x)
+
+
+def _after(write: Callable[..., Any]) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """Returns a function that writes to a new tensor, and returns what was written and the tensor."""
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        return write(made), made * 1
+
+    return call
+
+
+def _exchanged(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b = x + 1, x + 2
+    saved = a.clone()
+    a.copy_(b)
+    b.copy_(saved)
+    return a, b
+
+
+def _parts_written(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    a, b, c = (x + 1).unbind(0)
+    return a.mul_(2), b.add_(a), c
+
+
+def _viewed_before(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    seen = x.view(3, 4)
+    return seen, x.mul_(2)
+
+
+AS_EAGER: dict[str, Callable[..., Any] | nn.Module] = {
+    "a state that is returned": Held(lambda held, x: (held.add_(x), held, held[0])),
+    "a state that is detached": Held(lambda held, x: (held.detach().add_(x), held * 1)),
+    "a state that rolls": Held(lambda held, x: held.copy_(torch.cat([held[1:], x[:1]])) * 1),
+    "results that are the input": lambda x: (x, x.view(-1), x.t()),
+    "results that are the written input": lambda x: (x.add_(1), x, x.view(3, 4)),
+    "a view from before the write": _viewed_before,
+    "detach": _after(lambda y: y.detach().mul_(2)),
+    "detach_": _after(lambda y: y.detach_().mul_(2)),
+    "as_strided of everything": _after(lambda y: y.as_strided((3, 4), (4, 1)).mul_(2)),
+    "resize_": lambda x: (x + 1).resize_(2, 4).mul_(2),
+    "squeeze_": lambda x: (x[:1] + 1).squeeze_(0).mul_(2),
+    "transpose_": lambda x: (x + 1).transpose_(0, 1).add_(1),
+    "parts of unbind": _parts_written,
+    "an expansion that is copied": lambda x: (x[0] + 1).expand(3, 4).contiguous().mul_(2),
+    "an expansion to the same shape": _after(lambda y: y.expand(3, 4).mul_(2)),
+    "a copy of itself": _after(lambda y: y.copy_(y)),
+    "its own maximum": _after(lambda y: y.sub_(y.max())),
+    "a chain of views": _after(lambda y: y.view(2, 6).t().unsqueeze(0).squeeze(0).t().view(3, 4).mul_(2)),
+    "two tensors that are exchanged": _exchanged,
+}
+
+
+@pytest.mark.parametrize("name", AS_EAGER)
+def test_a_relative_follows_eager_in_each_call_of_a_stream(name: str) -> None:
+    function = AS_EAGER[name]
+    ep = exported(function, X)
+    program, module = from_exported(ep), ep.module()
+    for call in range(3):
+        ours, theirs = X + call, X + call
+        found, expected = program.run(ours), module(theirs)
+        found, expected = (each if isinstance(each, list | tuple) else [each] for each in (found, expected))
+        for a, b in zip([*found, ours], [*expected, theirs], strict=True):
+            np.testing.assert_array_equal(np.asarray(a), b.detach().numpy())
+
+
+def _branch(write: str) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        taken = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a * 2, (made,))
+        (made if write == "operand" else taken).mul_(3)
+        return made, taken
+
+    return call
+
+
+def _into(view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        made = x + 1
+        torch.add(x[0], 1, out=view(made))
+        return made * 1
+
+    return call
+
+
+def _real_part_written(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    made = torch.complex(x, x)
+    made.real.mul_(2)
+    return made.real, made.imag
+
+
+REFUSED: dict[str, Callable[..., Any] | nn.Module] = {
+    "a row of a state": Held(lambda held, x: (held[0].add_(x[0]), held * 1)),
+    "a state that is transposed": Held(lambda held, x: (held.t().mul_(x[0, 0]), held * 1)),
+    "rows of a state copied to others": Held(lambda held, x: (held[:-1].copy_(held[1:]), held * x)),
+    "the result of a branch": _branch("result"),
+    "the operand of a branch": _branch("operand"),
+    "out= a row": _into(lambda y: y[0]),
+    "as_strided of a part": _after(lambda y: y.as_strided((4,), (1,), 4).mul_(2)),
+    "set_": _after(lambda y: y.set_(y + 1).mul_(2)),
+    "the real part": _real_part_written,
+    "an expansion": _after(lambda y: y[:1].expand(3, 4).mul_(2)),
+    "overlapping rows": _after(lambda y: y[1:].copy_(y[:-1])),
+    "its own transpose": lambda x: (lambda y: y.add_(y.t()))(x[:3, :3] + 1),
+    "its own row": _after(lambda y: y.copy_(y[0])),
+    "its own element": _after(lambda y: y.mul_(y[0, 0])),
+    "a part of a split": _after(lambda y: y.split(2, 1)[0].mul_(2)),
+    "other bits": _after(lambda y: y.view(torch.int32).bitwise_and_(-2).view(torch.float32)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_relative_that_does_not_follow_eager_is_refused_by_node(name: str) -> None:
+    error = refusal(REFUSED[name], X)
+    assert "it writes to" in str(error)
+    assert error.parts["node"]
+
+
+def test_operators_of_other_libraries_write_what_their_schemas_say() -> None:
+    with torch.library._scoped_library("memory_of_others", "DEF") as library:
+        library.define("twice(Tensor(a!) x) -> Tensor(a!)")
+        library.define("flat(Tensor(a) x) -> Tensor(a)")
+        library.define("silent(Tensor(a!) x) -> ()")
+        kind = "CompositeExplicitAutograd"
+        library.impl("twice", lambda x: x.mul_(2), kind)
+        library.impl("flat", lambda x: x.view(-1), kind)
+        library.impl("silent", lambda x: (x.mul_(2), None)[1], kind)
+        others = torch.ops.memory_of_others
+        graph = from_exported(exported(_after(lambda y: others.twice(y)), X)).graph
+        (read,) = (node for node in graph.nodes if node.op == "mul")
+        assert read.operands[0].name == "twice"
+        with pytest.raises(tosaic.UnsupportedOp, match="may share and is seen later"):
+            from_exported(exported(_after(lambda y: others.flat(y).mul_(2)), X))
+        with pytest.raises(tosaic.UnsupportedOp, match="without returning it"):
+            from_exported(exported(_after(lambda y: others.silent(y) or y), X))
+
+
+def test_out_is_what_is_written_later() -> None:
+    """The call of an overload that writes `out` has no row: its node is the new value of `out`."""
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x + 1
+        torch.add(x, 1, out=made)
+        return made * 2, x * 1
+
+    graph = from_exported(exported(call, X)).graph
+    (read,) = (node for node in graph.nodes if node.op == "mul" and node.results[0].name == "mul")
+    assert read.operands[0].producer.op == "opaque"
+
+
 # ---- files ----
 
 
