@@ -197,6 +197,11 @@ _ALONG = {
     "index_add": lambda x, i: x.index_add(0, i, x[:2]),
     "index_copy": lambda x, i: x.index_copy(0, i, x[:2]),
 }
+_FROM_THE_END = {
+    "index_fill": lambda x, i: x.index_fill(0, i, 5.0),
+    "index_put": lambda x, i: torch.index_put(x, (i,), x[:2]),
+    "index_put that adds": lambda x, i: torch.index_put(x, (i,), x[:2], True),
+}
 
 
 @pytest.mark.parametrize("place", [-1, -4, 4, 1 << 40])
@@ -207,6 +212,23 @@ def test_a_constant_index_that_torch_refuses_is_refused(call: str, place: int) -
         _ALONG[call](FLOATS, at)
     with pytest.raises(tosaic.InvalidGraph, match="index out of range: expected an index in"):
         imported(lambda x: _ALONG[call](x, at), FLOATS)
+
+
+@pytest.mark.parametrize("call", _FROM_THE_END)
+def test_a_constant_index_may_count_from_the_end_but_not_beyond(call: str) -> None:
+    assert_agrees(lambda x: _FROM_THE_END[call](x, torch.tensor([1, -4])), FLOATS)
+    for place in (-5, 4, 1 << 40):
+        at = torch.tensor([0, place])
+        with pytest.raises((RuntimeError, IndexError)):
+            _FROM_THE_END[call](FLOATS, at)
+        with pytest.raises(tosaic.InvalidGraph, match="index out of range: expected an index in"):
+            imported(lambda x, at=at: _FROM_THE_END[call](x, at), FLOATS)
+
+
+def test_a_constant_class_beyond_the_last_is_refused() -> None:
+    at = torch.tensor([0, 3])
+    with pytest.raises(tosaic.InvalidGraph, match="index out of range"):
+        imported(lambda x: F.one_hot(at, 3) + x, FLOATS[:2, :3])
 
 
 def test_a_slice_of_nothing_is_not_replaced() -> None:

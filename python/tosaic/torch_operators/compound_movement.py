@@ -95,6 +95,9 @@ class Movements:
         self, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool, *, last: bool = True
     ) -> Ref:
         """Adds the node of the call's result or, if `last` is False, a node in front of it."""
+        for axis, index in enumerate(indices):
+            if index is not None:
+                _within(self._c, index, x.shape[axis], counts_from_end=True)
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
         emit = self._c.emit if last else self._c.emit_inferred
         return emit(OP["index_put"], {"accumulate": accumulate}, ids(x, values, *wide))
@@ -563,8 +566,8 @@ def _wrapped(c: Call, index: Ref, extent: int) -> Ref:
     return c.emit_inferred(OP["remainder"], None, (index.id, c.number(extent, index).id))
 
 
-def _within(c: Call, index: Ref, extent: int) -> Ref:
-    """Returns the index of a call that takes none from the end, after a check of constant ones.
+def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> Ref:
+    """Returns an index, after a check that torch takes it if it is constant.
 
     Raises
     ------
@@ -573,12 +576,13 @@ def _within(c: Call, index: Ref, extent: int) -> Ref:
     """
     known = c.known_elements(index)
     if known is not None:
-        wrong = known[(known < 0) | (known >= extent)]
+        low = -extent if counts_from_end else 0
+        wrong = known[(known < low) | (known >= extent)]
         if wrong.size:
             raise c.error(
                 _core.InvalidGraph,
                 "index out of range",
-                expected=f"an index in [0, {extent})",
+                expected=f"an index in [{low}, {extent})",
                 got=str(wrong.flat[0]),
                 hint="torch refuses this index too when the program runs",
             )
@@ -588,6 +592,7 @@ def _within(c: Call, index: Ref, extent: int) -> Ref:
 @on("one_hot")
 def one_hot(c: Call, x: Ref, _classes: int) -> Ref:
     m = Movements(c)
+    _within(c, x, c.shape[-1])
     classes = m.constant(np.arange(c.shape[-1]))
     equal = c.emit_inferred(OP["eq"], None, (m.reshape(x, [*x.shape, 1]).id, classes.id))
     return c.emit(OP["cast"], {"dtype": c.dtype}, (equal.id,))
