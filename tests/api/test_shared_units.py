@@ -180,3 +180,36 @@ def test_a_bound_far_below_the_unit_of_its_operand_is_not_rounded_to_it() -> Non
     lowered = tosaic.lower(program, target="TOSA-1.0+INT")
     steps = torch.tensor([-1e13, -5e12, 0.0, 4e12, 8e12, 2e13, 1e14, 1.0] * 2), x[1]
     assert ratio(program.run(*steps), lowered.run(*steps)) > 40
+
+
+Z_OF_X: dict[str, Callable[..., Any]] = {
+    "input": lambda net, x: x,
+    "linear": lambda net, x: net.linear(x),
+}
+POSITIVE: dict[str, Callable[..., Any]] = {
+    "relu": torch.relu,
+    "where": lambda z: torch.where(z > 0, z, torch.zeros(())),
+    "where, below": lambda z: torch.where(z <= 0, torch.zeros(()), z),
+    "product with a comparison": lambda z: z * (z > 0).float(),
+}
+
+
+@pytest.mark.parametrize("number", [-4.0, -1e9])
+@pytest.mark.parametrize("front", Z_OF_X)
+@pytest.mark.parametrize("name", POSITIVE)
+def test_a_range_is_ended_where_half_of_it_does_not_matter(name: str, front: str, number: float) -> None:
+    """A scale for numbers of both signs costs 6 dB if only positive ones matter."""
+
+    def masked(net: Any, x: Any, m: Any, c: float) -> Any:
+        return POSITIVE[name](Z_OF_X[front](net, x).masked_fill(m, c)) * 0.5
+
+    def positive(net: Any, x: Any, m: Any, c: float) -> Any:
+        return torch.relu(Z_OF_X[front](net, x)).masked_fill(m, c) * 0.5
+
+    x = sample(100)
+    program = quantized(Net(masked, number))
+    exact = Net(masked, number)(*x).detach().numpy()
+    reference = ratio(exact, quantized(Net(positive, 0.0)).run(*x))
+    found = ratio(exact, program.run(*x))
+    assert found > reference - 2
+    assert ratio(exact, tosaic.lower(program, target="TOSA-1.0+INT").run(*x)) > found - 1

@@ -5,15 +5,17 @@
     the quantized program      the reference: quantized with the nearest number of the same effect
 
 The number of the reference is the one of least magnitude from which on the float network computes the same,
-up to -60 dB. If there is none below a quarter of the number, a reader notices the number itself: 8 bits
-cannot hold both, and only the lowered program is compared with the quantized one, or refused by node. Ratios
-are those of all outputs over two inputs that calibration has not seen, and count up to 50 dB.
+up to -60 dB, on all inputs of calibration and measurement. If there is none below a quarter of the number, a
+reader notices the number itself: 8 bits cannot hold both, and only the lowered program is compared with the
+quantized one, or refused by node. Ratios are those of all outputs over two inputs that calibration has not
+seen, and count up to 50 dB. Outputs beyond those of calibration saturate in every quantized program, so all
+are compared as if they saturated there.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,25 +89,42 @@ def measure(program: Program) -> Measured:
 
 
 def _measured(program: Program) -> dict[str, Any]:
-    exact = _of_torch(program, program.number)
-    if not all(np.isfinite(each).all() for each in exact):
+    seen = _of_torch(program, program.number, _samples)
+    floats = _of_torch(program, program.number, _tests)
+    if not all(np.isfinite(each).all() for each in seen + floats):
         return {"state": "noticed", "refusal": "the floats are not finite"}
+    exact = Exact(floats, min(float(each.min()) for each in seen), max(float(each.max()) for each in seen))
     quantized = _quantized(program, program.number)
-    found: dict[str, Any] = {"quantized": decibels(_runs(quantized, program, program.number), exact)}
+    found: dict[str, Any] = {"quantized": exact.ratio(_runs(quantized, program, program.number))}
     found |= _lowered(quantized, program, exact)
-    found["nearer"] = nearer = _nearer(program, exact)
+    found["nearer"] = nearer = _nearer(program, seen, floats)
     lost = found["lowered"] < min(found["quantized"], MOST_DB) - FLOOR_DB
     if nearer is None:
         return found | {"state": "lost" if lost else "noticed"}
     reference = _quantized(program, nearer)
-    found["reference"] = decibels(_runs(reference, program, nearer), exact)
+    found["reference"] = exact.ratio(_runs(reference, program, nearer))
     wrong = found["quantized"] < min(found["reference"], MOST_DB) - FLOOR_DB
     return found | {
         "state": "wrong" if wrong else "lost" if lost else "refused" if found["refusal"] else "ok"
     }
 
 
-def _lowered(quantized: Any, program: Program, exact: Arrays) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Exact:
+    """The outputs of the floats, and the least and the greatest of those of calibration."""
+
+    outputs: Arrays
+    least: float
+    greatest: float
+
+    def ratio(self, found: Arrays) -> float:
+        return decibels(self._saturated(found), self._saturated(self.outputs))
+
+    def _saturated(self, each: Arrays) -> Arrays:
+        return [np.clip(array, self.least, self.greatest) for array in each]
+
+
+def _lowered(quantized: Any, program: Program, exact: Exact) -> dict[str, Any]:
     refusal = ""
     try:
         lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
@@ -114,10 +133,10 @@ def _lowered(quantized: Any, program: Program, exact: Arrays) -> dict[str, Any]:
         if "(node '" not in refusal:
             raise
         lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
-    return {"refusal": refusal, "lowered": decibels(_runs(lowered, program, program.number), exact)}
+    return {"refusal": refusal, "lowered": exact.ratio(_runs(lowered, program, program.number))}
 
 
-def _nearer(program: Program, exact: Arrays) -> float | None:
+def _nearer(program: Program, seen: Arrays, floats: Arrays) -> float | None:
     """The number of least magnitude, up to a quarter, from which on the floats are the same."""
     if program.magnitude <= _ORDINARY:
         return program.number
@@ -125,23 +144,31 @@ def _nearer(program: Program, exact: Arrays) -> float | None:
     for magnitude in reversed(_NEARER):
         if magnitude > program.magnitude / 4:
             continue
-        if decibels(_of_torch(program, float(sign * magnitude)), exact) <= _SAME_DB:
+        number = float(sign * magnitude)
+        if decibels(_of_torch(program, number, _tests), floats) <= _SAME_DB:
             break
-        found = float(sign * magnitude)
+        each = zip(_of_torch(program, number, _samples), seen, strict=True)
+        if any(decibels([nearer], [exact]) <= _SAME_DB for nearer, exact in each):
+            break
+        found = number
     return found
+
+
+def _samples(program: Program, number: float) -> list[tuple[Any, ...]]:
+    return samples_of(program, _CALIBRATION, number=number)
 
 
 def _tests(program: Program, number: float) -> list[tuple[Any, ...]]:
     return samples_of(program, _TESTS, first=100, number=number)
 
 
-def _of_torch(program: Program, number: float) -> Arrays:
+def _of_torch(program: Program, number: float, inputs: Callable[..., Any]) -> Arrays:
     network = program.network(number)
-    return [network(*each).numpy() for each in _tests(program, number)]
+    return [network(*each).numpy() for each in inputs(program, number)]
 
 
 def _quantized(program: Program, number: float) -> Any:
-    samples = samples_of(program, _CALIBRATION, number=number)
+    samples = _samples(program, number)
     exported = torch.export.export(program.network(number), samples[0])
     return tosaic.quantize(exported, samples, progress=False)
 

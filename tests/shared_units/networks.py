@@ -158,8 +158,12 @@ def generate(seed: int) -> Program:
     magnitude = choice(MAGNITUDES)
     if reader in ("plain output", "exp", "relu and amax") and signs != "-":
         magnitude = min(magnitude, 30.0)
+    if reader == "mean of visible":  # the sum of all rows is finite
+        magnitude = min(magnitude, LARGEST / (2 * ROWS))
     number = magnitude if choice(signs) == "+" else -magnitude
     is_input = place not in _SCALARS_ONLY and bool(rng.random() < 0.5)
+    if (front, place, reader) == ("input", "pad", "relu"):  # only moves numbers: nothing is quantized
+        front = "linear"
     return Program(seed, front, place, reader, number, is_input)
 
 

@@ -6,12 +6,12 @@
 One scale for -1e9..3 leaves nothing of x. No result depends on how far below 0.5 a number is, so that the
 range of `masked` and of `c` ends a little below 0.5: what is beyond saturates there. How far a reader looks
 follows from the operator, from the ranges of its operands and results, and from the step of its result
-(`analysis/ranges` of the core). Only bounds far beyond are moved: ordinary ranges stay those of the samples.
+(`analysis/ranges` of the core). Only ranges of which a part matters end there: others are those of the
+samples.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,8 +24,7 @@ from tosaic.calibration.plan_program import PlannedProgram
 
 __all__ = ["relevant_bounds", "unobserved_values"]
 
-_FAR = 2.0  # times the largest magnitude that matters
-_MARGIN = 0.25  # of this magnitude: inputs other than the samples may make other results
+_WORTHWHILE = 1.25  # times the extent that is left: one scale for both costs 2 dB
 
 # Results with the range of an operand, or that no bound of an operand follows from.
 _NOT_BOUNDING = frozenset(("reshape", "permute", "expand", "clone", "slice", "conv", "linear", "matmul"))
@@ -89,21 +88,31 @@ def relevant_bounds(
         if union is not None and not isinstance(observed.observers[at], MaskRange):
             members[at], of_group[at] = own, union
     relevant = _core.relevant_numbers(planned.graph, samples, levels)
-    found = {at: _clipped(of_group[at], [relevant[each] for each in own]) for at, own in members.items()}
+    found = {
+        at: _clipped(of_group[at], [relevant[each] for each in own], _is_symmetric(planned.groups[at].spec))
+        for at, own in members.items()
+    }
     return {at: bounds for at, bounds in found.items() if bounds != of_group[at]}
 
 
-def _clipped(samples: Bounds, relevant: Sequence[Bounds | None]) -> Bounds:
+def _is_symmetric(spec: Any) -> bool:
+    return str(spec.scheme).endswith("symmetric")
+
+
+def _clipped(samples: Bounds, relevant: Sequence[Bounds | None], is_symmetric: bool) -> Bounds:
     needed = _united(relevant)
     if needed is None:
         return samples
-    size = max(map(abs, needed))
-    if not math.isfinite(size) or max(map(abs, samples)) <= _FAR * size:
-        return samples
-    margin = _MARGIN * size if size else 1.0
-    least, greatest = needed[0] - margin, needed[1] + margin
-    low, high = (min(max(each, least), greatest) if abs(each) > _FAR * size else each for each in samples)
-    return low, high
+    least, greatest = needed if any(needed) else (-1.0, 1.0)
+    low, high = (min(max(each, least), greatest) for each in samples)
+    before, after = (_extent(bounds, is_symmetric) for bounds in (samples, (low, high)))
+    return (low, high) if before > _WORTHWHILE * after else samples
+
+
+def _extent(bounds: Bounds, is_symmetric: bool) -> float:
+    """Returns a length that the scale is proportional to. Ranges have 0."""
+    low, high = min(bounds[0], 0.0), max(bounds[1], 0.0)
+    return 2 * max(-low, high) if is_symmetric else high - low
 
 
 def _bounds(found: Any) -> Bounds | None:

@@ -4,6 +4,7 @@
 
 #include "tosaic/analysis/ranges/ranges.h"
 #include "tosaic/analysis/ranges/rule_table.h"
+#include "tosaic/ir/scale_grid.h"
 
 namespace tosaic::analysis {
 namespace {
@@ -25,6 +26,11 @@ FloatRange of_dtype(DType dtype) {
   const std::optional<ValueRange> integers = integer_limits(dtype);
   if (!integers) return {};
   return {{static_cast<double>(integers->low), static_cast<double>(integers->high)}, 1};
+}
+
+// The range of a number that is known. 0 has no elements that are not 0.
+FloatRange of_number(double number) {
+  return {Interval<double>::only(number), number == 0 ? kInf : std::fabs(number)};
 }
 
 // The range after rounding to the dtype, which adds a relative error, overflow to infinity and underflow to
@@ -106,10 +112,23 @@ FloatRange clamp(const Site& s) {
   return clamped(s.at(0), low, high);
 }
 
+// The only magnitude of elements that are not 0: that of booleans, and of their products with a number.
+std::optional<double> only_magnitude(const FloatRange& range) {
+  if (range.bounds.low == 0 && range.bounds.high == range.least) return range.bounds.high;
+  if (range.bounds.high == 0 && range.bounds.low == -range.least) return range.bounds.low;
+  return std::nullopt;
+}
+
 // The range of operand 0 + sign * alpha * operand 1.
 FloatRange scaled_sum(const Site& s, double sign) {
   const double alpha = sign * as_double(Graph::attrs<AlphaAttrs>(s.node).alpha);
-  return range_of(sum(s.at(0).bounds, product(s.at(1).bounds, Interval<double>::only(alpha))));
+  const FloatRange a = s.at(0), b = product(s.at(1), of_number(alpha));
+  FloatRange out = range_of(sum(a.bounds, b.bounds));
+  // 1 - truth is 1 or 0.
+  for (const auto& [known, other] : {std::pair{a, b}, std::pair{b, a}})
+    if (const std::optional<double> by = only_magnitude(other); by && known.bounds.low == known.bounds.high)
+      out.least = united(of_number(known.bounds.low), of_number(known.bounds.low + *by)).least;
+  return out;
 }
 
 FloatRange multiplication(const Site& s) {
@@ -133,10 +152,22 @@ FloatRange dequantized(const Site& s) {
   const std::optional<ValueRange> stored = integer_limits(s.graph.type(s.operand(0)).dtype);
   if (!stored) return {};
   FloatRange range{{kInf, -kInf}, 0};
+  const auto number = [&](double q, std::size_t c) {
+    return (q - static_cast<double>(attrs.zero_points[c])) * attrs.scales[c];
+  };
+  // A bias has far more bits than it needs. Other constants are large, and have few bits.
+  const ConstantRef& bias = s.graph.value(s.operand(0)).constant;
+  if (bias && (bias->dtype == DType::kI32 || bias->dtype == DType::kI64) && bias->storage.bound() &&
+      num_elements(bias->shape) > 0) {
+    const ScaleGrid grid(bias->shape, attrs.axis, attrs.groups);
+    const Elements elements(*bias);
+    for (std::size_t k = 0; k < elements.size(); ++k)
+      range.bounds = united(range.bounds, Interval<double>::only(number(
+                                              elements.as_double(k), grid.of(static_cast<std::int64_t>(k)))));
+    return range;
+  }
   for (std::size_t c = 0; c < attrs.scales.size(); ++c) {
-    const auto at = [&](std::int64_t q) {
-      return (static_cast<double>(q) - static_cast<double>(attrs.zero_points[c])) * attrs.scales[c];
-    };
+    const auto at = [&](std::int64_t q) { return number(static_cast<double>(q), c); };
     range.bounds = united(range.bounds, {at(stored->low), at(stored->high)});
   }
   return attrs.scales.empty() ? FloatRange{} : range;
@@ -151,7 +182,7 @@ FloatRange matrix_product(const Site& s) {
 FloatRange padded(const Site& s) {
   const auto& attrs = Graph::attrs<PadAttrs>(s.node);
   if (attrs.mode != PadMode::kConstant) return s.at(0);
-  return united(s.at(0), range_of(Interval<double>::only(as_double(attrs.value))));
+  return united(s.at(0), of_number(as_double(attrs.value)));
 }
 
 FloatRange values_put(const Site& s) {
@@ -201,6 +232,15 @@ const RuleTable<Rule>& rules() {
   return table;
 }
 
+// True if the elements of the result are elements of operand 0, in a dtype that has all of them.
+bool is_exact(const Graph& graph, const Node& node) {
+  if (!info(node.op).has(kElementsOfInput)) return false;
+  const DType from = graph.type(graph.operands(node)[0]).dtype, to = graph.type(graph.result(node)).dtype;
+  if (from == to || to == DType::kF64) return true;
+  return to == DType::kF32 && (from == DType::kBool || from == DType::kI8 || from == DType::kU8 ||
+                               from == DType::kI16 || from == DType::kF16 || from == DType::kBF16);
+}
+
 }  // namespace
 
 FloatRanges::FloatRanges(const Graph& graph, std::span<const std::optional<Interval<double>>> observed)
@@ -218,10 +258,9 @@ FloatRanges::FloatRanges(const Graph& graph, std::span<const std::optional<Inter
     if (node.result_count != 1) continue;
     const DType dtype = graph.type(graph.result(node)).dtype;
     if (!is_float(dtype)) continue;
-    if (const Rule rule = rules()[node.op])
-      ranges_[node.first_result] = rounded(rule({graph, *this, node}), dtype);
-    else
-      ranges_[node.first_result] = rounded(of_dtype(dtype), dtype);
+    const Rule rule = rules()[node.op];
+    const FloatRange exact = rule != nullptr ? rule({graph, *this, node}) : of_dtype(dtype);
+    ranges_[node.first_result] = is_exact(graph, node) ? exact : rounded(exact, dtype);
     observe(node.first_result);
   }
 }

@@ -5,6 +5,7 @@
 //   linear(x, w, b)  b does so, beside the largest sum of products
 //   relu(x)          x matters from 0, since relu of less is 0
 //   amax, where      x matters as the result does
+//   where(x > c, x)  x matters from c
 //
 // An operator without a rule needs all numbers. Bounds are moved outward by more than floats round.
 
@@ -23,6 +24,8 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kFlat = 120;       // exp(-kFlat) is 0 in f32, and so is kFlat * exp(-kFlat)
 constexpr double kFarBelow = -1e3;  // a constant below hides scores from a softmax
+constexpr double kMargin =
+    0.25;  // of the largest magnitude: inputs other than the samples have other numbers
 constexpr double kUnnoticed = 0.5;  // steps by which a result may change
 
 using Numbers = Interval<double>;
@@ -52,7 +55,6 @@ Numbers outward(Numbers of) {
 
 Numbers as_result(const Site& s, std::size_t) { return s.wanted; }
 Numbers of_first(const Site& s, std::size_t i) { return i == 0 ? s.wanted : Numbers::all(); }
-Numbers of_others(const Site& s, std::size_t i) { return i == 0 ? Numbers::all() : s.wanted; }
 
 Numbers cast(const Site& s, std::size_t) {
   const bool is_number = is_float(s.graph.type(s.graph.result(s.node)).dtype);
@@ -115,8 +117,47 @@ Numbers before_product(Numbers wanted, double least, double most) {
   return {std::min(wanted.low / least, wanted.low / most), std::max(wanted.high / least, wanted.high / most)};
 }
 
+// A margin: integers round both operands of a comparison, and what is just beyond must not become equal.
+double beside(const Numbers& compared) { return 0x1p-8 * magnitude(compared).high + 1; }
+
+// The comparisons that operand 0 passes if it is large, and if it is small.
+constexpr OpTable<bool> kPassesGreater = {{Op::kGt, true}, {Op::kGe, true}};
+constexpr OpTable<bool> kPassesLess = {{Op::kLt, true}, {Op::kLe, true}};
+
+// The numbers of `x` that pass, or do not pass, a comparison of x itself: where(x > c, x, y) selects none below c.
+Numbers passing(const Site& s, ValueId x, ValueId truth, bool passes) {
+  const Node* const node = s.graph.producer(truth);
+  if (node == nullptr || !(kPassesGreater.contains(node->op) || kPassesLess.contains(node->op)))
+    return Numbers::all();
+  const std::span<const ValueId> compared = s.graph.operands(*node);
+  if ((compared[0] == x) == (compared[1] == x)) return Numbers::all();
+  const bool is_first = compared[0] == x;
+  const Numbers other = s.ranges.of(compared[is_first ? 1 : 0]).bounds;
+  if (!std::isfinite(other.low) || !std::isfinite(other.high)) return Numbers::all();
+  if (kPassesGreater.contains(node->op) == (is_first == passes)) return {other.low - beside(other), kInf};
+  return {-kInf, other.high + beside(other)};
+}
+
+// Both of what a reader wants and of what can reach it.
+Numbers reaching(const Numbers& wanted, const Numbers& passing) {
+  const auto within = [&](double x) { return std::clamp(x, passing.low, passing.high); };
+  return {within(wanted.low), within(wanted.high)};
+}
+
+Numbers where(const Site& s, std::size_t i) {
+  if (i == 0) return Numbers::all();
+  return reaching(s.wanted, passing(s, s.operand(i), s.operand(0), i == 1));
+}
+
+// x * truth, where the truth is a comparison of x.
+Numbers before_truth(const Site& s, std::size_t i) {
+  const Node* const node = s.graph.producer(s.operand(1 - i));
+  if (node == nullptr || node->op != Op::kCast) return Numbers::all();
+  return passing(s, s.operand(i), s.graph.operands(*node)[0], true);
+}
+
 // Where y is 0, so is the product of any finite x.
-Numbers multiplied(const Site& s, std::size_t i) {
+Numbers before_factor(const Site& s, std::size_t i) {
   if (s.operand(0) == s.operand(1)) return Numbers::all();
   const FloatRange& by = s.range(1 - i);
   const double least = std::max({by.least, by.bounds.low, -by.bounds.high});
@@ -124,6 +165,8 @@ Numbers multiplied(const Site& s, std::size_t i) {
   if (by.bounds.high <= 0) return negated(before_product(s.wanted, least, -by.bounds.low));
   return Numbers::all();
 }
+
+Numbers multiplied(const Site& s, std::size_t i) { return reaching(before_factor(s, i), before_truth(s, i)); }
 
 // The largest magnitude of a sum of products: terms times those of both operands.
 double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
@@ -166,9 +209,7 @@ Numbers divided(const Site& s, std::size_t i) {
 
 Numbers compared(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
-  // Integers round both operands, and what is just beyond must not become equal.
-  const double margin = 0x1p-8 * magnitude(other).high + 1;
-  return {other.low - margin, other.high + margin};
+  return {other.low - beside(other), other.high + beside(other)};
 }
 
 // Functions that are constant beyond +-kFlat.
@@ -397,7 +438,7 @@ const RuleTable<Rule>& rules() {
       {Op::kAdaptiveMaxPool, as_result},
       {Op::kMaximum, as_result},
       {Op::kMinimum, as_result},
-      {Op::kWhere, of_others},
+      {Op::kWhere, where},
       {Op::kScatter, scatter},
       {Op::kIndexPut, index_put},
       {Op::kRelu, relu},
@@ -519,8 +560,10 @@ RelevantNumbers Relevance::of_value(ValueId value) const {
   const Numbers& observed = ranges_.of(value).bounds;
   // If no reader tells the numbers that samples had apart, this is the nearest number that matters.
   const auto within = [&](double x) { return std::clamp(x, wanted.bounds.low, wanted.bounds.high); };
-  wanted.bounds = {within(observed.low), within(observed.high)};
-  const double extent = std::max(wanted.bounds.high, 0.0) - std::min(wanted.bounds.low, 0.0);
+  const double low = within(observed.low), high = within(observed.high);
+  const double extent = std::max(high, 0.0) - std::min(low, 0.0);
+  const double margin = kMargin * std::max(std::fabs(low), std::fabs(high));
+  wanted.bounds = {within(low - margin), within(high + margin)};
   if (levels_[value.index()] > 0 && std::isfinite(extent))
     wanted.step = std::max(wanted.step, extent / levels_[value.index()]);
   return wanted;
