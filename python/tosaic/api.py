@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tosaic import _core
 from tosaic.boundary_orders import Form, boundary_orders
+from tosaic.collapsed_operands import collapsed_operands
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.layout import objective_of
 from tosaic.lower_io import io_forms
@@ -239,8 +240,8 @@ def lower(
         setattr(error, "problems", problems)  # noqa: B010
         raise
     forms.require(lowered.tosa)
-    for bias in saturated_biases(source.graph):
-        _LOG.warning("%s", bias)
+    for lost in (*saturated_biases(source.graph), *collapsed_operands(source.graph, lowered.tosa)):
+        _LOG.warning("%s", lost)
     if "INT" not in target.split("+") and any(node.op == "quantize" for node in lowered.exported.nodes):
         _LOG.warning(
             "this program is quantized, and %s computes it in floats, as torch does: "
@@ -298,8 +299,12 @@ def check(
             _require_integers("check", source.graph, target)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
-    notes = tuple(map(str, saturated_biases(source.graph)))
-    return CheckResult(target, _problems(source.graph, passes), len(source.graph), notes)
+    problems = _problems(source.graph, passes)
+    lowered = []
+    if not problems and any(node.op == "dequantize" for node in source.graph.nodes):
+        lowered = [_core.lower(source.graph, pipeline=passes._core).tosa]
+    lost = (*saturated_biases(source.graph), *collapsed_operands(source.graph, *lowered))
+    return CheckResult(target, problems, len(source.graph), tuple(map(str, lost)))
 
 
 @checked

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
 from tosaic.dtypes import is_float, is_float_array, type_text
@@ -38,7 +39,7 @@ from tosaic.sample_forms import (
     require_same_inputs,
 )
 from tosaic.samples import Sample, read_samples
-from tosaic.saturated_biases import saturated_biases
+from tosaic.saturated_biases import SaturatedBias, saturated_biases
 from tosaic.sources import foreign_targets, is_exported_program, load_exported, program_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class _Side:
         # Lowered values have the qparams of the graph that they were legalized from.
         self.canonical = canonical_graph(self.runnable)
 
+    def losses(self) -> list[SaturatedBias | CollapsedOperand]:
+        """What the program lost before it was compared."""
+        graph, lowered = self.source.graph, tosa_graphs(self.runnable)
+        return [*saturated_biases(graph), *collapsed_operands(graph, *lowered)]
+
     @property
     def has_qparams(self) -> bool:
         """True if it is known which numbers the integers of the program represent."""
@@ -134,9 +140,7 @@ def compare_programs(
         models=pair.model_rows,
         against_floats=pair.against_floats,
         other_qparams=any(result.other_qparams for result in results),
-        notes=tuple(
-            dict.fromkeys(str(bias) for side in sides for bias in saturated_biases(side.source.graph))
-        ),
+        notes=tuple(dict.fromkeys(str(lost) for side in sides for lost in side.losses())),
     )
 
 

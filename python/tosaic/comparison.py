@@ -249,7 +249,8 @@ class Comparison(Reportable):
         follows from a then, and outputs are judged by their SQNR alone. A value is wrong if the range of
         numbers that its integers represent differs by more than a unit and 0.1 %.
     notes : tuple of str
-        What the programs lost before they were compared: biases that saturate.
+        What the programs lost before they were compared: biases that saturate, and operands of which no bit
+        is left.
     """
 
     name_a: str

@@ -65,7 +65,8 @@ class CheckResult(Reportable):
     nodes : int
         Number of nodes of the program; 0 if the import already failed.
     notes : tuple of str
-        What the program lost before it came here, such as biases that saturate. It lowers as it is.
+        What the program lost before it came here, such as biases that saturate, and what is lost in lowering:
+        operands of which no bit is left. It lowers as it is.
     """
 
     target: str

@@ -27,6 +27,7 @@ from tosaic.calibration.narrow import narrow_by_runs
 from tosaic.calibration.quantize_program import quantize
 from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
+from tosaic.collapsed_operands import collapsed_operands, tosa_graphs
 from tosaic.dtypes import is_float
 from tosaic.exporting.boundary import (
     infinite_masks,
@@ -117,6 +118,7 @@ class Flow:
         self._given = samples
         self._options = options
         self._held: list[Arrays] = []
+        self._narrow: set[tuple[str, str]] = set()
         self._wide: Program | None = None  # what is lowered: with four channels where `rgba` asks for them
         self.seconds: dict[str, float] = {}
         self.checks: list[StageCheck] = []
@@ -206,6 +208,7 @@ class Flow:
                     context.note(text)
             for operand in self._narrow_operands(context.quantized):
                 context.note(operand.text)
+                self._narrow.add((operand.node, operand.operand))
             context.quantized = self._staged("quantized", context.quantized)
         for bias in saturated_biases((context.quantized or program).graph):
             context.note(str(bias))
@@ -234,6 +237,9 @@ class Flow:
         if note := context.lowered.partitions.note:
             context.note(note)
         context.lowered = self._staged("lowered", context.lowered)
+        for each in collapsed_operands(source.graph, *tosa_graphs(context.lowered)):
+            if (each.node, each.operand) not in self._narrow:
+                context.note(str(each))
 
     def _check(self) -> None:
         context, options = self.context, self._options
