@@ -181,9 +181,11 @@ double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
   return terms * magnitude(s.range(x).bounds).high * magnitude(s.range(weight).bounds).high;
 }
 
-// The addend c of beta * c + alpha * (a sum of products).
-Numbers before_sum(const Site& s, double products, double alpha, double beta) {
-  const double most = std::fabs(alpha) * products;
+// The addend c of beta * c + alpha * (a sum of products of operands x and weight).
+Numbers before_sum(const Site& s, std::size_t x, std::size_t weight, double alpha, double beta) {
+  if (s.wanted == Numbers::all())
+    return Numbers::all();  // the range of a constant weight would read its elements
+  const double most = std::fabs(alpha) * largest_sum(s, x, weight);
   if (!std::isfinite(most) || !std::isfinite(beta) || beta == 0) return Numbers::all();
   return product({s.wanted.low - most, s.wanted.high + most}, Numbers::only(1 / beta));
 }
@@ -191,12 +193,10 @@ Numbers before_sum(const Site& s, double products, double alpha, double beta) {
 Numbers added_to_matmul(const Site& s, std::size_t i) {
   const auto& attrs = Graph::attrs<AddmmAttrs>(s.node);
   if (i != 0) return Numbers::all();
-  return before_sum(s, largest_sum(s, 1, 2), as_double(attrs.alpha), as_double(attrs.beta));
+  return before_sum(s, 1, 2, as_double(attrs.alpha), as_double(attrs.beta));
 }
 
-Numbers bias(const Site& s, std::size_t i) {
-  return i == 2 ? before_sum(s, largest_sum(s, 0, 1), 1, 1) : Numbers::all();
-}
+Numbers bias(const Site& s, std::size_t i) { return i == 2 ? before_sum(s, 0, 1, 1, 1) : Numbers::all(); }
 
 Numbers divided(const Site& s, std::size_t i) {
   const std::optional<double> by = splat_of(s.graph, s.operand(1));

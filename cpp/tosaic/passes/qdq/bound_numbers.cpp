@@ -52,6 +52,11 @@ constexpr OpTable<bool> kSharesUnit = {
     {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},           {Op::kGe, true},
     {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}, {Op::kAddmm, true},
     {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true}};
+// Of these, computed operands are left as they are: lower-to-integer bounds those of comparisons itself, and the bias
+// of a contraction, stored as integers, is often the dequantize node of a constant, which becomes a constant again.
+constexpr OpTable<bool> kBoundsConstants = {
+    {Op::kEq, true}, {Op::kNe, true},    {Op::kLt, true},      {Op::kLe, true},   {Op::kGt, true},
+    {Op::kGe, true}, {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
 // First the constants: behind bounded constants, few computed operands are still far.
@@ -90,8 +95,7 @@ class Bounds {
       const Value* const integers = dequantized(operands[i]);
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
-      // lower-to-integer bounds the computed operands of comparisons itself.
-      if (!is_constant && info(node.op).has(kComparison)) continue;
+      if (!is_constant && kBoundsConstants.contains(node.op)) continue;
       if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
       if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
