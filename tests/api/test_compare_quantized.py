@@ -492,3 +492,21 @@ def test_integers_of_uint8_and_int8_that_represent_the_same_numbers_are_compared
         quantized, lowered, [sample], models={"tosa.rescale": lambda call: np.bitwise_xor(call.default(), 2)}
     )
     assert not wrong.ok
+
+
+def test_floats_of_a_dequantized_result_are_not_taken_for_its_integers() -> None:
+    """In b, the result of the write and its floats are values of one call, and the axes of the integers moved."""
+
+    class Filled(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            written = (torch.nn.functional.group_norm(x, 5) - y).index_fill(1, torch.tensor([0, 1, 4]), -1.6)
+            return written, written.select(3, 2) * 2
+
+    generator = torch.Generator().manual_seed(0)
+    samples = [(torch.randn(1, 5, 5, 5, generator=generator), torch.rand(()) * 9) for _ in range(4)]
+    exported = torch.export.export(Filled(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    for target in ("TOSA-1.0+INT+FP", "TOSA-1.0+INT"):
+        comparison = tosaic.compare(quantized, tosaic.lower(quantized, target=target), samples)
+        assert comparison.ok, comparison
+        assert "index_fill" in [row.fx_name for row in comparison]

@@ -1,6 +1,7 @@
 #include "tosaic/exec/compare/matching.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tosaic/exec/compare/numbers.h"
@@ -9,6 +10,12 @@ namespace tosaic::exec {
 namespace {
 
 constexpr std::size_t kMostCandidates = 64;
+
+bool has_integers_only(const ArrayView& view) {
+  std::vector<double> values(static_cast<std::size_t>(num_elements(view.shape)));
+  read_doubles(view, 0, values);
+  return std::ranges::all_of(values, [](double x) { return std::nearbyint(x) == x; });
+}
 
 }  // namespace
 
@@ -53,7 +60,12 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
                                                                           : others;
     if (to.size() >= kMostCandidates) continue;
     if (reference.rounded && &to != &labelled && operands_.contains(b_.graph().value(value).name)) continue;
-    for (Alignment& each : alignments_of(value, reference)) to.push_back({value, std::move(each)});
+    const bool may_be_number = reference.rounded && !own && is_float(b_.graph().type(value).dtype);
+    const std::vector<Alignment> fitting = alignments_of(value, reference);
+    if (!may_be_number || has_integers_only(b_[value]))
+      for (const Alignment& each : fitting) to.push_back({value, each});
+    if (may_be_number)
+      for (const Alignment& each : fitting) to.push_back({value, each, true});
   }
   labelled.insert(labelled.end(), out.begin(), out.end());
   return labelled.empty() ? others : labelled;
@@ -102,8 +114,8 @@ bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   return is_float(type.dtype) || b_.qparams(value) || !(is_float(reference.array.dtype) || reference.qparams);
 }
 
-// The floats, and their comparisons, from which an FX node computes the integers that it rounds to. They are no results: the result is
-// the rounded value, or what is computed from it. Their numbers may be in units of a scale.
+// The floats, and their comparisons, from which an FX node computes the integers that it rounds to. They are no
+// results: the result is the rounded value, or what is computed from it. Their numbers may be in units of a scale.
 std::unordered_set<std::uint32_t> Matcher::before_rounding(FxId fx) const {
   const Graph& graph = b_.graph();
   std::unordered_set<std::uint32_t> found;
@@ -142,6 +154,7 @@ std::string Matcher::mismatch_reason(const Reference& reference) const {
 Held Matcher::in_axes(const Match& match, const Reference& reference) const {
   const ArrayView& view = b_[match.value];
   const QParamsRef& own = b_.qparams(match.value);
+  if (match.is_number) return aligned(view, reference.array.shape, match.alignment);
   if (reference.rounded && (!own || is_same(own, reference.qparams))) {
     Held whole = aligned(view, reference.array.shape, match.alignment);
     whole = as_dtype(std::move(whole), reference.array.dtype);

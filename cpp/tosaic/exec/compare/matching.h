@@ -23,6 +23,9 @@ namespace tosaic::exec {
 struct Match {
   ValueId value;  // a value of b
   Alignment alignment;
+  // The reference is rounded, and b's value is a float of the numbers that its integers stand for. If false, a float
+  // holds the integers themselves.
+  bool is_number = false;
 };
 
 class Matcher {
@@ -47,7 +50,8 @@ class Matcher {
   // result of the reference's index, of a node with as many results. Their shapes align with that of the
   // reference, and a floating-point or quantized reference needs a float or a value with qparams. The last
   // value comes first. Of a rounded reference, values with qparams for the same numbers precede values without
-  // qparams. Values with other qparams are candidates only if there are no others. An operand that belongs to
+  // qparams. Values with other qparams are candidates only if there are no others. A float may hold the integers, or
+  // the numbers that they stand for: both are candidates unless an element is no integer. An operand that belongs to
   // the FX node in a is no candidate: b may have merged the FX node into a later one. b may compute each result
   // of a node with several results in a node of its own, which is known by its name. If `result_count` is 0,
   // the node may have any number of results.

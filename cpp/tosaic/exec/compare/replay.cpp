@@ -115,7 +115,8 @@ class Replay {
     const Held numbers = as_numbers(plain, moved ? stored : nullptr);
     Held found = aligned(numbers.view, a_.graph().type(value).shape, match.alignment);
     if (found.view.data == nullptr) return std::nullopt;
-    if (moved) found = as_integers(found.view, *own);
+    if (match.is_number && !own) return std::nullopt;
+    if (moved || match.is_number) found = as_integers(found.view, *own);
     return local_.share(value, found.view, permuted_qparams(stored, match.alignment));
   }
 
@@ -143,7 +144,8 @@ class Replay {
     Held turned = aligned(found.view, type.shape, match.alignment);
     if (turned.view.data == nullptr) return std::nullopt;
     if (turned.owner.storage.size() == 0) turned.owner = std::move(found.owner);
-    if (!comparable) return as_dtype(as_integers(turned.view, *own), type.dtype);
+    if (match.is_number && !own) return std::nullopt;
+    if (!comparable || match.is_number) return as_dtype(as_integers(turned.view, *own), type.dtype);
     return as_dtype(std::move(turned), type.dtype);
   }
 
