@@ -169,7 +169,8 @@ py::tuple calls_of(const Graph& graph, const std::map<std::string, std::string>&
   return py::make_tuple(found.calls, values, of_node, nodes);
 }
 
-// Placements as (value, qparams, nodes or None for all readers, for outputs too, constant with other elements).
+// Placements as (value, qparams, nodes or None for all readers, for outputs too, constant with other elements,
+// number up to which they are minus infinity).
 py::tuple insert(const Graph& graph, const py::sequence& placements) {
   std::vector<quant::Placement> made;
   for (const py::handle each : placements) {
@@ -178,7 +179,8 @@ py::tuple insert(const Graph& graph, const py::sequence& placements) {
                                .qparams = qparams_from(fields[1]),
                                .elements = fields[4].cast<std::shared_ptr<Constant>>(),
                                .for_outputs = fields[3].cast<bool>(),
-                               .for_all = fields[2].is_none()};
+                               .for_all = fields[2].is_none(),
+                               .infinite_below = fields[5].cast<std::optional<double>>()};
     if (!placement.for_all)
       for (const std::uint32_t node : fields[2].cast<std::vector<std::uint32_t>>())
         placement.users.emplace_back(node);

@@ -1142,7 +1142,9 @@ def graph_calls(
 ) -> tuple[CallGraph, list[int], list[int], list[tuple[int, ...]]]: ...
 def insert_quantization(
     graph: Graph,
-    placements: Sequence[tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None]],
+    placements: Sequence[
+        tuple[int, QParams | None, Sequence[int] | None, bool, Constant | None, float | None]
+    ],
 ) -> tuple[Graph, list[tuple[str, int, int]]]: ...
 
 # ---- partitions ----

@@ -21,6 +21,7 @@ __all__ = [
     "LeastError",
     "LeastErrorBehind",
     "MASK_OF_INFINITY",
+    "meets_scores",
     "MaskRange",
     "MinMax",
     "MovingAverage",
@@ -31,9 +32,10 @@ __all__ = [
 
 _EPS = 2.0**-23
 MASK_OF_INFINITY = (
-    "hides scores with minus infinity, which its integers do not have: in a row that it hides as a whole, "
-    "shares follow from the scores, where floats give 0 (scaled_dot_product_attention, nan_to_num) or NaN. "
-    "If there are such rows, pass a mask of bools, or make that of floats from bools inside of the model"
+    "hides scores with minus infinity, and the least integer stands for other numbers, too: in a row that it "
+    "hides as a whole, shares follow from the scores, where floats give 0 (scaled_dot_product_attention, "
+    "nan_to_num) or NaN. If there are such rows, pass a mask of bools, or make that of floats from bools "
+    "inside of the model"
 )
 _MOST_VISIBLE = 2.0**13  # in masks: steps of 1/4
 _F32_MOST = 3.4028234663852886e38
@@ -151,7 +153,9 @@ class MaskRange(Observer):
     the other numbers, so that all numbers that hide saturate there, whatever numbers the samples have. If the
     other numbers are all 0, and those that hide are -1e8 or below, the range ends at the greatest of these:
     the scores of a row that is hidden as a whole then vanish as they do in floats. Minus infinity becomes the
-    least integer, so such a row has shares where floats have 0 or NaN: a warning names the mask.
+    least integer. If it alone hid in samples, what is dequantized becomes minus infinity again. If other
+    numbers hid, too, a row that is hidden as a whole has shares where floats have 0 or NaN: a warning names
+    the mask.
 
     Attributes
     ----------
@@ -184,14 +188,46 @@ class MaskRange(Observer):
         )
 
     @staticmethod
-    def infinite(mask: Any) -> str:
+    def infinite(mask: Any, *, restored: bool) -> str:
         """Returns what integers lose of a mask that hides with minus infinity; else ''.
 
         Parameters
         ----------
         mask : ObservedMask
+        restored : bool
+            If `infinite_below` returns a number, what is dequantized becomes minus infinity again.
         """
-        return MASK_OF_INFINITY if mask.hidden.infinities else ""
+        lost = mask.hidden.infinities and (mask.hidden.finite or not restored)
+        return MASK_OF_INFINITY if lost else ""
+
+    @staticmethod
+    def infinite_below(mask: Any, least: float) -> float | None:
+        """Returns the number up to which integers are minus infinity; None if samples do not tell it.
+
+        Parameters
+        ----------
+        mask : ObservedMask
+        least : float
+            The number of the least integer.
+        """
+        if not mask.hidden.infinities or mask.hidden.finite:
+            return None
+        return (least + (mask.visible.least if mask.visible.finite else 0.0)) / 2
+
+
+def meets_scores(reader: str, behind: Sequence[str]) -> bool:
+    """True if a call adds what it reads to scores, so that the program can have minus infinity there again.
+
+    Parameters
+    ----------
+    reader : str
+        The target of the call, as ``"aten.add.Tensor"``.
+    behind : sequence of str
+        The targets of the calls that read its result.
+    """
+    if reader.startswith("aten.scaled_dot_product_attention."):
+        return True
+    return reader.startswith("aten.add.") and bool(behind) and all("softmax." in each for each in behind)
 
 
 @dataclass(frozen=True, repr=False)

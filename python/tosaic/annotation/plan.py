@@ -9,8 +9,9 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.call_graph import CallGraph
+from tosaic.annotation.observers import meets_scores
 from tosaic.annotation.select import Select
-from tosaic.annotation.specs import UNSET, Short, Slot, Spec
+from tosaic.annotation.specs import UNSET, Edge, Short, Slot, Spec
 from tosaic.exception_notes import add_note
 
 __all__ = ["Change", "Conflict", "Group", "Plan", "RuleRecord"]
@@ -183,6 +184,13 @@ class Plan:
         if found is None:
             raise KeyError(slot)
         return found[0]
+
+    def meets_scores(self, slot: Slot) -> bool:
+        """True for a mask that its reader adds to scores: see `tosaic.annotation.observers.meets_scores`."""
+        if not isinstance(slot, Edge):
+            return False
+        behind = [each for each in self.graph if any(o.producer == slot.user for o in each.operands)]
+        return meets_scores(self.graph[slot.user].target, [each.target for each in behind])
 
     def get(self, slot: Slot) -> Spec | None:
         """Returns the spec of a slot, or None."""

@@ -24,12 +24,12 @@ from tosaic.annotation.observers import (
 from tosaic.annotation.plan import Group
 from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, integers_of
 from tosaic.calibration.functions import function_of_reader
-from tosaic.calibration.observations import Observations
+from tosaic.calibration.observations import Observations, observations
 from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.calibration.weights import weight_qparams
 from tosaic.quantization import QParams
 
-__all__ = ["chosen_qparams"]
+__all__ = ["chosen_qparams", "infinite_masks"]
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
@@ -95,6 +95,34 @@ def chosen_qparams(
     for group in derived:
         chosen |= dict.fromkeys(group.slots, _product(planned, group, chosen))
     return chosen
+
+
+def infinite_masks(
+    planned: PlannedProgram, chosen: Mapping[Slot, QParams], statistics: Sequence[Any]
+) -> dict[Slot, float]:
+    """Returns the masks of scores that hid with minus infinity only, and the number up to which they hide.
+
+    Parameters
+    ----------
+    planned : PlannedProgram
+    chosen : mapping of Slot to QParams
+    statistics : sequence
+        Those of all samples; none: no mask is known to hide with minus infinity.
+    """
+    found: dict[Slot, float] = {}
+    observed = observations(planned)
+    for at, group in enumerate(planned.groups):
+        of_group = observed.statistics_of.get(at, ()) if statistics else ()
+        if not of_group or not isinstance(observed.observers[at], MaskRange):
+            continue
+        for slot in group.slots:
+            qparams = chosen.get(slot)
+            bound = None
+            if qparams is not None and planned.plan.meets_scores(slot):
+                bound = MaskRange.infinite_below(statistics[of_group[0]], qparams.scale * qparams.qmin)
+            if bound is not None:
+                found[slot] = bound
+    return found
 
 
 def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
@@ -242,6 +270,9 @@ class _Choice:
         self._observer = observer
         self._spec = group.spec
         self._slots = group.slots
+        self._meets_scores = isinstance(observer, MaskRange) and all(
+            map(planned.plan.meets_scores, group.slots)
+        )
         self._storage = _storage(group.spec)
         self._options = _options(group.spec, observer)
         self._values = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
@@ -269,7 +300,9 @@ class _Choice:
                 union.merge(each)
             scale, zero_point = _core.range_qparams(union, **options)
         elif isinstance(observer, MaskRange):
-            for what in filter(None, (observer.coarse(statistic), observer.infinite(statistic))):
+            for what in filter(
+                None, (observer.coarse(statistic), observer.infinite(statistic, restored=self._meets_scores))
+            ):
                 _LOG.warning("the mask %s %s", " and ".join(map(repr, self._slots)), what)
             scale, zero_point = _core.mask_qparams(statistic, **options)
         elif isinstance(observer, Percentile):

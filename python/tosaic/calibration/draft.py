@@ -16,7 +16,7 @@ from tosaic.annotation.plan import Plan
 from tosaic.annotation.resolution import NarrowOperand
 from tosaic.annotation.specs import Edge, Slot
 from tosaic.calibration.calibrate import calibrate
-from tosaic.calibration.choose import chosen_qparams
+from tosaic.calibration.choose import chosen_qparams, infinite_masks
 from tosaic.calibration.insert import with_quantization
 from tosaic.calibration.narrow import joined_values, narrow_by_ranges
 from tosaic.calibration.observations import observations
@@ -63,7 +63,8 @@ class Draft:
 
     def graph(self) -> _core.Graph:
         """Returns the graph with quantize and dequantize nodes."""
-        return with_quantization(self.planned, self.qparams, self.elements)
+        infinite = infinite_masks(self.planned, self.qparams, self.statistics)
+        return with_quantization(self.planned, self.qparams, self.elements, infinite)
 
 
 class Drafting:

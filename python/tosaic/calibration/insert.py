@@ -23,6 +23,7 @@ def with_quantization(
     planned: PlannedProgram,
     chosen: Mapping[Slot, QParams],
     elements: Mapping[Edge, _core.Constant] | None = None,
+    infinite: Mapping[Slot, float] | None = None,
 ) -> _core.Graph:
     """Returns the graph with quantize and dequantize nodes where the slots of the plan have qparams.
 
@@ -33,23 +34,28 @@ def with_quantization(
     elements : mapping of Edge to Constant, optional
         What calls read in the place of constants: weights that accuracy tools have changed. Those of slots
         without qparams stay floats.
+    infinite : mapping of Slot to float, optional
+        For masks: the number up to which what is dequantized was minus infinity, and becomes it again.
 
     Notes
     -----
     Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
     integers. A warning is logged, other than for the range of least error, which clips by design.
     """
-    placements: list[tuple[int, QParams | None, list[int] | None, bool, _core.Constant | None]] = []
-    given = elements or {}
+    placements: list[
+        tuple[int, QParams | None, list[int] | None, bool, _core.Constant | None, float | None]
+    ] = []
+    given, bounds = elements or {}, infinite or {}
     for slot in (*chosen, *(each for each in given if each not in chosen)):
         value = planned.value_of(slot)
         if value < 0:
             continue
         if isinstance(slot, Output):
-            placements.append((value, chosen[slot], None, True, None))
+            placements.append((value, chosen[slot], None, True, None, bounds.get(slot)))
         else:
             readers, is_output = _readers(planned, slot, value)
-            placements.append((value, chosen.get(slot), readers, is_output, given.get(slot)))
+            own = given.get(slot)
+            placements.append((value, chosen.get(slot), readers, is_output, own, bounds.get(slot)))
     graph, saturated = _core.insert_quantization(planned.graph, placements)
     clipped = set(_clipped_by_design(planned))
     for constant, beyond, nans in saturated:

@@ -10,7 +10,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.annotation.observers import MASK_OF_INFINITY, MaskRange
 from tosaic.annotation.rules import Inputs, Outputs
-from tosaic.annotation.specs import Edge, Observed
+from tosaic.annotation.specs import Edge, Observed, Shared
 from tosaic.options import is_mapping, refusal, shown
 from tosaic.port_names import known_names, near_names, position_of
 from tosaic.quantization import QParams
@@ -153,13 +153,28 @@ def _masks_of(quantized: Program) -> set[str]:
     return found
 
 
+def _restored(quantized: Program) -> set[str]:
+    """Returns the masks that have minus infinity again behind their dequantize nodes, if it alone hid."""
+    plan: Any = getattr(quantized, "plan", None)
+    found: dict[str, bool] = {}
+    for slot in () if plan is None else plan.slots():
+        spec = plan.get(slot)
+        if isinstance(slot, Edge) and isinstance(spec, Observed | Shared):
+            found[slot.producer] = found.get(slot.producer, True) and plan.meets_scores(slot)
+    return {name for name, meets in found.items() if meets}
+
+
 def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
-    """Returns a sentence for each input that is a mask of attention and hides with minus infinity."""
-    masks = _masks_of(quantized)
+    """Returns a sentence for each mask of attention that hides with minus infinity and with numbers."""
+    masks, restored = _masks_of(quantized), _restored(quantized)
     found = []
     for port in quantized.inputs:
         name = port.path or port.name
-        if port.name in masks and any(np.isneginf(each[name]).any() for each in samples):
+        if port.name not in masks:
+            continue
+        numbers = [np.asarray(each[name]) for each in samples]
+        hides = any((np.isfinite(each) & (each <= _core.MASK_HIDES)).any() for each in numbers)
+        if (hides or port.name not in restored) and any(np.isneginf(each).any() for each in numbers):
             found.append(f"the mask '{name}' {MASK_OF_INFINITY}")
     return found
 

@@ -1,6 +1,7 @@
 #include "tosaic/quant/calibrate/insert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "tosaic/ir/quantized.h"
@@ -66,7 +67,7 @@ class Inserter {
     QParamsRef everywhere;
     for (const Placement* each : found->second)
       if (each->for_all) {
-        map_[old.index()] = quantized(old, fresh, each->qparams);
+        map_[old.index()] = quantized(old, fresh, *each);
         everywhere = each->qparams;
       }
     std::vector<std::pair<QParamsRef, ValueId>> made;
@@ -74,22 +75,38 @@ class Inserter {
       if (each->for_all || same_qparams(each->qparams, everywhere)) continue;
       const auto known =
           std::ranges::find_if(made, [&](const auto& one) { return same_qparams(one.first, each->qparams); });
-      const ValueId value =
-          known != made.end() ? known->second : quantized(old, map_[old.index()], each->qparams);
+      const ValueId value = known != made.end() ? known->second : quantized(old, map_[old.index()], *each);
       if (known == made.end()) made.emplace_back(each->qparams, value);
       for (const NodeId user : each->users) read_[{old.index(), user.index()}] = value;
       if (each->for_outputs) read_[{old.index(), kOutputs}] = value;
     }
   }
 
-  ValueId quantized(ValueId old, ValueId from, const QParamsRef& qparams) {
+  ValueId quantized(ValueId old, ValueId from, const Placement& placement) {
+    const QParamsRef& qparams = placement.qparams;
     const DType dtype = source_.type(old).dtype;
     const std::string& name = source_.value(old).name;
     const OriginRef origin = origin_of(old);
     const ValueId integers =
         out_.graph.add(Op::kQuantize, attrs_of_qparams<QuantizeAttrs>(qparams->storage, *qparams),
                        std::span(&from, 1), origin, name + ".quantize");
-    return dequantized(integers, dtype, *qparams, origin, name);
+    const ValueId numbers = dequantized(integers, dtype, *qparams, origin, name);
+    return placement.infinite_below ? with_infinity(numbers, *placement.infinite_below, origin, name)
+                                    : numbers;
+  }
+
+  // x + where(x <= bound, -inf, 0). Lowering takes the second addend for a mask of bools.
+  ValueId with_infinity(ValueId x, double bound, const OriginRef& origin, const std::string& name) {
+    const DType dtype = out_.graph.type(x).dtype;
+    const auto number = [&](const char* part, double value) {
+      return out_.graph.add_constant(make_constant(name + part, dtype, {}, std::span(&value, 1)));
+    };
+    const ValueId compared[] = {x, number(".bound", bound)};
+    const ValueId hidden = out_.graph.add(Op::kLe, NoAttrs{}, compared, origin, name + ".hidden");
+    const ValueId chosen[] = {hidden, number(".infinity", -HUGE_VAL), number(".zero", 0)};
+    const ValueId mask = out_.graph.add(Op::kWhere, NoAttrs{}, chosen, origin, name + ".mask");
+    const ValueId added[] = {x, mask};
+    return out_.graph.add(Op::kAdd, AlphaAttrs{}, added, origin, name + ".masked");
   }
 
   ValueId dequantized(ValueId integers, DType dtype, const QParams& qparams, const OriginRef& origin,

@@ -9,6 +9,7 @@
 // Quantized constants become constants of integers in front of a dequantize node.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct Placement {
   std::vector<NodeId> users = {};
   bool for_outputs = false;  // of placements for some readers: graph outputs that return the value, too
   bool for_all = false;      // all readers; `users` and `for_outputs` mean nothing
+  // Dequantized numbers up to here were minus infinity, which integers do not have, and become it again.
+  std::optional<double> infinite_below = std::nullopt;
 };
 
 // A constant some of whose elements are beyond the integers.

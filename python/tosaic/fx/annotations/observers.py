@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
 from torchao.quantization.granularity import PerBlock
 from torchao.quantization.pt2e.observer import (
     AffineQuantizedObserverBase,
@@ -37,7 +38,7 @@ from torchao.quantization.pt2e.observer import (
 from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
-from tosaic.annotation.observers import MaskRange
+from tosaic.annotation.observers import MaskRange, meets_scores
 from tosaic.fx.annotations.functions import Function
 
 __all__ = [
@@ -273,6 +274,8 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
         Samples that were ignored: plus infinity and NaN.
     name : str
         The node that is observed, for messages.
+    meets_scores : bool
+        What reads the node adds it to scores.
 
     Raises
     ------
@@ -294,6 +297,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
     infinities = 0
     nans = 0
     name = ""
+    meets_scores = False
 
     def __init__(
         self,
@@ -343,9 +347,30 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
         """
         _note_ignored(self, self.infinities, self.nans)
         mask = self._mask()
-        for what in filter(None, (MaskRange.coarse(mask), MaskRange.infinite(mask))):
+        restored = self.meets_scores
+        for what in filter(None, (MaskRange.coarse(mask), MaskRange.infinite(mask, restored=restored))):
             _LOG.warning("the mask %s %s", self.name or "that is added to scores", what)
         return _qparams_tensors(self, [_core.mask_qparams(mask, **_range_options(self))])
+
+    def convert(self, model: GraphModule, node: Node) -> None:
+        """Replaces the call of the observer by quantize and dequantize, as torchao does for other observers.
+
+        If minus infinity alone hid in samples, what is dequantized becomes minus infinity again.
+        """
+        scale, zero_point = (each.item() for each in self.calculate_qparams())
+        integers, ops = torch.ops.quantized_decomposed, torch.ops.aten
+        options = (scale, int(zero_point), self.quant_min, self.quant_max, self.dtype)
+        least = scale * (self.quant_min - int(zero_point))
+        below = MaskRange.infinite_below(self._mask(), least) if self.meets_scores else None
+        with model.graph.inserting_before(node):
+            call = model.graph.call_function
+            made = call(integers.quantize_per_tensor.default, (node.args[0], *options))
+            x = made = call(integers.dequantize_per_tensor.default, (made, *options))
+            if below is not None:
+                hidden = call(ops.le.Scalar, (x, below))
+                made = call(ops.add.Tensor, (x, call(ops.where.Scalar, (hidden, -torch.inf, 0.0))))
+        node.replace_all_uses_with(made)
+        model.graph.erase_node(node)
 
 
 def name_masks(observers: Mapping[Any, Any]) -> None:
@@ -361,6 +386,12 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
         if isinstance(observer, TosaicMaskObserver):
             node = place if isinstance(place, torch.fx.Node) else place[0]
             observer.name = f"'{node.name}'"
+            readers = list(node.users) if node is place else [place[1]]
+            if observer is module:  # conversion after training knows no minus infinity
+                observer.meets_scores = all(
+                    meets_scores(str(each.target), [str(user.target) for user in each.users])
+                    for each in readers
+                )
 
 
 class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver):  # type: ignore[misc]
