@@ -13,6 +13,7 @@ from masks.measure import DOORS, FLOOR_DB, accuracy, decibels, of_bools, quantiz
 from masks.measure import of_spelling as measured
 from masks.networks import LEAST, TOKENS, VALUES, images, masks, network, samples_of, without_padding
 from torch import nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 SAMPLE = [
     ("scores + m", "-1e4"),
@@ -362,3 +363,37 @@ def test_a_program_whose_softmax_is_not_rounded_before_nan_to_num_lowers_as_torc
     found, wanted = lowered.run(codes, hidden), Program()(codes, hidden).numpy()
     np.testing.assert_allclose(found, wanted, atol=1.01 / 256)
     np.testing.assert_array_equal(found[[0, 3]], 0)
+
+
+class Weighted(nn.Module):
+    """Attention whose mask is an input, with layers of its own for queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries, self.keys, self.values = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores = self.queries(x) @ self.keys(x).transpose(-1, -2) / 8**0.5
+        return (scores + mask).softmax(-1) @ self.values(x)
+
+
+@pytest.mark.parametrize("value", [-1e4, -1e9, float("-inf")])
+def test_an_input_mask_is_right_or_named_where_arm_lowers(value: float, caplog: Any) -> None:
+    torch.manual_seed(0)
+    network = Weighted().eval()
+    seen = (torch.rand(4, 5, 5) > 0.4) | torch.eye(5, dtype=torch.bool)
+    samples = [(torch.randn(4, 5, 8), torch.zeros(4, 5, 5).masked_fill(~seen, value)) for _ in range(3)]
+    prepared = prepare_pt2e(
+        torch.export.export(network, samples[0]).module(), tosaic.Quantizer(compatible_with="arm")
+    )
+    for sample in samples:
+        prepared(*sample)
+    with torch.no_grad():
+        program = torch.export.export(convert_pt2e(prepared), samples[0])
+        expected = network(*samples[0]).numpy()
+    if value == float("-inf"):
+        (text,) = (each.getMessage() for each in caplog.records if "infinities" in each.getMessage())
+        assert "of 'mask'" in text
+        assert "pass one of bools" in text
+    else:
+        assert decibels(tosaic.lower(program, target="TOSA-1.0+INT").run(*samples[0]), expected) > 25

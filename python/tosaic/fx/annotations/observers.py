@@ -122,8 +122,15 @@ def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tupl
 
 def _note_ignored(observer: Any, infinities: int, nans: int) -> None:
     if infinities or nans:
-        name = type(observer).__name__
-        _LOG.warning("%s ignored %d infinities and %d NaN among its samples", name, infinities, nans)
+        name, node = type(observer).__name__, getattr(observer, "name", "")
+        text = "%s ignored %d infinities and %d NaN among its samples%s"
+        remedy = ""
+        if infinities and node:
+            remedy = (
+                f" of {node}: in integers they are the ends of the range of its other numbers. A mask that "
+                "hides with minus infinity loses its effect: pass one of bools, or a number such as -1e4"
+            )
+        _LOG.warning(text, name, infinities, nans, remedy or (f" of {node}" if node else ""))
 
 
 def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynamic: bool) -> None:
@@ -374,7 +381,7 @@ class TosaicMaskObserver(UniformQuantizationObserverBase):  # type: ignore[misc]
 
 
 def name_masks(observers: Mapping[Any, Any]) -> None:
-    """Tells the observers of masks which nodes they observe.
+    """Tells observers which nodes they observe, and those of masks what reads them.
 
     Parameters
     ----------
@@ -383,9 +390,10 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
     """
     for place, module in observers.items():
         observer = getattr(module, "activation_post_process", module)
-        if isinstance(observer, TosaicMaskObserver):
-            node = place if isinstance(place, torch.fx.Node) else place[0]
+        node = place if isinstance(place, torch.fx.Node) else place[0]
+        if hasattr(observer, "infinities"):
             observer.name = f"'{node.name}'"
+        if isinstance(observer, TosaicMaskObserver):
             readers = list(node.users) if node is place else [place[1]]
             if observer is module:  # conversion after training knows no minus infinity
                 observer.meets_scores = all(
