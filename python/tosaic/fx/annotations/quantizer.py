@@ -32,7 +32,7 @@ from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
-from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes
+from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
 
@@ -254,6 +254,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
         decomposed = on_own_tensors(lambda graph: decompose_for_arm(graph, calls, spec), model)
+        write_to_states(decomposed)
         return check_model(decomposed, "Quantizer")
 
     def _resolve(self, plan: Plan, nodes: Mapping[str, Node]) -> tuple[list[int], list[Precision]]:

@@ -7,7 +7,8 @@
     matmul(.., index_put_)                  matmul(.., index_put_)
 
 torchao rounds results of calls. The result of ``index_put_`` is the state itself, which has the unrounded
-numbers then, and integers cannot store it. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
+numbers then, and integers cannot store it. Arm's passes compute such a call and store nothing, also for a
+counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx import GraphModule, Node
 
-__all__ = ["state_writes", "states_of", "value_of", "with_rounded_writes"]
+__all__ = ["state_writes", "states_of", "value_of", "with_rounded_writes", "write_to_states"]
 
 _COPY = torch.ops.aten.copy_.default
 
@@ -54,6 +55,22 @@ def with_rounded_writes(model: GraphModule) -> None:
     model.recompile()
 
 
+def write_to_states(model: GraphModule) -> None:
+    """Writes to a conversion of a buffer become writes to the buffer.
+
+    Arm's passes read counters of 64 bits through a conversion to 32 bits, and let calls write to that.
+    """
+    for node in model.graph.nodes:
+        if node.op != "call_function" or node.target != _COPY:
+            continue
+        written = node.args[0]
+        source = written.args[0] if isinstance(written, Node) and written.args else None
+        is_conversion = isinstance(written, Node) and "_to_dim_order_copy" in str(written.target)
+        if is_conversion and isinstance(source, Node) and source.op == "get_attr":
+            node.update_arg(0, source)
+    model.recompile()
+
+
 def _is_state(node: Node) -> bool:
     value = value_of(node)
     return node.op == "get_attr" and (value is None or value.is_floating_point())
@@ -81,7 +98,7 @@ def _written(node: Node) -> Node | None:
         return None
     first = node.args[0]
     state = first.meta.get("tosaic_state", first) if isinstance(first, Node) else None
-    return state if isinstance(state, Node) and _is_state(state) else None
+    return state if isinstance(state, Node) and state.op == "get_attr" else None
 
 
 def _functional(node: Node) -> torch._ops.OpOverload | None:
