@@ -168,7 +168,7 @@ def _described(x: Any) -> Any:
     return getattr(x, "__qualname__", repr(x))
 
 
-def page(rows: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], missing: int = 0) -> str:
     """Returns the text of docs/biases.md."""
     total = sum(each.branches for each in rows)
     head = _HEAD.format(
@@ -209,6 +209,8 @@ def page(rows: Sequence[Row]) -> str:
         )
         for each in rows
     ]
+    if missing:
+        head += f"\n{missing} jobs, each an operator quantized in one way, have no result yet.\n"
     return "\n".join([head, markdown_table(header, lines), ""])
 
 
@@ -219,6 +221,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--results", type=Path, help="a file of finished jobs, which is read and extended")
     parser.add_argument("--operator", action="append", choices=list(OPERATORS))
+    parser.add_argument("--page", action="store_true", help="writes the page of the results that there are")
     parser.add_argument("--all", action="store_true", help="all spreads for the ways of torchao")
     options = parser.parse_args()
     quiet()
@@ -228,12 +231,14 @@ def main() -> int:
             made = [Row(**each) for each in json.loads(line)]
             known[str((made[0].operator, made[0].way, made[0].zero))] = made
     wanted = {str(job): job for job in jobs(options.operator or list(OPERATORS))}
+    missing = [key for key in wanted if key not in known] if options.page else []
+    wanted = {key: job for key, job in wanted.items() if key not in missing}
     open_jobs = [
         (key, partial(rows_of, *job, options.all)) for key, job in wanted.items() if key not in known
     ]
     if open_jobs:
         warm_up()
-    for key, result in in_children(open_jobs, options.workers, _PATIENCE_SECONDS):
+    for key, result in in_children(open_jobs, options.workers, _PATIENCE_SECONDS) if open_jobs else ():
         if isinstance(result, str):
             operator, way, zero = wanted[key]
             result = [Row(operator, "", way, zero, 0, 0, 1, 0, 0, 0, 0.0, result.splitlines()[-1])]
@@ -244,7 +249,7 @@ def main() -> int:
                 file.write(json.dumps([asdict(each) for each in result]) + "\n")
     rows = [each for key in wanted for each in known[key]]
     if options.operator is None:
-        PAGE.write_text(page(rows))
+        PAGE.write_text(page(rows, len(missing)))
     return 1 if any(each.saturated or each.wrong for each in rows) else 0
 
 
