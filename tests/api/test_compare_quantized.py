@@ -499,7 +499,8 @@ def test_floats_of_a_dequantized_result_are_not_taken_for_its_integers() -> None
 
     class Filled(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-            written = (torch.nn.functional.group_norm(x, 5) - y).index_fill(1, torch.tensor([0, 1, 4]), -1.6)
+            normed = torch.nn.functional.group_norm(x, 5) - y
+            written = normed.index_fill(1, torch.tensor([0, 1, 4]), -1.6)
             return written, written.select(3, 2) * 2
 
     generator = torch.Generator().manual_seed(0)
@@ -510,3 +511,20 @@ def test_floats_of_a_dequantized_result_are_not_taken_for_its_integers() -> None
         comparison = tosaic.compare(quantized, tosaic.lower(quantized, target=target), samples)
         assert comparison.ok, comparison
         assert "index_fill" in [row.fx_name for row in comparison]
+
+
+def test_the_floats_of_a_rounded_input_are_not_taken_for_the_movement_that_reads_it() -> None:
+    """The rounding of the input belongs to its first reader, a flip, which only moves numbers as well."""
+
+    class Flipped(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            flipped = x.flip(1)
+            rounded = torch.round(x * 4).clamp(-100, 100).to(torch.int32).to(torch.float32)
+            return torch.tanh(flipped), torch.log_softmax(rounded, -2)
+
+    generator = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(6, 3, 1, generator=generator) * 2 - 1,) for _ in range(4)]
+    exported = torch.export.export(Flipped(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int8(), progress=False)
+    comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT+FP"), samples)
+    assert comparison.ok, comparison

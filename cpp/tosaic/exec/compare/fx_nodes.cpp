@@ -6,10 +6,11 @@
 namespace tosaic::exec {
 namespace {
 
+bool rounds(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
+
 // True if the result has the numbers of the operands: rearranged, rounded or dequantized.
 bool carries(Op op) {
-  return info(op).has(kMovement) || info(op).has(kView) || op == Op::kClone || op == Op::kQuantize ||
-         op == Op::kDequantize;
+  return info(op).has(kMovement) || info(op).has(kView) || op == Op::kClone || rounds(op);
 }
 
 }  // namespace
@@ -84,23 +85,27 @@ void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::ma
   }
 }
 
-void NodesOfFx::drop_carried(const Graph& graph) {
+std::vector<const Node*> NodesOfFx::computing(const Graph& graph, const std::vector<const Node*>& nodes,
+                                              bool (*carries)(Op)) {
   std::vector<const Node*> own;
-  std::vector<bool> computed(graph.values().size(), false);
+  std::set<ValueId> computed;
+  for (const Node* node : nodes) {
+    const auto operands = graph.operands(*node);
+    const bool counts = !carries(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
+      return id.valid() && computed.contains(id);
+    });
+    if (!counts) continue;
+    own.push_back(node);
+    for (std::uint32_t r = 0; r < node->result_count; ++r) computed.insert(graph.result(*node, r));
+  }
+  return own;
+}
+
+void NodesOfFx::drop_carried(const Graph& graph) {
   for (std::vector<const Node*>& nodes : nodes_) {
-    own.clear();
-    for (const Node* node : nodes) {
-      const auto operands = graph.operands(*node);
-      const bool counts = !carries(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
-        return id.valid() && computed[id.index()];
-      });
-      if (!counts) continue;
-      own.push_back(node);
-      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = true;
-    }
-    for (const Node* node : own)
-      for (std::uint32_t r = 0; r < node->result_count; ++r) computed[graph.result(*node, r).index()] = false;
-    if (!own.empty()) nodes = own;
+    std::vector<const Node*> own = computing(graph, nodes, carries);
+    if (own.empty()) own = computing(graph, nodes, rounds);  // the FX node itself moves numbers
+    if (!own.empty()) nodes = std::move(own);
   }
 }
 

@@ -58,7 +58,7 @@ class FxNodes {
 // nodes that `moved` has for them.
 //
 // A node that only carries values of other FX nodes into the FX node does not count: the reshape of an operand,
-// or the rounding of an input. It counts if the FX node has no other nodes.
+// or the rounding of an input. It counts if the FX node has no other nodes: a flip is a node that moves numbers.
 class NodesOfFx {
  public:
   NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved = {});
@@ -69,6 +69,9 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph);
+  // The nodes that do not only carry values of others, by `carries`.
+  static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
+                                            bool (*carries)(Op));
 
   std::unordered_map<const Node*, FxId> owners_;
   std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding
