@@ -108,3 +108,8 @@ def test_a_failure_is_shrunk_to_the_statement_that_makes_it() -> None:
     assert len(small.steps) <= 2
     assert sum(step.writes for step in small.steps) == 1
     small.module()(*small.arguments())
+
+
+def test_a_leaf_that_cannot_be_drawn_is_rolled_back() -> None:
+    with torch.no_grad():
+        assert generate(432).steps

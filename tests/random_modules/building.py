@@ -48,8 +48,8 @@ class ModuleBuilder(Builder):
     def leaf(self, kind: str, dtype: torch.dtype, shape: object, low: float, high: float) -> Info:
         count = sum(leaf.kind == kind for leaf in self.leaves)
         leaf = Leaf(f"{_KINDS[kind]}{count}", kind, dtype, tuple(shape), low, high)  # type: ignore[arg-type]
+        self.evaluation.add_leaf(leaf)  # first, since it raises for a leaf that cannot be drawn
         self.leaves.append(leaf)
-        self.evaluation.add_leaf(leaf)
         return self._note(leaf.name)
 
     def _note(self, name: str) -> Info:
