@@ -223,7 +223,7 @@ class _Check:
             text
             for call, values in zip(self.expected, calls, strict=True)
             for name, bounded in zip((*names, *inputs), call, strict=True)
-            if (text := bounded.disagreement(_array(values.values[name][0])))
+            if (text := bounded.disagreement(bounded.expected.exact))
         ]
         if torch_itself:
             who = "run_decompositions" if functional else "torch.export"
