@@ -126,3 +126,20 @@ def test_a_decomposition_that_drops_a_write_is_not_taken_for_a_fault() -> None:
     found = check(RandomModule(163, (leaf,), steps, ("x0",)))
     assert found.failures == []
     assert "import" in found.passed or "changes the numbers" in found.skipped["functional import"]
+
+
+def test_the_tail_of_gelu_is_bounded_by_the_sum_in_it() -> None:
+    """In x * (1 + erf(x / sqrt(2))) / 2, float64 itself loses the tail. The tanh form is still wrong."""
+    with torch.no_grad():
+        module = generate(301)
+    gelu = next(step for step in module.steps if step.template == "torch.nn.functional.gelu({0})")
+    leaf = Leaf("x0", "input", torch.float32, (64,), -12.0, 3.0)
+    step = ModuleStep(("v0",), gelu.template, ("x0",), inner=gelu.inner)
+    module = RandomModule(0, (leaf,), (step,), ("v0",))
+    (x,) = module.arguments()
+    variants = evaluated(module, [(x,)])[0].values["v0"]
+    expected = bounded(variants[0].numpy(), variants, 1)
+    tail = x.double() * torch.special.erfc(-x.double() / 2**0.5) / 2
+    assert expected.disagreement(tail.float().numpy()) == ""
+    other = torch.nn.functional.gelu(x, approximate="tanh")
+    assert "first at" in expected.disagreement(other.numpy())

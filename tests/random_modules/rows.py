@@ -406,7 +406,7 @@ def layer(b: ModuleBuilder) -> object:
     if kind == 1:
         x = b.floats(2)
         y = b.add("torch.nn.functional.linear({0}, {1}, {2})", x, b.param(6, x.shape[-1]), b.param(6))
-        return b.add("torch.nn.functional.gelu({0})", y)
+        return b.add("torch.nn.functional.gelu({0})", y, inner="{0}.abs()")
     if kind == 2:
         x = b.floats(1, 4)
         return b.add(f"{{0}} + torch.nn.functional.layer_norm({{0}}, ({x.shape[-1]},))", x, inner="{0}")
