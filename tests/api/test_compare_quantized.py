@@ -495,7 +495,7 @@ def test_integers_of_uint8_and_int8_that_represent_the_same_numbers_are_compared
 
 
 def test_floats_of_a_dequantized_result_are_not_taken_for_its_integers() -> None:
-    """In b, the result of the write and its floats are values of one call, and the axes of the integers moved."""
+    """In b, the result of the write and its floats belong to one call, with moved axes."""
 
     class Filled(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
