@@ -214,6 +214,35 @@ def test_the_rounding_of_an_input_is_not_taken_for_the_call_that_reads_it() -> N
     assert "mul" in [row.fx_name for row in comparison.unmatched]
 
 
+def _ok(module: nn.Module, samples: list[tuple[torch.Tensor, ...]], config: str, target: str) -> list[str]:
+    """Returns the FX nodes that were compared, after a check that compare and numpy find equal outputs."""
+    exported = torch.export.export(module.eval(), samples[0], strict=False)
+    quantized = tosaic.quantize(exported, samples, config=getattr(tosaic.QConfig, config)(), progress=False)
+    lowered = tosaic.lower(quantized, target=target)
+    comparison = tosaic.compare(quantized, lowered, samples)
+    assert comparison.ok, comparison
+    for sample in samples:
+        runs = [side.run(*sample) for side in (quantized, lowered)]
+        for a, b in zip(*(run if isinstance(run, tuple) else (run,) for run in runs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-3)
+    return [row.fx_name for row in comparison]
+
+
+def test_integers_that_are_rounded_in_a_later_table_are_not_taken_as_rounded() -> None:
+    """The table of gelu reads the integers of x, in the scale of x."""
+
+    class Enlarged(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.gelu(nn.functional.interpolate(x, scale_factor=3.0, mode="nearest"))
+
+    samples = [(torch.randn(2, 5, 6, 3, generator=torch.Generator().manual_seed(k)),) for k in range(4)]
+    exported = torch.export.export(Enlarged(), samples[0])
+    text = str(tosaic.quantize(exported, samples, config=tosaic.QConfig.int8(), progress=False).graph)
+    scales = re.findall(r"%(?:x.quantize|upsample_nearest2d): i8.*? scale (\S+)", text)
+    assert len(set(scales)) == 2, text
+    assert _ok(Enlarged(), samples, "int8", "TOSA-1.0+INT") == ["gelu"]
+
+
 def test_unsigned_integers_that_are_no_numbers_of_a_scale_are_compared_as_they_are() -> None:
     """TOSA moves an input of uint8 in int8, with the same bits."""
 

@@ -19,6 +19,24 @@ bool has_integers_only(const ArrayView& view) {
 
 }  // namespace
 
+Matcher::Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
+                 std::map<FxId, FxId> moved, std::unordered_set<std::string> operands)
+    : b_(b),
+      fx_(fx),
+      moved_(std::move(moved)),
+      operands_(std::move(operands)),
+      nodes_(b.graph(), fx, moved_),
+      stage_a_(stage_a) {
+  for (const Node& node : b.graph().nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (const FxId id = fx.latest(leaf); id.valid() && id != nodes_.owner(node)) merged_.insert(id);
+}
+
+bool Matcher::may_be_rounded_later(const Match& match, const Reference& reference) const {
+  return reference.rounded && !b_.qparams(match.value) && is_integer(b_.graph().type(match.value).dtype) &&
+         merged_.contains(reference.of.fx);
+}
+
 std::optional<Alignment> Matcher::stored_alignment(ValueId value, const Reference& reference) const {
   const std::optional<DimOrder>& order = b_.graph().value(value).canonical_order;
   if (!order) return std::nullopt;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -32,15 +33,10 @@ class Matcher {
  public:
   // `stage_a` is the stage of a's graph, or none if there is no such graph.
   // `moved` has the FX nodes whose values b quantizes as the results of other FX nodes (quantized_behind.h).
-  // `operands` has the names of a's values that belong to the FX node that reads them, such as the rounding of an input.
+  // `operands` has the names of a's values that belong to the FX node that reads them, such as the rounding of
+  // an input.
   Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
-          std::map<FxId, FxId> moved = {}, std::unordered_set<std::string> operands = {})
-      : b_(b),
-        fx_(fx),
-        moved_(std::move(moved)),
-        operands_(std::move(operands)),
-        nodes_(b.graph(), fx, moved_),
-        stage_a_(stage_a) {}
+          std::map<FxId, FxId> moved = {}, std::unordered_set<std::string> operands = {});
 
   [[nodiscard]] const RunValues& values() const { return b_; }
   // The nodes of b that belong to the FX node.
@@ -59,6 +55,10 @@ class Matcher {
   // One of the alignments of the first candidate's value: the alignment by the stored axes, or, if
   // they are not known, the alignment in which the value is nearest to the reference.
   [[nodiscard]] const Match& nearest(const Reference& reference, const std::vector<Match>& candidates) const;
+  // True if the candidate is an integer without qparams, and b has merged a part of the FX node into a node of
+  // another one, such as its rounding into a table. If the candidate is not right, then it is no result: it is a
+  // number that b has not rounded yet.
+  [[nodiscard]] bool may_be_rounded_later(const Match& match, const Reference& reference) const;
   // Why a reference has no candidates: "shape [1,8,4] against [1,32]".
   [[nodiscard]] std::string mismatch_reason(const Reference& reference) const;
 
@@ -81,6 +81,7 @@ class Matcher {
   std::map<FxId, FxId> moved_;
   std::unordered_set<std::string> operands_;
   NodesOfFx nodes_;
+  std::set<FxId> merged_;  // FX nodes that have a part in nodes of other FX nodes
   std::optional<Stage> stage_a_;
 };
 

@@ -41,6 +41,10 @@ class Replay {
       if (chosen.match != nullptr) found.match = *chosen.match;
       found.share = chosen.share;
     }
+    if (found.share && *found.share > 1 && matcher_.may_be_rounded_later(found.match, reference)) {
+      found.rounded_later = true;
+      return found;
+    }
     // An infinite share does not say which alignment is least wrong.
     if (!found.share || std::isinf(*found.share)) found.match = matcher_.nearest(reference, candidates);
     found.node = &node;

@@ -35,6 +35,8 @@ struct ReplayedResult {
   std::optional<report::Metrics> local, inherited;  // absent if not known or not wanted
   std::optional<double> share;                      // as CompareRow::local_share
   Quantization quantization = Quantization::kSame;
+  // b has no value for the result: a later node of b rounds it (Matcher::may_be_rounded_later).
+  bool rounded_later = false;
 };
 
 // Sets a's inputs to the values that a's run used.

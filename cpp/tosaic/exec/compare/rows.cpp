@@ -20,7 +20,10 @@ RowWriter::RowWriter(const Graph* a, const FxNodes& fx, const Matcher& matcher, 
 
 void RowWriter::add(const Reference& reference, const std::map<FxResult, ReplayedResult>& replayed) {
   if (const auto found = replayed.find(reference.of); found != replayed.end()) {
-    add_row(reference, found->second);
+    if (found->second.rounded_later)
+      out_.unmatched.push_back({fx_.label(reference.of), "rounded in a later node of b"});
+    else
+      add_row(reference, found->second);
     return;
   }
   const std::vector<Match> candidates = matcher_.candidates(reference, 0);
