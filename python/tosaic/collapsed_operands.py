@@ -39,7 +39,7 @@ _SHARE_A_UNIT = frozenset(
     )
 )
 _LEAST_SCALE = 2.0**-22  # observers give about half of it to tensors that were 0 in all samples
-_STEPS = {"i8": 255, "u8": 255, "i16": 65535, "u16": 65535, "i32": 2**32 - 1}
+_STEPS = {"i8": 255, "u8": 255, "i16": 65535, "u16": 65535, "i32": 2**32 - 1, "i48": 2**48 - 1}
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def _of_lowered(nodes: list[Any], known: Collection[str]) -> Iterator[CollapsedO
     for node in nodes:
         if node.op != "tosa.rescale" or node.operands[0].kind == "constant" or node.operands[0].name in known:
             continue
-        steps = _STEPS.get(node.operands[0].dtype, 0)
+        steps = _STEPS[node.operands[0].dtype]
         attrs = node.attrs
         factor = max(m * 2.0**-s for m, s in zip(attrs["multiplier"], attrs["shift"], strict=True))
         if steps * factor < 1:

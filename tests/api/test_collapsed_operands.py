@@ -130,3 +130,16 @@ def test_nothing_is_named_if_all_operands_have_bits(name: str) -> None:
     with Warnings() as logged:
         tosaic.lower(program, target="TOSA-1.0+INT")
     assert logged.texts == []
+
+
+@pytest.mark.parametrize("config", [tosaic.QConfig.int8(), tosaic.QConfig.int16x8()])
+def test_sums_of_products_are_not_said_to_collapse(config: Any) -> None:
+    """Sums of 48 bits are rescaled by small factors."""
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+    args = (inputs()[0],)
+    exported = torch.export.export(net.eval(), args)
+    program = tosaic.quantize(exported, [args], config=config, progress=False)
+    with Warnings() as warned:
+        tosaic.lower(program, target="TOSA-1.0+INT+int16")
+    assert warned.texts == []
+    assert tosaic.check(program, target="TOSA-1.0+INT+int16").notes == ()
