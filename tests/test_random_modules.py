@@ -19,6 +19,7 @@ from random_modules.rows import MODULE_ROWS
 from random_modules.shrinking import shrink
 
 SEEDS = range(25)
+FOUND = (196, 225)  # failed once: compare matched values of a call that is quantized for each reader
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
@@ -34,7 +35,7 @@ def result_of(seed: int) -> Checked:
     return check(module_of(seed))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", (*SEEDS, *FOUND))
 def test_every_step_agrees_or_refuses(seed: int) -> None:
     result = result_of(seed)
     if result.failures:

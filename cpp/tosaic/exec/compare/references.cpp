@@ -5,15 +5,24 @@
 namespace tosaic::exec {
 namespace {
 
-// By value: true if a node of another FX node, or an output, reads it.
+// The integers of which a dequantize node makes floats, if a quantize node made them; else the value itself.
+ValueId rounded(const Graph& graph, ValueId value) {
+  const Node* const node = graph.producer(value);
+  if (node == nullptr || node->op != Op::kDequantize) return value;
+  const ValueId integers = graph.operands(*node)[0];
+  const Node* const maker = graph.producer(integers);
+  return maker != nullptr && maker->op == Op::kQuantize ? integers : value;
+}
+
+// By value: true if a node of another FX node, or an output, reads it, or the floats that its integers stand for.
 std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   std::vector<bool> read(graph.values().size(), false);
-  for (const Output& output : graph.outputs()) read[output.value.index()] = true;
+  for (const Output& output : graph.outputs()) read[rounded(graph, output.value).index()] = true;
   for (const Node& node : graph.nodes()) {
     const FxId own = nodes.owner(node);
     for (const ValueId operand : graph.operands(node)) {
       const Node* producer = operand.valid() ? graph.producer(operand) : nullptr;
-      if (producer != nullptr && nodes.owner(*producer) != own) read[operand.index()] = true;
+      if (producer != nullptr && nodes.owner(*producer) != own) read[rounded(graph, operand).index()] = true;
     }
   }
   return read;
@@ -27,12 +36,15 @@ std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, c
   for (std::uint32_t k = 0; k < fx.size(); ++k) {
     const std::vector<const Node*>& group = nodes.of(FxId(k));
     if (group.empty() || group.back()->result_count == 0) continue;
-    const TensorType& last = graph.type(graph.result(*group.back()));
+    const ValueId last = rounded(graph, graph.result(*group.back()));
+    const TensorType& last_type = graph.type(last);
     for (const Node* node : group)
       for (std::uint32_t i = 0; node != group.back() && i < node->result_count; ++i) {
-        const ValueId value = graph.result(*node, i);
+        const ValueId value = rounded(graph, graph.result(*node, i));
         const TensorType& type = graph.type(value);
-        if (read[value.index()] && type.shape == last.shape && type.dtype == last.dtype) out.insert(FxId(k));
+        if (value != last && read[value.index()] && type.shape == last_type.shape &&
+            type.dtype == last_type.dtype)
+          out.insert(FxId(k));
       }
   }
   return out;
