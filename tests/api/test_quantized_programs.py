@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -154,3 +155,38 @@ def test_copies_and_pickles_compute_the_same(quantized, copied) -> None:
     assert tosaic.lower(made, target="TOSA-1.0+INT").to_bytes() == (
         tosaic.lower(quantized, target="TOSA-1.0+INT").to_bytes()
     )
+
+
+class _OfCounts(nn.Module):
+    """A function of whole numbers in a dtype whose range is much larger than that of the numbers."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.function, self.dtype = function, dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x.to(self.dtype).to(torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.cos,
+        lambda x: nn.functional.leaky_relu(x, 0.01),
+        lambda x: nn.functional.elu(x - 3),
+    ],
+    ids=["cos", "leaky_relu", "elu"],
+)
+def test_a_function_of_counts_is_exact_at_each_of_them(function, dtype) -> None:
+    """A table over the range of the dtype would be read between the whole numbers."""
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(4, 60, generator=random) * 100,) for _ in range(3)]
+    module = _OfCounts(function, dtype)
+    exported = torch.export.export(module, samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+    for (x,) in samples:
+        expected = module(x).numpy()
+        unit = np.abs(expected).max() / 32767
+        assert np.abs(lowered.run(x) - expected).max() <= 1.5 * unit

@@ -106,13 +106,35 @@ bool is_smooth(const std::vector<std::int64_t>& f, std::int64_t most, std::int64
   return error <= size >> 18;
 }
 
+// True if the function turns so often that the sample next to a number tells little about its result: more than
+// 1 of 64 samples differ from the next by more than 2^-6 of the largest result. A function with a few steps,
+// such as a sign, is no such function.
+bool is_wild(const std::vector<std::int64_t>& f, std::int64_t most) {
+  std::int64_t size = 0;
+  std::size_t jumps = 0;
+  const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
+  for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
+  for (std::size_t i = 1; i < f.size(); ++i) jumps += std::abs(at(i) - at(i - 1)) > size >> 6 ? 1 : 0;
+  return jumps > f.size() / 64;
+}
+
 struct Samples {
   ValueRange domain;                  // integers of the operand for which the function is not NaN
   Interval over;                      // from the first sample to the last, as numbers
   std::vector<std::int64_t> entries;  // the results at the samples, in units of `unit`
   double unit = 1;
   std::optional<std::int64_t> apart;  // samples from knot to knot; nothing if interpolation is too imprecise
+  bool is_complete = false;  // each integer of the operand from the first sample to the last is a sample
 };
+
+// The node's result at each integer of x from `first` on.
+std::vector<double> at_integers(const NodeView& node, ValueId variable, const ScaledInteger& x,
+                                std::int64_t first, std::int64_t count) {
+  std::vector<float> points(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i)
+    points[static_cast<std::size_t>(i)] = static_cast<float>(static_cast<double>(first + i) * x.scale());
+  return evaluated_at(node, variable, points);
+}
 
 Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& x) {
   Samples out;
@@ -131,17 +153,30 @@ Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& 
     out.over = less;
     f = sampled(node, variable, out.over);
   }
-  double size = 0;
-  for (double& y : f) {
-    y = std::clamp(y, -2 * most, 2 * most);
-    if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
-    size = std::max(size, std::abs(y));
-  }
-  out.unit = unit_for(size);
-  for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
-  const auto counts = static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
+  const auto store = [&] {
+    double size = 0;
+    for (double& y : f) {
+      y = std::clamp(y, -2 * most, 2 * most);
+      if (!std::isfinite(y)) throw NoIntegerForm("it is not finite everywhere");
+      size = std::max(size, std::abs(y));
+    }
+    out.unit = unit_for(size);
+    out.entries.clear();
+    for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
+    return static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
+  };
+  const std::int64_t counts = store();
   for (const std::int64_t apart : kSamplesApart)
     if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
+  if (out.apart) return out;
+  const double integers = (out.over.high - out.over.low) / x.scale() + 1;
+  if (integers <= static_cast<double>(kSamples)) {
+    f = at_integers(node, variable, x, std::llround(out.over.low / x.scale()), std::llround(integers));
+    store();
+    out.is_complete = true;
+  } else if (is_wild(out.entries, counts)) {
+    throw NoIntegerForm("it turns more often than a table of its operand can tell");
+  }
   return out;
 }
 
@@ -174,7 +209,8 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
   const ValueRange range{*low, *high};
   const std::optional<ValueId> nan_mask = build.either(x.nan_mask, outside(build, x, f.domain));
   if (!f.apart) {
-    ScaledInteger out{m.lookup(steps(kSamples - 1), f.entries), {f.unit}, 0, range};
+    const ValueId at = f.is_complete ? from_first.id : steps(kSamples - 1);
+    ScaledInteger out{m.lookup(at, f.entries), {f.unit}, 0, range};
     out.nan_mask = nan_mask;
     return out;
   }
@@ -219,7 +255,7 @@ std::optional<RuleResult> smooth_composition(const RuleContext& ctx) {
 
 RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
   const Samples f = samples_of(ctx.node, variable, x);
-  if (!f.apart)
+  if (!f.apart && !f.is_complete)
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
   return read_at(ctx.build, x, f);
 }

@@ -2,7 +2,10 @@
 // float kernels.
 //
 //   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
+//   few      a point for each integer of the operand, if there are at most 65537: exact
 //   other    the value at the nearest of 65537 points: off by up to half a step times the slope
+//
+// A function that turns too often for the points is left to floats: cos, where the points are a radian apart.
 //
 // The points cover the range in which the function is not constant. Results that saturate are not relevant.
 //
