@@ -84,10 +84,14 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
 def is_archive(path: str | os.PathLike[str]) -> bool:
     """True if the file is an archive of this format, of any version; False if it cannot be read."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file("load", path) as file, zipfile.ZipFile(file) as archive:
             if archive.getinfo(_MANIFEST).compress_type != zipfile.ZIP_STORED:
                 return True  # `load` says what is wrong with it
-            return bool(parsed_json(archive.read(_MANIFEST)).get("format") == FORMAT)
+            try:
+                manifest = parsed_json(archive.read(_MANIFEST))
+            except ValueError:
+                return True
+            return bool(manifest.get("format") == FORMAT)
     except Exception:  # any error of zip or JSON: the file is no archive of this format
         return False
 

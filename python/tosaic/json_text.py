@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 __all__ = ["DEEPEST", "parsed_json"]
@@ -17,11 +18,12 @@ def parsed_json(text: str | bytes) -> Any:
     Raises
     ------
     ValueError
-        The text is not JSON, has more than `DEEPEST` levels, or a string with half a character (a lone
-        surrogate), which could not be written again.
+        The text is not JSON, has more than `DEEPEST` levels, an object with the same key twice, of which
+        readers take one or the other, or a string with half a character (a lone surrogate), which could not
+        be written again.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise _too_deep() from None
     level, depth = [data], 0
@@ -39,6 +41,14 @@ def parsed_json(text: str | bytes) -> Any:
                 _require_whole(item)
         level, depth = below, depth + 1
     return data
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!a} occurs twice")
+    return found
 
 
 def _require_whole(text: str) -> None:

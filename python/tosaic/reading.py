@@ -1,10 +1,18 @@
-"""Opens files for reading, and turns errors of the system into errors of tosaic that name the file."""
+"""Opens files for reading, and turns errors of the system into errors of tosaic that name the file.
+
+A device may have no end, and a pipe may never begin: ``/dev/zero`` takes all memory. In a folder of a
+stranger, a link with a plain name may lead to one. So only regular files are read, and what the caller pipes
+to ``/dev/stdin`` or another path in ``/dev``.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO
 
 from tosaic import _core
@@ -36,9 +44,10 @@ def open_file(where: str, path: str | os.PathLike[str]) -> IO[bytes]:
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to open the file.
+        The system refuses to open the file, or it is a device or a pipe.
     """
     with _naming(where, path):
+        _require_end(path)
         return open(path, "rb")  # noqa: PTH123 - the caller closes it
 
 
@@ -50,10 +59,18 @@ def read_bytes(where: str, path: str | os.PathLike[str]) -> bytes:
     MissingFileError
         There is no such file.
     ReadError
-        The system refuses to read the file.
+        As in `open_file`, or the system refuses to read the file.
     """
     with _naming(where, path), open_file(where, path) as file:
         return file.read()
+
+
+def _require_end(path: str | os.PathLike[str]) -> None:
+    """Refuses what may be read without end. It is not opened, since that may wait forever, too."""
+    mode = os.stat(path).st_mode  # noqa: PTH116 - paths of bytes, too
+    is_piped = stat.S_ISFIFO(mode) and Path("/dev") in Path(os.fsdecode(path)).parents
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_piped):  # `open` refuses a folder
+        raise OSError(errno.EINVAL, "a device or pipe, which may have no end")
 
 
 @contextmanager

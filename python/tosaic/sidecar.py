@@ -121,7 +121,7 @@ def save_without_sidecar(
 
 def _is_sidecar(path: Path) -> bool:
     try:
-        data = parsed_json(path.read_bytes())
+        data = parsed_json(read_bytes(_WHERE, path))
     except (OSError, ValueError):
         return False
     return isinstance(data, dict) and data.get("format") == FORMAT

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import tosaic
 from tosaic.samples import load_arrays
 
@@ -151,3 +154,35 @@ def test_arrays_that_are_damaged_anywhere_are_read_or_refused(method: int, tmp_p
             except tosaic.InvalidGraph:
                 refused += 1
     assert refused > 150
+
+
+@every_reader
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_what_may_have_no_end_is_refused(read: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
+    """A link of a stranger's folder may lead to /dev/zero, and a pipe may never be written."""
+    for suffix in ("", ".tosa", ".pt2"):
+        path = tmp_path / f"m{suffix}"
+        path.symlink_to("/dev/zero") if kind == "device" else os.mkfifo(path)
+    with pytest.raises(tosaic.ReadError, match=r"'m[.a-z0-9]*' could not be read: got a device or pipe"):
+        read(str(tmp_path / "m"))
+
+
+def test_a_sidecar_that_may_have_no_end_is_refused(tmp_path: Path) -> None:
+    exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    lowered = tosaic.lower(exported)
+    lowered.save(tmp_path / "m.tosa")
+    (tmp_path / "m.tosa.json").symlink_to("/dev/zero")
+    with pytest.raises(tosaic.ReadError, match="a device or pipe"):
+        tosaic.load_tosa(tmp_path / "m.tosa")
+    lowered.save(tmp_path / "m.tosa")  # what is no sidecar of tosaic's stays
+    assert (tmp_path / "m.tosa.json").is_symlink()
+
+
+def test_what_the_caller_pipes_is_read(tmp_path: Path) -> None:
+    exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
+    text = tosaic.from_exported(exported).graph.text()
+    code = "import tosaic; print(len(tosaic.open_program('/dev/stdin').graph))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1\n"

@@ -99,3 +99,16 @@ def test_values_up_to_the_limit_are_read() -> None:
     assert parsed_json(nested(DEEPEST - 1)) == json.loads(nested(DEEPEST - 1))
     assert parsed_json('"gr\\u00f6\\u00dfe \\ud83d\\ude00"') == "größe 😀"
     assert parsed_json(b'{"a": [1, 2.5, null, true]}') == {"a": [1, 2.5, None, True]}
+
+
+def test_a_key_that_occurs_twice_is_refused(archive: Any, tmp_path: Path) -> None:
+    """Readers take one or the other, so two of them may see two programs in one file."""
+
+    def change(manifest: Any) -> str:
+        return json.dumps(manifest)[:-1] + ', "weights": []}'
+
+    for call in (tosaic.load, tosaic.open_program):
+        with pytest.raises(tosaic.InvalidGraph, match="the key 'weights' occurs twice"):
+            call(archive(change))
+    with pytest.raises(ValueError, match="the key 'a' occurs twice"):
+        parsed_json('[{"b": {"a": 1, "c": 2, "a": 3}}]')

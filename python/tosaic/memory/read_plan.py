@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 from tosaic.json_text import parsed_json
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan, alignment_of
+from tosaic.reading import ReadError, read_bytes
 
 if TYPE_CHECKING:
     import os
@@ -139,8 +140,12 @@ def _places(
 
 def _text_of(path: str | os.PathLike[str]) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        data = read_bytes("memory plan", path)
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8").read()
+    except ReadError as error:
+        got = error.parts["got"] or error.parts["what"]
+        raise _refusal(path, "cannot be read", "a text file", got) from None
+    except UnicodeDecodeError as error:
         raise _refusal(path, "cannot be read", "a text file", str(error)) from None
 
 
