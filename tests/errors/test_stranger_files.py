@@ -24,6 +24,8 @@ import pytest
 import torch
 import tosaic
 from tosaic.cli import main
+from tosaic.cli.arguments import parser_of
+from tosaic.cli.commands import COMMANDS
 
 Change = Callable[[dict[str, bytes], Path], None]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -303,21 +305,41 @@ def test_every_payload_works_in_torch(entries: dict[str, bytes], tmp_path: Path)
     assert harmless == []
 
 
-COMMANDS = (
-    "inspect {evil} --bind x:0=3",
-    "inspect {evil} --bind x:0=3 --layout --memory --text",
-    "inspect {evil} --bind x:0=3 --quantization",
-    "check {evil} --bind x:0=3",
-    "run {evil} --bind x:0=3 --input {x} -o {out}.npz",
-    "compare {evil} {evil} --bind x:0=3 --input {x}",
-    "diff {evil} {evil} --bind x:0=3",
-    "quantize {evil} --bind x:0=3 --samples {x} -o {out}.tosaic",
-    "sensitivity {evil} --bind x:0=3 --samples {x}",
-    "lower {evil} --bind x:0=3 -o {out}.tosa",
-    "lower {evil} --bind x:0=3 --calibrate {x} -o {out}.tosa",
-    "partition {evil} --bind x:0=3 --claimants TOSA-1.0+FP",
-    "export {evil} --bind x:0=3 --recipe tosa-int8 --samples {x} --verbose 0 -o {out}",
-)
+VALUES = {"ARRAYS": "{x}", "RECIPE": "tosa-int8", "NAMES": "TOSA-1.0+FP", "OUT": "{out}", "FOLDER": "{out}"}
+"""What the tests give to an option that a command requires, by what its help calls the value."""
+
+
+def file_commands() -> list[str]:
+    """Returns each command that opens a program, plainly and with each of its flags, by the parser."""
+    (commands,) = (each for each in parser_of(COMMANDS)._actions if each.dest == "command")
+    found = []
+    for name, command in commands.choices.items():  # type: ignore[union-attr]
+        options = [each for each in command._actions if each.option_strings]
+        places = [each for each in command._actions if not each.option_strings]
+        if not places or [each.metavar for each in places] == ["RECIPE"]:
+            continue
+        assert {each.metavar for each in places} <= {"FILE", "MODEL", "A", "B"}, name
+        words = [name, *["{evil}"] * len(places)]
+        for each in options:
+            if each.required:
+                words += [each.option_strings[-1], VALUES[str(each.metavar)]]
+            elif each.dest == "output":
+                words += [each.option_strings[-1], "{out}.tosa" if name == "lower" else "{out}"]
+            elif each.dest == "bind":
+                words += ["--bind", "x:0=3"]
+            elif each.dest == "verbose":
+                words += ["--verbose", "0"]
+        found.append(" ".join(words))
+        for each in options:
+            flag = each.option_strings[-1]
+            if not each.required and (each.nargs == 0 or each.metavar == "ARRAYS") and each.dest != "help":
+                if each.dest in ("trust", "as_json", "json"):
+                    continue
+                value = [VALUES["ARRAYS"]] if each.metavar == "ARRAYS" else []
+                found.append(" ".join([*words, flag, *value]))
+    return found
+
+
 SILENT = ("sample inputs", "sample inputs of another pickle", "a second model", "guards")
 """Parts that the program does not need: the file is read without them."""
 
@@ -329,14 +351,29 @@ def test_a_payload_is_not_executed_by_the_commands(
     marker = tmp_path / "marker"
     path = written(entries, tmp_path / "evil.pt2", PAYLOADS[place], marker)
     np.save(tmp_path / "x.npy", X)
-    for number, command in enumerate(COMMANDS):
-        if place not in SILENT and number % 4:  # all of them refuse at the same point
-            continue
+    for number, command in enumerate(file_commands()):
         out = tmp_path / f"out{number}"
         text = command.format(evil=path, x=tmp_path / "x.npy", out=out)
         code = main(text.split())
         assert code != 4, f"{text}: {capsys.readouterr().err}"
         assert not marker.exists(), text
+
+
+def test_the_commands_are_found_by_the_table_of_the_command_line() -> None:
+    """Every command that reads a program is tried, those that are added later, too."""
+    found = {text.split()[0] for text in file_commands()}
+    assert found >= {
+        "export",
+        "lower",
+        "quantize",
+        "check",
+        "partition",
+        "inspect",
+        "kernels",
+        "run",
+        "compare",
+    }
+    assert "lower {evil} --output {out}.tosa --bind x:0=3 --calibrate {x}" in file_commands()
 
 
 @pytest.mark.parametrize("place", [place for place in PAYLOADS if place not in SILENT])

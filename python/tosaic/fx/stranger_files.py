@@ -10,9 +10,9 @@ torch's loader trusts a file. These parts of it run code, when the program is lo
     targets of calls, operators as arguments              any attribute of torch, math or operator, called
     trees of arguments and results                        modules that are imported, for enums, defaultdicts
 
-The copy has only the program, weights and constants. Pickled tensors are read here, by torch's unpickler of
-tensors alone, and written anew. All else is accepted by lists of what a program may have: a plain name, an
-arithmetic expression, an operator that is registered. A file with anything else needs the caller's trust.
+The copy has only the program, weights and constants. Pickled tensors are read by `tensor_pickles`, which
+executes no pickle, and written anew. All else is accepted by lists of what a program may have: a plain name,
+an arithmetic expression, an operator that is registered. A file with anything else needs the caller's trust.
 
 Entries of the copy are views of the mapped file, so that weights are not copied.
 """
@@ -23,6 +23,7 @@ import ast
 import bisect
 import io
 import json
+import math
 import re
 import sys
 import zipfile
@@ -36,6 +37,7 @@ import torch
 
 from tosaic import _core
 from tosaic.fx.operator_names import SYMBOLIC_CALLS
+from tosaic.fx.tensor_pickles import read_tensors
 from tosaic.options import file_name, shown
 from tosaic.pt2.archive import Archive
 
@@ -51,6 +53,7 @@ _CONFIGS = {
 _SAMPLES = "data/sample_inputs/model.pt"
 _CONSTANT_PREFIX = "tensor_"
 _SMALL = 1 << 16
+_LARGEST_ELEMENT = 16  # bytes, of complex128
 
 # What torch.fx writes into code between quotes, or nowhere: no quote, no backslash, no control character.
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -391,19 +394,36 @@ def _tensors(archive: Archive, folder: str, config: str) -> Iterator[tuple[str, 
             buffer = io.BytesIO()
             torch.save(made, buffer)
             yield f"{folder}{row['path_name']}", buffer.getvalue()
-        elif entry not in written:
+            continue
+        _require_memory(archive, f"{folder}{entry}", name, row.get("tensor_meta"))
+        if entry not in written:
             written.add(entry)
             yield f"{folder}{entry}", archive.bytes_of(f"{folder}{entry}").data
     yield config, _bytes(document)
 
 
+def _require_memory(archive: Archive, entry: str, name: str, meta: Any) -> None:
+    """Counts the memory of a tensor that has more elements than its entry, which torch makes or we copy.
+
+    torch makes zeros for an entry without bytes, and a stride of 0 repeats an element. torch itself refuses a
+    tensor that is not inside of its entry.
+    """
+    try:
+        count = math.prod(int(size["as_int"]) for size in meta["sizes"])
+    except (TypeError, LookupError, ValueError):
+        raise _RefusedError(f"the sizes of '{name}' are damaged") from None
+    size = count * _LARGEST_ELEMENT
+    if size > len(archive.bytes_of(entry)) * _LARGEST_ELEMENT:
+        archive.reserve(size, f"'{name}'")
+
+
 def _unpickled(archive: Archive, entry: str, name: str) -> Any:
-    """Returns a pickled tensor, by the unpickler that makes only tensors and what a caller declared safe."""
+    """Returns a pickled tensor."""
     try:
         made = _load_tensors(archive, entry)
     except (_core.Error, MemoryError):
         raise
-    except Exception as error:  # the unpickler raises whatever a damaged pickle leads to
+    except Exception as error:  # a damaged pickle or archive may raise anything
         text = str(error).strip().partition("\n")[0]
         raise _RefusedError(f"'{name}' is pickled, and is more than a tensor ({shown(text)})") from None
     if not isinstance(made, torch.Tensor):
@@ -412,12 +432,9 @@ def _unpickled(archive: Archive, entry: str, name: str) -> Any:
 
 
 def _load_tensors(archive: Archive, entry: str) -> Any:
-    data = bytes(archive.bytes_of(entry))
-    if data.startswith(b"PK"):
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:
-            unpacked = sum(each.file_size for each in packed.infolist())
-        archive.reserve(max(0, unpacked - len(data)), f"the entry '{entry}'")
-    return torch.load(io.BytesIO(data), weights_only=True)
+    return read_tensors(
+        bytes(archive.bytes_of(entry)), lambda size: archive.reserve(size, f"the entry '{entry}'")
+    )
 
 
 def _example_inputs(archive: Archive) -> Any:
@@ -426,7 +443,7 @@ def _example_inputs(archive: Archive) -> Any:
         args, kwargs = _load_tensors(archive, _SAMPLES)
     except MemoryError:
         raise
-    except Exception:  # no entry, or a pickle that the unpickler of tensors refuses
+    except Exception:  # no entry, or a pickle of more than tensors
         return None
     return (tuple(args), kwargs) if isinstance(args, list | tuple) and isinstance(kwargs, dict) else None
 
