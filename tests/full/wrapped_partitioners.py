@@ -286,8 +286,8 @@ def _run_xnnpack(manager: Any, is_damaged: bool, _: Files) -> Callable[..., Any]
         buffer = buffer.replace(held, bytes(byte ^ 0x15 for byte in held))
 
     def run(*args: Any) -> Any:
-        method = Runtime.get().load_program(buffer, verification=Verification.Minimal).load_method("forward")
-        return _arrays(method.execute(list(args)))
+        program = Runtime.get().load_program(buffer, verification=Verification.Minimal)
+        return _arrays(program.load_method("forward").execute(list(args)))  # the program has its memory
 
     return run
 

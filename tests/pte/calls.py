@@ -75,8 +75,9 @@ def _runtime() -> Any:
 
 def run_in_executorch(data: bytes, inputs: Sequence[torch.Tensor], method: str = "forward") -> list[Any]:
     """Returns the outputs of a method in ExecuTorch's runtime."""
-    loaded = _runtime().load_program(data).load_method(method)
-    return [each.clone() if isinstance(each, torch.Tensor) else each for each in loaded.execute(list(inputs))]
+    program = _runtime().load_program(data)  # which has the memory of its methods
+    outputs = program.load_method(method).execute(list(inputs))
+    return [each.clone() if isinstance(each, torch.Tensor) else each for each in outputs]
 
 
 def drawn_cases(name: str, count: int, seed: int) -> list[Case]:
