@@ -190,3 +190,28 @@ def test_a_function_of_counts_is_exact_at_each_of_them(function, dtype) -> None:
         expected = module(x).numpy()
         unit = np.abs(expected).max() / 32767
         assert np.abs(lowered.run(x) - expected).max() <= 1.5 * unit
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_a_scaled_bias_does_not_make_the_unit_of_the_sum_coarse(name: str) -> None:
+    """The unit of the sum was chosen for a bias that uses all 32 bits of its integers."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            random = torch.Generator().manual_seed(0)
+            self.weight = nn.Parameter(torch.rand(3, 5, 4, generator=random) * 2 - 1)
+            self.bias = nn.Parameter(torch.rand(4, generator=random) * 2 - 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if name == "addmm":
+                return torch.addmm(self.bias, x[0], self.weight[0], beta=-0.446, alpha=0.073)
+            return torch.baddbmm(self.bias, x, self.weight, beta=-0.446, alpha=0.073)
+
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(3, 400, 5, generator=random) * 4 - 2,) for _ in range(3)]
+    exported = torch.export.export(Scaled(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    differ = [np.mean(lowered.run(x) != quantized.run(x)) for (x,) in samples]
+    assert max(differ) < 0.002, differ

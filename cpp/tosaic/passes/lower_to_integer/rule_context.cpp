@@ -27,6 +27,14 @@ ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, 
   return out;
 }
 
+ValueRange range_of_elements(const Constant& known) {
+  const Elements elements(known);
+  ValueRange range{0, 0};
+  for (std::size_t k = 0; k < elements.size(); ++k)
+    range = {std::min(range.low, elements.as_int(k)), std::max(range.high, elements.as_int(k))};
+  return range;
+}
+
 }  // namespace
 
 ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x) {
@@ -52,6 +60,10 @@ std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, 
   ScaledInteger out{
       id, qparams.scales, qparams.zero_points.front(), {qparams.qmin, qparams.qmax}, qparams.axis};
   out.groups = qparams.groups;
+  // A bias uses a small part of the range of i32.
+  if (const ConstantRef known = build.known(id);
+      known && known->storage.bound() && known->dtype == DType::kI32)
+    out.range = range_of_elements(*known);
   const auto differs = [&](std::int64_t zero_point) { return zero_point != out.zero_point; };
   if (std::none_of(qparams.zero_points.begin(), qparams.zero_points.end(), differs)) return out;
   const ConstantRef known = build.known(id);
