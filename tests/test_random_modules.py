@@ -35,7 +35,7 @@ def result_of(seed: int) -> Checked:
     return check(module_of(seed))
 
 
-@pytest.mark.parametrize("seed", (*SEEDS, *FOUND))
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
 def test_every_step_agrees_or_refuses(seed: int) -> None:
     result = result_of(seed)
     if result.failures:
