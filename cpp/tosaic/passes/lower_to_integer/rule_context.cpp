@@ -60,10 +60,12 @@ std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, 
   ScaledInteger out{
       id, qparams.scales, qparams.zero_points.front(), {qparams.qmin, qparams.qmax}, qparams.axis};
   out.groups = qparams.groups;
-  // A bias uses a small part of the range of i32.
+  // A bias uses a small part of the range of i32. RESCALE by 1/2 takes less than 2^30.
   if (const ConstantRef known = build.known(id);
-      known && known->storage.bound() && known->dtype == DType::kI32)
-    out.range = range_of_elements(*known);
+      known && known->storage.bound() && known->dtype == DType::kI32) {
+    const ValueRange own = range_of_elements(*known);
+    if (own.low > -0x40000000 && own.high < 0x40000000) out.range = own;
+  }
   const auto differs = [&](std::int64_t zero_point) { return zero_point != out.zero_point; };
   if (std::none_of(qparams.zero_points.begin(), qparams.zero_points.end(), differs)) return out;
   const ConstantRef known = build.known(id);
