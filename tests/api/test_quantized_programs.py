@@ -19,14 +19,10 @@ ROWS = np.random.default_rng(3).standard_normal((24, 3, 8, 8), np.float32)
 GROUPED = tosaic.QConfig.int8(weight_bits=4, group_size=4)
 
 
-def exported_program(*layers: nn.Module):
-    torch.manual_seed(1)
-    return torch.export.export(nn.Sequential(*layers).eval(), (torch.zeros(1, 3, 8, 8),))
-
-
 @pytest.fixture(scope="module")
 def exported():
-    return exported_program(
+    torch.manual_seed(1)
+    layers = (
         nn.Conv2d(3, 8, 3),
         nn.BatchNorm2d(8),
         nn.ReLU(),
@@ -34,6 +30,7 @@ def exported():
         nn.Flatten(2),
         nn.Linear(64, 5),
     )
+    return torch.export.export(nn.Sequential(*layers).eval(), (torch.zeros(1, 3, 8, 8),))
 
 
 @pytest.fixture(scope="module")
