@@ -225,8 +225,11 @@ def test_what_a_call_stores_in_a_buffer_in_place_is_rounded_before():
     quantizer = tosaic.Quantizer()
     prepared = prepare_pt2e(torch.export.export(Counts(), (torch.randn(2, 4),)).module(), quantizer)
     assert quantizer.left_float == {}
-    (stored,) = (node for node in prepared.graph.nodes if str(node.target) == "aten.copy_.default")
-    assert "observer" in stored.args[1].name or "activation_post_process" in stored.args[1].name
+    stores = [node for node in prepared.graph.nodes if str(node.target) == "aten.copy_.default"]
+    stored = {node.args[0].target: node.args[1].name for node in stores}
+    assert sorted(stored) == ["calls", "total"]
+    observed = {name for name in stored if "observer" in stored[name] or "post_process" in stored[name]}
+    assert observed == {"total"}
     assert prepared(torch.ones(2, 4)).shape == (2, 4)
     assert int(prepared.calls) == 1
 
