@@ -9,7 +9,7 @@ of all integers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,18 +103,19 @@ def collapsed_operands(graph: _core.Graph, *lowered: _core.Graph) -> list[Collap
     """
     nodes = list(all_nodes(graph))
     if graph.stage == "tosa":
-        return list(_of_lowered(nodes, frozenset()))
+        return list(_of_lowered(nodes))
     if graph.stage not in ("exported", "quantized"):
         return []
     makers = {result.name: node for node in nodes for result in node.results}
     found = list(_of_quantized(nodes, makers))
-    if lowered:
+    rescales = [
+        rescale for each in lowered if each.stage == "tosa" for rescale in _of_lowered(all_nodes(each))
+    ]
+    if rescales:
         values = [each for node in nodes for each in (*node.operands, *node.results) if each is not None]
-        known = {each.name for each in values if 0 < _integers(each, makers)[0] <= _LEAST_SCALE}
+        were_zero = {each.name for each in values if 0 < _integers(each, makers)[0] <= _LEAST_SCALE}
         nodes_found = {each.node for each in found}
-        for each in lowered:
-            rescales = _of_lowered(list(all_nodes(each)), known) if each.stage == "tosa" else ()
-            found += [rescale for rescale in rescales if rescale.node not in nodes_found]
+        found += [each for each in rescales if each.operand not in were_zero and each.node not in nodes_found]
     return list(dict.fromkeys(found))
 
 
@@ -178,15 +179,14 @@ def _integers(value: Any, makers: dict[str, Any]) -> tuple[float, int]:
 # ---- lowered ----
 
 
-def _of_lowered(nodes: list[Any], known: Collection[str]) -> Iterator[CollapsedOperand]:
-    """`known` are names of values that were 0 in all samples."""
+def _of_lowered(nodes: Iterable[Any]) -> Iterator[CollapsedOperand]:
     for node in nodes:
-        if node.op != "tosa.rescale" or node.operands[0].kind == "constant" or node.operands[0].name in known:
+        if node.op != "tosa.rescale" or node.operands[0].kind == "constant":
             continue
         steps = _STEPS[node.operands[0].dtype]
         attrs = node.attrs
-        factor = max(m * 2.0**-s for m, s in zip(attrs["multiplier"], attrs["shift"], strict=True))
-        if steps * factor < 1:
+        factors = (m * 2.0**-s for m, s in zip(attrs["multiplier"], attrs["shift"], strict=True))
+        if not any(steps * factor >= 1 for factor in factors):
             yield _collapsed(node, node.operands[0].name, steps)
 
 
