@@ -116,7 +116,7 @@ Outcome lower_by_parts(const RuleContext& ctx) {
   if (!expansion) return Refusal{};
   return attempt([&]() -> Outcome {
     const bool moves = info(ctx.node.op()).has(kMovement) || ctx.node.op() == Op::kIndexPut;
-    ValueMap parts(expansion->graph, ctx.values.made(), ctx.values.noticed_step(ctx.node.node()), moves);
+    ValueMap parts(expansion->graph, ctx.values, ctx.node.node(), moves);
     for (std::size_t i = 0; i < expansion->inputs.size(); ++i) {
       const ValueId input = expansion->graph.inputs()[i].value, operand = expansion->inputs[i];
       if (ctx.values.has_integers(operand))

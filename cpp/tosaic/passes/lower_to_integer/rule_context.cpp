@@ -27,14 +27,6 @@ ScaledInteger without_zero_points(IntegerBuilder& build, const Constant& known, 
   return out;
 }
 
-ValueRange range_of_elements(const Constant& known) {
-  const Elements elements(known);
-  ValueRange range{0, 0};
-  for (std::size_t k = 0; k < elements.size(); ++k)
-    range = {std::min(range.low, elements.as_int(k)), std::max(range.high, elements.as_int(k))};
-  return range;
-}
-
 }  // namespace
 
 ScaledInteger in_one_unit(IntegerBuilder& build, const ScaledInteger& x) {
@@ -63,7 +55,7 @@ std::optional<ScaledInteger> stored_integers(IntegerBuilder& build, ValueId id, 
   // A bias uses a small part of the range of i32. RESCALE by 1/2 takes less than 2^30.
   if (const ConstantRef known = build.known(id);
       known && known->storage.bound() && known->dtype == DType::kI32) {
-    const ValueRange own = range_of_elements(*known);
+    const ValueRange own = united(extremes_of(*known), ValueRange::only(0));
     if (own.low > -0x40000000 && own.high < 0x40000000) out.range = own;
   }
   const auto differs = [&](std::int64_t zero_point) { return zero_point != out.zero_point; };

@@ -33,7 +33,8 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
 }
 
 std::optional<double> ValueMap::noticed_step(const Node& node) {
-  if (is_part_) return moves_ || is_result_only(*source_, node) ? part_step_ : std::nullopt;
+  if (whole_ != nullptr)
+    return moves_ || is_result_only(*source_, node) ? whole_->noticed_step(*composite_) : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
   return readers_->relevance.of_results(node).step;
 }

@@ -33,14 +33,14 @@ struct FunctionTable {
 class ValueMap {
  public:
   ValueMap(const Graph& source, NewGraph& made)
-      : source_(&source), made_(&made), is_part_(false), forms_(source.values().size()) {}
-  // Of the expansion of a composite, whose results have `noticed_step`. `moves`: its parts only move numbers.
-  ValueMap(const Graph& expansion, NewGraph& made, std::optional<double> noticed_step, bool moves)
+      : source_(&source), made_(&made), forms_(source.values().size()) {}
+  // Of the expansion of `composite`, a node of the source of `whole`. `moves`: its parts only move numbers.
+  ValueMap(const Graph& expansion, ValueMap& whole, const Node& composite, bool moves)
       : source_(&expansion),
-        made_(&made),
-        is_part_(true),
+        made_(whole.made_),
+        whole_(&whole),
+        composite_(&composite),
         moves_(moves),
-        part_step_(noticed_step),
         forms_(expansion.values().size()) {}
 
   [[nodiscard]] const Graph& source() const { return *source_; }
@@ -98,8 +98,9 @@ class ValueMap {
 
   const Graph* source_;
   NewGraph* made_;
-  bool is_part_, moves_ = false;
-  std::optional<double> part_step_ = {};
+  ValueMap* whole_ = nullptr;  // of an expansion: see the constructor
+  const Node* composite_ = nullptr;
+  bool moves_ = false;
   std::vector<Form> forms_;
   std::unique_ptr<const Readers> readers_ = {};  // set by noticed_step()
 };
