@@ -169,8 +169,9 @@ py::tuple calls_of(const Graph& graph, const std::map<std::string, std::string>&
   return py::make_tuple(found.calls, values, of_node, nodes);
 }
 
-// Placements as (value, qparams, nodes or None for all readers, for outputs too, constant with other elements,
-// number up to which they are minus infinity).
+// Each placement is a tuple: the value; its qparams; the nodes that read it quantized, or None for all; whether
+// outputs read it quantized, too; a constant with other elements, or None; and the number up to which dequantized
+// numbers become minus infinity, or None.
 py::tuple insert(const Graph& graph, const py::sequence& placements) {
   std::vector<quant::Placement> made;
   for (const py::handle each : placements) {

@@ -54,7 +54,7 @@ class Row:
     plain, hardened : float
         Median CPU seconds of one lowering or run.
     ratio : float
-        The median over the rounds of their median ratio over the laps.
+        Of each round, the median of the ratios of its laps. Of these, the median.
     least, most : float
         The least and the greatest median ratio of a round.
     same : bool

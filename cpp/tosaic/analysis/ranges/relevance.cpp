@@ -168,7 +168,8 @@ Numbers before_factor(const Site& s, std::size_t i) {
 
 Numbers multiplied(const Site& s, std::size_t i) { return reaching(before_factor(s, i), before_truth(s, i)); }
 
-// The largest magnitude of a sum of products: terms times those of both operands.
+// The largest magnitude of a sum of products: the number of products, times the largest magnitude of x, times that of
+// the weight.
 double largest_sum(const Site& s, std::size_t x, std::size_t weight) {
   const Shape& shape = s.graph.type(s.operand(weight)).shape;
   if (shape.size() < 2) return kInf;

@@ -86,12 +86,12 @@ void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::ma
 }
 
 std::vector<const Node*> NodesOfFx::computing(const Graph& graph, const std::vector<const Node*>& nodes,
-                                              bool (*carries)(Op)) {
+                                              bool (*is_carrier)(Op)) {
   std::vector<const Node*> own;
   std::set<ValueId> computed;
   for (const Node* node : nodes) {
     const auto operands = graph.operands(*node);
-    const bool counts = !carries(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
+    const bool counts = !is_carrier(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
       return id.valid() && computed.contains(id);
     });
     if (!counts) continue;

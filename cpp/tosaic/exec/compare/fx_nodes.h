@@ -69,9 +69,9 @@ class NodesOfFx {
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
   void drop_carried(const Graph& graph);
-  // The nodes that do not only carry values of others, by `carries`.
+  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
-                                            bool (*carries)(Op));
+                                            bool (*is_carrier)(Op));
 
   std::unordered_map<const Node*, FxId> owners_;
   std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding

@@ -9,7 +9,8 @@
 // few bits are left for %x. In floats the change has no effect: numbers below -12.9 saturate in the reader, here
 // the quantize node (analysis/ranges, Relevance).
 //
-// A constant gets new elements, also behind its dequantize, and pad another number. A computed operand gets a clamp, if its range is known.
+// A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes them of
+// its integers. pad gets another number. A computed operand gets a clamp, if its range is known.
 // Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
 // Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
 // stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
@@ -52,12 +53,13 @@ constexpr OpTable<bool> kSharesUnit = {
     {Op::kLt, true},      {Op::kLe, true},      {Op::kGt, true},           {Op::kGe, true},
     {Op::kExp, true},     {Op::kExpm1, true},   {Op::kSliceScatter, true}, {Op::kAddmm, true},
     {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true}};
-// Of these, computed operands are left as they are: lower-to-integer bounds those of comparisons itself, and the bias
-// of a contraction, stored as integers, is often the dequantize node of a constant, which becomes a constant again.
-constexpr OpTable<bool> kBoundsConstants = {
-    {Op::kEq, true}, {Op::kNe, true},    {Op::kLt, true},      {Op::kLe, true},   {Op::kGt, true},
-    {Op::kGe, true}, {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
+constexpr OpTable<bool> kAddsBias = {
+    {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
+
+// False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed biases: no
+// network has been seen in which one is far.
+bool takes_clamp(Op op) { return !info(op).has(kComparison) && !kAddsBias.contains(op); }
 
 // First the constants: behind bounded constants, few computed operands are still far.
 enum class Operands { kConstant, kComputed };
@@ -95,7 +97,7 @@ class Bounds {
       const Value* const integers = dequantized(operands[i]);
       const bool is_constant = integers != nullptr || graph_.value(operands[i]).kind == ValueKind::kConstant;
       if (is_constant != (which_ == Operands::kConstant)) continue;
-      if (!is_constant && kBoundsConstants.contains(node.op)) continue;
+      if (!is_constant && !takes_clamp(node.op)) continue;
       if (bounds == Numbers::all() || bounds.low > bounds.high) continue;
       if (is_constant) {
         if (relevant.by_row && kArithmetic.contains(node.op)) continue;
@@ -126,7 +128,7 @@ class Bounds {
     return attrs;
   }
 
-  // The integers of a constant that a value is the numbers of; null for other values.
+  // The constant of integers that a dequantize node makes the value of; null for other values.
   [[nodiscard]] const Value* dequantized(ValueId id) const {
     const Node* producer = graph_.producer(id);
     if (producer == nullptr || producer->op != Op::kDequantize) return nullptr;
@@ -144,7 +146,8 @@ class Bounds {
     return bounded(constant, std::move(out), bounds);
   }
 
-  // The same for the numbers of integers. A bias of 32 bits stays a constant, and part of the sums.
+  // The same for the floats that a dequantize node makes of a constant of integers. The new constant has floats, so
+  // that a bias of 32 bits is still a constant operand of its contraction.
   [[nodiscard]] ConstantRef bounded_dequantized(const Value& integers, ValueId id,
                                                 const Numbers& bounds) const {
     const auto& attrs = Graph::attrs<DequantizeAttrs>(*graph_.producer(id));

@@ -95,7 +95,7 @@ class Inserter {
                                     : numbers;
   }
 
-  // x + where(x <= bound, -inf, 0). Lowering takes the second addend for a mask of bools.
+  // x + where(x <= bound, -inf, 0). To lower-to-integer, the sum is a mask that comparisons make, as one of bools is.
   ValueId with_infinity(ValueId x, double bound, const OriginRef& origin, const std::string& name) {
     const DType dtype = out_.graph.type(x).dtype;
     const auto number = [&](const char* part, double value) {
