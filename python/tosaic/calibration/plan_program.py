@@ -171,7 +171,9 @@ def plan_program(
     _share_states(plan, graph, values)
     # Slots of equal specs share implicitly, which may turn references between them into a circle.
     plan.refer_to_first()
-    free_crowded_addends(plan, partial(_elements, plan, graph, values), every_operator=config.every_operator)
+    value_of = dict(zip(plan.graph.names, values, strict=True))
+    elements_of = partial(_elements, graph, value_of)
+    free_crowded_addends(plan, elements_of, every_operator=config.every_operator)
     for rule in rules:
         plan = _applied(plan, rule)
     _require_no_doubles(plan)
@@ -195,9 +197,9 @@ def plan_program(
     return planned
 
 
-def _elements(plan: Plan, graph: _core.Graph, values: Sequence[int], name: str) -> Any:
+def _elements(graph: _core.Graph, value_of: Mapping[str, int], name: str) -> Any:
     """Returns the elements of a constant, by the name of its call; None for other calls."""
-    value = values[plan.graph.names.index(name)]
+    value = value_of[name]
     constant = graph.values[value].constant if value >= 0 else None
     return None if constant is None else constant.array
 

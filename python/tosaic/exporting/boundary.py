@@ -153,20 +153,22 @@ def _masks_of(quantized: Program) -> set[str]:
     return found
 
 
-def _restored(quantized: Program) -> set[str]:
+def _restored(quantized: Program, masks: set[str]) -> set[str]:
     """Returns the masks that have minus infinity again behind their dequantize nodes, if it alone hid."""
     plan: Any = getattr(quantized, "plan", None)
     found: dict[str, bool] = {}
-    for slot in () if plan is None else plan.slots():
-        spec = plan.get(slot)
-        if isinstance(slot, Edge) and isinstance(spec, Observed | Shared):
+    for slot in plan.slots() if masks else ():
+        if not isinstance(slot, Edge) or slot.producer not in masks:
+            continue
+        if isinstance(plan.get(slot), Observed | Shared):
             found[slot.producer] = found.get(slot.producer, True) and plan.meets_scores(slot)
     return {name for name, meets in found.items() if meets}
 
 
 def infinite_masks(quantized: Program, samples: Sequence[Arrays]) -> list[str]:
     """Returns a sentence for each mask of attention that hides with minus infinity and with numbers."""
-    masks, restored = _masks_of(quantized), _restored(quantized)
+    masks = _masks_of(quantized)
+    restored = _restored(quantized, masks)
     found = []
     for port in quantized.inputs:
         name = port.path or port.name
