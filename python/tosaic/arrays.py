@@ -12,7 +12,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.dtypes import ML_DTYPES, NUMPY, OF_TORCH, is_float
 
-__all__ = ["as_array", "dtype_name", "in_memory_order", "narrow_dtype"]
+__all__ = ["as_array", "channel_axis", "dtype_name", "in_memory_order", "narrow_dtype"]
 
 # Float dtypes of the graph that Python numbers are converted to.
 _FLOATS = {name: dtype for name, dtype in NUMPY.items() if is_float(name)}
@@ -71,6 +71,14 @@ def as_array(
     if dtype in _FLOATS and array.dtype.kind in "if" and _is_plain(value):
         return array.astype(_FLOATS[dtype])
     return _native(array, named)
+
+
+def channel_axis(shape: Sequence[int]) -> int | None:
+    """Returns the axis of the channels of a bias or addend: the last one that is longer than 1, if any.
+
+    A bias of convolutions may have the shape (1, channels, 1, 1), and one of matrix products (channels,).
+    """
+    return max((axis for axis, size in enumerate(shape) if size > 1), default=None)
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

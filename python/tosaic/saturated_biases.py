@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.arrays import channel_axis
 from tosaic.overrides import all_nodes
 
 __all__ = ["SaturatedBias", "saturated_biases"]
@@ -96,10 +97,7 @@ def _adding(nodes: list[Any], node: Any) -> list[Any]:
 
 
 def _saturated(node: Any, operand: Any) -> tuple[int, ...]:
-    """Returns the channels of a constant that saturate where a node reads it.
-
-    Channels are the positions of the last axis along which there are several.
-    """
+    """Returns the channels (`channel_axis`) of a constant that saturate where a node reads it."""
     if operand is None or operand.constant is None or not operand.shape:
         return ()
     if operand.dtype == "i32" and (node.op == "dequantize" or operand.qparams is not None):
@@ -117,6 +115,6 @@ def _saturated(node: Any, operand: Any) -> tuple[int, ...]:
 
 
 def _channels(found: np.ndarray[Any, Any]) -> tuple[int, ...]:
-    axes = [axis for axis, size in enumerate(found.shape) if size > 1]
-    others = tuple(axis for axis in range(found.ndim) if not axes or axis != axes[-1])
+    channels = channel_axis(found.shape)
+    others = tuple(axis for axis in range(found.ndim) if axis != channels)
     return tuple(map(int, np.flatnonzero(np.atleast_1d(found.any(axis=others)))))

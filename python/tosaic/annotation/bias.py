@@ -23,6 +23,7 @@ import numpy as np
 
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot, integers_of
+from tosaic.arrays import channel_axis
 
 __all__ = [
     "LARGEST_BIAS",
@@ -107,7 +108,8 @@ def free_crowded_addends(
     every_operator : bool
         Every operand needs a scale.
     sums : bool
-        The range of a sum is that of all its numbers, also where its readers notice no difference.
+        Each sum gets one scale, chosen from all its numbers, even those that its readers do not tell apart.
+        A far addend then leaves no bits to the sum either.
     """
     one_scale = {
         slot: group.spec
@@ -162,12 +164,12 @@ def _note(call: str, spec: Observed, found: tuple[list[int], int, float]) -> Non
 def _crowded(elements: _Array, qmin: int, qmax: int) -> tuple[list[int], int, float] | None:
     """Returns the channels that are below one unit, the channel with the largest element, and this element.
 
-    Channels are the positions of the last axis along which there are several.
+    None if no channel is. The axis of the channels is that of `channel_axis`.
     """
-    axes = [axis for axis, size in enumerate(elements.shape) if size > 1]
-    if not axes or not np.isfinite(elements).all():
+    axis = channel_axis(elements.shape)
+    if axis is None or not np.isfinite(elements).all():
         return None
-    channels = np.moveaxis(elements, axes[-1], 0).reshape(elements.shape[axes[-1]], -1)
+    channels = np.moveaxis(elements, axis, 0).reshape(elements.shape[axis], -1)
     magnitudes = np.abs(channels).max(axis=1)
     unit = (max(channels.max(), 0.0) - min(channels.min(), 0.0)) / (qmax - qmin)
     lost = np.flatnonzero((magnitudes > 0) & (magnitudes < unit))

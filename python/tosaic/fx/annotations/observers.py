@@ -122,15 +122,15 @@ def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tupl
 
 def _note_ignored(observer: Any, infinities: int, nans: int) -> None:
     if infinities or nans:
-        name, node = type(observer).__name__, getattr(observer, "name", "")
-        text = "%s ignored %d infinities and %d NaN among its samples%s"
-        remedy = ""
+        node = getattr(observer, "name", "")
+        of_node = f" of {node}" if node else ""
         if infinities and node:
-            remedy = (
-                f" of {node}: in integers they are the ends of the range of its other numbers. A mask that "
-                "hides with minus infinity loses its effect: pass one of bools, or a number such as -1e4"
+            of_node += (
+                ": in integers they are the ends of the range of its other numbers. A mask that hides with "
+                "minus infinity loses its effect: pass one of bools, or a number such as -1e4"
             )
-        _LOG.warning(text, name, infinities, nans, remedy or (f" of {node}" if node else ""))
+        text = "%s ignored %d infinities and %d NaN among its samples%s"
+        _LOG.warning(text, type(observer).__name__, infinities, nans, of_node)
 
 
 def _require_scheme(observer: str, qscheme: Any, known: Sequence[Any], is_dynamic: bool) -> None:
