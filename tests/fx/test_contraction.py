@@ -61,6 +61,18 @@ def test_matmul_of_all_ranks_agrees(a: tuple[int, ...], b: tuple[int, ...]) -> N
     assert_agrees(lambda x, y: torch.matmul(x, y), torch.randn(a), torch.randn(b), tolerance=2e-5)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_convolution_without_channels_has_the_result_of_torch(rank: int, bias: bool) -> None:
+    """It has no channels, whatever the weights have, padded or not, for one image too."""
+    conv = getattr(torch.nn.functional, f"conv{rank}d")
+    weight, b = torch.zeros(2, 0, *[3] * rank), torch.zeros(2) if bias else None
+    image = torch.zeros(0, *[4] * rank)
+    for x, padding in ((image[None], 0), (image[None], 1), (image[None], "same"), (image, 1)):
+        assert_agrees(lambda x, p=padding: conv(x, weight, b, padding=p), x, targets=())
+        assert_agrees(lambda x, w, p=padding: conv(x, w, b, padding=p), x, weight, targets=())
+
+
 def test_integers_are_multiplied_exactly() -> None:
     a, b = torch.arange(6).reshape(2, 3) - 3, torch.arange(12).reshape(3, 4) - 5
     assert_agrees(lambda x, y: torch.einsum("ij,jk->ik", x, y), a, b)

@@ -17,6 +17,8 @@ on = ROWS.on
 def _conv(
     c: Call, x: Ref, w: Ref, bias: Ref | None, before: list[int], after: list[int], **attrs: Any
 ) -> Ref:
+    if x.shape[-len(before) - 1] == 0:  # torch's result has no channels then, whatever the weights have
+        return c.emit(OP["full"], {"shape": c.shape, "value": 0.0, "dtype": c.dtype}, ())
     attrs |= {"pad_before": before, "pad_after": after}
     return c.emit(OP["conv"], attrs, ids(x, w, bias))
 
