@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import tosaic
 import tosaic._core as core
 from fx.exporting import exported, imported, ops
 from models.zoo import SMALL, build
@@ -223,6 +225,42 @@ def test_every_form_of_a_program_is_imported_with_the_same_inputs() -> None:
         assert "opaque" not in ops(result)
         assert [i.path for i in result.graph.inputs] == ["x"]
         result.graph.verify()
+
+
+class Filled(nn.Module):
+    """Writes one row into all rows of a buffer, and of an input, and reads neither again."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(3, 2, dtype=dtype))
+
+    def forward(self, x: Any, given: Any) -> Any:
+        before = self.rows * 2
+        self.rows.copy_(x * 3)
+        given.copy_(x)
+        return before
+
+
+@pytest.mark.parametrize("way", ["program", "file"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_a_decomposed_program_writes_in_the_type_of_what_it_writes(
+    dtype: torch.dtype, way: str, tmp_path: Path
+) -> None:
+    """Torch's decomposition drops the cast and the broadcast of ``copy_``; its runtime copies."""
+    calls = [(torch.tensor([1.7, -2.2]) * k, torch.zeros(3, 2, dtype=dtype)) for k in (1, 2, 3)]
+    program = torch.export.export(Filled(dtype), calls[0]).run_decompositions({})
+    module, ours = program.module(), from_any(program, way, tmp_path)
+    for x, given in calls:
+        wanted, ours_given = module(x, torch_given := given.clone()), given.clone()
+        np.testing.assert_array_equal(np.asarray(ours.run(x, ours_given)), wanted.numpy())
+        np.testing.assert_array_equal(ours_given.numpy(), torch_given.numpy())
+
+
+def from_any(program: Any, way: str, folder: Path) -> Any:
+    if way == "program":
+        return tosaic.from_exported(program)
+    torch.export.save(program, folder / "p.pt2")
+    return tosaic.open_program(folder / "p.pt2")
 
 
 def test_edge_dialect_imports() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases, Memory
+from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.complex_values import as_complex, has_complex
 from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
@@ -198,6 +199,18 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         if row.mutates:
             self._written(node, row, result)
         return result
+
+    def copied(self, node: Any, value: Ref, into: Ref) -> Ref:
+        """Returns the value of a node as ``copy_`` writes it into an input: in the input's dtype and shape.
+
+        Torch's decompositions leave it to ``copy_`` to cast and to broadcast what the program writes.
+        """
+        self._node, self._row = node, None
+        if value.dtype != into.dtype:
+            value = self.emit_inferred(OP["cast"], {"dtype": into.dtype}, (value.id,))
+        if tuple(value.shape) != tuple(into.shape):
+            value = self.emit_inferred(OP["expand"], {"shape": list(into.shape)}, (value.id,))
+        return value
 
     def _learn_sizes(self, values: Sequence[Any]) -> bool:
         """Learns result sizes that depend on data, if the data is constant; True if it did."""

@@ -110,7 +110,7 @@ class ProgramReader:
         self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.specs, self.output_specs = inputs, outputs
         self.diagnostics = diagnostics
-        self.input_count = 0
+        self.input_refs: list[Ref] = []  # by position
         self.order_at: dict[str, tuple[int, ...] | None] = {}  # user input's placeholder -> dim order
         self.input_at: dict[str, tuple[int, str]] = {}  # placeholder -> position, path
         self.state_at: dict[str, tuple[int, str]] = {}  # target of a state -> position, path
@@ -221,13 +221,13 @@ class ProgramReader:
             )
         self.order_at[node.name] = order
         value = self.importer.builder.add_input(node.name, code, shape, path, order)
-        self.importer.env[node] = Ref(value, code, shape)
-        self.leaves.append(InputLeaf(path, self.input_count))
-        self._count_input(node, path)
+        self.importer.env[node] = ref = Ref(value, code, shape)
+        self.leaves.append(InputLeaf(path, len(self.input_refs)))
+        self._count_input(node, path, ref)
 
-    def _count_input(self, node: Any, path: str) -> tuple[int, str]:
-        at = self.input_at[node.name] = (self.input_count, path)
-        self.input_count += 1
+    def _count_input(self, node: Any, path: str, ref: Ref) -> tuple[int, str]:
+        at = self.input_at[node.name] = (len(self.input_refs), path)
+        self.input_refs.append(ref)
         return at
 
     def _order(self, recorded: Any) -> tuple[tuple[int, ...] | None, bool]:
@@ -238,8 +238,9 @@ class ProgramReader:
     def _add_state(self, node: Any, spec: InputSpec, code: int, constant: _core.Constant) -> Ref:
         """Adds an input for a weight that the program writes; the constant is its initial value."""
         value = self.importer.builder.add_input(node.name, code, constant.shape, spec.target, None, constant)
-        self.state_at[spec.target] = self._count_input(node, spec.target)
-        return Ref(value, code, tuple(constant.shape))
+        ref = Ref(value, code, tuple(constant.shape))
+        self.state_at[spec.target] = self._count_input(node, spec.target, ref)
+        return ref
 
     def _read_outputs(self) -> Signature:
         results = self.nodes[-1].args[0]
@@ -265,6 +266,7 @@ class ProgramReader:
                 is_user = spec.kind == "user_input_mutation"
                 index, path = (self.input_at if is_user else self.state_at)[spec.target]
                 order = self.order_at[spec.target] if is_user else None
+                value = self.importer.copied(result, value, self.input_refs[index])
                 self.importer.builder.add_output(value.id, path, index, order)
                 count += 1
             self.output_at.append(before if count > before else None)
