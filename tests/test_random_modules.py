@@ -144,3 +144,26 @@ def test_the_tail_of_gelu_is_bounded_by_the_sum_in_it() -> None:
     assert expected.disagreement(tail.float().numpy()) == ""
     other = torch.nn.functional.gelu(x, approximate="tanh")
     assert "first at" in expected.disagreement(other.numpy())
+
+
+@pytest.mark.parametrize("tanh", ["tanh", "tanh_"])
+def test_the_model_may_lose_the_tanh_of_a_small_number_and_we_may_not(tanh: str) -> None:
+    """TOSA bounds the error of TANH by units of 1, and the reference model returns 0 for 1e-30."""
+    leaf = Leaf("x0", "input", torch.float32, (4, 2), -2.0, 2.0)
+    steps = [ModuleStep(("v0",), "torch.stack([{0}, torch.full_like({0}, 1e-30)], 1)", ("x0",), exact=True)]
+    if tanh == "tanh":
+        steps.append(ModuleStep(("v1",), "torch.tanh({0})", ("v0",)))
+    else:
+        steps.append(ModuleStep((), "{0}.tanh_()", ("v0",), writes=True))
+    module = RandomModule(234, (leaf,), tuple(steps), (("v1" if tanh == "tanh" else "v0"),))
+    found = check(module)
+    assert found.failures == []
+    assert "reference model" in found.passed
+    (x,) = module.arguments()
+    exact = torch.tanh(torch.stack([x, torch.full_like(x, 1e-30)], 1))
+    for which, may_be_lost in ((module, False), (module.on_the_model(), True)):
+        variants = evaluated(which, [(x,)])[0].values[module.outputs[0]]
+        expected = bounded(exact.numpy(), variants, 1)
+        lost = torch.where(exact.abs() < 1e-20, 0.0, exact)
+        assert (expected.disagreement(lost.numpy()) == "") is may_be_lost
+        assert "first at" in expected.disagreement((exact * (1 + 2e-5)).numpy())
