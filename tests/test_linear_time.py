@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from counted_work import Work
 from function_module import FunctionModule
 from fx.exporting import exported
 from torch import nn
@@ -140,39 +140,6 @@ def many_outputs(count: int) -> tosaic.Program:
     return tosaic.from_graph(tosaic.Graph.parse("\n".join([*lines, "}", ""])))
 
 
-class Work:
-    """Counts the instructions of Python, and the entries of the lists that the core makes for it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        for owner, names in ((_core.Graph, ("inputs", "outputs")), (_core.AnnotationPlan, ("slots",))):
-            for name in names:
-                monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
-
-    def _counted(self, made: Any) -> Any:
-        def listed(owner: Any) -> Any:
-            found = made.__get__(owner, type(owner))
-            found = found() if callable(found) else found
-            self.count += len(found)
-            return found
-
-        return property(listed) if isinstance(made, property) else listed
-
-    def _trace(self, frame: Any, event: str, _: Any) -> Any:
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        self.count += event == "opcode"
-        return self._trace
-
-    def of(self, call: Callable[[], Any]) -> tuple[int, Any]:
-        before, traced = self.count, sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            made = call()
-        finally:
-            sys.settrace(traced)
-        return self.count - before, made
-
-
 def test_programs_of_many_outputs_take_work_in_proportion(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -200,7 +167,13 @@ def test_programs_of_many_outputs_take_work_in_proportion(
         lowered.save(tmp_path / "bare.tosa")
         step("compare without a sidecar", lambda: tosaic.compare(program, tmp_path / "bare.tosa", (x,)))
         step("save_pte", lambda: tosaic.save_pte(program, tmp_path / "m.pte", sidecar=True))
-        step("load_pte", lambda: tosaic.load_pte(tmp_path / "m.pte"))
+        method = step("load_pte", lambda: tosaic.load_pte(tmp_path / "m.pte"))["forward"]
+        for name, planned in {"program": program, "lowered": lowered, "method": method}.items():
+            plan = step(f"plan_memory of {name}", planned.plan_memory)
+            step(f"text of the plan of {name}", lambda plan=plan: str(plan.report()))
+            step(f"page of the plan of {name}", lambda plan=plan: plan._repr_html_())
+            step(f"write the plan of {name}", lambda plan=plan: plan.to_json(tmp_path / "plan.json"))
+            step(f"read the plan of {name}", lambda: tosaic.MemoryPlan.from_json(tmp_path / "plan.json"))
         return found
 
     counts(4)  # imports modules and fills caches

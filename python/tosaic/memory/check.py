@@ -7,15 +7,21 @@ was overwritten too early is found by the step that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
 
-from tosaic.memory.schedule import Schedule
+from tosaic.memory.schedule import Schedule, Step
 
 __all__ = ["Place", "fault_of"]
 
 _SCRATCH = -1
 _OWNED = ("input", "state")
+
+_Marked: TypeAlias = tuple[int, int, int, int]
+"""First byte, byte behind the last, mark, and byte of the marked value at the first byte."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,7 @@ class _Run:
     ) -> None:
         self._schedule, self._places, self._scratch = schedule, places, scratch
         self._sizes, self._alignment = sizes, alignment
-        # By memory: (first byte, byte behind the last, mark, byte of the marked value at the first byte)
-        self._bytes: dict[str, list[tuple[int, int, int, int]]] = {}
+        self._bytes: dict[str, _Marks] = {}
         # By value: the concatenations that hold it, and what is added to a byte of it to get theirs
         self._copies: dict[int, list[tuple[int, int]]] = {}
 
@@ -112,12 +117,9 @@ class _Run:
                         return f"the scratch of {step.name} has bytes of {self._name(value)}"
                 self._mark(span, _SCRATCH)
             parts = [each for each in step.parts if self._is_part(step.writes[0], *each)]
-            for number, value in enumerate(step.writes):
-                allowed = step.in_place if number == 0 else ()
-                inside = [each for each, _ in parts] if number == 0 else []
-                for other in (*step.reads, *step.writes[:number]):
-                    if other not in inside and self._clashes(value, other, other in allowed):
-                        return f"{step.name} writes {self._name(value)} over {self._name(other)}"
+            clash = self._clash(step, {each for each, _ in parts})
+            if clash is not None:
+                return f"{step.name} writes {self._name(clash[0])} over {self._name(clash[1])}"
             for value in step.writes:
                 self._write(value)
             for value, offset in parts:
@@ -157,21 +159,13 @@ class _Run:
         place, nbytes = self._places[value], self._schedule.values[value].nbytes
         return None if place is None else (place.memory, place.offset, place.offset + nbytes)
 
-    def _within(self, span: tuple[str, int, int]) -> list[tuple[int, int, int, int]]:
+    def _within(self, span: tuple[str, int, int]) -> list[_Marked]:
         memory, first, end = span
-        return [each for each in self._bytes.get(memory, []) if each[0] < end and first < each[1]]
+        return self._bytes[memory].within(first, end) if memory in self._bytes else []
 
     def _mark(self, span: tuple[str, int, int], mark: int) -> None:
         memory, first, end = span
-        if first == end:
-            return
-        kept = [(first, end, mark, 0)]
-        for a, b, other, at in self._bytes.get(memory, []):
-            if a < first:
-                kept.append((a, min(b, first), other, at))
-            if b > end:
-                kept.append((max(a, end), b, other, at + max(a, end) - a))
-        self._bytes[memory] = [each for each in kept if each[0] < each[1]]
+        self._bytes.setdefault(memory, _Marks()).write(first, end, mark)
 
     def _write(self, value: int) -> None:
         span = self._span(value)
@@ -185,7 +179,7 @@ class _Run:
             return True
         _, first, end = span
         contents, offset = self._schedule.contents(value)
-        found = sorted(self._within(span))
+        found = self._within(span)
         covered = sum(min(b, end) - max(a, first) for a, b, _, _ in found)
         same = self._same(contents, offset)
         return covered == end - first and all((mark, at + first - a) in same for a, _, mark, at in found)
@@ -205,9 +199,60 @@ class _Run:
         own = self._span(value)
         return own is not None and own[0] == span[0] and own[1] < span[2] and span[1] < own[2]
 
-    def _clashes(self, value: int, other: int, is_allowed: bool) -> bool:
-        """True if a result is written over an operand, or over a result, that it has to leave alone."""
-        span, own = self._span(value), self._span(other)
-        if span is None or own is None or value == other or not self._meets(other, span):
-            return False
-        return not (is_allowed and span == own)
+    def _clash(self, step: Step, inside: Set[int]) -> tuple[int, int] | None:
+        """Returns a result, and the operand or result that it is written over and has to leave alone.
+
+        Results must not meet. So it is enough to compare each with the next one, and an operand with two:
+        only the first of a step may be written over an operand.
+        """
+        spans = {value: span for value in step.writes if (span := self._span(value)) and span[1] < span[2]}
+        results = sorted(spans, key=lambda value: spans[value])
+        for value, other in pairwise(results):
+            if self._meets(value, spans[other]):
+                return other, value
+        ends = [(spans[value][0], spans[value][2]) for value in results]
+        overwritable = set(step.in_place)
+        for operand in step.reads:
+            own = self._span(operand)
+            if own is None or own[1] == own[2] or operand in spans:
+                continue
+            at = bisect_right(ends, (own[0], own[1]))
+            for value in results[at : at + 2]:
+                is_over = operand in overwritable and spans[value] == own
+                may_be = value == step.writes[0] and (operand in inside or is_over)
+                if not may_be and self._meets(value, own):
+                    return value, operand
+        return None
+
+
+class _Marks:
+    """The marks of the bytes of a memory: spans by their first bytes, none of which meet."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._spans: list[_Marked] = []
+
+    def within(self, first: int, end: int) -> list[_Marked]:
+        """Returns the spans that have bytes from `first` to before `end`."""
+        return self._spans[self._met(first, end)]
+
+    def write(self, first: int, end: int, mark: int) -> None:
+        """Marks bytes, which lose the marks that they had."""
+        if first == end:
+            return
+        met = self._met(first, end)
+        replaced, new = self._spans[met], [(first, end, mark, 0)]
+        if replaced and replaced[0][0] < first:
+            begin, _, other, at = replaced[0]
+            new.insert(0, (begin, first, other, at))
+        if replaced and replaced[-1][1] > end:
+            begin, last, other, at = replaced[-1]
+            new.append((end, last, other, at + end - begin))
+        self._spans[met] = new
+        self._firsts[met] = [each[0] for each in new]
+
+    def _met(self, first: int, end: int) -> slice:
+        begin = bisect_right(self._firsts, first)
+        if begin and self._spans[begin - 1][1] > first:
+            begin -= 1
+        return slice(begin, max(begin, bisect_left(self._firsts, end)))

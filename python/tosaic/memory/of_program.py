@@ -78,15 +78,16 @@ class _Steps:
     def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
         self.made = Schedule(name)
         self._parts = parts
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # and the numbers that were tried for each
         self._scratch: dict[str, tuple[int, tuple[Internal, ...]]] = {}
 
     def held(self, name: str, dtype: str, shape: Sequence[int], order: Sequence[int], **facts: Any) -> _Held:
         """Adds a value. A name that is taken gets a number."""
-        unique, number = name, 1
+        unique = name
         while unique in self._names:
-            unique, number = f"{name}_{number}", number + 1
-        self._names.add(unique)
+            self._names[name] += 1
+            unique = f"{name}_{self._names[name]}"
+        self._names[unique] = 0
         nbytes = (math.prod(shape) * BITS[dtype] + 7) // 8
         kind = facts.pop("kind", "result")
         value = Value(unique, kind, dtype, tuple(shape), nbytes, **facts)

@@ -101,9 +101,9 @@ class _Planner:
     def _arena_of_each(self) -> list[str]:
         """Returns the arena of each value, and then of the scratch of each step."""
         wanted = dict(self._options.arenas)
+        kinds = _kinds_of(self._schedule)
         names = [
-            (value.name, value.part, kind_of(self._schedule, i))
-            for i, value in enumerate(self._schedule.values)
+            (value.name, value.part, kind) for value, kind in zip(self._schedule.values, kinds, strict=True)
         ]
         names += [(_scratch_name(step), step.part, "scratch") for step in self._schedule.steps]
         known = {each for name in names for each in name} | set(KINDS) | {HOST}
@@ -271,12 +271,14 @@ def _by_root(shared: Sequence[Shared]) -> list[int]:
     return list(found)
 
 
-def kind_of(schedule: Schedule, value: int) -> str:
-    """Returns the kind of a value's buffer."""
-    kind = schedule.values[value].kind
-    if kind != "result":
-        return kind
-    return "output" if any(value == each for _, each in schedule.outputs) else "activation"
+def _kinds_of(schedule: Schedule) -> list[str]:
+    """Returns the kind of each value's buffer."""
+    outputs = {value for _, value in schedule.outputs}
+    results = ("output" if i in outputs else "activation" for i in range(len(schedule.values)))
+    return [
+        result if value.kind == "result" else value.kind
+        for value, result in zip(schedule.values, results, strict=True)
+    ]
 
 
 def plan_of(
@@ -290,7 +292,14 @@ def plan_of(
 ) -> MemoryPlan:
     """Returns the plan as data."""
     known = {arena.name for arena in arenas}
-    buffers = [_buffer(schedule, i, each, places[i], known) for i, each in enumerate(shared)]
+    kinds = _kinds_of(schedule)
+    paths: dict[int, list[str]] = {}
+    for path, value in schedule.outputs:
+        paths.setdefault(value, []).append(path)
+    buffers = [
+        _buffer(schedule, i, each, places[i], known, kinds[i], paths.get(i, ()))
+        for i, each in enumerate(shared)
+    ]
     for number, (step, place) in enumerate(zip(schedule.steps, scratch, strict=True)):
         if place is not None:
             buffers += _scratch_buffers(step, number, place)
@@ -305,13 +314,18 @@ def plan_of(
 
 
 def _buffer(
-    schedule: Schedule, i: int, shared: Shared, place: Place | None, arenas: Set[str]
+    schedule: Schedule,
+    i: int,
+    shared: Shared,
+    place: Place | None,
+    arenas: Set[str],
+    kind: str,
+    paths: Sequence[str],
 ) -> MemoryBuffer | None:
     value = schedule.values[i]
     if value.kind == "constant" and value.view_of is None:
         return None
     root = schedule.values[shared.root]
-    paths = [path for path, each in schedule.outputs if each == i]
     offset = schedule.contents(i)[1] if place is None else place.offset
     arena = CONSTANTS if root.kind == "constant" else CALLER
     if place is not None and place.memory in arenas:
@@ -319,8 +333,8 @@ def _buffer(
     return MemoryBuffer(
         name=value.name,
         part=value.part,
-        kind=kind_of(schedule, i),
-        path=", ".join([value.path] * bool(value.path) + paths),
+        kind=kind,
+        path=", ".join([*([value.path] if value.path else []), *paths]),
         dtype=value.dtype,
         shape=value.shape,
         nbytes=value.nbytes,

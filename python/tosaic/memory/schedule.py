@@ -14,6 +14,7 @@ Values and steps are referred to by index.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 __all__ = ["HOST", "Internal", "Schedule", "Step", "Value"]
 
@@ -112,6 +113,7 @@ class Schedule:
     ----------
     name : str
     values : list of Value
+        Values are only added, a view behind its base.
     steps : list of Step
     outputs : list of (str, int)
         Paths and values that the caller reads at the end.
@@ -128,6 +130,7 @@ class Schedule:
     outputs: list[tuple[str, int]] = field(default_factory=list)
     new_values: list[tuple[int, int]] = field(default_factory=list)
     loops: list[tuple[int, int]] = field(default_factory=list)
+    _contents: dict[int, tuple[int, int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def end(self) -> int:
@@ -146,7 +149,21 @@ class Schedule:
 
     def contents(self, value: int) -> tuple[int, int]:
         """Returns the value that is no view whose bytes a value has, and the first of these bytes."""
-        offset = 0
-        while (view := self.values[value].view_of) is not None:
-            value, offset = view[0], offset + view[1]
-        return value, offset
+        chain: list[tuple[int, int]] = []  # views, each of the next one, and where they begin in it
+        at = value
+        while at not in self._contents and (view := self.values[at].view_of) is not None:
+            chain.append((at, view[1]))
+            at = view[0]
+        found, offset = self._contents.get(at, (at, 0))
+        for at, first in reversed(chain):
+            offset += first
+            self._contents[at] = found, offset
+        return found, offset
+
+    def in_loops(self) -> list[bool]:
+        """Returns, for each step, whether a loop repeats it."""
+        change = [0] * (len(self.steps) + 1)
+        for begin, end in self.loops:
+            change[begin] += 1
+            change[end + 1] -= 1
+        return [count > 0 for count in accumulate(change[:-1])]

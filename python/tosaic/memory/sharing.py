@@ -58,35 +58,26 @@ class Shared:
 
 def lifetimes(schedule: Schedule) -> tuple[list[int], list[int]]:
     """Returns the first and the last step at which each value is needed. Reading a view reads its base."""
-    count, values = len(schedule.values), schedule.values
-    first: list[int | None] = [0 if each.kind in ("input", "state") else None for each in values]
-    last = [0] * count
-    for number, step in enumerate(schedule.steps):
-        for value in (*step.reads, *step.writes):
-            _touch(schedule, value, number, first, last)
-    for value in schedule.final:
-        _touch(schedule, value, schedule.end, first, last)
+    values, untouched = schedule.values, schedule.end + 1
+    first = np.array([0 if each.kind in ("input", "state") else untouched for each in values], np.int64)
+    last = np.zeros(len(values), np.int64)
+    touched = [(number, (*step.reads, *step.writes)) for number, step in enumerate(schedule.steps)]
+    for number, those in (*touched, (schedule.end, schedule.final)):
+        for value in those:
+            first[value], last[value] = min(first[value], number), max(last[value], number)
+    for value in reversed(range(len(values))):  # views are behind their bases, so that views of views count
+        view = values[value].view_of
+        if view is not None and first[value] != untouched:
+            base = view[0]
+            first[base], last[base] = min(first[base], first[value]), max(last[base], last[value])
     # An inner loop ends before the outer one: what it extends may have to be extended again.
     for begin, end in sorted(schedule.loops, key=lambda loop: loop[1]):
-        for value in range(count):
-            start = first[value]
-            if start is not None and start <= end and last[value] >= begin:
-                first[value], last[value] = min(start, begin), max(last[value], end)
-    for value, each in enumerate(first):
-        if each is None:  # nothing reads it: a view lives when its base begins
-            view = values[value].view_of
-            first[value] = last[value] = 0 if view is None else first[view[0]] or 0
-    return [each or 0 for each in first], last
-
-
-def _touch(schedule: Schedule, value: int, step: int, first: list[int | None], last: list[int]) -> None:
-    """Notes that a step reads or writes a value, and the bases of a view."""
-    at: int | None = value
-    while at is not None:
-        first[at] = step if first[at] is None else first[at]
-        last[at] = max(last[at], step)
-        view = schedule.values[at].view_of
-        at = None if view is None else view[0]
+        met = (first <= end) & (last >= begin)
+        first[met], last[met] = np.minimum(first[met], begin), np.maximum(last[met], end)
+    for value in np.flatnonzero(first == untouched):  # nothing reads it: a view lives when its base begins
+        view = values[value].view_of
+        first[value] = last[value] = 0 if view is None else first[view[0]]
+    return first.tolist(), last.tolist()
 
 
 def share(
@@ -134,11 +125,12 @@ class _Sharing:
         self._read_until = list(self._last)
         self._target: dict[int, int] = {}  # results in place of operands
         self._part: dict[int, tuple[int, int]] = {}  # memories in results of concatenations
+        self._nearer: dict[int, tuple[int, int]] = {}  # a value nearer to the owner, and the first byte in it
 
     def compute_in_place(self, in_place: bool) -> None:
+        repeated = self._schedule.in_loops()
         for number, step in enumerate(self._schedule.steps):
-            is_repeated = any(begin <= number <= end for begin, end in self._schedule.loops)
-            if in_place and step.in_place and step.writes and not is_repeated:
+            if in_place and step.in_place and step.writes and not repeated[number]:
                 self._over_an_operand(number, step)
         overwritten = {self._schedule.contents(each)[0] for each in self._target.values()}
         for i, value in enumerate(self._schedule.values):
@@ -151,13 +143,25 @@ class _Sharing:
     def _owner(self, value: int) -> tuple[int, int]:
         """Returns the value to which the memory of a value belongs, and the first byte in it."""
         value, at = self._schedule.contents(value)
-        while value in self._target or value in self._part:
-            if value in self._target:
-                value, _ = self._schedule.contents(self._target[value])
-            else:
-                value, offset = self._part[value]
-                at += offset
-        return value, at
+        chain: list[
+            tuple[int, int]
+        ] = []  # values, each in the memory of the next, and where they begin in it
+        while (step := self._step_to_owner(value)) is not None:
+            chain.append((value, step[1]))
+            value = step[0]
+        offset = 0
+        for each, first in reversed(chain):
+            offset += first
+            self._nearer[each] = value, offset
+        return value, at + offset
+
+    def _step_to_owner(self, value: int) -> tuple[int, int] | None:
+        """Returns a value in whose memory another one is, and the first byte in it; None for an owner."""
+        if value in self._nearer:
+            return self._nearer[value]
+        if value in self._target:
+            return self._schedule.contents(self._target[value])[0], 0
+        return self._part.get(value)
 
     def _root(self, value: int) -> int:
         return self._owner(value)[0]
@@ -174,8 +178,9 @@ class _Sharing:
             memories.need(root, self._first[i], self._last[i], nbytes)
         memories.count()
         overwritten = {self._schedule.contents(each)[0]: result for result, each in self._target.items()}
+        repeated = self._schedule.in_loops()
         for number, step in enumerate(self._schedule.steps):
-            if not step.parts or any(begin <= number <= end for begin, end in self._schedule.loops):
+            if not step.parts or repeated[number]:
                 continue
             whole = step.writes[0]
             parts = {
