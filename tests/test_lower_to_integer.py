@@ -684,6 +684,48 @@ def test_a_rounded_quotient_that_is_not_quantized_is_exact(mode: str) -> None:
     assert distance(lambda x: torch.div(dq(x, *INSIDE), 0.3, rounding_mode=mode), x) == 0
 
 
+@pytest.mark.parametrize("step", [0.01, 1.0])
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_quotients_by_a_tensor_are_rounded_exactly(mode: str, step: float) -> None:
+    """Also next to whole numbers (2 / 0.4) and at them (3 / -1.5), over the whole range of the dividend."""
+    divisors = torch.rand(8, 4, 2, generator=torch.Generator().manual_seed(3)) * 2.6 + 0.4
+    divisors[::2] *= -1
+    divisors[0, :, 0] = torch.tensor([0.4, 0.5, -1.5, 3.0])
+    steps = torch.arange(-160, 160, dtype=torch.int16).view(-1, 1, 1, 1).expand(-1, 8, 4, 2).contiguous()
+    for x in (steps, integers(64, 8, 4, 2, dtype=torch.int16)):
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            return q16(torch.div(x.float(), divisors, rounding_mode=mode), step)
+
+        result = lowered(call, x, target="TOSA-1.0+INT+int16")
+        if mode == "floor" or x is steps:
+            assert result.apart == 0
+        else:  # torch's f32 rounds some quotients up to a whole number, and not all that are as near to one
+            assert np.mean(result.result != call(x).numpy()) < 1e-3
+
+
+def test_quotients_of_scaled_numbers_by_a_tensor_are_rounded_exactly() -> None:
+    x = integers(64, 8, 4, dtype=torch.int16)
+    by = torch.linspace(-3.07, 2.93, 32).view(8, 4)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return q16(torch.div(dq16(x, 0.0013), by, rounding_mode="floor"), 0.02)
+
+    assert lowered(call, x, target="TOSA-1.0+INT+int16").apart == 0
+
+
+def test_a_rounded_quotient_of_wide_numbers_by_a_tensor_is_refused_by_name() -> None:
+    x = integers(4, 5, dtype=torch.int16)
+    by = torch.linspace(1.0, 3000.0, 20).view(4, 5)
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        wide = dq16(x, 0.01) * dq16(x, 0.01)
+        return q16(torch.div(wide, by, rounding_mode="floor"), 0.5)
+
+    with pytest.raises(tosaic.UnsupportedOp, match="it rounds quotients whose fractions have few bits"):
+        tosaic.lower(exported(call, x), target="TOSA-1.0+INT+int16")
+
+
 def test_the_rounded_quotient_of_two_numbers_of_16_bits_is_refused_by_name() -> None:
     a, b = integers(4, 5, dtype=torch.int16), integers(4, 5, dtype=torch.int16, seed=8)
     ep = exported(lambda a, b: q16(torch.div(dq16(a, 0.01), dq16(b, 0.02), rounding_mode="floor"), 0.5), a, b)
@@ -896,6 +938,32 @@ def test_clamp_bounds_beyond_all_values_of_the_operand_are_refused_by_name() -> 
     ep = exported(lambda x: (dq(x, 0.02) * dq(x, 0.1)).clamp(1e8, 1e9), integers(8, 10))
     with pytest.raises(tosaic.UnsupportedOp, match="its bounds are beyond its numbers"):
         tosaic.lower(ep, target="TOSA-1.0+INT")
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "is_wild"),
+    [
+        ("cos", 1.0, True),
+        ("sin", 0.02, True),
+        ("cos", 5e-5, False),
+        ("atan", 1.0, False),
+        ("erf", 0.02, False),
+    ],
+)
+def test_a_function_that_turns_between_the_entries_of_a_table_is_refused_by_name(
+    name: str, scale: float, is_wild: bool
+) -> None:
+    """The product has more integers than a table has entries. A single step, as of atan, is no such turn."""
+    x, y = (integers(4, 40, dtype=torch.int16, seed=seed) for seed in (5, 8))
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return q16(getattr(torch, name)(dq16(x, scale) * dq16(y, scale)), 2.0**-14)
+
+    if not is_wild:
+        assert lowered(call, x, y, target="TOSA-1.0+INT+int16").apart <= 1
+        return
+    with pytest.raises(tosaic.UnsupportedOp, match=f"'{name}' is left to floats: it turns more often than"):
+        tosaic.lower(exported(call, x, y), target="TOSA-1.0+INT+int16")
 
 
 @pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign"])

@@ -134,6 +134,75 @@ ScaledInteger multiplied(IntegerBuilder& build, const ScaledInteger& x, const Te
   return product(build, with_one_scale(build, x), quantized_factor(build, by));
 }
 
+// A constant of 64-bit integers in two of 32 bits: number = 2^14 * high + low, with low in [0, 2^14).
+struct Halves {
+  ValueId high, low;
+};
+
+constexpr int kLowBits = 14;
+
+Halves halves_of(IntegerBuilder& build, const Shape& shape, const std::vector<std::int64_t>& numbers) {
+  Term high, low;
+  high.shape = low.shape = shape;
+  for (const std::int64_t n : numbers) {
+    high.numbers.push_back(static_cast<double>(n >> kLowBits));
+    low.numbers.push_back(static_cast<double>(n & ((std::int64_t{1} << kLowBits) - 1)));
+  }
+  return {in_unit(build, high, 1).id, in_unit(build, low, 1).id};
+}
+
+// The floor (or the truncation) of x times the numbers of a constant, for x of at most 16 bits. The numbers
+// have 29 bits, in two parts whose products with x are exact: with the 15 bits of quantized_factor(), many
+// products would be on the other side of a whole number. Returns nothing for wider x and for large numbers.
+//
+// A product that f32 rounds to a whole number counts as that number. torch's floor of the quotients of whole x
+// is exact, so for these only the rounding of the constant is allowed for.
+std::optional<ScaledInteger> whole_product(IntegerBuilder& build, const ScaledInteger& x, const Term& by,
+                                           Op op) {
+  const double largest = by.magnitude() * x.scale();
+  const std::int64_t most = x.magnitude();
+  if (x.minus_infinity || most > 1 << 15 || largest == 0) return std::nullopt;
+  const int bits = std::min(28 - std::ilogb(largest), 31 + kLowBits);
+  if (bits < kLowBits) return std::nullopt;
+  const bool truncates = op == Op::kTrunc, is_exact = x.scale() == 1 && x.error == 0 && !truncates;
+  std::vector<std::int64_t> factors, errors;
+  Term sign;
+  sign.shape = by.shape;
+  for (const double number : by.numbers) {
+    const double factor = std::ldexp(number * by.factor * x.scale(), bits);
+    const double error = std::ceil(x.error / x.scale() * std::abs(factor));
+    factors.push_back(std::llround(truncates ? std::abs(factor) : factor));
+    errors.push_back(static_cast<std::int64_t>(std::min(error, std::ldexp(0.25, bits))));
+    sign.numbers.push_back(factor < 0 ? -1 : 1);
+  }
+  IntegerMath m(build);
+  const Halves factor = halves_of(build, by.shape, factors);
+  const ValueId size = build.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
+  const ValueId given = truncates ? size : x.id;
+  ValueId high = m.mul(given, factor.high, 0), low = m.mul(given, factor.low, 0);
+  ValueId near = m.right(m.add(size, 1), 1);  // a factor is off by half a unit
+  if (!is_exact) {  // half a unit of f32: 2^-24 of the power of two below the product
+    const ValueId top = m.maximum(truncates ? high : build.emit(Op::kTosaAbs, NoAttrs{}, {high}), 1);
+    const ValueId power = m.left(m.number(top, 1), m.sub(31, m.clz(top)));
+    near = m.add(near, m.right(power, 24 - kLowBits));
+  }
+  low = m.add(low, near);
+  if (x.error > 0) {
+    const Halves error = halves_of(build, by.shape, errors);
+    high = m.add(high, error.high);
+    low = m.add(low, error.low);
+  }
+  ValueId made = m.right(m.add(high, m.right(low, kLowBits)), bits - kLowBits);
+  if (truncates) {
+    made = m.with_sign(made, build.binary(Op::kTosaGreater, m.number(x.id, 0), x.id));
+    made = m.mul(made, in_unit(build, sign, 1).id, 0);
+  }
+  const auto end = static_cast<std::int64_t>(std::ceil(largest * static_cast<double>(most))) + 1;
+  ScaledInteger out{made, {1.0}, 0, {-end, end}};
+  out.nan_mask = x.nan_mask;
+  return out;
+}
+
 // An addend in which the number h = -2 * (finite + hidden_below(finite)) has replaced minus infinity. The sum
 // of h and any finite number of the other addend is below all sums of finite numbers, by at least 2 *
 // hidden_below(finite).
@@ -219,6 +288,32 @@ RuleResult integer_mul(const RuleContext& ctx) {
   return product(ctx.build, ctx.with_one_scale(0), ctx.with_one_scale(1));
 }
 
+// The rounded quotient of operand 0 and a constant, whose reciprocals are `by`.
+RuleResult rounded_quotient(const RuleContext& ctx, const Term& by) {
+  constexpr double kMostError = 0x1p-6;
+  const Op op = ctx.node.attrs<DivAttrs>().rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc;
+  if (const std::optional<ScaledInteger> made = with_other_scales(ctx.build, ctx.scaled(0), by))
+    return in_whole_numbers(ctx.build, with_one_scale(ctx.build, *made), op);
+  ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  double least = by.magnitude();
+  for (const double f : by.numbers) least = std::min(least, std::abs(f));
+  if (to && least > 0 && !x.minus_infinity) {  // quotients beyond the largest result saturate
+    const double enough = std::min(std::ceil((largest_number(*to) + 2) / (least * x.scale())), 0x1p31);
+    const auto end = static_cast<std::int64_t>(enough);
+    const ValueRange within{std::max(x.range.low, -end), std::min(x.range.high, end)};
+    if (within.low <= within.high) {
+      x.id = ctx.build.bounded(x.id, x.range, within);
+      x.range = within;
+    }
+  }
+  if (const std::optional<ScaledInteger> made = whole_product(ctx.build, x, by, op)) return *made;
+  const ScaledInteger made = multiplied(ctx.build, x, by);
+  if (made.error > kMostError && (!to || to->scales.front() < 1))
+    return Refusal{"it rounds quotients whose fractions have few bits"};
+  return in_whole_numbers(ctx.build, with_one_scale(ctx.build, made), op);
+}
+
 // A division by a constant becomes a product. Any other division is computed from mantissas and exponents.
 RuleResult integer_div(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
@@ -232,10 +327,8 @@ RuleResult integer_div(const RuleContext& ctx) {
     for (double& x : by.numbers) x = 1 / x;
     by.scale = 0;
     require_finite(by);
-    ScaledInteger made = multiplied(ctx.build, ctx.scaled(0), by);
-    if (rounding == DivRounding::kNone) return made;
-    return in_whole_numbers(ctx.build, with_one_scale(ctx.build, made),
-                            rounding == DivRounding::kFloor ? Op::kFloor : Op::kTrunc);
+    if (rounding != DivRounding::kNone) return rounded_quotient(ctx, by);
+    return multiplied(ctx.build, ctx.scaled(0), by);
   }
   const ScaledInteger divisor = widened(ctx.build, ctx.with_one_scale(1));
   if (is_vague_near_zero(divisor)) {
