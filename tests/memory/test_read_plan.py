@@ -148,3 +148,22 @@ def test_plans_with_scratch_and_of_several_memories_are_read_as_they_were_writte
             plan.to_csv(tmp_path / "plan.csv")
             read = MemoryPlan.from_csv(tmp_path / "plan.csv")
             assert (read.buffers, read.fault) == (plan.buffers, ""), f"seed {seed}"
+
+
+def test_a_small_file_names_neither_millions_of_steps_nor_thousands_of_arenas(tmp_path: Path) -> None:
+    """A line of 60 bytes took a minute and 2 GB: a name and a number of bytes were made for each step."""
+    columns = "name,part,kind,path,dtype,shape,nbytes,first,last,arena,offset,alias,alias_of"
+    path = tmp_path / "plan.csv"
+    path.write_text(f"{columns}\na,host,activation,,i8,4,4,0,16777215,act,0,none,\n")
+    with pytest.raises(tosaic.InvalidGraph, match=r"needed after the end: expected step 4128 at most"):
+        MemoryPlan.from_csv(path)
+    lines = [f"a{i},host,activation,,i8,4,4,0,1,arena{i},0,none," for i in range(1000)]
+    path.write_text("\n".join([columns, *lines, ""]))
+    with pytest.raises(tosaic.InvalidGraph, match="too many arenas: expected 256 at most, got 1000"):
+        MemoryPlan.from_csv(path)
+    data = {"name": "p", "steps": [], "live_bytes": [0], "buffers": []}
+    arena = {"nbytes": 4, "alignment": 16, "lower_bound": 4}
+    arenas = [{"name": f"arena{i}", **arena} for i in range(1000)]
+    (tmp_path / "plan.json").write_text(json.dumps({**data, "arenas": arenas}))
+    with pytest.raises(tosaic.InvalidGraph, match="too many arenas: expected 256 at most, got 1000"):
+        MemoryPlan.from_json(tmp_path / "plan.json")

@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,9 @@ _INTEGERS = ("nbytes", "first", "last", "offset")
 _COLUMNS = tuple(each.name for each in fields(MemoryBuffer))
 _MOST_ALIGNMENT = 64
 _MOST = 1 << 48
-_MOST_STEPS = 1 << 24
+_MOST_ARENAS = 256
+_STEPS_PER_BUFFER, _STEPS_AT_LEAST = 16, 4096
+"""Of a CSV file, which has no list of steps. Nearly every step of a plan makes a buffer."""
 
 
 def plan_from_json(path: str | os.PathLike[str]) -> MemoryPlan:
@@ -62,7 +64,7 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
     if not rows or tuple(rows[0]) != _COLUMNS:
         got = ",".join(rows[0]) if rows else "nothing"
         raise _refusal(path, "wrong columns", ",".join(_COLUMNS), got)
-    buffers = []
+    buffers, most_steps = [], _STEPS_AT_LEAST + _STEPS_PER_BUFFER * len(rows)
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(_COLUMNS):
             raise _refusal(path, f"line {number} has too few or many fields", len(_COLUMNS), len(row))
@@ -70,10 +72,12 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
         found["shape"] = [_number(path, f"shape in line {number}", n) for n in found["shape"].split("x") if n]
         for key in _INTEGERS:
             found[key] = _number(path, f"{key} in line {number}", found[key])
-        buffers.append(_buffer(path, f"line {number}", found, _MOST_STEPS))
+        buffers.append(_buffer(path, f"line {number}", found, most_steps))
     end = max((each.last for each in buffers), default=0)
     steps, live, arenas = tuple(map(str, range(end))), [0] * (end + 1), []
-    for name in dict.fromkeys(each.arena for each in buffers):
+    names = dict.fromkeys(each.arena for each in buffers)
+    _require_few(path, names)
+    for name in names:
         members = [each for each in buffers if each.arena == name and each.kind != "internal"]
         if name in (CALLER, CONSTANTS) or not members:
             continue
@@ -89,6 +93,7 @@ def plan_from_csv(path: str | os.PathLike[str]) -> MemoryPlan:
 def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:
     """Returns the plan with the fault that the independent check finds."""
     names = [each.name for each in plan.arenas]
+    _require_few(path, names)
     for twice, count in Counter([*names, *(each.name for each in plan.buffers)]).items():
         if count > 1:
             raise _refusal(path, "a name is there twice", "another name for each arena and buffer", twice)
@@ -105,6 +110,12 @@ def _checked(path: str | os.PathLike[str], plan: MemoryPlan) -> MemoryPlan:
         if fault:
             return replace(plan, fault=f"{arena.name}: {_named(fault, members)}")
     return plan
+
+
+def _require_few(path: str | os.PathLike[str], arenas: Collection[str]) -> None:
+    """Refuses more arenas than a device has memories: each costs a walk over all buffers and steps."""
+    if len(arenas) > _MOST_ARENAS:
+        raise _refusal(path, "there are too many arenas", f"{_MOST_ARENAS} at most", len(arenas))
 
 
 def _named(fault: str, members: Sequence[MemoryBuffer]) -> str:
