@@ -189,6 +189,28 @@ def test_an_index_that_is_known_is_wrapped_by_the_import() -> None:
         assert "remainder" not in ops(program)
 
 
+_DIVIDING = {
+    "take_along_dim of argmax": (lambda x: torch.take_along_dim(x, x.argmax(0, True), 0), 0),
+    "take_along_dim of argmax of another axis": (lambda x: torch.take_along_dim(x, x.argmax(1, True), 0), 1),
+    "remainder": (lambda x: x.argmax(1) % 6, 0),
+    "remainder of less": (lambda x: x.argmax(1) % 5, 1),
+    "remainder of negative numbers": (lambda x: -x.argmax(1) % -6, 0),
+    "remainder of another sign": (lambda x: -x.argmax(1) % 6, 1),
+    "fmod": (lambda x: torch.fmod(x.argmax(1).int(), 6), 0),
+    "fmod of less": (lambda x: torch.fmod(x.argmax(1), 5), 1),
+    "remainder of a broadcast": (lambda x: x.argmax(1, True) % torch.tensor([[6, 7, 9]]), 1),
+    "remainder by 0 or more": (lambda x: x.argmax(1) % (x.argmax(0).amax() + 6), 0),
+}
+
+
+@pytest.mark.parametrize("name", _DIVIDING)
+def test_a_remainder_is_lowered_only_if_it_may_differ_from_its_operand(name: str) -> None:
+    function, divisions = _DIVIDING[name]
+    assert_agrees(function, FLOATS)
+    tosa = tosaic.lower(exported(function, FLOATS), target="TOSA-1.0+INT+FP").graph
+    assert sum(node.op == "tosa.intdiv" for node in tosa.nodes) == divisions
+
+
 _ALONG = {
     "scatter": lambda x, i: x.scatter(0, i, x[:2]),
     "scatter of a number": lambda x, i: x.scatter(0, i, 5.0),

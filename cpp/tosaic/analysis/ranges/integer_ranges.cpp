@@ -136,7 +136,11 @@ ValueRange sum_over_axes(const Site& s) {
 }
 
 ValueRange position(const Site& s) {
-  return {0, std::max<std::int64_t>(0, num_elements(s.graph.type(s.operand(0)).shape) - 1)};
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const std::optional<std::int64_t> axis = s.attrs<ArgAttrs>().axis;
+  const std::int64_t places =
+      axis && !shape.empty() ? shape[static_cast<std::size_t>(*axis)] : num_elements(shape);
+  return {0, std::max<std::int64_t>(0, places - 1)};
 }
 
 const RuleTable<Rule>& rules() {

@@ -228,6 +228,14 @@ ValueId divide_integers(Legalizer& l, ValueId a, ValueId b, DivRounding rounding
   return negated_where(l, opposite, magnitude);
 }
 
+// True if operands 0 and 1 are integers, and the quotient is proven to be 0 whether it is rounded toward zero or down:
+// argmax(x, 0) % x.shape[0].
+bool is_own_rest(Legalizer& l) {
+  if (!is_integer(l.result_type().dtype)) return false;
+  const ValueRange &a = l.integer_range_of(0), &b = l.integer_range_of(1);
+  return (a.low >= 0 && a.high < b.low) || (a.high <= 0 && a.low > b.high);
+}
+
 // The remainder a - quotient * b, for a quotient that is rounded by `rounding`.
 ValueId rest_of_division(Legalizer& l, ValueId a, ValueId b, DivRounding rounding) {
   if (rounding == DivRounding::kFloor && is_integer(l.type(a).dtype)) return remainder_of_integers(l, a, b);
@@ -394,6 +402,7 @@ ValueId div(Legalizer& l, ValueId a, ValueId b) {
 
 template <DivRounding rounding>
 ValueId rest(Legalizer& l, ValueId a, ValueId b) {
+  if (is_own_rest(l) && l.type(a).shape == physical_dims(l.result_type().shape, l.planned_order())) return a;
   return rest_of_division(l, a, b, rounding);
 }
 

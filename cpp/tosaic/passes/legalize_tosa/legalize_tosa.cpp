@@ -397,6 +397,12 @@ const analysis::FloatRange& Legalizer::range_of(std::size_t i) {
   return ranges_->of(logical(i));
 }
 
+const ValueRange& Legalizer::integer_range_of(std::size_t i) {
+  if (!integer_ranges_)
+    integer_ranges_.emplace(source_, analysis::initial_integer_ranges(source_), analysis::IntegerWidth{});
+  return integer_ranges_->of(logical(i));
+}
+
 ValueId Legalizer::aligned(std::size_t i, std::size_t rank, const DimOrder& order) {
   const TensorType& type = logical_type(i);
   if (type.rank() == rank) return operand(i, order);

@@ -97,6 +97,8 @@ class Legalizer {
   [[nodiscard]] const DimOrder& order_of(std::size_t i) const { return physical_[logical(i).index()].order; }
   // The range of the elements of operand i, from the range analysis.
   [[nodiscard]] const analysis::FloatRange& range_of(std::size_t i);
+  // The same for operands that are integers, whatever the inputs of the graph are.
+  [[nodiscard]] const ValueRange& integer_range_of(std::size_t i);
   // Operand i with axes of extent 1 added in front up to `rank`, in `order`, an order of `rank` axes.
   [[nodiscard]] ValueId aligned(std::size_t i, std::size_t rank, const DimOrder& order);
   // Throws UnsupportedOp ("not supported: ...") for the node.
@@ -177,6 +179,7 @@ class Legalizer {
   std::map<ValueId, Halves> halves_;
   std::vector<ErrorParts> problems_;
   std::optional<analysis::FloatRanges> ranges_;  // the ranges of source_; computed by the first range_of
+  std::optional<analysis::IntegerRanges> integer_ranges_;  // computed by the first integer_range_of
 };
 
 // The position of a logical axis in an order.
