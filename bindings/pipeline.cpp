@@ -140,6 +140,19 @@ pipeline::Pipeline pipeline_of(const py::object& pipeline_or_target) {
   return pipeline::default_pipeline(target::parse_target(pipeline_or_target.cast<std::string>()));
 }
 
+pipeline::Trial tried(const SharedGraph& graph, const py::object& pipeline,
+                      const pipeline::LowerOptions& options) {
+  const pipeline::Pipeline steps = pipeline_of(pipeline);
+  const py::gil_scoped_release release;
+  return pipeline::try_to_lower(graph, steps, options);
+}
+
+py::list to_list(const std::vector<ErrorParts>& errors) {
+  py::list out;
+  for (const ErrorParts& parts : errors) out.append(error_parts_to_dict(parts));
+  return out;
+}
+
 Stage stage_of(const std::string& text) {
   const std::optional<Stage> stage = parse_stage(text);
   if (!stage)
@@ -469,20 +482,22 @@ void bind_pipeline(py::module_& m) {
       "problems",
       [](const SharedGraph& graph, const py::object& pipeline, const py::object& inputs,
          const py::object& outputs) {
-        const pipeline::LowerOptions options = options_of(true, py::none(), inputs, outputs);
-        const pipeline::Pipeline steps = pipeline_of(pipeline);
-        std::vector<ErrorParts> found;
-        {
-          const py::gil_scoped_release release;
-          found = pipeline::problems(graph, steps, options);
-        }
-        py::list out;
-        for (const ErrorParts& parts : found) out.append(error_parts_to_dict(parts));
-        return out;
+        return to_list(tried(graph, pipeline, options_of(true, py::none(), inputs, outputs)).problems);
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
       py::arg("inputs") = py::none(), py::arg("outputs") = py::none(),
       "Everything that keeps a graph from the target, as error parts.");
+  m.def(
+      "try_to_lower",
+      [](const SharedGraph& graph, const py::object& pipeline) {
+        const pipeline::Trial trial =
+            tried(graph, pipeline, options_of(true, py::none(), py::none(), py::none()));
+        return py::make_tuple(to_list(trial.problems), std::const_pointer_cast<Graph>(trial.tosa));
+      },
+      py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
+      "A pair: what problems() returns, and the TOSA graph, or None if there are problems. Reading a "
+      "constant of "
+      "that graph may compute it, from the memory of the given graph.");
 }
 
 }  // namespace tosaic::python

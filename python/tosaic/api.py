@@ -299,10 +299,8 @@ def check(
             _require_integers("check", source.graph, target)
     except _core.UnsupportedOp as error:
         return CheckResult(target, (Problem.from_parts(error.parts),), len(source.graph))
-    problems = _problems(source.graph, passes)
-    lowered = []
-    if not problems and any(node.op == "dequantize" for node in source.graph.nodes):
-        lowered = [_core.lower(source.graph, pipeline=passes._core).tosa]
+    problems, tosa = _try_to_lower(source.graph, passes)
+    lowered = [tosa] if tosa and any(node.op == "dequantize" for node in source.graph.nodes) else []
     lost = (*saturated_biases(source.graph), *collapsed_operands(source.graph, *lowered))
     return CheckResult(target, problems, len(source.graph), tuple(map(str, lost)))
 
@@ -514,13 +512,17 @@ def _require_integers(where: str, graph: _core.Graph, target: str) -> None:
         )
 
 
-def _problems(graph: _core.Graph, passes: Pipeline) -> tuple[Problem, ...]:
-    """Returns all reasons why a graph does not fit a target, also an error that ends the search for them."""
+def _try_to_lower(graph: _core.Graph, passes: Pipeline) -> tuple[tuple[Problem, ...], _core.Graph | None]:
+    """Returns all reasons why a graph does not fit a target, and the graph of TOSA if there are none.
+
+    An error that ends the search for reasons is one of them.
+    """
+    tosa = None
     try:
-        found = _core.problems(graph, pipeline=passes._core)
+        found, tosa = _core.try_to_lower(graph, pipeline=passes._core)
     except (_core.UnsupportedOp, _core.SpecViolation) as error:
         found = [error.parts]
-    return tuple(Problem.from_parts(parts) for parts in found)
+    return tuple(Problem.from_parts(parts) for parts in found), tosa
 
 
 def _dump_to(folder: str | os.PathLike[str]) -> Callable[[str, _core.Graph], None]:

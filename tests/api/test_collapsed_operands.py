@@ -76,6 +76,22 @@ def named(notes: Any, node: str) -> list[str]:
     ]
 
 
+def test_a_check_of_a_quantized_program_runs_the_passes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would lower the program a second time for the operands that collapse in their rescales."""
+    calls: list[str] = []
+    for name in ("lower", "problems", "try_to_lower"):
+        run = getattr(tosaic._core, name)
+        monkeypatch.setattr(
+            tosaic._core,
+            name,
+            lambda *args, name=name, run=run, **options: (calls.append(name), run(*args, **options))[1],
+        )
+    program = quantized(Net(PLACES["cat"][1]), inputs())
+    calls.clear()
+    assert tosaic.check(program, target="TOSA-1.0+INT").notes
+    assert calls == ["try_to_lower"]
+
+
 @pytest.mark.parametrize("name", PLACES)
 def test_an_operand_without_any_bit_is_named(name: str) -> None:
     node, place = PLACES[name]

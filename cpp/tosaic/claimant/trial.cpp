@@ -50,16 +50,10 @@ std::string trial_key(const Graph& graph, const Node& node) {
   return key;
 }
 
-Trial try_to_lower(const std::shared_ptr<const Graph>& graph, const pipeline::Pipeline& pipeline) {
-  Trial trial;
+pipeline::Trial trial_of(const std::shared_ptr<const Graph>& graph, const pipeline::Pipeline& pipeline) {
   pipeline::LowerOptions options;
   options.verify_each = false;
-  options.on_change = [&trial](const pipeline::Step&, const Graph& changed) {
-    if (changed.stage == Stage::kTosa) trial.tosa = std::make_shared<const Graph>(changed);
-  };
-  trial.problems = pipeline::problems(graph, pipeline, options);
-  if (!trial.problems.empty()) trial.tosa = nullptr;
-  return trial;
+  return pipeline::try_to_lower(graph, pipeline, options);
 }
 
 }  // namespace tosaic::claimant

@@ -14,7 +14,7 @@
 
 #include "tosaic/base/error.h"
 #include "tosaic/ir/graph.h"
-#include "tosaic/pipeline/pipeline.h"
+#include "tosaic/pipeline/lower.h"
 
 namespace tosaic::claimant {
 
@@ -28,11 +28,8 @@ namespace tosaic::claimant {
 // regions or description may differ otherwise.
 [[nodiscard]] std::string trial_key(const Graph& graph, const Node& node);
 
-struct Trial {
-  std::vector<ErrorParts> problems;
-  std::shared_ptr<const Graph> tosa;  // null if there are problems
-};
-[[nodiscard]] Trial try_to_lower(const std::shared_ptr<const Graph>& graph,
-                                 const pipeline::Pipeline& pipeline);
+// As pipeline::try_to_lower(), without the verifier between passes.
+[[nodiscard]] pipeline::Trial trial_of(const std::shared_ptr<const Graph>& graph,
+                                       const pipeline::Pipeline& pipeline);
 
 }  // namespace tosaic::claimant

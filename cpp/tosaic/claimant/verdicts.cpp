@@ -90,7 +90,7 @@ class Judge {
     const bool takes_stage =
         graph_->stage == Stage::kExported || pipeline_.target().has(target::Profile::kInt);
     lowers_ = claimant_.lowers_to_tosa() && !claimant_.limits && takes_stage &&
-              try_to_lower(graph_, pipeline_).problems.empty();
+              trial_of(graph_, pipeline_).problems.empty();
     const std::vector<std::optional<Findings>> of_regions = regions();
     for (const Node& node : graph_->nodes()) {
       const std::size_t i = graph_->id(node).index();
@@ -179,7 +179,7 @@ class Judge {
   Findings judged(const std::shared_ptr<const Graph>& graph,
                   const std::function<bool(const Graph&, const Node&)>& is_exempt) const {
     Findings found;
-    const Trial trial = try_to_lower(graph, pipeline_);
+    const pipeline::Trial trial = trial_of(graph, pipeline_);
     for (const ErrorParts& parts : trial.problems) found.hard.push_back({"lowering", parts});
     if (trial.tosa && claimant_.limits)
       for (const Node& each : trial.tosa->nodes())

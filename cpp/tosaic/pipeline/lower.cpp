@@ -345,16 +345,15 @@ Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipelin
   return lower_graph(graph, pipeline, options, true);
 }
 
-std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
-                                 const LowerOptions& options) {
+Trial try_to_lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+                   const LowerOptions& options) {
   try {
-    static_cast<void>(lower_graph(graph, pipeline, options, false));
+    return {{}, lower_graph(graph, pipeline, options, false).tosa};
   } catch (const UnsupportedOp& error) {
-    return error.each();
+    return {error.each(), nullptr};
   } catch (const SpecViolation& error) {
-    return error.each();
+    return {error.each(), nullptr};
   }
-  return {};
 }
 
 std::shared_ptr<const Graph> before_integers(const std::shared_ptr<const Graph>& graph) {

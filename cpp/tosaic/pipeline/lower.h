@@ -64,9 +64,15 @@ struct Lowered {
 [[nodiscard]] Lowered lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
                             const LowerOptions& options = {});
 
-// All reasons for which lower() would fail, as data; empty if it would succeed.
-[[nodiscard]] std::vector<ErrorParts> problems(const std::shared_ptr<const Graph>& graph,
-                                               const Pipeline& pipeline, const LowerOptions& options = {});
+// What lower() would say of a graph.
+struct Trial {
+  std::vector<ErrorParts> problems;   // all reasons for which lower() would fail, as data
+  std::shared_ptr<const Graph> tosa;  // as Lowered::tosa, null if there are problems
+};
+
+// The constants of the graph that it returns are computed by their first reader, possibly from the source's memory.
+[[nodiscard]] Trial try_to_lower(const std::shared_ptr<const Graph>& graph, const Pipeline& pipeline,
+                                 const LowerOptions& options = {});
 
 // The graph after the passes of section simplify and the passes before lower-to-integer. If the program is
 // quantized, the graph is at stage quantized, and its operators are those for which integer arithmetic

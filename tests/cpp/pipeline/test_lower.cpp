@@ -1,5 +1,6 @@
 #include "passes/pass_case.h"
 #include "tosaic/ir/parse.h"
+#include "tosaic/ir/print.h"
 #include "tosaic/pipeline/lower.h"
 
 namespace tosaic::pipeline {
@@ -53,13 +54,18 @@ TEST_CASE("each pass is timed, and on_change is called only for passes that chan
   CHECK(std::count(told.begin(), told.end(), "legalize-tosa") == 1);
 }
 
-TEST_CASE("problems() returns as data what lower() throws", "[pipeline]") {
+TEST_CASE("try_to_lower() returns as data what lower() throws, and the graph that lower() returns",
+          "[pipeline]") {
   Case c;
   c.output(c.add(Op::kNeg, {c.input("x", passes::tensor(DType::kF64, {2}))}, "neg"));
-  const std::vector<ErrorParts> found = problems(shared(c), pipeline_for());
-  REQUIRE_FALSE(found.empty());
+  const Trial failed = try_to_lower(shared(c), pipeline_for());
+  REQUIRE_FALSE(failed.problems.empty());
+  CHECK(failed.tosa == nullptr);
   CHECK_THROWS_AS(lower(shared(c), pipeline_for()), UnsupportedOp);
-  CHECK(problems(shared(convolution()), pipeline_for()).empty());
+  const Trial trial = try_to_lower(shared(convolution()), pipeline_for());
+  CHECK(trial.problems.empty());
+  REQUIRE(trial.tosa != nullptr);
+  CHECK(print(*trial.tosa) == print(*lower(shared(convolution()), pipeline_for()).tosa));
 }
 
 TEST_CASE("a float program for an INT target: the advice to quantize comes first, then its operators",
@@ -70,7 +76,7 @@ TEST_CASE("a float program for an INT target: the advice to quantize comes first
   const Pipeline integers = pipeline_for("TOSA-1.0+INT");
   CHECK_THROWS_WITH(lower(shared(c), integers), Catch::Contains("TOSA-1.0+INT: quantize it first\n"));
   std::vector<std::string> nodes;
-  for (const ErrorParts& parts : problems(shared(c), integers)) nodes.push_back(parts.node);
+  for (const ErrorParts& parts : try_to_lower(shared(c), integers).problems) nodes.push_back(parts.node);
   CHECK(nodes == std::vector<std::string>{"", "neg", "tanh"});
 }
 
