@@ -82,7 +82,25 @@ def sidecar_path(path: str | os.PathLike[str]) -> Path:
 
 
 def save_with_sidecar(lowered: Lowered, path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> int:
-    """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged."""
+    """Writes a file and its sidecar; if one of them cannot be written, both old files are unchanged.
+
+    Raises
+    ------
+    InvalidGraph
+        The states are larger than those of a sidecar may be.
+    """
+    initials = [port.initial for port in lowered.graph.inputs if port.initial is not None]
+    size = sum(_bytes_of_state(each.dtype, each.shape) for each in initials)
+    if size > _MOST_BYTES:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="save",
+            what=f"the states of '{lowered.graph.name}' are too large for a sidecar",
+            expected=f"at most {_MOST_BYTES} bytes in all",
+            got=f"{size} bytes",
+            hint="Save it without a sidecar: then states are inputs of the file, or with a target with "
+            "'+variable' variables that the file has",
+        )
     return write_both(path, pieces, lambda data: sidecar_text(lowered, data))
 
 
@@ -351,7 +369,11 @@ def _initial_bytes(entry: Fields) -> int:
     dtype = fields.text("dtype")
     if dtype not in BITS:
         raise fields.error("dtype", f"one of {', '.join(BITS)}", dtype)
-    return math.prod(fields.axes("shape")) * max(BITS[dtype] // 8, 1)
+    return _bytes_of_state(dtype, fields.axes("shape"))
+
+
+def _bytes_of_state(dtype: str, shape: Sequence[int]) -> int:
+    return math.prod(shape) * max(BITS[dtype] // 8, 1)
 
 
 def _initial(entry: Fields, port: Any) -> _core.Constant | None:

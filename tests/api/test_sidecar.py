@@ -407,3 +407,23 @@ def test_no_truncation_crashes(saved: Path, tmp_path: Path) -> None:
     for size in range(0, len(text) - 2, max(1, len(text) // 60)):
         with pytest.raises(tosaic.InvalidGraph):
             load_with(saved, tmp_path, text[:size])
+
+
+def test_states_that_a_sidecar_could_not_be_read_with_are_not_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The reader refuses more than 4 GiB of states: such a file was written, and nobody could open it."""
+    lowered = tosaic.lower(torch.export.export(Counter(), (torch.ones(4),)), target="TOSA-1.0+FP+variable")
+    (size,) = (port.initial.array.nbytes for port in lowered.graph.inputs if port.initial is not None)
+    monkeypatch.setattr("tosaic.sidecar._MOST_BYTES", size)
+    lowered.save(tmp_path / "m.tosa", sidecar=True)
+    tosaic.load_tosa(tmp_path / "m.tosa")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr("tosaic.sidecar._MOST_BYTES", size - 1)
+    message = rf"too large for a sidecar: expected at most {size - 1} bytes in all, got {size} bytes"
+    with pytest.raises(tosaic.InvalidGraph, match=message):
+        lowered.save(tmp_path / "m.tosa", sidecar=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    lowered.save(tmp_path / "bare.tosa")
+    x = np.ones(4, np.float32)
+    assert np.array_equal(tosaic.load_tosa(tmp_path / "bare.tosa").run(x), lowered.run(x))
