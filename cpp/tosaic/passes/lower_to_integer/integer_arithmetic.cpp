@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kProductBits = 30;
 constexpr const char* kNoNumber = "its result is no number";
-constexpr const char* kNoInfinity = "minus infinity becomes infinity";
 
 bool is_number(const NodeView& node) {
   return has_integer_form(node.result_type().dtype) || node.result_qparams() != nullptr;
@@ -76,6 +75,12 @@ std::optional<ScaledInteger> with_other_scales(IntegerBuilder& build, ScaledInte
   const auto negative = [](double f) { return f < 0; };
   const bool flips = std::all_of(factors->values.begin(), factors->values.end(), negative);
   if (!flips && !std::all_of(factors->values.begin(), factors->values.end(), positive)) return std::nullopt;
+  if (x.minus_infinity) {
+    // A factor below 1 brings minus infinity nearer to the finite numbers.
+    if (factors->axis || x.axis || flips) throw NoIntegerForm(kNoInfinity);
+    const double factor = constant.magnitude(), finite = finite_magnitude(x);
+    if (factor < 1) x = with_lower_infinity(build, x, finite + hidden_below(finite * factor) / factor);
+  }
   if (x.axis && factors->axis && *x.axis != static_cast<std::int64_t>(*factors->axis)) return std::nullopt;
   if (flips && build.type(x.id).dtype == DType::kI48) return std::nullopt;
   if (flips) x = negated(build, x);
@@ -94,6 +99,7 @@ double size_of(const ScaledInteger& x) { return static_cast<double>(x.magnitude(
 // The product of two tensors. i8 by i8 and i16 by i16 without zero points are multiplied as they are. Others
 // are widened to i32, and the product loses the bits beyond 30.
 ScaledInteger product(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  if (a.minus_infinity || b.minus_infinity) throw NoIntegerForm(kNoInfinity);
   const DType dtype = build.type(a.id).dtype;
   const bool narrow = a.zero_point == 0 && b.zero_point == 0 && dtype == build.type(b.id).dtype &&
                       (dtype == DType::kI8 || dtype == DType::kI16);
@@ -232,17 +238,56 @@ bool is_mask(const Term& term) {
                                      [](double x) { return x == 0 || is_minus_infinity(x); });
 }
 
+// The largest magnitude of the finite numbers of a term.
+double finite_magnitude(const Term& term) {
+  if (term.scaled) return finite_magnitude(*term.scaled) * std::abs(term.factor);
+  double largest = 0;
+  for (const double x : term.numbers)
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x * term.factor));
+  return largest;
+}
+
+ScaledInteger sum_of(IntegerBuilder& build, const Integers& x, const Integers& y, double unit,
+                     bool subtracts) {
+  const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
+                                     : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
+  ScaledInteger out{build.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
+  out.error = x.error + y.error;
+  return out;
+}
+
+// The sum of an operand that hides minus infinity and of one that has other numbers than a mask, or their
+// difference. What represents minus infinity moves below all sums of finite numbers.
+ScaledInteger added_to_infinity(IntegerBuilder& build, Term first, Term second, bool subtracts) {
+  const double finite = finite_magnitude(first) + finite_magnitude(second),
+               least = finite + hidden_below(finite);
+  for (Term* term : {&first, &second}) {
+    if (term->is_hiding()) {
+      if (term->factor == 0) throw NoIntegerForm(kNoInfinity);
+      *term->scaled = with_lower_infinity(build, *term->scaled, least / std::abs(term->factor));
+    }
+    for (double& x : term->numbers)
+      if (!subtracts && is_minus_infinity(x * term->factor)) x = -2 * least / term->factor;
+    require_finite(*term);
+  }
+  const double unit = common_unit({first, second});
+  const Integers x = in_unit(build, first, unit), y = in_unit(build, second, unit);
+  ScaledInteger out = sum_of(build, x, y, unit, subtracts);
+  out.minus_infinity = static_cast<std::int64_t>(-least / unit);
+  return out;
+}
+
 ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second, bool subtracts) {
+  if (subtracts && second.is_hiding()) throw NoIntegerForm(kNoInfinity);
+  if ((first.is_hiding() && (subtracts || !is_mask(second))) || (second.is_hiding() && !is_mask(first)))
+    return added_to_infinity(build, first, second, subtracts);
   const double a_size = first.scaled ? first.magnitude() : 0, b_size = second.scaled ? second.magnitude() : 0;
   if (subtracts) require_finite(second);
   const Masked a = without_infinity(first, b_size);
   const Masked b = subtracts ? Masked{second, 0} : without_infinity(second, a_size);
   const double unit = common_unit({a.term, b.term});
-  const Integers x = in_unit(build, a.term, unit), y = in_unit(build, b.term, unit);
-  const ValueRange range = subtracts ? ValueRange{x.range.low - y.range.high, x.range.high - y.range.low}
-                                     : ValueRange{x.range.low + y.range.low, x.range.high + y.range.high};
-  ScaledInteger out{build.binary(subtracts ? Op::kTosaSub : Op::kTosaAdd, x.id, y.id), {unit}, 0, range};
-  out.error = x.error + y.error;
+  ScaledInteger out =
+      sum_of(build, in_unit(build, a.term, unit), in_unit(build, b.term, unit), unit, subtracts);
   const double finite = std::max(a.finite, b.finite);
   if (is_mask(second) && first.is_hiding())
     out.minus_infinity = least_in_unit(*first.scaled, unit);
@@ -266,7 +311,10 @@ RuleResult integer_add(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   const double alpha = as_double(ctx.node.attrs<AlphaAttrs>().alpha);
   const bool subtracts = (ctx.node.op() == Op::kSub) != (alpha < 0);
-  const Term terms[] = {term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha))};
+  Term terms[] = {term_of(ctx, 0), term_of(ctx, 1, std::abs(alpha))};
+  // Of x - max(x), minus infinity is left only in rows in which every element is.
+  if (subtracts && alpha == 1 && terms[1].is_hiding() && is_maximum_of(ctx, 1, 0))
+    for (Term& term : terms) term.scaled->minus_infinity.reset();
   ScaledInteger out = added(ctx.build, terms[0], terms[1], subtracts);
   require_bits(ctx, terms, out.scale());
   if (subtracts && alpha == 1 && is_floor_of(ctx.node, 1, 0)) {  // x - floor(x) is in [0, 1)

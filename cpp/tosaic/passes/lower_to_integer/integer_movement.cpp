@@ -11,6 +11,7 @@
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
+#include "tosaic/passes/lower_to_integer/terms.h"
 
 namespace tosaic::passes {
 namespace {
@@ -88,16 +89,17 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     }
     const ScaledInteger x = ctx.with_one_scale(i);
     const QParams own = full_range_qparams(ctx.build, x);
-    equal = equal && (!common || *common == own);
+    equal = equal && (!common || *common == own) && (!x.minus_infinity || numbers.size() == 1);
     common = own;
-    size = std::max(size, static_cast<double>(x.magnitude()) * x.scale());
+    hidden = hidden || x.minus_infinity;
+    size = std::max(size, finite_magnitude(x));
   }
   if (!common && ctx.node.op() == Op::kWhere) return parameters_of_constants(ctx, numbers);
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
-  if (const std::optional<double> inserted = inserted_number(ctx.node.node());
-      inserted && std::isfinite(*inserted)) {
-    equal = equal && is_a_step(*inserted, *common);
-    size = std::max(size, std::abs(*inserted));
+  if (const std::optional<double> inserted = inserted_number(ctx.node.node())) {
+    equal = equal && !hidden && std::isfinite(*inserted) && is_a_step(*inserted, *common);
+    if (std::isfinite(*inserted)) size = std::max(size, std::abs(*inserted));
+    hidden = hidden || is_minus_infinity(*inserted);
   }
   if (equal) return *common;
   if (hidden) size = 2 * (size + hidden_below(size));
@@ -120,6 +122,15 @@ ValueRange range_in(const QParams& to, double low, double high) {
   return {at(low, -2), at(high, 2)};
 }
 
+// `id`, which is x in the qparams `to`, with the least integer where x is minus infinity.
+ValueId with_least(IntegerBuilder& build, const ScaledInteger& x, ValueId id, const QParams& to) {
+  const TensorType &from = build.type(x.id), &type = build.type(id);
+  const ValueId hidden =
+      build.binary(Op::kTosaGreaterEqual, build.number(*x.minus_infinity, from.rank(), from.dtype), x.id);
+  return build.elementwise(Op::kTosaSelect, NoAttrs{},
+                           {hidden, build.number(to.qmin, type.rank(), type.dtype), id});
+}
+
 Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers, const QParams& to) {
   Moved out{{}, {to.zero_points.front(), to.zero_points.front()}};
   for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
@@ -137,6 +148,10 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
       const ValueRange centred = x.centred();
       if (ctx.node.result_qparams() == nullptr) ctx.require_bits(i, x, to.scales.front());
       out.operands.push_back(requantize(ctx.build, x, to));
+      if (x.minus_infinity && out.operands.back() != x.id) {
+        out.operands.back() = with_least(ctx.build, x, out.operands.back(), to);
+        out.range.low = to.qmin;
+      }
       range = out.operands.back() == x.id ? x.range
                                           : range_in(to, static_cast<double>(centred.low) * x.scale(),
                                                      static_cast<double>(centred.high) * x.scale());
@@ -186,6 +201,24 @@ std::optional<ScaledInteger> moved_by_channel(const RuleContext& ctx) {
   return x;
 }
 
+// The largest integer that represents minus infinity in the result. Returns nothing if none does. An operand that
+// is moved as it is retains its own. Otherwise minus infinity has become `to.qmin`, and common_parameters() chose
+// a unit in which finite numbers are above qmin / 4.
+std::optional<std::int64_t> infinity_of(const RuleContext& ctx, const std::vector<std::size_t>& numbers,
+                                        const Moved& moved, const QParams& to) {
+  const std::optional<double> inserted = inserted_number(ctx.node.node());
+  bool hides = inserted && is_minus_infinity(*inserted);
+  for (const std::size_t i : numbers) {
+    if (ctx.node.is_constant(i)) {
+      hides = hides || Known(ctx, i).hides;
+    } else if (const ScaledInteger x = ctx.with_one_scale(i); x.minus_infinity) {
+      if (numbers.size() == 1 && moved.operands[i] == x.id) return x.minus_infinity;
+      hides = true;
+    }
+  }
+  return hides ? std::optional(to.qmin / 2 - to.qmin / 4) : std::nullopt;
+}
+
 }  // namespace
 
 RuleResult integer_movement(const RuleContext& ctx) {
@@ -201,40 +234,10 @@ RuleResult integer_movement(const RuleContext& ctx) {
   }
   RuleResult made =
       as_result(ctx.node, ctx.build.emit(ctx.node.op(), std::move(attrs), moved.operands), to, moved.range);
-  if (ScaledInteger* number = std::get_if<ScaledInteger>(&made);
-      number != nullptr && numbers.size() == 1 && ctx.is_scaled(numbers[0])) {
-    const ScaledInteger x = ctx.with_one_scale(numbers[0]);
-    if (moved.operands[0] == x.id) number->minus_infinity = x.minus_infinity;
-  }
+  if (ScaledInteger* number = std::get_if<ScaledInteger>(&made))
+    number->minus_infinity = infinity_of(ctx, numbers, moved, to);
   return made;
 }
-
-namespace {
-
-// The largest integer that represents minus infinity in the result of where. Returns nothing if none does. If
-// minus infinity comes from a constant, it has become `to.qmin`, and common_parameters() chose a unit in
-// which finite numbers are above qmin / 4; the result is qmin / 4. If it comes from an operand that hides
-// minus infinity (scaled_integer.h), the result is the largest such integer of that operand. This holds only
-// if no other operand has finite numbers: they might be below that integer.
-std::optional<std::int64_t> hidden_in(const RuleContext& ctx, const std::vector<std::size_t>& numbers,
-                                      const QParams& to) {
-  std::optional<std::int64_t> out, known;
-  bool others = false;
-  for (const std::size_t i : numbers) {
-    if (ctx.node.is_constant(i)) {
-      const Known known_numbers(ctx, i);
-      if (known_numbers.hides) out = to.qmin / 2 - to.qmin / 4;
-      others = others || known_numbers.has_finite;
-    } else if (const ScaledInteger x = ctx.with_one_scale(i); x.minus_infinity && !known) {
-      known = least_in_unit(x, to.scales.front());
-    } else {
-      others = true;
-    }
-  }
-  return known && !others ? known : out;
-}
-
-}  // namespace
 
 RuleResult integer_where(const RuleContext& ctx) {
   const std::vector<std::size_t> numbers = numbers_of(ctx);
@@ -245,7 +248,7 @@ RuleResult integer_where(const RuleContext& ctx) {
   const ValueId selected = ctx.build.elementwise(Op::kTosaSelect, NoAttrs{}, moved.operands);
   RuleResult made = as_result(ctx.node, selected, to, moved.range);
   if (ScaledInteger* number = std::get_if<ScaledInteger>(&made))
-    number->minus_infinity = hidden_in(ctx, numbers, to);
+    number->minus_infinity = infinity_of(ctx, numbers, moved, to);
   return made;
 }
 

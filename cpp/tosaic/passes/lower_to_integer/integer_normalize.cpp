@@ -40,6 +40,7 @@ ScaledInteger below(IntegerBuilder& build, const ScaledInteger& x, ValueId top) 
   out.id = m.sub(build.cast(x.id, DType::kI32), build.cast(top, DType::kI32));  // zero points cancel
   out.zero_point = 0;
   out.range = {x.range.low - x.range.high, 0};
+  out.minus_infinity.reset();
   return out;
 }
 
@@ -163,15 +164,21 @@ ValueId as_rows(IntegerBuilder& build, const ScaledInteger& x, std::int64_t row)
 }
 
 // A softmax often reads an add or a where with a constant mask. Returns false if that mask leaves at least
-// one element of every row. Returns true in all other cases: the mask may then hide all elements of a row,
-// and softmax of such a row is NaN.
-bool may_hide_rows(const NodeView& node) {
+// one element of every row, and nothing else hides elements. Returns true in all other cases: the mask may then
+// hide all elements of a row, and softmax of such a row is NaN.
+bool may_hide_rows(const RuleContext& ctx) {
+  const NodeView& node = ctx.node;
   const Graph& graph = node.graph();
   const Node* const masked = graph.producer(node.operand(0));
   if (masked == nullptr || (masked->op != Op::kAdd && masked->op != Op::kWhere)) return true;
   const std::int64_t axis = node.attrs<AxisDtypeAttrs>().axis,
                      rank = static_cast<std::int64_t>(node.operand_type(0).rank());
   const auto operands = graph.operands(*masked);
+  if (std::ranges::any_of(operands, [&](ValueId operand) {
+        const ScaledInteger* const scaled = ctx.values.scaled(operand);
+        return scaled != nullptr && scaled->minus_infinity.has_value();
+      }))
+    return true;
   for (std::size_t i = 0; i < (masked->op == Op::kWhere ? 1 : operands.size()); ++i) {
     const Value& value = graph.value(operands[i]);
     if (value.kind != ValueKind::kConstant || !value.constant->storage.bound() || axis != rank - 1) continue;
@@ -219,7 +226,7 @@ RuleResult integer_softmax(const RuleContext& ctx) {
     // A row in which all elements are minus infinity becomes NaN, or 0 for safe_softmax. If nothing quantizes
     // the result or looks for NaN in it, all elements of such a row are equal instead of NaN: the usual readers
     // are contractions, which have no rule for NaN.
-    if (x.minus_infinity && (is_safe || (needs_nan(ctx.node) && may_hide_rows(ctx.node)))) {
+    if (x.minus_infinity && (is_safe || (needs_nan(ctx.node) && may_hide_rows(ctx)))) {
       IntegerMath m(ctx.build);
       const ValueId top = m.max(x.id, axis);
       const ValueId least =

@@ -98,12 +98,34 @@ ScaledInteger in_unit_of_bounds(IntegerBuilder& build, const ClampAttrs& attrs, 
   return finest(build, out);
 }
 
+// Brings what represents minus infinity below the finite numbers of both terms. Returns with_lower_infinity()'s
+// `least`, or nothing if no term hides minus infinity.
+std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& terms) {
+  double finite = 0;
+  for (const Term& term : terms)
+    finite = std::max(finite, term.scaled ? finite_magnitude(*term.scaled) : term.magnitude());
+  const double least = finite + hidden_below(finite);
+  bool hides = false;
+  for (Term& term : terms)
+    if (term.is_hiding()) {
+      term.scaled = with_lower_infinity(build, *term.scaled, least);
+      hides = true;
+    }
+  return hides ? std::optional(least) : std::nullopt;
+}
+
 // Lowers relu and clamp.
 RuleResult clamped(const RuleContext& ctx) {
   ScaledInteger x = ctx.with_one_scale(0);
   ValueRange to;
   if (ctx.node.op() == Op::kClamp) {
     const auto& attrs = ctx.node.attrs<ClampAttrs>();
+    if (x.minus_infinity) {
+      const double low = attrs.min ? std::abs(as_double(*attrs.min)) : 0;
+      if (const double finite = std::max(finite_magnitude(x), std::isfinite(low) ? low : 0);
+          -finite < static_cast<double>(*x.minus_infinity) * x.scale())
+        x = with_lower_infinity(ctx.build, x, finite + hidden_below(finite));
+    }
     x = in_unit_of_bounds(ctx.build, attrs, x);
     const double scale = x.scale();
     if (const double off = error_of_bounds(attrs, scale); off > 0) {
@@ -150,7 +172,10 @@ RuleResult integer_extremum(const RuleContext& ctx) {
   std::vector<Term> terms{term_of(ctx, 0), term_of(ctx, 1)};
   for (const Term& term : terms) require_finite(term);
   const bool larger = op == Op::kMaximum;
-  bring_closer(ctx.build, terms, ctx.node.eventual_qparams(), larger ? Between::kMaximum : Between::kMinimum);
+  const std::optional<double> least = lower_infinity(ctx.build, terms);
+  if (!least)
+    bring_closer(ctx.build, terms, ctx.node.eventual_qparams(),
+                 larger ? Between::kMaximum : Between::kMinimum);
   const double unit = common_unit(terms);
   require_bits(ctx, terms, unit);
   const Integers a = in_unit(ctx.build, terms[0], unit), b = in_unit(ctx.build, terms[1], unit);
@@ -159,6 +184,9 @@ RuleResult integer_extremum(const RuleContext& ctx) {
   ScaledInteger out{
       ctx.build.binary(larger ? Op::kTosaMaximum : Op::kTosaMinimum, a.id, b.id), {unit}, 0, range};
   out.error = std::max(a.error, b.error);
+  // The minimum is minus infinity where either operand is, the maximum where both are.
+  if (least && (!larger || (terms[0].is_hiding() && terms[1].is_hiding())))
+    out.minus_infinity = static_cast<std::int64_t>(-*least / unit);
   return out;
 }
 

@@ -58,6 +58,7 @@ ScaledInteger reciprocal_of(IntegerBuilder& build, const ScaledInteger& x) {
 
 ScaledInteger quotient_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b,
                           const std::optional<QParams>& eventual) {
+  if (a.minus_infinity || b.minus_infinity) throw NoIntegerForm(kNoInfinity);
   IntegerMath m(build);
   const auto [dividend, a_negative] = magnitude_of(build, a);
   const auto [divisor, b_negative] = magnitude_of(build, b);

@@ -1,5 +1,6 @@
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/expansion.h"
@@ -12,6 +13,23 @@
 
 namespace tosaic::passes {
 namespace {
+
+// Operators whose result follows from sums or products of several elements. The number that represents minus
+// infinity would count as one of them.
+constexpr OpTable<bool> kMixesNumbers = {{Op::kSum, true},     {Op::kMean, true},      {Op::kProd, true},
+                                         {Op::kAvgPool, true}, {Op::kConv, true},      {Op::kLinear, true},
+                                         {Op::kMatmul, true},  {Op::kResize, true},    {Op::kCumsum, true},
+                                         {Op::kVar, true},     {Op::kGroupNorm, true}, {Op::kLayerNorm, true},
+                                         {Op::kRmsNorm, true}};
+
+bool reads_minus_infinity(const RuleContext& ctx) {
+  for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
+    if (!ctx.node.has(i)) continue;
+    const ScaledInteger* const scaled = ctx.values.scaled(ctx.node.operand(i));
+    if (scaled != nullptr && scaled->minus_infinity) return true;
+  }
+  return false;
+}
 
 // The result of an elementwise operator whose operands are all constants, if the result is quantized.
 std::optional<ValueId> evaluated_constant(const RuleContext& ctx) {
@@ -40,7 +58,10 @@ std::optional<RuleResult> by_rule(const RuleContext& ctx) {
   // A result without qparams has more bits by arithmetic than by a table.
   if (ctx.node.result_qparams() != nullptr || rule == nullptr)
     if (std::optional<RuleResult> table = tabulated(ctx)) return table;
-  if (rule != nullptr) return with_nan_masks(ctx, rule(ctx));
+  if (rule != nullptr) {
+    if (kMixesNumbers.contains(ctx.node.op()) && reads_minus_infinity(ctx)) return Refusal{kNoInfinity};
+    return with_nan_masks(ctx, rule(ctx));
+  }
   std::optional<RuleResult> function = integer_function(ctx);
   if (!function) return std::nullopt;
   return with_nan_masks(ctx, *std::move(function));

@@ -31,6 +31,9 @@ using RuleResult = std::variant<ScaledInteger, ValueId, Refusal>;
 using Outcome = std::optional<Refusal>;
 inline constexpr std::nullopt_t kLowered = std::nullopt;
 
+// The reason of a rule that has no number for minus infinity (scaled_integer.h).
+inline constexpr const char* kNoInfinity = "its operand may be minus infinity";
+
 class NoIntegerForm : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };

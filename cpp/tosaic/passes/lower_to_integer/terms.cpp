@@ -36,6 +36,27 @@ Term term_of(IntegerBuilder& build, const ScaledInteger& x) {
   return {with_one_scale(build, x), {}, build.type(x.id).shape, 1};
 }
 
+double finite_magnitude(const ScaledInteger& x) {
+  ValueRange finite = x.centred();
+  if (x.minus_infinity) finite.low = std::max(finite.low, *x.minus_infinity);
+  return static_cast<double>(std::max(std::abs(finite.low), std::abs(finite.high))) * x.scale();
+}
+
+ScaledInteger with_lower_infinity(IntegerBuilder& build, const ScaledInteger& x, double least) {
+  const double unit = std::max(x.scale(), unit_for(2 * least));
+  ScaledInteger out = unit == x.scale() ? widened(build, x) : rescaled(build, x, DType::kI32, unit);
+  const TensorType& type = build.type(x.id);
+  // Asked in the unit of x, in which no finite number is near minus infinity.
+  const ValueId hidden =
+      build.binary(Op::kTosaGreaterEqual, build.number(*x.minus_infinity, type.rank(), type.dtype), x.id);
+  const auto number = static_cast<std::int64_t>(-2 * least / unit);
+  out.id = build.elementwise(Op::kTosaSelect, NoAttrs{},
+                             {hidden, build.number(number, type.rank(), DType::kI32), out.id});
+  out.range.low = number;
+  out.minus_infinity = static_cast<std::int64_t>(-least / unit);
+  return out;
+}
+
 void require_finite(const Term& term) {
   for (const double x : term.numbers)
     if (!std::isfinite(x)) throw NoIntegerForm("a constant operand is not finite");

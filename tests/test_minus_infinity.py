@@ -1,0 +1,102 @@
+"""Minus infinity in integers: hidden elements stay hidden, whatever is added to them or moved beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+import tosaic
+from torch import nn
+from torch.nn import functional as F
+
+INF = float("-inf")
+
+
+def rounded(x: torch.Tensor, scale: float, zero_point: int = 0) -> torch.Tensor:
+    q, limits = torch.ops.quantized_decomposed, (scale, zero_point, -128, 127, torch.int8)
+    return q.dequantize_per_tensor(q.quantize_per_tensor(x, *limits), *limits)
+
+
+def hide(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+    return x.masked_fill(m, INF)
+
+
+def shares(x: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(torch.softmax(x, -1))
+
+
+RIGHT: dict[str, Any] = {
+    "sum": lambda x, y, m: shares(hide(x, m) + y),
+    "sum with larger numbers": lambda x, y, m: shares(hide(x, m) + y * 100),
+    "sum with constants": lambda x, y, m: shares(hide(x, m) + torch.linspace(-300, 300, 8)),
+    "sum of two": lambda x, y, m: shares(hide(x, m) + hide(y, m.flip(-1))),
+    "sum with a factor": lambda x, y, m: shares(torch.add(y, hide(x, m), alpha=0.01)),
+    "difference": lambda x, y, m: shares(hide(x, m) - y),
+    "product and sum": lambda x, y, m: shares(torch.addcmul(hide(x, m), y, y, value=50.0)),
+    "quotient": lambda x, y, m: shares(hide(x, m) / 100),
+    "small factor": lambda x, y, m: shares(hide(x, m) * 1e-4),
+    "sum, quotient and sum": lambda x, y, m: shares((hide(x, m) + y) / 64 + y),
+    "cat": lambda x, y, m: shares(torch.cat([hide(x, m), hide(y * 1000, m)], -1)),
+    "stack": lambda x, y, m: shares(torch.stack([hide(x, m), y * 200], 0)),
+    "pad with a number": lambda x, y, m: shares(F.pad(hide(x, m), (0, 2), value=-1000.0)),
+    "pad with infinity": lambda x, y, m: shares(F.pad(x, (1, 2, 1, 0), value=INF)),
+    "pad with infinity again": lambda x, y, m: shares(F.pad(hide(x, m), (0, 2), value=INF)),
+    "maximum": lambda x, y, m: shares(torch.maximum(hide(x, m), y * 1000)),
+    "minimum": lambda x, y, m: shares(torch.minimum(hide(x, m), y * 1000)),
+    "minimum of two": lambda x, y, m: shares(torch.minimum(hide(x, m), hide(y, m.flip(-1)))),
+    "clamp": lambda x, y, m: shares(hide(x, m).clamp(min=-1000.0) + y * 300),
+    "where": lambda x, y, m: shares(torch.where(m.flip(-1), hide(x, m), y * 100)),
+    "gather": lambda x, y, m: shares(hide(x, m)[..., torch.tensor([0, 3, 3, 1])] + y[..., :4]),
+    "permute": lambda x, y, m: shares(hide(x, m).mT.contiguous().mT + y),
+    "roll": lambda x, y, m: shares(hide(x, m).roll(1, -1) + y),
+    "repeat": lambda x, y, m: shares(hide(x, m).repeat(1, 1, 2) + y.repeat(1, 1, 2)),
+    "compared with itself": lambda x, y, m: shares(hide(y, x < -1) / 30 + x),
+}
+REFUSED: dict[str, Any] = {
+    "mul": lambda x, y, m: shares(hide(x, m) * (y.abs() + 0.01)),
+    "div": lambda x, y, m: shares(hide(x, m) / (y.abs() + 0.5)),
+    "neg": lambda x, y, m: torch.sigmoid(-hide(x, m)),
+    "sub": lambda x, y, m: torch.sigmoid(y - hide(x, m)),
+    "sum": lambda x, y, m: torch.sigmoid(hide(x, m).sum(-1) * 1e-3),
+    "avg_pool": lambda x, y, m: torch.sigmoid(F.avg_pool1d(hide(x, m), 2) * 0.01),
+    "matmul": lambda x, y, m: torch.sigmoid(hide(x, m) @ y * 0.01),
+    "lerp": lambda x, y, m: shares(torch.lerp(hide(x, m), y, 0.25)),
+}
+
+
+class Masked(nn.Module):
+    def __init__(self, compute: Any) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        return rounded(self.compute(rounded(x, 4 / 127), rounded(y, 4 / 127), m), 1 / 256, -128)
+
+
+def sample() -> tuple[torch.Tensor, ...]:
+    """Scores, other numbers, and a mask that hides one row as a whole."""
+    torch.manual_seed(0)
+    x, y, m = torch.randn(1, 8, 8) * 2, torch.randn(1, 8, 8) * 2, torch.rand(1, 8, 8) < 0.4
+    m[:, range(8), range(8)] = False
+    m[:, 2] = True
+    return x, y, m
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_hidden_elements_have_no_share(how: str) -> None:
+    program = torch.export.export(Masked(RIGHT[how]), sample())
+    want = program.module()(*sample()).numpy()
+    got = np.asarray(tosaic.lower(program, target="TOSA-1.0+INT+int16").run(*sample()))
+    np.testing.assert_allclose(got, want, atol=1.1 / 256)
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_an_operator_without_a_number_for_minus_infinity_is_named(how: str) -> None:
+    program = torch.export.export(Masked(REFUSED[how]), sample())
+    with pytest.raises(
+        tosaic.UnsupportedOp, match=f"'{how}' is left to floats: its operand may be minus infinity"
+    ):
+        tosaic.lower(program, target="TOSA-1.0+INT+int16")
