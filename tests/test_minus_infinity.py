@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 import tosaic
+from masks.measure import decibels
 from torch import nn
 from torch.nn import functional as F
 
@@ -76,6 +77,29 @@ class Masked(nn.Module):
         return rounded(self.compute(rounded(x, 4 / 127), rounded(y, 4 / 127), m), 1 / 256, -128)
 
 
+class Selected(nn.Module):
+    """Attention that selects minus infinity where its mask is low."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.line(x).chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=torch.where(m <= -5000, INF, m))
+
+
+def selected(number: float) -> tuple[nn.Module, list[tuple[torch.Tensor, ...]]]:
+    torch.manual_seed(0)
+    network, samples = Selected().eval(), []
+    for _ in range(3):
+        m = torch.where(torch.rand(1, 6, 6) < 0.3, number, 0.0)
+        m[:, range(6), range(6)] = 0
+        m[:, 2] = number
+        samples.append((torch.randn(1, 6, 16), m))
+    return network, samples
+
+
 def sample() -> tuple[torch.Tensor, ...]:
     """Scores, other numbers, and a mask that hides one row as a whole."""
     torch.manual_seed(0)
@@ -96,7 +120,23 @@ def test_hidden_elements_have_no_share(how: str) -> None:
 @pytest.mark.parametrize("how", REFUSED)
 def test_an_operator_without_a_number_for_minus_infinity_is_named(how: str) -> None:
     program = torch.export.export(Masked(REFUSED[how]), sample())
-    with pytest.raises(
-        tosaic.UnsupportedOp, match=f"'{how}' is left to floats: its operand may be minus infinity"
-    ):
+    with pytest.raises(tosaic.UnsupportedOp, match=f"'{how}' is left to floats: .*minus infinity"):
         tosaic.lower(program, target="TOSA-1.0+INT+int16")
+
+
+def test_a_mask_that_becomes_minus_infinity_hides_rows_as_a_whole() -> None:
+    network, samples = selected(-1e4)
+    program = tosaic.quantize(torch.export.export(network, samples[0]), samples, progress=False)
+    found = tosaic.lower(program, target="TOSA-1.0+INT+int16").run(*samples[1])
+    with torch.no_grad():
+        wanted = network(*samples[1]).numpy()
+    np.testing.assert_allclose(found[:, 2], 0)
+    assert decibels(found, wanted) > 30
+
+
+def test_an_input_of_minus_infinity_that_no_sum_reads_is_refused_with_a_way_out() -> None:
+    network, samples = selected(INF)
+    with pytest.raises(
+        tosaic.InvalidGraph, match=r"'m' has numbers that are not finite.*pass a mask of bools"
+    ):
+        tosaic.quantize(torch.export.export(network, samples[0]), samples, progress=False)

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kProductBits = 30;
 constexpr const char* kNoNumber = "its result is no number";
+constexpr const char* kPlusInfinity = "minus infinity becomes infinity";
 
 bool is_number(const NodeView& node) {
   return has_integer_form(node.result_type().dtype) || node.result_qparams() != nullptr;
@@ -57,7 +58,7 @@ std::optional<AxisFactors> axis_factors(const Term& constant, std::size_t rank) 
 }
 
 ScaledInteger negated(IntegerBuilder& build, const ScaledInteger& x) {
-  if (x.minus_infinity) throw NoIntegerForm(kNoInfinity);
+  if (x.minus_infinity) throw NoIntegerForm(kPlusInfinity);
   ScaledInteger wide = widened(build, x);
   wide.id = build.binary(Op::kTosaSub, build.number(0, build.type(wide.id).rank()), wide.id);
   wide.range = {-wide.range.high, -wide.range.low};
@@ -77,7 +78,7 @@ std::optional<ScaledInteger> with_other_scales(IntegerBuilder& build, ScaledInte
   if (!flips && !std::all_of(factors->values.begin(), factors->values.end(), positive)) return std::nullopt;
   if (x.minus_infinity) {
     // A factor below 1 brings minus infinity nearer to the finite numbers.
-    if (factors->axis || x.axis || flips) throw NoIntegerForm(kNoInfinity);
+    if (factors->axis || x.axis || flips) throw NoIntegerForm(flips ? kPlusInfinity : kNoInfinity);
     const double factor = constant.magnitude(), finite = finite_magnitude(x);
     if (factor < 1) x = with_lower_infinity(build, x, finite + hidden_below(finite * factor) / factor);
   }
@@ -278,7 +279,7 @@ ScaledInteger added_to_infinity(IntegerBuilder& build, Term first, Term second, 
 }
 
 ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second, bool subtracts) {
-  if (subtracts && second.is_hiding()) throw NoIntegerForm(kNoInfinity);
+  if (subtracts && second.is_hiding()) throw NoIntegerForm(kPlusInfinity);
   if ((first.is_hiding() && (subtracts || !is_mask(second))) || (second.is_hiding() && !is_mask(first)))
     return added_to_infinity(build, first, second, subtracts);
   const double a_size = first.scaled ? first.magnitude() : 0, b_size = second.scaled ? second.magnitude() : 0;
@@ -421,7 +422,7 @@ RuleResult integer_sign_change(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   if (ctx.node.op() == Op::kNeg) return negated(ctx.build, ctx.with_one_scale(0));
   ScaledInteger x = widened(ctx.build, ctx.with_one_scale(0));
-  if (x.minus_infinity) return Refusal{kNoInfinity};
+  if (x.minus_infinity) return Refusal{kPlusInfinity};
   x.id = ctx.build.emit(Op::kTosaAbs, NoAttrs{}, {x.id});
   x.range = {0, x.magnitude()};
   return x;

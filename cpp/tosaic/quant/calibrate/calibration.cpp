@@ -19,11 +19,14 @@ std::unordered_map<std::string_view, std::uint32_t> values_by_name(const Graph& 
 
 InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& found, std::size_t count) {
   const Node* const producer = graph.producer(value);
-  ErrorParts parts{.where = "calibrate",
-                   .what = "tensor '" + graph.value(value).name + "' has numbers that are not finite",
-                   .expected = "finite numbers, from which a scale follows",
-                   .got = std::to_string(found.infinities) + " infinities and " + std::to_string(found.nans) +
-                          " NaN among " + std::to_string(count)};
+  const bool may_hide = producer == nullptr && found.infinities > 0 && found.nans == 0;
+  ErrorParts parts{
+      .where = "calibrate",
+      .what = "tensor '" + graph.value(value).name + "' has numbers that are not finite",
+      .expected = "finite numbers, from which a scale follows",
+      .got = std::to_string(found.infinities) + " infinities and " + std::to_string(found.nans) +
+             " NaN among " + std::to_string(count),
+      .hint = may_hide ? "If it hides scores, pass a mask of bools, or hide with a number such as -1e4" : ""};
   if (producer == nullptr) return InvalidGraph(parts);
   return InvalidGraph(located(std::move(parts), producer->origin, graph.node_name(*producer)));
 }
