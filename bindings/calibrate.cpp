@@ -199,7 +199,8 @@ py::tuple insert(const Graph& graph, const py::sequence& placements) {
 
 using Bounds = std::optional<std::pair<double, double>>;
 
-// By value: the bounds of the numbers that its readers notice; none for a value that nothing reads.
+// By value: the bounds of the numbers that its readers notice; none for a value that nothing reads. Constants without
+// levels have none either: the bounds of a bias would read the elements of its weight.
 std::vector<Bounds> relevant_numbers(const Graph& graph, const std::vector<Bounds>& observed,
                                      const std::vector<double>& levels) {
   std::vector<std::optional<Interval<double>>> bounds;
@@ -209,8 +210,8 @@ std::vector<Bounds> relevant_numbers(const Graph& graph, const std::vector<Bound
   const analysis::Relevance relevance(graph, ranges, levels);
   std::vector<Bounds> out;
   for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
-    const bool is_number =
-        graph.values()[i].kind != ValueKind::kConstant && is_float(graph.values()[i].type.dtype);
+    const bool is_number = is_float(graph.values()[i].type.dtype) &&
+                           (graph.values()[i].kind != ValueKind::kConstant || levels.at(i) > 0);
     const Interval<double> wanted =
         is_number ? relevance.of_value(ValueId(i)).bounds : Interval<double>{1, 0};
     out.push_back(wanted.low <= wanted.high ? Bounds({wanted.low, wanted.high}) : std::nullopt);

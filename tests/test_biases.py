@@ -246,6 +246,34 @@ def test_products_with_an_addend_are_right_or_named_where_every_operator_has_a_s
     require_right(measure(_branches("addmm")[::3], "every operator", "Quantizer"))
 
 
+def test_an_addend_that_an_activation_discards_leaves_bits_where_every_operator_has_a_scale() -> None:
+    """An addend of -3, which the ReLU discards, has no part in the one scale of the addends of about 0.05."""
+    branches = [Branch("baddbmm", "below", weight, 3.0) for weight in (0.0, 1e-8, 0.1, 1.0)]
+    found = measure(branches, "every operator", "quantize", zero=True)
+    require_right(found)
+    assert max(each.error for each in found) < 0.01
+    assert not any(each.warned for each in found)
+
+
+def test_an_addend_with_coarse_units_beside_those_of_the_sum_is_named() -> None:
+    """Products of 3 leave 0 of the addend -3: its unit is sixty times that of the sum."""
+
+    class Cancelled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("addend", torch.tensor([[[-3.0, 0.05, 0.03, 0.04]]]))
+            self.weight = nn.Parameter(torch.tensor([[[0.75, 0, 0, 0]] * 4]).reshape(1, 4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.baddbmm(self.addend, x, self.weight)
+
+    x = torch.ones(1, 3, 4)
+    config = tosaic.QConfig.int8(every_operator=True)
+    with Warnings() as warnings:
+        tosaic.quantize(torch.export.export(Cancelled().eval(), (x,)), [x], config=config, progress=False)
+    assert ["-3 in channel 0 leaves" in text for text in warnings.texts if "'baddbmm'" in text] == [True]
+
+
 def test_the_passes_of_arm_take_addmm_with_a_parameter() -> None:
     found = measure(_branches("addmm")[::3], "int8", "arm")
     require_right(found)

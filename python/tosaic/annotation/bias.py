@@ -16,21 +16,25 @@ Targets that know no such step (`QConfig.every_operator`, Arm's lowering) get th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from tosaic.annotation.plan import Plan
+from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot, integers_of
 from tosaic.arrays import channel_axis
+from tosaic.quantization import QParams
 
 __all__ = [
     "LARGEST_BIAS",
+    "addends",
     "fitting_bias_scales",
     "fitting_weight_scales",
-    "lost_bits",
     "free_crowded_addends",
+    "lost_bits",
+    "note_crowded_addends",
+    "note_crowded_sums",
 ]
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +46,7 @@ _Array = np.ndarray[Any, Any]
 _ADDING = ("aten.add.", "aten.add_.", "aten.sub.", "aten.sub_.", "aten.rsub.", "aten.addmm.", "aten.baddbmm.")
 _PRODUCTS = ("aten.addmm.", "aten.baddbmm.")  # operand 0 is the addend
 _LISTED = 8
+_COARSE = 16  # units of a sum: half of it is an error of 3 % of a range of 8 bits
 
 
 def fitting_weight_scales(
@@ -91,60 +96,98 @@ def lost_bits(before: _Array, after: _Array) -> float:
     return float(np.log2(np.asarray(after, np.float64) / np.asarray(before, np.float64)).max(initial=0.0))
 
 
-def free_crowded_addends(
-    plan: Plan, elements_of: Callable[[str], Any], *, every_operator: bool, sums: bool = False
-) -> None:
+def free_crowded_addends(plan: Plan, elements_of: Callable[[str], Any]) -> None:
     """Leaves constant addends float in which one channel would leave no bits to others.
 
-    Integer lowering adds the numbers of a constant in the unit of the sum. Where every operand needs a scale,
-    a warning names the call and the channels: either the addend itself has one scale, or the sum has one
-    whose range is that of all its numbers.
+    Integer lowering adds the numbers of a constant in the unit of the sum. An addend that shares its scale
+    with others keeps it.
 
     Parameters
     ----------
     plan : Plan
     elements_of : callable
         Returns the elements of a constant, by the name of its call; None for other calls.
-    every_operator : bool
-        Every operand needs a scale.
-    sums : bool
-        Each sum gets one scale, chosen from all its numbers, even those that its readers do not tell apart.
-        A far addend then leaves no bits to the sum either.
     """
-    one_scale = {
-        slot: group.spec
-        for group in plan.groups()
-        if isinstance(group.spec, Observed) and not str(group.spec.scheme).startswith("per_channel")
-        if every_operator or len(group.slots) == 1
-        for slot in group.slots
-    }
+    alone = {group.slots[0]: spec for group, spec in _one_scale(plan) if len(group.slots) == 1}
+    for slot in addends(plan):
+        spec, elements = alone.get(slot), elements_of(slot.producer)
+        if spec is None or elements is None:
+            continue
+        qmin, qmax = integers_of(spec)
+        if _crowded(elements, _extent(elements) / (qmax - qmin)) is not None:
+            with plan.authored_by("crowded addend"):
+                del plan[slot]
+
+
+def note_crowded_addends(
+    plan: Plan, elements_of: Callable[[Edge], Any], chosen: Mapping[Slot, QParams]
+) -> None:
+    """Warns of constant addends whose scale leaves too few bits to channels.
+
+    That is no bit at all, or an error of more than eight units of the sum in a channel of less than 16 units
+    of the addend.
+
+    Parameters
+    ----------
+    plan : Plan
+    elements_of : callable
+        Returns the elements of a constant; None for other operands.
+    chosen : mapping of Slot to QParams
+        Those of the addends and sums.
+    """
+    results = {slot.node: slot for slot in plan if isinstance(slot, Output)}
+    reads = {slot.producer: slot for slot in plan if isinstance(slot, Edge)}
+    for slot in addends(plan):
+        found, elements = chosen.get(slot), elements_of(slot)
+        if found is None or len(found.scales) != 1 or elements is None:
+            continue
+        of_sum = chosen.get(results.get(slot.user, reads.get(slot.user, slot)), found)
+        is_coarse = found.scale > _COARSE * max(of_sum.scales)
+        crowded = _crowded(elements, found.scale * (_COARSE if is_coarse else 1))
+        if crowded is not None:
+            _note(slot.user, found.dtype, crowded)
+
+
+def note_crowded_sums(plan: Plan, elements_of: Callable[[str], Any]) -> None:
+    """Warns of constant addends that leave no bits to channels if ranges are those of all numbers.
+
+    Torchao's observers choose such ranges for addends and sums, even where readers do not tell numbers apart.
+    """
+    one_scale = {slot: spec for group, spec in _one_scale(plan) for slot in group.slots}
     users: dict[str, list[str]] = {}
     for call in plan.graph:
         for operand in call.operands:
             users.setdefault(operand.producer, []).append(call.name)
+    for slot in addends(plan):
+        sums = [Output(slot.user), *(Edge(slot.user, user) for user in users.get(slot.user, ()))]
+        spec = next((one_scale[each] for each in (slot, *sums) if each in one_scale), None)
+        elements = None if spec is None else elements_of(slot.producer)
+        if spec is None or elements is None:
+            continue
+        qmin, qmax = integers_of(spec)
+        crowded = _crowded(elements, _extent(elements) / (qmax - qmin))
+        if crowded is not None:
+            _note(slot.user, spec.dtype, crowded)
+
+
+def _one_scale(plan: Plan) -> Iterator[tuple[Group, Observed]]:
+    for group in plan.groups():
+        if isinstance(group.spec, Observed) and not str(group.spec.scheme).startswith("per_channel"):
+            yield group, group.spec
+
+
+def addends(plan: Plan) -> Iterator[Edge]:
+    """Yields the operands that calls add, or to which they add products."""
     for call in plan.graph:
         if call.kind != "call" or not call.target.startswith(_ADDING):
             continue
-        result: list[Slot] = [Output(call.name)] if sums else []
-        if sums:
-            result += [Edge(call.name, user) for user in users.get(call.name, ())]
         is_product = call.target.startswith(_PRODUCTS)
         for name in dict.fromkeys(each.producer for each in call.operands[: 1 if is_product else None]):
-            slots: list[Slot] = [Edge(name, call.name), *result]
-            spec = next((one_scale[each] for each in slots if each in one_scale), None)
-            elements = None if spec is None else elements_of(name)
-            if spec is None or elements is None:
-                continue
-            found = _crowded(np.asarray(elements, np.float64), *integers_of(spec))
-            if found is not None and every_operator:
-                _note(call.name, spec, found)
-            elif found is not None:
-                with plan.authored_by("crowded addend"):
-                    del plan[slots[0]]
+            yield Edge(name, call.name)
 
 
-def _note(call: str, spec: Observed, found: tuple[list[int], int, float]) -> None:
-    lost, channel, largest = found
+def _note(call: str, dtype: str, crowded: tuple[list[int], int, float]) -> None:
+    lost, channel, largest = crowded
     listed = ", ".join(map(str, lost[:_LISTED]))
     more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
     _LOG.warning(
@@ -152,7 +195,7 @@ def _note(call: str, spec: Observed, found: tuple[list[int], int, float]) -> Non
         "leaves no bits to channel%s %s%s. The bias of a linear layer or convolution keeps them, as does a "
         "configuration without every_operator",
         call,
-        spec.dtype,
+        dtype,
         largest,
         channel,
         "s" if len(lost) > 1 else "",
@@ -161,18 +204,23 @@ def _note(call: str, spec: Observed, found: tuple[list[int], int, float]) -> Non
     )
 
 
-def _crowded(elements: _Array, qmin: int, qmax: int) -> tuple[list[int], int, float] | None:
-    """Returns the channels that are below one unit, the channel with the largest element, and this element.
+def _extent(elements: Any) -> float:
+    found = np.asarray(elements, np.float64)
+    return float(found.max(initial=0.0) - found.min(initial=0.0))
+
+
+def _crowded(constant: Any, least: float) -> tuple[list[int], int, float] | None:
+    """Returns the channels below a number, the channel with the largest element, and this element.
 
     None if no channel is. The axis of the channels is that of `channel_axis`.
     """
+    elements = np.asarray(constant, np.float64)
     axis = channel_axis(elements.shape)
     if axis is None or not np.isfinite(elements).all():
         return None
     channels = np.moveaxis(elements, axis, 0).reshape(elements.shape[axis], -1)
     magnitudes = np.abs(channels).max(axis=1)
-    unit = (max(channels.max(), 0.0) - min(channels.min(), 0.0)) / (qmax - qmin)
-    lost = np.flatnonzero((magnitudes > 0) & (magnitudes < unit))
+    lost = np.flatnonzero((magnitudes > 0) & (magnitudes < least))
     if not lost.size:
         return None
     most = int(magnitudes.argmax())

@@ -5,12 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tosaic import _core
-from tosaic.annotation.bias import fitting_bias_scales, fitting_weight_scales, lost_bits
+from tosaic.annotation.bias import (
+    fitting_bias_scales,
+    fitting_weight_scales,
+    lost_bits,
+    note_crowded_addends,
+)
 from tosaic.annotation.joins import Scale, takers
 from tosaic.annotation.observers import (
     Entropy,
@@ -94,6 +100,8 @@ def chosen_qparams(
             _raise_weight_scales(planned, bias, chosen, held or {})
     for group in derived:
         chosen |= dict.fromkeys(group.slots, _product(planned, group, chosen))
+    if planned.every_operator:
+        note_crowded_addends(planned.plan, partial(_constant, planned), chosen)
     return chosen
 
 
@@ -329,6 +337,9 @@ class _Choice:
         """Chooses from the elements of the constants."""
         spec = self._spec
         dtype, qmin, qmax = self._storage
+        if self._bounds is not None:
+            scale, zero_point = _core.range_qparams(_core.ObservedRange(*self._bounds, 1), **self._options)
+            return QParams(dtype, (float(scale),), (int(zero_point),), qmin, qmax)
         constants = [self._graph.values[each].constant for each in self._values]
         arrays = [np.asarray(each.array, np.float32) for each in constants if each is not None]
         scales, zero_points, groups = weight_qparams(

@@ -64,7 +64,7 @@ class Draft:
     def graph(self) -> _core.Graph:
         """Returns the graph with quantize and dequantize nodes."""
         infinite = infinite_masks(self.planned, self.qparams, self.statistics)
-        return with_quantization(self.planned, self.qparams, self.elements, infinite)
+        return with_quantization(self.planned, self.qparams, self.elements, infinite, self.bounds)
 
 
 class Drafting:

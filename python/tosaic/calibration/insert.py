@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from tosaic import _core
 from tosaic.annotation.observers import LeastError
@@ -24,6 +24,7 @@ def with_quantization(
     chosen: Mapping[Slot, QParams],
     elements: Mapping[Edge, _core.Constant] | None = None,
     infinite: Mapping[Slot, float] | None = None,
+    ended: Collection[int] = (),
 ) -> _core.Graph:
     """Returns the graph with quantize and dequantize nodes where the slots of the plan have qparams.
 
@@ -36,11 +37,14 @@ def with_quantization(
         without qparams stay floats.
     infinite : mapping of Slot to float, optional
         For masks: the number up to which what is dequantized was minus infinity, and becomes it again.
+    ended : collection of int
+        Sharing groups, by position, whose range ends where readers notice no difference.
 
     Notes
     -----
     Biases, and weights whose range does not follow from them, saturate where they have elements beyond their
-    integers. A warning is logged, other than for the range of least error, which clips by design.
+    integers. A warning is logged, other than for the range of least error and `ended` ones, which clip by
+    design.
     """
     placements: list[
         tuple[int, QParams | None, list[int] | None, bool, _core.Constant | None, float | None]
@@ -57,7 +61,7 @@ def with_quantization(
             own = given.get(slot)
             placements.append((value, chosen.get(slot), readers, is_output, own, bounds.get(slot)))
     graph, saturated = _core.insert_quantization(planned.graph, placements)
-    clipped = set(_clipped_by_design(planned))
+    clipped = set(_clipped_by_design(planned, ended))
     for constant, beyond, nans in saturated:
         if nans or constant not in clipped:
             kind = "beyond its integers" if beyond else "that are NaN"
@@ -66,9 +70,10 @@ def with_quantization(
     return graph
 
 
-def _clipped_by_design(planned: PlannedProgram) -> Iterator[str]:
-    for group in planned.plan.groups():
-        if isinstance(group.spec, Observed) and isinstance(group.spec.observer, LeastError):
+def _clipped_by_design(planned: PlannedProgram, ended: Collection[int]) -> Iterator[str]:
+    for at, group in enumerate(planned.groups):
+        is_least_error = isinstance(group.spec, Observed) and isinstance(group.spec.observer, LeastError)
+        if is_least_error or at in ended:
             for slot in group.slots:
                 value = planned.value_of(slot)
                 if value >= 0 and planned.graph.values[value].kind == "constant":

@@ -173,7 +173,8 @@ def plan_program(
     plan.refer_to_first()
     value_of = dict(zip(plan.graph.names, values, strict=True))
     elements_of = partial(_elements, graph, value_of)
-    free_crowded_addends(plan, elements_of, every_operator=config.every_operator)
+    if not config.every_operator:
+        free_crowded_addends(plan, elements_of)
     for rule in rules:
         plan = _applied(plan, rule)
     _require_no_doubles(plan)

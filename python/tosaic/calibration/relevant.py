@@ -6,8 +6,9 @@
 One scale for -1e9..3 leaves nothing of x. No result depends on how far below 0.5 a number is, so that the
 range of `masked` and of `c` ends a little below 0.5: what is beyond saturates there. How far a reader looks
 follows from the operator, from the ranges of its operands and results, and from the step of its result
-(`analysis/ranges` of the core). Only ranges of which a part matters end there: others are those of the
-samples.
+(`analysis/ranges` of the core). The same holds for a constant with one scale, such as an addend of -3, which
+a ReLU discards, beside others below 0.1. Only ranges of which a part matters end there: others are those of
+the samples.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tosaic import _core
+from tosaic.annotation.bias import addends
 from tosaic.annotation.observers import MaskRange
 from tosaic.annotation.specs import Fixed, Observed, integers_of
 from tosaic.calibration.observations import Observations
@@ -74,18 +78,26 @@ def relevant_bounds(
     levels = [0.0] * len(values)
     for at, value in enumerate(values):
         samples[at] = _bounds(ranges.get(value.name))
+    added = set(addends(planned.plan))
     members: dict[int, list[int]] = {}
     of_group: dict[int, Bounds] = {}
     for at, group in enumerate(planned.groups):
         if not isinstance(group.spec, Observed | Fixed):
             continue
         own = sorted({planned.value_of(slot) for slot in group.slots} - {-1})
-        qmin, qmax = integers_of(group.spec)
         union = _united([_bounds(statistics[i]) for i in observed.statistics_of.get(at, ())])
+        are_constants = all(values[each].kind == "constant" for each in own)
+        if are_constants and not added.issuperset(group.slots):
+            continue  # weights
+        if are_constants:
+            union = _of_constants(planned, group.spec, own)
+        qmin, qmax = integers_of(group.spec)
         for each in own:
             levels[each] = max(levels[each], float(qmax - qmin))
             samples[each] = samples[each] or union
-        if union is not None and not isinstance(observed.observers[at], MaskRange):
+        if not are_constants:  # constants among other values have the range of these
+            own = [each for each in own if values[each].kind != "constant"]
+        if union is not None and not isinstance(observed.observers.get(at), MaskRange):
             members[at], of_group[at] = own, union
     relevant = _core.relevant_numbers(planned.graph, samples, levels)
     found = {
@@ -93,6 +105,21 @@ def relevant_bounds(
         for at, own in members.items()
     }
     return {at: bounds for at, bounds in found.items() if bounds != of_group[at]}
+
+
+def _of_constants(planned: PlannedProgram, spec: Any, members: Sequence[int]) -> Bounds | None:
+    """Returns the bounds of constants that have one scale; None for others."""
+    constants = [planned.graph.values[each].constant for each in members]
+    known = [np.asarray(each.array) for each in constants if each is not None]
+    if not isinstance(spec, Observed) or spec.axis is not None or len(known) < len(members):
+        return None
+    return _united([_of_elements(each) for each in known])
+
+
+def _of_elements(elements: Any) -> Bounds | None:
+    if elements.dtype.kind != "f" or not elements.size or not np.isfinite(elements).all():
+        return None
+    return float(elements.min()), float(elements.max())
 
 
 def _is_symmetric(spec: Any) -> bool:

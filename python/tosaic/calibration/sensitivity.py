@@ -301,7 +301,7 @@ class _Meter:
         statistics = self._table.statistics(planned, observed)
         bounds = relevant_bounds(planned, observed, statistics, self._table.histograms)
         chosen = chosen_qparams(planned, observed, statistics, self._known, bounds=bounds)
-        graph = with_quantization(planned, chosen)
+        graph = with_quantization(planned, chosen, ended=bounds)
         session = self._source._prepared(graph)
         return relative_noise([float_outputs(session, arrays) for arrays in self._samples], self._wanted)
 

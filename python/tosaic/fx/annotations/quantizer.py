@@ -14,7 +14,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
 from tosaic.annotation import Derived, Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
-from tosaic.annotation.bias import free_crowded_addends
+from tosaic.annotation.bias import free_crowded_addends, note_crowded_sums
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
@@ -193,12 +193,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             if state.name not in taken and source.name not in taken:
                 share_state(plan, state.name, source.name)
         plan.refer_to_first()
-        free_crowded_addends(
-            plan,
-            lambda name: elements_of(model, nodes[name]),
-            every_operator=for_arm or self.config.every_operator,
-            sums=for_arm or self.config.every_operator,
-        )
+        take_addends = note_crowded_sums if for_arm or self.config.every_operator else free_crowded_addends
+        take_addends(plan, lambda name: elements_of(model, nodes[name]))
         left_float = {name: reason for name, reason, _ in left}
         rules = [rule for rule, _, _ in plan._core.rules]
         not_grouped = {
