@@ -78,6 +78,32 @@ def test_a_quantizer_among_others_has_biases_that_fit() -> None:
         np.testing.assert_allclose(run[0, 2], 3.03, atol=0.03)
 
 
+class Scaled(nn.Module):
+    """A bias that is a product of parameters, beside a channel without weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, bias=False)
+        self.bias, self.gain = nn.Parameter(torch.tensor([0.1, -0.1, 3.0, 0.2])), nn.Parameter(torch.ones(4))
+        with torch.no_grad():
+            self.conv.weight[2] = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(nn.functional.conv2d(x, self.conv.weight, self.bias * self.gain.sqrt()))
+
+
+@pytest.mark.parametrize("every_operator", [False, True])
+def test_a_bias_that_calls_make_of_parameters_fits(every_operator: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 6, 6)
+    config = tosaic.QConfig.int8(every_operator=every_operator)
+    program = converted(torch.export.export(Scaled().eval(), (x,)), x, tosaic.Quantizer(config))
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert tosaic.check(program, target="TOSA-1.0+INT").notes == ()
+    for run in (program.module()(x).detach().numpy(), lowered.run(x)):
+        np.testing.assert_allclose(run[0, 2], 3.0, atol=0.03)
+
+
 # ---- what other quantizers saturate ----
 
 

@@ -110,7 +110,8 @@ def free_crowded_addends(plan: Plan, elements_of: Callable[[str], Any]) -> None:
     """
     alone = {group.slots[0]: spec for group, spec in _one_scale(plan) if len(group.slots) == 1}
     for slot in addends(plan):
-        spec, elements = alone.get(slot), elements_of(slot.producer)
+        spec = alone.get(slot)
+        elements = None if spec is None else elements_of(slot.producer)
         if spec is None or elements is None:
             continue
         qmin, qmax = integers_of(spec)

@@ -12,12 +12,14 @@ lowering with tosaic.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torchao.quantization.pt2e import DerivedObserverOrFakeQuantize
 
 from tosaic.annotation.bias import fitting_bias_scales, fitting_weight_scales, lost_bits
@@ -26,7 +28,9 @@ from tosaic.fx.annotations.observers import has_samples
 __all__ = ["BiasScale", "bias_scale_of", "elements_of", "link_biases"]
 
 _LOG = logging.getLogger(__name__)
+_Constant = Callable[[], torch.Tensor | None]
 _NOTED_BITS = 2
+_CALLS = 16  # from parameters to a bias
 _NORMS: dict[
     Any, tuple[int, ...]
 ] = {  # positions of the weight, the bias, the mean and the variance; the variance's addend
@@ -43,8 +47,8 @@ class BiasScale:
     ----------
     call : str
         The name of the call that adds the bias.
-    bias : Tensor, optional
-        As it is when the qparams are computed: training changes it. None: it is not known.
+    bias : callable, optional
+        Returns the bias as it is when the qparams are computed: training changes it. None: it is not known.
     norm : tuple, optional
         Weight, bias, mean and variance of the batch norm that conversion folds into the bias after training,
         and the addend of the variance.
@@ -53,7 +57,7 @@ class BiasScale:
     """
 
     def __init__(
-        self, call: str, bias: torch.Tensor | None, norm: tuple[Any, ...] | None, *, unit_of_sums: bool
+        self, call: str, bias: _Constant | None, norm: tuple[Any, ...] | None, *, unit_of_sums: bool
     ) -> None:
         self.call = call
         self._bias = bias
@@ -128,9 +132,10 @@ class BiasScale:
 
     def _elements(self) -> Any:
         """Returns the bias that the converted graph will have; None if it is not known."""
-        if self._bias is None or not has_samples(self._bias):
+        found = None if self._bias is None else self._bias()
+        if found is None or not has_samples(found):
             return None
-        bias = self._bias.detach().to("cpu", torch.float64)
+        bias = found.detach().to("cpu", torch.float64)
         if self._norm is not None:
             *tensors, eps = self._norm
             weight, shift, mean, variance = map(_as_double, tensors)
@@ -150,7 +155,7 @@ def _as_double(tensor: Any) -> Any:
 
 def bias_scale_of(model: GraphModule, bias: Node, call: Node, *, unit_of_sums: bool) -> BiasScale:
     """Returns what derives the qparams of a bias of a call."""
-    return BiasScale(call.name, _tensor(model, bias), _norm_of(model, call), unit_of_sums=unit_of_sums)
+    return BiasScale(call.name, _constant(model, bias), _norm_of(model, call), unit_of_sums=unit_of_sums)
 
 
 def _tensor(model: GraphModule, node: Any) -> Any:
@@ -162,9 +167,39 @@ def _tensor(model: GraphModule, node: Any) -> Any:
     return found if isinstance(found, torch.Tensor) else None
 
 
+def _constant(model: GraphModule, node: Any, calls: int = _CALLS) -> _Constant | None:
+    """Returns what computes a parameter, a buffer, or what a few calls make of them; None for other nodes."""
+    tensor = _tensor(model, node)
+    if tensor is not None:
+        return lambda: tensor
+    if not calls or not isinstance(node, Node) or not isinstance(node.target, OpOverload):
+        return None
+    target, args, kwargs = node.target, node.args, node.kwargs  # quantizing inserts calls between them
+    is_random = torch.Tag.nondeterministic_seeded in target.tags
+    if target._schema.is_mutable or is_random or not node.all_input_nodes:
+        return None
+    operands: dict[Node, _Constant] = {}
+    for each in node.all_input_nodes:
+        operand = _constant(model, each, calls - 1)
+        if operand is None:
+            return None
+        operands[each] = operand
+
+    def computed() -> torch.Tensor | None:
+        found = {each: operand() for each, operand in operands.items()}
+        if not all(each is not None and has_samples(each) for each in found.values()):
+            return None
+        with torch.no_grad():
+            made = target(*map_arg(args, found.__getitem__), **map_arg(kwargs, found.__getitem__))
+        return made if isinstance(made, torch.Tensor) else None
+
+    return computed
+
+
 def elements_of(model: GraphModule, node: Node) -> Any:
-    """Returns the elements of a parameter or buffer; None for other nodes, and without data."""
-    found = _tensor(model, node)
+    """Returns the elements of a constant; None for other nodes, and without data."""
+    constant = _constant(model, node)
+    found = None if constant is None else constant()
     if found is None or not found.is_floating_point() or not has_samples(found):
         return None
     return found.detach().to("cpu", torch.float64).numpy()
