@@ -52,7 +52,8 @@ with what, and within which bounds. {compared:,} elements are compared with eage
 since noise of a few ulp decides them. {failed} modules have wrong numbers or internal errors.
 
 If the import refuses a module, the check goes on with the program of `ep.run_decompositions({{}})`, which is
-a step of its own. A step is reached if the steps before it passed; *agree* counts comparisons that were made
+a step of its own; if torch's decomposition fails or changes the numbers itself (*not compared*), with the
+module without its writes. A step is reached if the steps before it passed; *agree* counts comparisons that were made
 and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts modules, also
 those that the next target takes.
 

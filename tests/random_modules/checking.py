@@ -257,7 +257,8 @@ class _Check:
     def _imported(self, exported: Any) -> tuple[Any, tosaic.Program]:
         """Returns the program; if the import refuses it, the program that torch makes functional.
 
-        If torch's decomposition itself changes the numbers, the check ends, which is recorded.
+        If torch's decomposition fails or itself changes the numbers, which is recorded, the check goes on with
+        the module without its statements that write.
         """
         try:
             return exported, self._step("import", lambda: self._import(exported))
@@ -269,12 +270,18 @@ class _Check:
             self._eager(functional)
             self._expect(functional=True)
         except _Stop:
-            raise
+            return self._without_writes()
         except Exception as error:
             self.found.skipped["functional import"] = f"{type(error).__name__}: {error}"[:200]
-            raise _Stop from None
+            return self._without_writes()
         program = self._step("functional import", lambda: self._import(functional, "functional import"))
         return functional, program
+
+    def _without_writes(self) -> tuple[Any, tosaic.Program]:
+        self.module = self.module.without_writes()
+        exported = self._exported()
+        self._expect()
+        return exported, self._step("import", lambda: self._import(exported))
 
     def _import(self, exported: Any, step: str = "import") -> tosaic.Program:
         program = tosaic.from_exported(exported)
