@@ -129,6 +129,14 @@ def test_a_decomposition_that_drops_a_write_is_not_taken_for_a_fault() -> None:
     assert "import" in found.passed or "changes the numbers" in found.skipped["functional import"]
 
 
+def test_what_a_statement_writes_is_a_result_of_the_module() -> None:
+    for seed in SEEDS:
+        module = module_of(seed)
+        leaves = {leaf.name for leaf in module.leaves}
+        written = list(dict.fromkeys(step.operands[0] for step in module.steps if step.writes))
+        assert set(module.outputs).issuperset([name for name in written if name not in leaves][-4:])
+
+
 def test_a_module_that_torch_makes_functional_wrongly_is_checked_without_its_writes() -> None:
     """Seed 163 writes into an `unsafe_chunk`, and its decomposition drops the write."""
     found = result_of(163)

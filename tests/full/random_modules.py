@@ -53,9 +53,9 @@ since noise of a few ulp decides them. {failed} modules have wrong numbers or in
 
 If the import refuses a module, the check goes on with the program of `ep.run_decompositions({{}})`, which is
 a step of its own; if torch's decomposition fails or changes the numbers itself (*not compared*), with the
-module without its writes. A step is reached if the steps before it passed; *agree* counts comparisons that were made
-and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts modules, also
-those that the next target takes.
+module without its writes. A step is reached if the steps before it passed; *agree* counts comparisons that
+were made and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts
+modules, also those that the next target takes.
 
 """
 

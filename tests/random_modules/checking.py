@@ -257,8 +257,8 @@ class _Check:
     def _imported(self, exported: Any) -> tuple[Any, tosaic.Program]:
         """Returns the program; if the import refuses it, the program that torch makes functional.
 
-        If torch's decomposition fails or itself changes the numbers, which is recorded, the check goes on with
-        the module without its statements that write.
+        If torch's decomposition fails or itself changes the numbers, which is recorded, the check goes on
+        with the module without its statements that write.
         """
         try:
             return exported, self._step("import", lambda: self._import(exported))

@@ -19,6 +19,7 @@ _WRITES = [name for name in MODULE_ROWS if name.startswith("write")]
 _OTHERS = [name for name in MODULE_ROWS if not name.startswith("write")]
 _REFUSED = (Unfit, ValueError, IndexError, ZeroDivisionError)
 _MOST_TRIES = 600
+_MOST_WRITTEN = 4
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,21 @@ def generate(seed: int) -> RandomModule:
 
 
 def _outputs(b: ModuleBuilder) -> list[str]:
-    """Returns up to 8 results without a user, and half of the time any other result."""
+    """Returns up to 8 results without a user, half of the time any other result, and what is written."""
     results = [name for step in b.steps for name in step.results]
     ends = [name for name in results if name not in b.used]
     picked = ends if len(ends) <= 8 else b.rng.sample(ends, 8)
     if b.rng.random() < 0.5:
         picked = [*picked, b.rng.choice(results)]
+    picked = [*picked, *_written(b)]
     return list(dict.fromkeys(picked)) or [results[-1]]
+
+
+def _written(b: ModuleBuilder) -> list[str]:
+    """Returns the results into which the last statements write, without which many writes would show nowhere.
+
+    Inputs are compared anyway, and later calls read the states.
+    """
+    leaves = {leaf.name for leaf in b.leaves}
+    written = dict.fromkeys(step.operands[0] for step in b.steps if step.writes)  # type: ignore[attr-defined]
+    return [name for name in written if name not in leaves][-_MOST_WRITTEN:]
