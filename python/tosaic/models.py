@@ -19,6 +19,7 @@ from tosaic.model_keys import selected
 from tosaic.options import shown
 from tosaic.overrides import Overrides, of_foreign_nodes, require_pickled, split_functions
 from tosaic.quantization import QParams
+from tosaic.visible import one_line
 
 __all__ = ["Deviations", "GraphCall", "Models", "ModelledGraph", "NodeCall"]
 
@@ -248,7 +249,7 @@ class NodeCall:
     def __repr__(self) -> str:
         operands = ", ".join("None" if x is None else _array_text(x) for x in self.operands)
         results = ", ".join(type_text(each.dtype, each.shape) for each in self.result_types)
-        return f"<tosaic.NodeCall {self.op} '{self.name}': ({operands}) -> {results}>"
+        return f"<tosaic.NodeCall {self.op} '{one_line(self.name)}': ({operands}) -> {results}>"
 
 
 class GraphCall:
@@ -306,7 +307,7 @@ class GraphCall:
     def __repr__(self) -> str:
         inputs = ", ".join(map(_array_text, self.inputs))
         results = ", ".join(type_text(each.dtype, each.shape) for each in self.result_types)
-        return f"<tosaic.GraphCall '{self.graph.name}' @{self.stage}: ({inputs}) -> {results}>"
+        return f"<tosaic.GraphCall '{one_line(self.graph.name)}' @{self.stage}: ({inputs}) -> {results}>"
 
 
 class _NodeModel:

@@ -12,6 +12,7 @@ from tosaic.models import ModelledGraph, Models
 from tosaic.options import checked
 from tosaic.overrides import split_functions
 from tosaic.runnable import Runnable
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.memory.plan import MemoryPlan
@@ -279,8 +280,8 @@ class Prepared:
     def __repr__(self) -> str:
         graph = self._source.graph
         return (
-            f"<tosaic.Prepared '{graph.name}' @{graph.stage} on {self._on}: {self._source.type_text}, "
-            f"{self._models_text(len(graph))}>"
+            f"<tosaic.Prepared '{one_line(graph.name)}' @{graph.stage} on {self._on}: "
+            f"{self._source.type_text}, {self._models_text(len(graph))}>"
         )
 
     def _models_text(self, nodes: int) -> str:

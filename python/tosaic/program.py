@@ -14,6 +14,7 @@ from tosaic.options import checked, file_name
 from tosaic.overrides import Overrides
 from tosaic.prepared import Preparable
 from tosaic.runnable import signature_fault
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     import os
@@ -257,4 +258,6 @@ class Program(Preparable):
 
     def __repr__(self) -> str:
         graph = self._graph
-        return f"<tosaic.Program '{graph.name}' @{graph.stage}: {self.type_text}, {len(graph)} nodes>"
+        return (
+            f"<tosaic.Program '{one_line(graph.name)}' @{graph.stage}: {self.type_text}, {len(graph)} nodes>"
+        )

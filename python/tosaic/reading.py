@@ -80,6 +80,9 @@ def _naming(where: str, path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except _core.Error:
         raise
+    except ValueError as error:  # a path with a null character
+        what = f"'{one_line(os.fsdecode(path))}' is no path"
+        raise _core.make_error(ReadError, where=where, what=what, got=str(error)) from error
     except OSError as error:
         found: ReadError
         if isinstance(error, FileNotFoundError):

@@ -167,3 +167,30 @@ def test_a_small_file_names_neither_millions_of_steps_nor_thousands_of_arenas(tm
     (tmp_path / "plan.json").write_text(json.dumps({**data, "arenas": arenas}))
     with pytest.raises(tosaic.InvalidGraph, match="too many arenas: expected 256 at most, got 1000"):
         MemoryPlan.from_json(tmp_path / "plan.json")
+
+
+def test_names_that_act_on_terminals_are_visible_in_plans_of_a_stranger(tmp_path: Path) -> None:
+    """The representation showed the name as it is, and a kind that nobody knows ended in a KeyError."""
+    escape = "\x1b]0;x\x07"
+    buffer = {"name": f"b{escape}", "part": escape, "kind": "activation", "path": escape, "dtype": "i8"}
+    buffer |= {"shape": [4], "nbytes": 4, "first": 0, "last": 0, "arena": escape, "offset": 1}
+    data: dict[str, Any] = {"name": f"\u202e{escape}", "steps": [escape], "live_bytes": [4, 0]}
+    data["arenas"] = [{"name": escape, "nbytes": 16, "alignment": 16, "lower_bound": 4}]
+    data["buffers"] = [buffer | {"alias": "none", "alias_of": ""}]
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    plan = MemoryPlan.from_json(path)
+    assert plan.fault
+    for shown in (plan, plan.compare(plan)):
+        text = f"{shown!r}{shown}{shown._repr_html_()}"
+        assert not any((ord(each) < 32 and each != "\n") or each == "\u202e" for each in text)
+    data["buffers"][0]["kind"] = escape
+    path.write_text(json.dumps(data))
+    with pytest.raises(tosaic.InvalidGraph, match=r"kind of buffer 0: expected input, .*, got \\u001b"):
+        MemoryPlan.from_json(path)
+
+
+@pytest.mark.parametrize("read", [MemoryPlan.from_json, MemoryPlan.from_csv])
+def test_a_path_with_a_null_character_is_refused(read: Any) -> None:
+    with pytest.raises(tosaic.InvalidGraph, match=r"cannot be read: expected a text file, got .*null"):
+        read("a\0b.json")

@@ -279,7 +279,7 @@ class MemoryPlan(Reportable):
 
     def __repr__(self) -> str:
         return (
-            f"<tosaic.MemoryPlan '{self.name}': {self.peak:,} bytes, "
+            f"<tosaic.MemoryPlan '{one_line(self.name)}': {self.peak:,} bytes, "
             f"at least {self.lower_bound:,}, {len(self.buffers)} buffers>"
         )
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tosaic import _core
 from tosaic.json_text import parsed_json
 from tosaic.memory.plan import CALLER, CONSTANTS, MemoryArena, MemoryBuffer, MemoryPlan, alignment_of
+from tosaic.memory.plan_options import KINDS
 from tosaic.reading import ReadError, read_bytes
 
 if TYPE_CHECKING:
@@ -197,6 +198,8 @@ def _buffer(path: str | os.PathLike[str], where: str, row: Mapping[str, Any], en
     if not isinstance(row["shape"], list):
         raise _refusal(path, f"shape of {where}", "a list of extents", row["shape"])
     shape = tuple(_count(path, f"shape of {where}", each) for each in row["shape"])
+    if row["kind"] not in (*KINDS, "constant", "internal"):
+        raise _refusal(path, f"kind of {where}", ", ".join((*KINDS, "constant", "internal")), row["kind"])
     if row["alias"] not in ("none", "view", "in_place", "part"):
         raise _refusal(path, f"alias of {where}", "none, view, in_place or part", row["alias"])
     if row["last"] < row["first"]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tosaic.profiling.profile import SavedProfile
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 
 __all__ = ["LoweringProfile", "LoweringStep"]
 
@@ -81,4 +82,5 @@ class LoweringProfile(SavedProfile):
     __str__ = Reportable.__str__
 
     def __repr__(self) -> str:
-        return f"<tosaic.LoweringProfile of {self.name} for {self.target}: {self.seconds * 1e3:.1f} ms>"
+        name, milliseconds = one_line(self.name), self.seconds * 1e3
+        return f"<tosaic.LoweringProfile of {name} for {self.target}: {milliseconds:.1f} ms>"

@@ -18,6 +18,7 @@ from tosaic.options import checked, is_one_of, refusal
 from tosaic.profiling.peak import MachinePeak
 from tosaic.profiling.steps import NodeOrigin, ProfiledStep, rate
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 from tosaic.writing import write_text
 
 __all__ = ["Profile", "ProfileRun", "ProfileShare", "SavedProfile"]
@@ -289,7 +290,9 @@ class Profile(SavedProfile):
         return events_of_profile(self)
 
     def __repr__(self) -> str:
-        return f"<tosaic.Profile of {self.name}: {self.seconds * 1e3:.3f} ms, {len(self.steps)} steps>"
+        return (
+            f"<tosaic.Profile of {one_line(self.name)}: {self.seconds * 1e3:.3f} ms, {len(self.steps)} steps>"
+        )
 
 
 def _share_of_peak(steps: list[ProfiledStep], peak: MachinePeak) -> float | None:

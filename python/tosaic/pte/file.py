@@ -18,6 +18,7 @@ from tosaic.pte.sources import sources_by_method
 from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, read_pte_sidecar
 from tosaic.reading import read_bytes
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     import os
@@ -228,7 +229,7 @@ class PteMethod(Reportable):
 
     def __repr__(self) -> str:
         counts = f"{len(self.instructions)} instructions, {len(self.delegates)} delegates"
-        return f"<tosaic.PteMethod '{self.name}': {self.type_text}, {counts}>"
+        return f"<tosaic.PteMethod '{one_line(self.name)}': {self.type_text}, {counts}>"
 
 
 class PteFile(Reportable):
@@ -337,7 +338,7 @@ class PteFile(Reportable):
         return dict(plain(self._file, payloads))
 
     def __repr__(self) -> str:
-        return f"<tosaic.PteFile '{self._name}': {', '.join(map(repr, self.methods.values()))}>"
+        return f"<tosaic.PteFile '{one_line(self._name)}': {', '.join(map(repr, self.methods.values()))}>"
 
 
 @checked
