@@ -557,3 +557,52 @@ def test_the_floats_of_a_rounded_input_are_not_taken_for_the_movement_that_reads
     quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int8(), progress=False)
     comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT+FP"), samples)
     assert comparison.ok, comparison
+
+
+def test_the_bounded_form_of_a_result_is_not_taken_for_the_form_that_floats_read() -> None:
+    """A write is rounded with the range of one reader, and is kept as floats for the other one."""
+
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+            x = self.first(x).transpose(0, -1)
+            x[:, None, -3].diagonal(0)[:2] *= factor
+            return self.last(x)
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(2, 3, 4, 8) * 4 - 2, torch.tensor(0.84)) for _ in range(6)]
+    exported = torch.export.export(Written().eval(), samples[0]).run_decompositions({})
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)
+    several = [each.fx_name for each in comparison.unmatched if each.reason == "several values in a"]
+    assert several, str(comparison)
+    wrong = tosaic.compare(
+        quantized, lowered, samples[:2], models={"tosa.scatter": lambda call: call.default() + 1}
+    )
+    assert not wrong.ok
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: float) -> None:
+    """Twice a value has the integers of the value at another scale, so the node is gone when slices are lowered."""
+
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.round(torch.cat([x, torch.zeros_like(x)], 2) * 4).clamp(-100, 100)
+            column = x.reshape(-1, 1)[:, 0]
+            column.mul_(factor)
+            column[-5].mul_(column[-5])
+            return x
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(1, 3, 4) * 6 - 3,) for _ in range(6)]
+    exported = torch.export.export(Doubled(), samples[0]).run_decompositions({})
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    comparison = tosaic.compare(quantized, lowered, samples)
+    assert comparison.ok, str(comparison)

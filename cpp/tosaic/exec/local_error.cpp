@@ -19,6 +19,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // The bound of the root mean square of rounding errors, in units. Rounding to a whole number is off by at
 // most half a unit; the additional sixteenth is for the arithmetic before the rounding.
 constexpr double kRoundingLeaves = 0.5625;
+// The mean of fewer errors than this tells nothing: each may be a unit, as in a table that is interpolated.
+constexpr std::size_t kLeastRoundings = 16;
 // One unit of an integer of 16 bits, in units of an integer of 8 bits.
 constexpr double kUnit16 = 0x1p-8;
 
@@ -183,6 +185,28 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
   }
   for (double& off : out) off = std::max(off, least);
   return out;
+}
+
+// A number before it is rounded, and how far the result is from it, in units.
+struct Rounding {
+  double number;
+  double error;
+  auto operator<=>(const Rounding&) const = default;
+};
+
+// The root mean square of the errors as a share of the limit. If it is above the limit, equal numbers count once,
+// and 0 is returned if too few are left.
+double share_of_mean(std::vector<Rounding> found, double limit) {
+  const auto share = [&found, limit] {
+    double sum = 0;
+    for (const Rounding& each : found) sum += each.error * each.error;
+    return std::sqrt(sum / static_cast<double>(std::max<std::size_t>(1, found.size()))) / limit;
+  };
+  if (const double all = share(); all <= 1) return all;
+  std::ranges::sort(found);
+  const auto repeated = std::ranges::unique(found);
+  found.erase(repeated.begin(), repeated.end());
+  return found.size() < kLeastRoundings ? 0 : share();
 }
 
 // The greatest distance of two arrays as a share of each element's bound. An element with an infinite bound
@@ -487,8 +511,8 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   const double units = std::max(1, estimate.int16_units);
   const double once = 0.5 + error_before_rounding(estimate.inner_units);
   const double eps = epsilon(estimate.base.view.dtype);
-  double worst = 0, sum = 0;
-  std::size_t inside = 0;
+  double worst = 0;
+  std::vector<Rounding> inside;
   for (std::size_t i = 0; i < want.size(); ++i) {
     const std::size_t c = grid.of(static_cast<std::int64_t>(i));
     const float inverse = inverse_scale(qparams.scales[c]);
@@ -508,12 +532,9 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
         quantize_unbounded(static_cast<float>(want[i]), inverse, zero), qparams.qmin, qparams.qmax));
     worst = std::max(worst, std::fabs(value - rounded) / (units + slack));
     if (exact <= low || exact >= high) continue;
-    const double left = std::max(0.0, std::fabs(value - exact) - slack);
-    sum += left * left;
-    ++inside;
+    inside.push_back({exact, std::max(0.0, std::fabs(value - exact) - slack)});
   }
-  if (inside == 0) return worst;
-  return std::max(worst, std::sqrt(sum / static_cast<double>(inside)) / (kRoundingLeaves + units - 1));
+  return std::max(worst, share_of_mean(std::move(inside), kRoundingLeaves + units - 1));
 }
 
 }  // namespace tosaic::exec

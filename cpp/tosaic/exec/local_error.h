@@ -19,7 +19,7 @@
 //   elements that the shift carries over a tie.
 // - Wider integers: each value is within the operator table's units of the rounded result, and the root mean
 //   square of the distances to the unrounded result is at most what one rounding causes (0.5625 units, more
-//   if the operator table allows more than 1 unit).
+//   if the operator table allows more than 1 unit), if there are at least 16 different numbers.
 // - Other integers and truth values must be equal, except where the reference's own result changes for
 //   numbers that are off by a few units.
 #pragma once

@@ -135,6 +135,7 @@ void Rewriter::replace(const Node& node, std::span<const ValueId> results) {
     producer.origin = merge({producer.origin, node.origin});
     fresh.source = old.source;
     fresh.canonical_order = old.canonical_order;
+    if (out_.stage == Stage::kInteger && is_own && !fresh.type.qparams) fresh.type.qparams = old.type.qparams;
     if (out_.names_.try_emplace(old.name, 1u).second) fresh.name = old.name;
   }
   first_emitted_ = out_.values_.size();

@@ -55,7 +55,39 @@ double share_of_others(double off) {
   return local.share(net.moved, view(other, DType::kI8, {2, kCount / 2}), nullptr);
 }
 
+// The share of `count` numbers of 16 bits, of which `different` are different, if each is rounded to the integer
+// that is further away.
+double share_of_far_integers(std::int64_t count, std::int64_t different) {
+  Builder b;
+  const ValueId x = b.input("x", f32({count}));
+  const ValueId sum = b.add(Op::kAdd, {x, x}, "sum");
+  b.output(sum);
+  std::vector<float> halves;
+  std::vector<std::int16_t> other;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto part = static_cast<float>(i % different) / static_cast<float>(different);
+    const float number = 100 + 0.3F + 0.15F * part;
+    halves.push_back(number / 2);
+    other.push_back(101);
+  }
+  PrepareOptions options;
+  LocalReference local(*b.graph, options);
+  local.set_input(x, {view(halves, {count}), {}});
+  for (const Node& node : b.graph->nodes()) REQUIRE(local.run(node));
+  const auto qparams = std::make_shared<const QParams>(QParams{
+      .storage = DType::kI16, .qmin = -32767, .qmax = 32767, .axis = {}, .scales = {1}, .zero_points = {0}});
+  return local.share(sum, view(other, DType::kI16, {count}), qparams);
+}
+
 }  // namespace
+
+TEST_CASE("a few integers of 16 bits may be off by a unit, and many may not", "[exec]") {
+  CHECK(share_of_far_integers(1, 1) <= 1);
+  CHECK(share_of_far_integers(15, 15) <= 1);
+  CHECK(share_of_far_integers(1000, 3) <= 1);  // three results, repeated
+  CHECK(share_of_far_integers(16, 16) > 1);
+  CHECK(share_of_far_integers(1000, 1000) > 1);
+}
 
 TEST_CASE("integers that are moved before they are compared may be rounded otherwise near a tie", "[exec]") {
   // Noise alone carries some of these sums over the tie.

@@ -35,7 +35,7 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
-// The quantized values of a that belong to an FX node and are not its last value.
+// The quantized values of a that belong to an FX node and are not its last value, nor the integers of it.
 std::unordered_set<std::string> rounded_operands(const RunValues& a, const NodesOfFx& nodes) {
   std::unordered_set<std::string> names;
   for (const Node& node : a.graph().nodes()) {
@@ -43,6 +43,8 @@ std::unordered_set<std::string> rounded_operands(const RunValues& a, const Nodes
     if (!owner.valid() || node.result_count == 0) continue;
     if (const auto& own = nodes.of(owner); own.empty() || own.back() == &node) continue;
     const ValueId value = a.graph().result(node);
+    const Node& last = *nodes.of(owner).back();
+    if (last.op == Op::kDequantize && a.graph().operands(last)[0] == value) continue;
     if (a.qparams(value)) names.insert(a.graph().value(value).name);
   }
   return names;

@@ -41,10 +41,12 @@ void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QPara
   }
 }
 
+bool moves(const Node& node) { return info(node.op).has(kMovement) || info(node.op).has(kView); }
+
 // For a node that only moves elements: the qparams that all operands with the dtype of the result have. Null
 // if they differ, or if they are per channel: the node may move the channels to another axis.
 QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParamsRef>& known) {
-  if (!info(node.op).has(kMovement) && !info(node.op).has(kView)) return nullptr;
+  if (!moves(node)) return nullptr;
   const DType dtype = graph.type(graph.result(node)).dtype;
   QParamsRef common;
   for (const ValueId operand : graph.operands(node)) {
@@ -56,18 +58,44 @@ QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParams
   return common;
 }
 
+// By value: the qparams that the results of all nodes have which only move its elements. Null for a value that no
+// such node reads, and if they differ.
+std::vector<QParamsRef> moved_later(const Graph& graph, const std::vector<QParamsRef>& known) {
+  std::vector<QParamsRef> out(known.size());
+  std::vector<bool> differ(known.size(), false);
+  const std::span<const Node> nodes = graph.nodes();
+  for (std::size_t n = nodes.size(); n-- > 0;) {
+    const Node& node = nodes[n];
+    if (node.result_count != 1 || !moves(node)) continue;
+    const ValueId result = graph.result(node);
+    const QParamsRef& own = known[result.index()] ? known[result.index()] : out[result.index()];
+    if (!own || own->axis) continue;
+    for (const ValueId operand : graph.operands(node)) {
+      if (!operand.valid() || graph.type(operand).dtype != graph.type(result).dtype) continue;
+      QParamsRef& later = out[operand.index()];
+      if (later && !is_same(later, own)) differ[operand.index()] = true;
+      later = differ[operand.index()] ? nullptr : own;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<QParamsRef> labels(const Graph& graph, const Graph* canonical) {
   std::vector<QParamsRef> out;
   for (const Value& value : graph.values()) out.push_back(value.type.qparams);
   if (canonical != nullptr) add_canonical(graph, *canonical, out);
+  const std::vector<QParamsRef> after = moved_later(graph, out);
   for (const Node& node : graph.nodes()) {
     if (node.result_count == 0) continue;
     const QParamsRef common = moved(graph, node, out);
     for (std::uint32_t r = 0; common && r < node.result_count; ++r) {
       const ValueId result = graph.result(node, r);
-      if (!out[result.index()] && graph.type(result).dtype == graph.type(graph.result(node)).dtype)
+      const QParamsRef& later = after[result.index()];
+      const bool differs = later && !is_same(common, later);
+      if (!out[result.index()] && !differs &&
+          graph.type(result).dtype == graph.type(graph.result(node)).dtype)
         out[result.index()] = common;
     }
   }

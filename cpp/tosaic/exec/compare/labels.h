@@ -12,7 +12,8 @@
 namespace tosaic::exec {
 
 // The qparams by value id: those of the graph, otherwise those of the canonical value of the same name, if
-// `canonical` is not null, otherwise those of the operands whose elements were moved.
+// `canonical` is not null, otherwise those of the operands whose elements were moved. They are not known if the same
+// elements have other qparams where they are moved again: twice a value has its integers, and no node of its own.
 [[nodiscard]] std::vector<QParamsRef> labels(const Graph& graph, const Graph* canonical);
 
 }  // namespace tosaic::exec

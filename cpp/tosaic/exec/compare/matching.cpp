@@ -77,7 +77,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
                              : has_same_numbers(*reference.qparams, *own) ? labelled
                                                                           : others;
     if (to.size() >= kMostCandidates) continue;
-    if (reference.rounded && &to != &labelled && operands_.contains(b_.graph().value(value).name)) continue;
+    if (&to != &labelled && is_operand(value)) continue;
     const bool may_be_number = reference.rounded && !own && is_float(b_.graph().type(value).dtype);
     const std::vector<Alignment> fitting = alignments_of(value, reference);
     if (!may_be_number || has_integers_only(b_[value]))
@@ -87,6 +87,17 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
   }
   labelled.insert(labelled.end(), out.begin(), out.end());
   return labelled.empty() ? others : labelled;
+}
+
+// True if the value is a number that the FX node reads in a, or these numbers moved.
+bool Matcher::is_operand(ValueId value) const {
+  const Graph& graph = b_.graph();
+  while (!operands_.contains(graph.value(value).name)) {
+    const Node* const node = graph.producer(value);
+    if (node == nullptr || !(info(node->op).has(kMovement) || info(node->op).has(kView))) return false;
+    value = graph.operands(*node)[0];
+  }
+  return true;
 }
 
 // The value of the node that may be the reference's result: see candidates().

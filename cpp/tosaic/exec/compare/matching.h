@@ -72,6 +72,7 @@ class Matcher {
   [[nodiscard]] std::optional<Alignment> stored_alignment(ValueId value, const Reference& reference) const;
   [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Reference& reference) const;
   [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
+  [[nodiscard]] bool is_operand(ValueId value) const;
   [[nodiscard]] std::optional<ValueId> value_of(const Node& node, const Reference& reference,
                                                 std::uint32_t result_count) const;
   [[nodiscard]] std::unordered_set<std::uint32_t> before_rounding(FxId fx) const;

@@ -28,6 +28,22 @@ std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   return read;
 }
 
+// The values of the FX node from which a value of it is computed, and the value itself.
+std::set<ValueId> sources(const Graph& graph, const NodesOfFx& nodes, FxId fx, ValueId value) {
+  std::set<ValueId> found{value};
+  std::vector<ValueId> waiting{value};
+  while (!waiting.empty()) {
+    const Node* const node = graph.producer(waiting.back());
+    waiting.pop_back();
+    if (node == nullptr || nodes.owner(*node) != fx) continue;
+    for (const ValueId operand : graph.operands(*node))
+      if (operand.valid() && found.insert(operand).second) waiting.push_back(operand);
+  }
+  return found;
+}
+
+bool is_number(const TensorType& type) { return is_float(type.dtype) || type.qparams; }
+
 }  // namespace
 
 std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, const FxNodes& fx) {
@@ -38,13 +54,14 @@ std::set<FxId> with_several_values(const Graph& graph, const NodesOfFx& nodes, c
     if (group.empty() || group.back()->result_count == 0) continue;
     const ValueId last = rounded(graph, graph.result(*group.back()));
     const TensorType& last_type = graph.type(last);
+    const std::set<ValueId> before = sources(graph, nodes, FxId(k), last);
     for (const Node* node : group)
       for (std::uint32_t i = 0; node != group.back() && i < node->result_count; ++i) {
         const ValueId value = rounded(graph, graph.result(*node, i));
         const TensorType& type = graph.type(value);
-        if (value != last && read[value.index()] && type.shape == last_type.shape &&
-            type.dtype == last_type.dtype)
-          out.insert(FxId(k));
+        if (value == last || !read[value.index()] || type.shape != last_type.shape) continue;
+        const bool other_form = is_number(type) && is_number(last_type) && !before.contains(value);
+        if (type.dtype == last_type.dtype || other_form) out.insert(FxId(k));
       }
   }
   return out;
