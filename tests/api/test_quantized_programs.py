@@ -212,3 +212,51 @@ def test_a_scaled_bias_does_not_make_the_unit_of_the_sum_coarse(name: str) -> No
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
     differ = [np.mean(lowered.run(x) != quantized.run(x)) for (x,) in samples]
     assert max(differ) < 0.002, differ
+
+
+def _softmax_exp(x: torch.Tensor) -> torch.Tensor:
+    return torch.log_softmax(x, -1).exp()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.log(x.sigmoid().clamp_min(1.2)),
+        lambda x: torch.exp(x.sigmoid().clamp_max(-0.3)),
+        lambda x: torch.exp(x.sigmoid().clamp(2.5, 1.7)),
+        lambda x: torch.sqrt(torch.reciprocal(x.sigmoid() + 0.25)),
+        lambda x: nn.functional.hardswish(torch.reciprocal(x.sigmoid() + 0.25)),
+        lambda x: nn.functional.hardswish(_softmax_exp(x * 30)),
+        lambda x: torch.var_mean(x.round().clamp(-3, 3).to(torch.int16).to(torch.float32), 1)[0],
+        lambda x: torch.var_mean(x.round().clamp(-3, 3).to(torch.int16).neg().to(torch.float32), 1)[1],
+    ],
+    ids=[
+        "a lower bound above all numbers",
+        "an upper bound below all numbers",
+        "a lower bound above the upper one",
+        "sqrt of a function with a pole",
+        "hardswish of a function with a pole",
+        "an exp that reaches far beyond its reader",
+        "a variance of counts",
+        "a mean of counts",
+    ],
+)
+@pytest.mark.parametrize(("config", "more"), [("int8", ""), ("int16x8", "+int16")])
+def test_a_part_of_a_chain_loses_no_bits_of_the_result(function, config: str, more: str) -> None:
+    """The unit or the bound of a part was chosen from all integers, not from those that occur."""
+
+    class Chain(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(8, 40, generator=random) * 6 - 3,) for _ in range(3)]
+    exported = torch.export.export(Chain(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=getattr(tosaic.QConfig, config)(), progress=False)
+    lowered = tosaic.lower(quantized, target=f"TOSA-1.0+INT+FP{more}")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    for (x,) in samples:
+        exact = function(x).numpy()
+        unit = np.abs(exact).max() / (127 if config == "int8" else 32767)
+        before = np.abs(quantized.run(x) - exact).max()
+        assert np.abs(lowered.run(x) - exact).max() <= 2 * (before + unit)

@@ -136,7 +136,8 @@ std::vector<double> at_integers(const NodeView& node, ValueId variable, const Sc
   return evaluated_at(node, variable, points);
 }
 
-Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& x) {
+Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
+  const NodeView& node = ctx.node;
   Samples out;
   const auto numbers = [&](ValueRange range) {
     return Interval{static_cast<double>(range.low) * x.scale(), static_cast<double>(range.high) * x.scale()};
@@ -147,6 +148,9 @@ Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& 
   if (out.domain != x.range) f = sampled(node, variable, out.over);
   const std::optional<QParams> to = node.eventual_qparams();
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
+  // Next to an infinite result, all others would count as equal.
+  const auto is_infinite = [](double y) { return std::isinf(y); };
+  if (!to && std::any_of(f.begin(), f.end(), is_infinite)) throw NoIntegerForm("it is not finite everywhere");
   for (int turn = 0; turn < 4; ++turn) {
     const Interval less = relevant(f, most, out.over, x.scale());
     if (less.high - less.low > 0.75 * (out.over.high - out.over.low)) break;
@@ -161,6 +165,7 @@ Samples samples_of(const NodeView& node, ValueId variable, const ScaledInteger& 
       size = std::max(size, std::abs(y));
     }
     out.unit = unit_for(size);
+    ctx.require_fine_results(out.unit);
     out.entries.clear();
     for (const double y : f) out.entries.push_back(std::llround(y / out.unit));
     return static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
@@ -237,7 +242,7 @@ ScaledInteger read_at(IntegerBuilder& build, const ScaledInteger& x, const Sampl
 std::optional<RuleResult> smooth_function(const RuleContext& ctx, ValueId variable) {
   std::optional<RuleResult> made = attempt([&]() -> std::optional<RuleResult> {
     const ScaledInteger x = widened(ctx.build, with_one_scale(ctx.build, ctx.scaled_value(variable)));
-    const Samples f = samples_of(ctx.node, variable, x);
+    const Samples f = samples_of(ctx, variable, x);
     return f.apart ? std::optional<RuleResult>(read_at(ctx.build, x, f)) : std::nullopt;
   });
   const Refusal* const refused = made ? std::get_if<Refusal>(&*made) : nullptr;
@@ -254,7 +259,7 @@ std::optional<RuleResult> smooth_composition(const RuleContext& ctx) {
 }
 
 RuleResult by_samples(const RuleContext& ctx, ValueId variable, const ScaledInteger& x) {
-  const Samples f = samples_of(ctx.node, variable, x);
+  const Samples f = samples_of(ctx, variable, x);
   if (!f.apart && !f.is_complete)
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return *made;
   return read_at(ctx.build, x, f);

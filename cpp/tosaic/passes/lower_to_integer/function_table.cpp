@@ -39,12 +39,19 @@ ValueId as_result(const RuleContext& ctx, ValueId made) {
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
+// The numbers of a table, unless they are too coarse for their readers.
+RuleResult numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
+  ScaledInteger made = gathered_numbers(ctx.build, position, table);
+  ctx.require_fine_results(made.scale());
+  return made;
+}
+
 RuleResult of_one(const RuleContext& ctx, FunctionOperands operands) {
   const ScaledInteger x = ctx.scaled(operands.variables.front().front());
   const QParams qparams = full_range_qparams(ctx.build, x);
   operands.set(0, ramp(qparams.storage), &qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
-  if (is_float(f->dtype)) return gathered_numbers(ctx.build, position_of(ctx.build, x), *f);
+  if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, x), *f);
   if (ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr && f->dtype != DType::kI8)
     return gathered(ctx.build, position_of(ctx.build, x), *f);
   return as_result(ctx, looked_up(ctx.build, x, *f));
@@ -57,7 +64,7 @@ RuleResult of_two(const RuleContext& ctx, FunctionOperands operands) {
   operands.set(0, ramp(DType::kI8, kBytes), &a_qparams);
   operands.set(1, ramp(DType::kI8, 1, kBytes), &b_qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
-  if (is_float(f->dtype)) return gathered_numbers(ctx.build, position_of(ctx.build, a, b), *f);
+  if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, a, b), *f);
   return as_result(ctx, gathered(ctx.build, position_of(ctx.build, a, b), *f));
 }
 

@@ -114,12 +114,43 @@ std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& t
   return hides ? std::optional(least) : std::nullopt;
 }
 
+// The number that the clamp makes of every number of x, if one of its bounds is beyond them all. In torch, the
+// upper bound wins.
+std::optional<double> only_number(const ClampAttrs& attrs, const ScaledInteger& x) {
+  const double lowest = static_cast<double>(x.centred().low) * x.scale();
+  const double highest = static_cast<double>(x.centred().high) * x.scale();
+  const double most = attrs.max ? as_double(*attrs.max) : HUGE_VAL;
+  if (most <= lowest) return most;
+  if (attrs.min && as_double(*attrs.min) >= std::min(highest, most))
+    return std::min(as_double(*attrs.min), most);
+  return std::nullopt;
+}
+
+// A number in a unit of its own, in the shape of the result.
+RuleResult constant(const RuleContext& ctx, double number, const ScaledInteger& x) {
+  if (!std::isfinite(number)) return Refusal{"its bounds are no numbers"};
+  const double unit = number == 0 ? x.scale() : unit_for(std::abs(number));
+  if (unit < 0x1p-126) return Refusal{"its bounds are below the numbers of floats"};
+  const std::int64_t units = std::llround(number / unit);
+  const Shape& shape = ctx.node.result_type().shape;
+  ScaledInteger out{ctx.build.broadcast_to(ctx.build.number(units, shape.size()), shape),
+                    {unit},
+                    0,
+                    ValueRange::only(units)};
+  out.error = unit;
+  out.nan_mask = x.nan_mask;
+  return out;
+}
+
 // Lowers relu and clamp.
 RuleResult clamped(const RuleContext& ctx) {
   ScaledInteger x = ctx.with_one_scale(0);
   ValueRange to;
   if (ctx.node.op() == Op::kClamp) {
     const auto& attrs = ctx.node.attrs<ClampAttrs>();
+    // Minus infinity may become another number than the others.
+    const std::optional<double> only = x.minus_infinity ? std::nullopt : only_number(attrs, x);
+    if (only) return constant(ctx, *only, x);
     if (x.minus_infinity) {
       const double low = attrs.min ? std::abs(as_double(*attrs.min)) : 0;
       if (const double finite = std::max(finite_magnitude(x), std::isfinite(low) ? low : 0);
@@ -145,7 +176,6 @@ RuleResult clamped(const RuleContext& ctx) {
       return static_cast<std::int64_t>(nearest);
     };
     to = {bound(attrs.min, x.range.low), bound(attrs.max, x.range.high)};
-    if (to.low > to.high) to.low = to.high;  // torch: the upper bound wins
     x.error = error;
   } else {
     x = widened(ctx.build, x);
@@ -154,8 +184,6 @@ RuleResult clamped(const RuleContext& ctx) {
   to = {std::max(to.low, x.range.low), std::min(to.high, x.range.high)};
   if (to.low > to.high)
     to = to.low > x.range.high ? ValueRange{to.low, to.low} : ValueRange{to.high, to.high};
-  if (to.low < kInt32Values.low || to.high > kInt32Values.high)
-    return Refusal{"its bounds are beyond its numbers"};
   x.id = ctx.build.bounded(x.id, x.range, to);
   x.range = to;
   x.minus_infinity.reset();

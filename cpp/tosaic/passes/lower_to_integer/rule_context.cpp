@@ -106,6 +106,41 @@ ScaledInteger RuleContext::stored_value(ValueId id) const {
   throw NoIntegerForm("operand '" + value.name + "' has zero points that differ by channel");
 }
 
+// The numbers of a value with qparams, or of a scaled integer, rounded toward zero.
+std::optional<ValueRange> RuleContext::whole_numbers(ValueId id) const {
+  const QParamsRef& qparams = node.graph().type(id).qparams;
+  const ScaledInteger* const scaled = values.scaled(id);
+  if (scaled == nullptr && qparams == nullptr) return std::nullopt;
+  const std::vector<double>& scales = scaled != nullptr ? scaled->scales : qparams->scales;
+  // A file may hold integers beyond qmin and qmax.
+  const ValueRange stored = scaled != nullptr ? scaled->range : *integer_limits(qparams->storage);
+  ValueRange out{0, 0};
+  for (std::size_t c = 0; c < scales.size(); ++c) {
+    const std::int64_t zero_point = scaled != nullptr ? scaled->zero_point : qparams->zero_points[c];
+    for (const std::int64_t end : {stored.low, stored.high}) {
+      const double number = std::trunc(static_cast<double>(end - zero_point) * scales[c]);
+      if (!(std::abs(number) < 0x1p31)) return std::nullopt;
+      out = united(out, ValueRange::only(static_cast<std::int64_t>(number)));
+    }
+  }
+  return out;
+}
+
+// The range of integers without qparams: of the numbers that they were cast from, or of the dtype. A number beyond
+// the dtype may become any integer.
+ValueRange RuleContext::range_of_counts(ValueId id) const {
+  const TensorType& type = node.graph().type(id);
+  const ValueRange all = analysis::range_of_dtype(type.dtype);
+  const Node* const producer = node.graph().producer(id);
+  if (producer == nullptr || producer->operand_count != 1) return all;
+  if (producer->op != Op::kCast && !info(producer->op).has(kView)) return all;
+  const ValueId from = node.graph().operands(*producer)[0];
+  const DType dtype = node.graph().type(from).dtype;
+  const bool counts = !is_float(dtype) && !values.has_integers(from);
+  const std::optional<ValueRange> range = counts ? range_of_counts(from) : whole_numbers(from);
+  return range && all.contains(range->low) && all.contains(range->high) ? *range : all;
+}
+
 // Bools and integers as numbers of scale 1. Integers of 32 and 64 bits are accepted only as the operand of a
 // cast with eventual_qparams(), and are clamped to just beyond the largest number of these qparams. In all
 // other cases, such integers throw NoIntegerForm.
@@ -113,10 +148,10 @@ ScaledInteger RuleContext::counted(ValueId id) const {
   const DType from = node.graph().type(id).dtype;
   const ValueId x = values.value(id, build);
   const auto cast = [&](DType to) { return build.emit(Op::kCast, CastAttrs{to}, {x}); };
-  if (from == DType::kI8) return {x, {1.0}, 0, {-128, 127}};
+  if (from == DType::kI8) return {x, {1.0}, 0, range_of_counts(id)};
   if (from == DType::kBool) return {cast(DType::kI8), {1.0}, 0, {0, 1}};
-  if (from == DType::kU8) return {cast(DType::kI32), {1.0}, 0, {0, 255}};
-  if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, {-32768, 32767}};
+  if (from == DType::kU8) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
+  if (from == DType::kI16) return {cast(DType::kI32), {1.0}, 0, range_of_counts(id)};
   const std::optional<QParams> to = node.eventual_qparams();
   if (node.op() != Op::kCast || !to)
     throw NoIntegerForm("operand '" + node.graph().value(id).name +
@@ -168,6 +203,13 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
   throw NoIntegerForm("one unit for all operands leaves " + std::to_string(static_cast<int>(left)) +
                       " of the " + std::to_string(x.range.high - x.range.low) + " steps of operand '" +
                       node.graph().value(node.operand(i)).name + "'");
+}
+
+void RuleContext::require_fine_results(double unit) const {
+  if (node.result_qparams() != nullptr || node.eventual_qparams()) return;
+  const std::optional<double> step = values.noticed_step(node.node());
+  if (step && *step > 0 && unit > 2 * *step)
+    throw NoIntegerForm("its readers notice less than one unit of its results");
 }
 
 ValueId RuleContext::quantized_constant(std::size_t i, const QParams& to) const {

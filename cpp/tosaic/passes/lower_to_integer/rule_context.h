@@ -53,6 +53,9 @@ struct RuleContext {
   // Throws NoIntegerForm if `unit` leaves x, the integers of operand i, fewer than 6 bits, and a reader of the
   // result would notice.
   void require_bits(std::size_t i, const ScaledInteger& x, double unit) const;
+  // Throws NoIntegerForm if the readers of the node's result notice changes of half a unit: exp(x) reaches far
+  // beyond the numbers that hardswish(exp(x)) has. A table of the whole composition has no such unit.
+  void require_fine_results(double unit) const;
   // A constant operand, quantized to the qparams `to` at compile time.
   [[nodiscard]] ValueId quantized_constant(std::size_t i, const QParams& to) const;
   // A constant of these numbers in row-major order, quantized to the qparams `to`.
@@ -61,6 +64,8 @@ struct RuleContext {
 
  private:
   [[nodiscard]] ScaledInteger counted(ValueId id) const;
+  [[nodiscard]] std::optional<ValueRange> whole_numbers(ValueId id) const;
+  [[nodiscard]] ValueRange range_of_counts(ValueId id) const;
 };
 
 // A constant with groups as i32 in one unit, in which its largest number has 29 bits.
