@@ -52,6 +52,7 @@ CALLS = 2
 _CALIBRATION = 6
 _FORMS = ((tosaic.QConfig.int8, ""), (tosaic.QConfig.int16x8, "+int16"))
 _LOST_DB, _LEAST_DB, _LEAST_ELEMENTS = 6.0, 10.0, 16
+_MOST_DB = 80.0  # integers of 16 bits that are off by half a unit have 80 dB at half of their range
 _SMALLEST = 1e-37  # float32 numbers below about this are subnormal and may be flushed to zero
 _REFUSALS = (tosaic.UnsupportedOp, tosaic.SpecViolation)
 _NOT_OURS = (
@@ -411,12 +412,12 @@ def _cloned(samples: Sequence[Any]) -> list[Any]:
 
 
 def _ratio(wanted: Array, got: Array) -> float:
-    """Returns the signal-to-noise ratio in dB, at most 90."""
+    """Returns the signal-to-noise ratio in dB, at most `_MOST_DB`."""
     wanted, got = wanted.astype(np.float64), got.astype(np.float64)
     signal, noise = np.square(wanted).sum(), np.square(wanted - got).sum()
     if signal == 0:
-        return 90.0 if noise == 0 else -90.0
-    return float(min(90.0, 10 * np.log10(signal / noise))) if noise else 90.0
+        return _MOST_DB if noise == 0 else -_MOST_DB
+    return float(min(_MOST_DB, 10 * np.log10(signal / noise))) if noise else _MOST_DB
 
 
 @dataclass(frozen=True)
