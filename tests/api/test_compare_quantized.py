@@ -606,3 +606,41 @@ def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: f
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
     comparison = tosaic.compare(quantized, lowered, samples)
     assert comparison.ok, str(comparison)
+
+
+def test_an_operand_that_is_rounded_before_the_values_of_another_call() -> None:
+    """The state belongs to the concatenation, which comes after the function that one table is merged with."""
+
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(6, 2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            joined = torch.cat([self.kept, torch.sigmoid(x)])[-6:]
+            self.kept.copy_(joined)
+            return joined
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(3, 2, 4) * 1.6 - 0.7,) for _ in range(6)]
+    quantized = tosaic.quantize(torch.export.export(Kept(), samples[0]), samples, progress=False)
+    comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT"), samples[:2])
+    assert comparison.ok, str(comparison)
+    assert "cat" in [row.fx_name for row in comparison]
+
+
+def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it() -> None:
+    """The table of the sine is merged with the rounding of the pad; a clamp in floats reads the same input."""
+
+    class Padded(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            padded = nn.functional.pad(torch.sin(x), [2, 0], value=1.793)
+            bounded = torch.clamp(x, -1.649, -0.887)
+            whole = torch.round(x.amax(3) * 4).clamp(-100, 100).to(torch.int32).to(torch.float32)
+            return torch.ceil(bounded).split(2, 3)[-1], padded, torch.max(bounded, 1)[0], whole
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(8, 2, 8, 2) * 60 - 30,) for _ in range(6)]
+    quantized = tosaic.quantize(torch.export.export(Padded(), samples[0]), samples, progress=False)
+    comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT+FP"), samples[:2])
+    assert comparison.ok, str(comparison)

@@ -35,7 +35,8 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
-// The quantized values of a that belong to an FX node and are not its last value, nor the integers of it.
+// The quantized values of a, and their floats, that belong to an FX node and are not its last value, nor the integers
+// of it.
 std::unordered_set<std::string> rounded_operands(const RunValues& a, const NodesOfFx& nodes) {
   std::unordered_set<std::string> names;
   for (const Node& node : a.graph().nodes()) {
@@ -45,7 +46,9 @@ std::unordered_set<std::string> rounded_operands(const RunValues& a, const Nodes
     const ValueId value = a.graph().result(node);
     const Node& last = *nodes.of(owner).back();
     if (last.op == Op::kDequantize && a.graph().operands(last)[0] == value) continue;
-    if (a.qparams(value)) names.insert(a.graph().value(value).name);
+    const bool is_float_of_one =
+        node.op == Op::kDequantize && names.contains(a.graph().value(a.graph().operands(node)[0]).name);
+    if (a.qparams(value) || is_float_of_one) names.insert(a.graph().value(value).name);
   }
   return names;
 }

@@ -22,9 +22,15 @@ FxId FxNodes::add(const std::string& name) {
 }
 
 void FxNodes::add_origins_of(const Graph& a, const Graph& b) {
+  // The order is that of the computations: an operand may be rounded long before the FX node that reads it.
+  std::set<std::string_view> computing;
   for (const Node& node : a.nodes())
     for (const OriginRef& leaf : leaves(node.origin))
-      if (!is_left_out(leaf->fx_name)) add(leaf->fx_name);
+      if (!rounds(node.op)) computing.insert(leaf->fx_name);
+  for (const Node& node : a.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (!is_left_out(leaf->fx_name) && (!rounds(node.op) || !computing.contains(leaf->fx_name)))
+        add(leaf->fx_name);
   common_.assign(names_.size(), false);
   for (const Node& node : b.nodes())
     for (const OriginRef& leaf : leaves(node.origin))

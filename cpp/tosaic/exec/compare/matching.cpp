@@ -89,10 +89,18 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
   return labelled.empty() ? others : labelled;
 }
 
-// True if the value is a number that the FX node reads in a, or these numbers moved.
+// True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), or these numbers moved.
 bool Matcher::is_operand(ValueId value) const {
   const Graph& graph = b_.graph();
-  while (!operands_.contains(graph.value(value).name)) {
+  const auto is_named = [this](std::string name) {
+    while (!operands_.contains(name)) {
+      const std::size_t dot = name.rfind('.');
+      if (dot == std::string::npos) return false;
+      name.resize(dot);
+    }
+    return true;
+  };
+  while (!is_named(graph.value(value).name)) {
     const Node* const node = graph.producer(value);
     if (node == nullptr || !(info(node->op).has(kMovement) || info(node->op).has(kView))) return false;
     value = graph.operands(*node)[0];
