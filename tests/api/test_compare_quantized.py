@@ -589,7 +589,7 @@ def test_the_bounded_form_of_a_result_is_not_taken_for_the_form_that_floats_read
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: float) -> None:
-    """Twice a value has the integers of the value at another scale, so the node is gone when slices are lowered."""
+    """Twice a value has its integers at another scale, so the node is gone when slices are lowered."""
 
     class Doubled(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -609,7 +609,7 @@ def test_a_movement_of_doubled_integers_keeps_the_scale_of_the_product(factor: f
 
 
 def test_an_operand_that_is_rounded_before_the_values_of_another_call() -> None:
-    """The state belongs to the concatenation, which comes after the function that one table is merged with."""
+    """The state belongs to the concatenation, which comes after the function that its table replaces."""
 
     class Kept(nn.Module):
         def __init__(self) -> None:
@@ -630,7 +630,7 @@ def test_an_operand_that_is_rounded_before_the_values_of_another_call() -> None:
 
 
 def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it() -> None:
-    """The table of the sine is merged with the rounding of the pad; a clamp in floats reads the same input."""
+    """The table of the sine rounds as the pad does; a clamp in floats reads the same input."""
 
     class Padded(nn.Module):
         def forward(self, x: torch.Tensor) -> Any:
