@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from random_graphs.programs import Leaf
-from random_modules.checking import STEPS, Checked, bounded, check
+from random_modules.checking import STEPS, Checked, bounded, check, effective_count
 from random_modules.generate import generate
 from random_modules.programs import ModuleStep, RandomModule, evaluated
 from random_modules.reporting import report
@@ -183,3 +183,12 @@ def test_the_model_may_lose_the_tanh_of_a_small_number_and_we_may_not(tanh: str)
         lost = torch.where(exact.abs() < 1e-20, 0.0, exact)
         assert (expected.disagreement(lost.numpy()) == "") is may_be_lost
         assert "first at" in expected.disagreement((exact * (1 + 2e-5)).numpy())
+
+
+def test_a_ratio_needs_numbers_that_share_the_energy() -> None:
+    generator = np.random.default_rng(0)
+    assert effective_count(np.ones(40)) == pytest.approx(40)
+    assert effective_count(np.zeros(3)) == 3
+    assert 100 < effective_count(generator.standard_normal(1000)) < 1000
+    assert effective_count(np.exp(generator.uniform(-15, 15, 1000))) < 100
+    assert effective_count(np.array([1e38, 1.0, 1.0])) == pytest.approx(1)

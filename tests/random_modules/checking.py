@@ -36,7 +36,7 @@ from tosaic.reference_model import run_reference_model
 
 from random_modules.programs import ModuleValues, RandomModule, evaluated
 
-__all__ = ["STEPS", "Bounded", "Checked", "Refusal", "bounded", "check"]
+__all__ = ["STEPS", "Bounded", "Checked", "Refusal", "bounded", "check", "effective_count"]
 
 STEPS = (
     "export",
@@ -398,12 +398,23 @@ def _lost(program: Any, quantized: Any, lowered: Any, samples: Sequence[Any]) ->
     for i, (floats, before, after) in enumerate(zip(*runs, strict=True)):
         finite = np.isfinite(floats) if floats.dtype.kind == "f" else np.zeros(floats.shape, bool)
         finite &= np.isfinite(before) & np.isfinite(after)
-        if finite.sum() < _LEAST_ELEMENTS:
+        if effective_count(floats[finite]) < _LEAST_ELEMENTS:
             continue
         was, now = (_ratio(floats[finite], x[finite]) for x in (before, after))
         if was >= _LEAST_DB and now < was - _LOST_DB:
             wrong.append(f"output {i}: {now:.1f} dB, the quantized program has {was:.1f}")
     return wrong
+
+
+def effective_count(numbers: Array) -> float:
+    """Returns how many equal numbers would have the same spread of energy (the participation ratio).
+
+    Of results such as ``exp(x)``, one or two have nearly all of it: their roundings alone decide a ratio.
+    """
+    energy = np.square(numbers.astype(np.float64))
+    energy /= max(energy.max(initial=0), 1e-300)
+    fourth = np.square(energy).sum()
+    return float(energy.sum() ** 2 / fourth) if fourth else float(energy.size)
 
 
 def _cloned(samples: Sequence[Any]) -> list[Any]:
