@@ -378,7 +378,7 @@ class Weighted(nn.Module):
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, float("-inf")])
-def test_an_input_mask_is_right_or_named_where_arm_lowers(value: float, caplog: Any) -> None:
+def test_an_input_mask_is_right_or_refused_where_arm_lowers(value: float) -> None:
     torch.manual_seed(0)
     network = Weighted().eval()
     seen = (torch.rand(4, 5, 5) > 0.4) | torch.eye(5, dtype=torch.bool)
@@ -388,12 +388,11 @@ def test_an_input_mask_is_right_or_named_where_arm_lowers(value: float, caplog: 
     )
     for sample in samples:
         prepared(*sample)
+    if value == float("-inf"):
+        with pytest.raises(tosaic.InvalidGraph, match=r"input 'mask' has minus infinity.*mask of bools, or"):
+            convert_pt2e(prepared)
+        return
     with torch.no_grad():
         program = torch.export.export(convert_pt2e(prepared), samples[0])
         expected = network(*samples[0]).numpy()
-    if value == float("-inf"):
-        (text,) = (each.getMessage() for each in caplog.records if "infinities" in each.getMessage())
-        assert "of 'mask'" in text
-        assert "pass one of bools" in text
-    else:
-        assert decibels(tosaic.lower(program, target="TOSA-1.0+INT").run(*samples[0]), expected) > 25
+    assert decibels(tosaic.lower(program, target="TOSA-1.0+INT").run(*samples[0]), expected) > 25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tosaic
 from masks.measure import decibels
 from torch import nn
 from torch.nn import functional as F
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
 INF = float("-inf")
 
@@ -140,3 +142,75 @@ def test_an_input_of_minus_infinity_that_no_sum_reads_is_refused_with_a_way_out(
         tosaic.InvalidGraph, match=r"'m' has numbers that are not finite.*pass a mask of bools"
     ):
         tosaic.quantize(torch.export.export(network, samples[0]), samples, progress=False)
+
+
+HIDING: dict[str, Callable[..., torch.Tensor]] = {
+    "select": lambda s, m: s + torch.where(m <= -5000, INF, m),
+    "masked_fill": lambda s, m: s.masked_fill(m < 0, INF),
+    "where": lambda s, m: torch.where(m < 0, INF, s),
+    "minimum": lambda s, m: torch.minimum(s, m),
+    "exp": lambda s, m: s + torch.log(m.exp() + 1e-6),
+    "view": lambda s, m: s + m.reshape(s.shape),
+    "add": lambda s, m: s + m,
+    "scaled": lambda s, m: s + m * 0.5,
+}
+REFUSING = {
+    None: ("select", "masked_fill", "where", "minimum", "exp"),
+    "arm": ("masked_fill", "where", "minimum", "view", "add", "scaled"),
+}
+
+
+class Scored(nn.Module):
+    """Attention whose scores meet a mask in a way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.hide, self.line = HIDING[how], nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.line(x).chunk(3, -1)
+        return self.hide(q @ k.transpose(-1, -2) / 4, m).softmax(-1) @ v
+
+
+def prepared_by_torchao(
+    network: nn.Module, samples: list[tuple[torch.Tensor, ...]], quantizer: tosaic.Quantizer
+) -> Any:
+    prepare = prepare_qat_pt2e if quantizer.qat else prepare_pt2e
+    prepared = prepare(torch.export.export(network, samples[0]).module(), quantizer)
+    for each in samples:
+        prepared(*each)
+    return prepared
+
+
+@pytest.mark.parametrize(("arm", "how"), [(arm, how) for arm in REFUSING for how in REFUSING[arm]])
+def test_an_input_mask_that_integers_show_is_refused_by_torchao_too(arm: Any, how: str) -> None:
+    """Its other samples are 0, which minus infinity would become."""
+    _, samples = selected(INF)
+    torch.manual_seed(0)
+    prepared = prepared_by_torchao(Scored(how).eval(), samples, tosaic.Quantizer(compatible_with=arm))
+    with pytest.raises(tosaic.InvalidGraph, match=r"input 'm' has minus infinity.*mask of bools, or .*-1e4"):
+        convert_pt2e(prepared)
+
+
+def test_an_input_of_minus_infinity_is_refused_in_training() -> None:
+    network, samples = selected(INF)
+    with pytest.raises(tosaic.InvalidGraph, match="input 'm' has minus infinity"):
+        prepared_by_torchao(network, samples, tosaic.Quantizer(qat=True))
+
+
+@pytest.mark.parametrize(
+    ("arm", "how"), [(None, "masked_fill"), (None, "where"), ("arm", "add"), ("arm", "view")]
+)
+def test_an_input_mask_with_numbers_that_hide_is_right(arm: Any, how: str) -> None:
+    """The way out that the error names: numbers such as -1e4. Minus infinity beside them becomes -1e4."""
+    _, samples = selected(-1e4)
+    samples = [(x, m.clone()) for x, m in samples]
+    for _, m in samples:
+        m[:, 2, 1:] = 0
+        m[:, 0] = torch.where(m[:, 0] < 0, INF, m[:, 0])
+    torch.manual_seed(0)
+    network = Scored(how).eval()
+    prepared = prepared_by_torchao(network, samples, tosaic.Quantizer(compatible_with=arm))
+    with torch.no_grad():
+        found, wanted = convert_pt2e(prepared)(*samples[1]), network(*samples[1])
+    assert decibels(found, wanted) > 25

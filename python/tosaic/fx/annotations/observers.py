@@ -56,6 +56,7 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 _EPS = torch.finfo(torch.float32).eps
+_HIDES_ANY = -128.0  # the exponential of a score that is less by 104 is 0 in float32
 _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 _PER_CHANNEL = (torch.per_channel_affine, torch.per_channel_symmetric)
 _SCALES = 21  # scales among which the search for the least error of a group chooses
@@ -120,7 +121,24 @@ def _qparams_tensors(observer: Any, chosen: Sequence[tuple[float, int]]) -> tupl
     return scales, torch.tensor([zero for _, zero in chosen], dtype=integer, device=device)
 
 
-def _note_ignored(observer: Any, infinities: int, nans: int) -> None:
+def _note_ignored(observer: Any, infinities: int, nans: int, least: float = -math.inf) -> None:
+    """Warns of samples that were ignored.
+
+    Minus infinity is an error in an input of the program whose other samples, from `least` on, hide no score:
+    in integers a mask would have no effect.
+    """
+    if getattr(observer, "has_minus_infinity", False) and not least <= _HIDES_ANY:
+        ends = (
+            "an input without other numbers" if least == math.inf else f"its least other number, {least:.4g}"
+        )
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="Quantizer",
+            what=f"the input {observer.name} has minus infinity among its samples, which becomes {ends}",
+            expected="finite numbers, from which a scale follows",
+            got=f"{infinities} infinities",
+            hint="If it hides scores, pass a mask of bools, or hide with a number such as -1e4",
+        )
     if infinities or nans:
         node = getattr(observer, "name", "")
         of_node = f" of {node}" if node else ""
@@ -163,6 +181,12 @@ class _Joinable:
     """An observer that may take the scale of another one, with which a join reads its tensor."""
 
     joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
+    is_of_input = False
+    has_minus_infinity = False  # among the samples of an input of the program
+
+    def _look_for_minus_infinity(self, tensor: torch.Tensor, infinities: int) -> None:
+        if self.is_of_input and infinities and not self.has_minus_infinity:
+            self.has_minus_infinity = bool((tensor == -torch.inf).any())
 
     def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scales and zero points that follow from the samples of this observer alone."""
@@ -178,9 +202,8 @@ class _Joinable:
         QuantMismatch
             The range of integers does not include the zero point of a symmetric scheme.
         """
-        if self.joins is None:
-            return self.own_qparams()
-        found: tuple[torch.Tensor, torch.Tensor] = self.joins.qparams(self)
+        found: tuple[torch.Tensor, torch.Tensor]
+        found = self.own_qparams() if self.joins is None else self.joins.qparams(self)
         return found
 
 
@@ -208,6 +231,10 @@ class _Biased:
 
 def _largest(ranges: Sequence[_core.ObservedRange]) -> float:
     return max((max(abs(each.least), abs(each.greatest)) for each in ranges if each.finite), default=0.0)
+
+
+def _least(ranges: Sequence[_core.ObservedRange]) -> float:
+    return min((each.least for each in ranges if each.finite), default=math.inf)
 
 
 class _RangeMixin(_Joinable, _Biased):
@@ -241,9 +268,9 @@ class _RangeMixin(_Joinable, _Biased):
 
     def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scales and zero points of the range, or of the range of each channel."""
-        _note_ignored(self, self.infinities, self.nans)
-        options = _range_options(self)
         ranges = self._ranges() or [_core.ObservedRange()]
+        _note_ignored(self, self.infinities, self.nans, _least(ranges))
+        options = _range_options(self)
         return _qparams_tensors(self, [_core.range_qparams(each, **options) for each in ranges])
 
 
@@ -265,6 +292,7 @@ class TosaicMinMaxObserver(_RangeMixin, MinMaxObserver):  # type: ignore[misc]
             after = _bounds(self)[0]
             after.merge(self._batch(x_orig))
             self._store(after)
+            self._look_for_minus_infinity(x_orig, self.infinities)
         return x_orig
 
 
@@ -391,8 +419,11 @@ def name_masks(observers: Mapping[Any, Any]) -> None:
     for place, module in observers.items():
         observer = getattr(module, "activation_post_process", module)
         node = place if isinstance(place, torch.fx.Node) else place[0]
-        if hasattr(observer, "infinities"):
+        is_input = node.op == "placeholder"
+        # Of the nodes that share an observer, the input is the one that callers know.
+        if hasattr(observer, "infinities") and (is_input or not getattr(observer, "is_of_input", False)):
             observer.name = f"'{node.name}'"
+            observer.is_of_input = is_input
         if isinstance(observer, TosaicMaskObserver):
             readers = list(node.users) if node is place else [place[1]]
             if observer is module:  # conversion after training knows no minus infinity
@@ -430,6 +461,7 @@ class TosaicMovingAverageMinMaxObserver(_RangeMixin, MovingAverageMinMaxObserver
         if has_samples(x_orig):
             before = _bounds(self)[0]
             self._store(before.averaged(self._batch(x_orig), self.averaging_constant))
+            self._look_for_minus_infinity(x_orig, self.infinities)
         return x_orig
 
 
@@ -534,7 +566,7 @@ class _HistogramBase(_Joinable, _Biased, UniformQuantizationObserverBase):  # ty
 
     def own_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the scales and zero points that the search chooses."""
-        _note_ignored(self, self.infinities, self.nans)
+        _note_ignored(self, self.infinities, self.nans, _least([each.range for each in self._histograms]))
         if all(each.range.finite == 0 for each in self._histograms):
             _LOG.warning(
                 "%s has no finite samples, so its scale is 1. Run the prepared graph on samples before "
@@ -651,6 +683,7 @@ class _TensorHistogram(_HistogramBase):
             if not self._histograms:
                 self._histograms = [_core.Histogram()]
             self._histograms[0].observe(_in_memory_order(x_orig)[0])
+            self._look_for_minus_infinity(x_orig, self.infinities)
         return x_orig
 
 
