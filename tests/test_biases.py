@@ -5,6 +5,7 @@ tests/full/biases.py tests all operators, and writes the table of docs/biases.md
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import tosaic
 from biases.measuring import Found, Warnings, measure
 from biases.networks import SPREADS, Branch
 from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import ComposableQuantizer
 from tosaic.annotation.bias import LARGEST_BIAS, fitting_bias_scales, fitting_weight_scales
 
@@ -298,6 +299,66 @@ def test_an_addend_with_coarse_units_beside_those_of_the_sum_is_named() -> None:
     with Warnings() as warnings:
         tosaic.quantize(torch.export.export(Cancelled().eval(), (x,)), [x], config=config, progress=False)
     assert ["-3 in channel 0 leaves" in text for text in warnings.texts if "'baddbmm'" in text] == [True]
+
+
+class Discarded(nn.Module):
+    """Products with a constant addend, whose negative sums an activation discards."""
+
+    def __init__(self, way: str, least: float) -> None:
+        super().__init__()
+        self.way = way
+        self.register_buffer("addend", torch.tensor([[[least, 0.05, 0.03, 0.06]]]))
+        self.weight = nn.Parameter(torch.eye(4).mul(0.01)[None])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.way == "add":
+            return torch.relu(x @ self.weight[0] + self.addend)
+        found = torch.baddbmm(self.addend, x, self.weight)
+        if self.way == "alone":
+            return found
+        if self.way == "view":
+            found = found.reshape(-1, 4)
+        return found.clamp(0, 6) if self.way == "clamp" else torch.relu(found)
+
+
+@pytest.mark.parametrize("arm", [None, "arm"])
+@pytest.mark.parametrize("way", ["relu", "clamp", "view", "add"])
+def test_an_addend_with_coarse_units_beside_what_is_read_of_the_sum_is_named_by_torchao_too(
+    way: str, arm: Any
+) -> None:
+    """One unit of the addend is 0.012, and the results end at 0.06."""
+    x = torch.zeros(1, 3, 4)
+    quantizer = tosaic.Quantizer(tosaic.QConfig.int8(every_operator=True), compatible_with=arm)
+    for chosen, least, named in ((way, -3.0, 1), (way, -0.06, 0), ("alone", -3.0, 0)):
+        network = Discarded(chosen, least).eval()
+        with Warnings() as warnings:
+            program = converted(torch.export.export(network, (x,)), x, quantizer)
+        texts = [text for text in warnings.texts if "few bits to channels 1, 2, 3" in text]
+        assert len(texts) == len(warnings.texts) == named
+        if not named:
+            np.testing.assert_allclose(program.module()(x).detach(), network(x).detach(), atol=0.012)
+
+
+def test_a_copy_of_a_prepared_graph_names_an_addend_with_coarse_units() -> None:
+    x = torch.zeros(1, 3, 4)
+    quantizer = tosaic.Quantizer(tosaic.QConfig.int8(every_operator=True))
+    prepared = prepare_pt2e(torch.export.export(Discarded("relu", -3.0).eval(), (x,)).module(), quantizer)
+    copied = copy.deepcopy(prepared)
+    copied(x)
+    with Warnings() as warnings:
+        convert_pt2e(copied)
+    assert ["few bits" in text for text in warnings.texts] == [True]
+
+
+def test_an_addend_with_coarse_units_is_named_in_training() -> None:
+    x = torch.zeros(1, 3, 4)
+    quantizer = tosaic.Quantizer(tosaic.QConfig.int8(every_operator=True), qat=True)
+    prepared = prepare_qat_pt2e(torch.export.export(Discarded("relu", -3.0), (x,)).module(), quantizer)
+    with Warnings() as warnings:
+        for _ in range(3):
+            prepared(x)
+        convert_pt2e(prepared)
+    assert ["few bits" in text for text in warnings.texts] == [True]
 
 
 def test_the_passes_of_arm_take_addmm_with_a_parameter() -> None:

@@ -29,10 +29,13 @@ from tosaic.quantization import QParams
 __all__ = [
     "LARGEST_BIAS",
     "addends",
+    "crowded_channels",
     "fitting_bias_scales",
     "fitting_weight_scales",
     "free_crowded_addends",
+    "full_range_scale",
     "lost_bits",
+    "note_coarse_addend",
     "note_crowded_addends",
     "note_crowded_sums",
 ]
@@ -114,8 +117,7 @@ def free_crowded_addends(plan: Plan, elements_of: Callable[[str], Any]) -> None:
         elements = None if spec is None else elements_of(slot.producer)
         if spec is None or elements is None:
             continue
-        qmin, qmax = integers_of(spec)
-        if _crowded(elements, _extent(elements) / (qmax - qmin)) is not None:
+        if crowded_channels(elements, full_range_scale(elements, integers_of(spec))) is not None:
             with plan.authored_by("crowded addend"):
                 del plan[slot]
 
@@ -125,8 +127,7 @@ def note_crowded_addends(
 ) -> None:
     """Warns of constant addends whose scale leaves too few bits to channels.
 
-    That is no bit at all, or an error of more than eight units of the sum in a channel of less than 16 units
-    of the addend.
+    `note_coarse_addend` says which.
 
     Parameters
     ----------
@@ -143,10 +144,28 @@ def note_crowded_addends(
         if found is None or len(found.scales) != 1 or elements is None:
             continue
         of_sum = chosen.get(results.get(slot.user, reads.get(slot.user, slot)), found)
-        is_coarse = found.scale > _COARSE * max(of_sum.scales)
-        crowded = _crowded(elements, found.scale * (_COARSE if is_coarse else 1))
-        if crowded is not None:
-            _note(slot.user, found.dtype, crowded)
+        note_coarse_addend(slot.user, found.dtype, elements, found.scale, max(of_sum.scales))
+
+
+def note_coarse_addend(call: str, dtype: str, elements: Any, scale: float, of_sum: float) -> bool:
+    """Warns if the scale of a constant addend leaves too few bits to channels, and returns whether it did.
+
+    That is no bit at all, or an error of more than eight units of the sum in a channel of less than 16 units
+    of the addend.
+
+    Parameters
+    ----------
+    call, dtype : str
+        The call that adds, and the integers of the addend, for the message.
+    elements : array
+    scale, of_sum : float
+        The scale of the addend, and that of the sum.
+    """
+    is_coarse = scale > _COARSE * of_sum
+    crowded = crowded_channels(elements, scale * (_COARSE if is_coarse else 1))
+    if crowded is not None:
+        _note(call, dtype, crowded, "few" if is_coarse else "no")
+    return crowded is not None
 
 
 def note_crowded_sums(plan: Plan, elements_of: Callable[[str], Any]) -> None:
@@ -165,10 +184,8 @@ def note_crowded_sums(plan: Plan, elements_of: Callable[[str], Any]) -> None:
         elements = None if spec is None else elements_of(slot.producer)
         if spec is None or elements is None:
             continue
-        qmin, qmax = integers_of(spec)
-        crowded = _crowded(elements, _extent(elements) / (qmax - qmin))
-        if crowded is not None:
-            _note(slot.user, spec.dtype, crowded)
+        scale = full_range_scale(elements, integers_of(spec))
+        note_coarse_addend(slot.user, spec.dtype, elements, scale, scale)
 
 
 def _one_scale(plan: Plan) -> Iterator[tuple[Group, Observed]]:
@@ -187,30 +204,32 @@ def addends(plan: Plan) -> Iterator[Edge]:
             yield Edge(name, call.name)
 
 
-def _note(call: str, dtype: str, crowded: tuple[list[int], int, float]) -> None:
+def _note(call: str, dtype: str, crowded: tuple[list[int], int, float], bits: str) -> None:
     lost, channel, largest = crowded
     listed = ", ".join(map(str, lost[:_LISTED]))
     more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
     _LOG.warning(
         "the addend of '%s', or the sum with it, has one scale of %s for all channels: %.3g in channel %d "
-        "leaves no bits to channel%s %s%s. The bias of a linear layer or convolution keeps them, as does a "
+        "leaves %s bits to channel%s %s%s. The bias of a linear layer or convolution keeps them, as does a "
         "configuration without every_operator",
         call,
         dtype,
         largest,
         channel,
+        bits,
         "s" if len(lost) > 1 else "",
         listed,
         more,
     )
 
 
-def _extent(elements: Any) -> float:
+def full_range_scale(elements: Any, integers: tuple[int, int]) -> float:
+    """Returns the scale with which all elements just fit in integers."""
     found = np.asarray(elements, np.float64)
-    return float(found.max(initial=0.0) - found.min(initial=0.0))
+    return float(found.max(initial=0.0) - found.min(initial=0.0)) / (integers[1] - integers[0])
 
 
-def _crowded(constant: Any, least: float) -> tuple[list[int], int, float] | None:
+def crowded_channels(constant: Any, least: float) -> tuple[list[int], int, float] | None:
     """Returns the channels below a number, the channel with the largest element, and this element.
 
     None if no channel is. The axis of the channels is that of `channel_axis`.

@@ -1,13 +1,97 @@
-"""addmm as a product and a sum, before Arm's passes."""
+"""Constant addends: addmm as a product and a sum before Arm's passes, and addends with coarse units.
+
+Torchao's observers choose the scale of a constant from all its elements, though the readers of the sum may
+not tell them apart::
+
+    relu(c + x), c = [-3, 0.05, 0.03, 0.06]    one unit of c is 0.012, and the results end at 0.06
+
+When the observer of the addend chooses its scale at conversion, it compares its unit with that of the sum.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
+import numpy as np
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
-__all__ = ["separate_addends"]
+from tosaic.annotation import Plan
+from tosaic.annotation.bias import addends, crowded_channels, full_range_scale, note_coarse_addend
+from tosaic.fx.annotations.biases import elements_of
+from tosaic.fx.annotations.graph import call_graph
+from tosaic.fx.annotations.read_ranges import ReadRange, read_range
+
+__all__ = ["SumOf", "link_addends", "separate_addends"]
+
+
+class SumOf:
+    """A call that adds a constant, as the observer of the constant knows it.
+
+    Parameters
+    ----------
+    call : str
+    elements : callable
+        Returns the elements of the constant; None if they are not known.
+    addend, result : observer
+        Those of the constant and of the sum.
+    read : ReadRange, optional
+        The numbers of the sum that its readers tell apart. None: all.
+    """
+
+    def __init__(
+        self, call: str, elements: Callable[[], Any], addend: Any, result: Any, read: ReadRange | None
+    ) -> None:
+        # A tuple: the observers must not become submodules of each other.
+        self._observers = (addend, result)
+        self._call, self._elements, self._read = call, elements, read
+        self._noted = False
+
+    def note(self, scale: torch.Tensor) -> None:
+        """Warns once if a scale of the addend leaves too few bits to channels."""
+        addend, result = self._observers
+        bounds = np.array([float(result.min_val), float(result.max_val)])
+        if self._noted or scale.numel() != 1 or not bounds[0] <= bounds[1]:
+            return
+        if self._read is not None and not self._read.in_rows:
+            bounds = bounds.clip(self._read.least, self._read.greatest)
+        unit = full_range_scale(bounds, (result.quant_min, result.quant_max))
+        elements = self._elements()
+        if elements is None or not unit:
+            return
+        # What has no bit at all was named when the specs were chosen.
+        least = full_range_scale(elements, (addend.quant_min, addend.quant_max))
+        if crowded_channels(elements, least) is None:
+            dtype = str(addend.dtype).removeprefix("torch.")
+            self._noted = note_coarse_addend(self._call, dtype, elements, float(scale), unit)
+
+
+def _elements(model: GraphModule, constant: Node) -> Callable[[], Any]:
+    return lambda: elements_of(model, constant)  # copies of observers share it, other than a partial
+
+
+def link_addends(model: GraphModule, observers: Mapping[Any, Any]) -> None:
+    """Makes the observers of constant addends know the sums.
+
+    Parameters
+    ----------
+    model : GraphModule
+    observers : mapping
+        What torchao passes to `prepare_obs_or_fq_callback`.
+    """
+    nodes = {node.name: node for node in model.graph.nodes}
+    of_node = {node: id(module) for node, module in observers.items() if isinstance(node, Node)}
+    for slot in addends(Plan(call_graph(model))):
+        constant, call = nodes[slot.producer], nodes[slot.user]
+        addend, result = observers.get((constant, call), observers.get(constant)), observers.get(call)
+        if addend is None or result is None or elements_of(model, constant) is None:
+            continue
+        addend, result = (getattr(each, "activation_post_process", each) for each in (addend, result))
+        if hasattr(addend, "sums") and hasattr(result, "min_val"):
+            elements = _elements(model, constant)
+            found = SumOf(call.name, elements, addend, result, read_range(call, of_node))
+            addend.sums = (*addend.sums, found)
 
 
 def separate_addends(model: GraphModule, calls: Collection[str]) -> list[str]:

@@ -181,6 +181,7 @@ class _Joinable:
     """An observer that may take the scale of another one, with which a join reads its tensor."""
 
     joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
+    sums: tuple[Any, ...] = ()  # SumOf, if the tensor is a constant that calls add
     is_of_input = False
     has_minus_infinity = False  # among the samples of an input of the program
 
@@ -204,6 +205,8 @@ class _Joinable:
         """
         found: tuple[torch.Tensor, torch.Tensor]
         found = self.own_qparams() if self.joins is None else self.joins.qparams(self)
+        for sum_of in self.sums:
+            sum_of.note(found[0])
         return found
 
 

@@ -19,7 +19,7 @@ from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.states import share_state
-from tosaic.fx.annotations.addends import separate_addends
+from tosaic.fx.annotations.addends import link_addends, separate_addends
 from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
@@ -277,11 +277,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
 
     def prepare_obs_or_fq_callback(
         self,
-        model: GraphModule,  # noqa: ARG002
+        model: GraphModule,
         edge_or_node_to_obs_or_fq: dict[Any, Any],
     ) -> None:
         """Tells observers what they need to know: biases, averages of the same group, and names of masks."""
         link_biases(edge_or_node_to_obs_or_fq)
+        if self.compatible_with == "arm" or self.config.every_operator:
+            link_addends(model, edge_or_node_to_obs_or_fq)
         name_masks(edge_or_node_to_obs_or_fq)
         separate_averages(edge_or_node_to_obs_or_fq)
 

@@ -22,7 +22,7 @@ from torch.fx import Node
 from tosaic.annotation import ByUse, Observed, Output, Plan, Shared, Slot
 from tosaic.fx.annotations.observers import TosaicHistogramObserver, has_samples
 
-__all__ = ["ReadRange", "ReadRangeObserver", "is_bounded_above", "observe_read_ranges"]
+__all__ = ["ReadRange", "ReadRangeObserver", "is_bounded_above", "observe_read_ranges", "read_range"]
 
 _ATEN = torch.ops.aten
 _BOUNDING = (_ATEN.relu, _ATEN.relu_, _ATEN.hardtanh, _ATEN.hardtanh_, _ATEN.clamp)
@@ -104,7 +104,7 @@ def observe_read_ranges(plan: Plan, nodes: Mapping[str, Node]) -> dict[Slot, Obs
             continue
         reach = _reach(spec)
         ranges = {
-            _read_range(member, of_group, reach) for member in members if _overload(member) not in _BOUNDING
+            read_range(member, of_group, reach) for member in members if _overload(member) not in _BOUNDING
         }
         if len(ranges) == 1 and (read := ranges.pop()) is not None:
             found[root] = replace(
@@ -143,8 +143,17 @@ def _overload(node: Node) -> Any:
     return getattr(node.target, "overloadpacket", None)
 
 
-def _read_range(node: Node, of_group: Mapping[Node, Slot], reach: float) -> ReadRange | None:
-    """Returns what all readers of a result tell apart; None if that is everything, or if they differ."""
+def read_range(node: Node, of_group: Mapping[Node, Any], reach: float = math.inf) -> ReadRange | None:
+    """Returns what all readers of a result tell apart; None if that is everything, or if they differ.
+
+    Parameters
+    ----------
+    node : Node
+    of_group : mapping of Node to object
+        Equal objects for results that have a scale in common.
+    reach : float
+        How far below the greatest number of a row an exponential counts.
+    """
     ranges = {_range_of_reader(node, user, of_group, reach) for user in _readers(node)}
     return ranges.pop() if len(ranges) == 1 else None
 
@@ -157,7 +166,7 @@ def _readers(node: Node) -> Iterator[Node]:
             yield from user.users
 
 
-def _range_of_reader(node: Node, user: Node, of_group: Mapping[Node, Slot], reach: float) -> ReadRange | None:
+def _range_of_reader(node: Node, user: Node, of_group: Mapping[Node, Any], reach: float) -> ReadRange | None:
     overload = _overload(user)
     if overload in (_ATEN.relu, _ATEN.relu_):
         return ReadRange(0.0, math.inf)
@@ -180,7 +189,7 @@ def _range_of_reader(node: Node, user: Node, of_group: Mapping[Node, Slot], reac
     has_same_rows = overload in _SAME_POSITIONS or (
         overload in _RESHAPES and node.meta["val"].shape[-1:] == user.meta["val"].shape[-1:]
     )
-    return _read_range(user, of_group, reach) if has_same_rows else None
+    return read_range(user, of_group, reach) if has_same_rows else None
 
 
 def _is_less_its_row(node: Node) -> bool:
