@@ -6,6 +6,7 @@ import copy
 import logging
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -260,3 +261,53 @@ def test_a_part_of_a_chain_loses_no_bits_of_the_result(function, config: str, mo
         unit = np.abs(exact).max() / (127 if config == "int8" else 32767)
         before = np.abs(quantized.run(x) - exact).max()
         assert np.abs(lowered.run(x) - exact).max() <= 2 * (before + unit)
+
+
+class _Joined(nn.Module):
+    def __init__(self, join) -> None:
+        super().__init__()
+        self.join = join
+
+    def forward(self, flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.join(flag, x * 0.125)
+
+
+def _joined(join) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.tensor([[i == 1]]), torch.rand(2, 44, generator=random) * 8 - 4) for i in range(3)]
+    exported = torch.export.export(_Joined(join), samples[0])
+    return tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False), samples
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda flag, x: torch.where(flag, -3e4, x),
+        lambda flag, x: torch.where(flag, x, 3e4).reshape(4, 22),
+        lambda flag, x: nn.functional.pad(x, (1, 1), value=-3e4),
+        lambda flag, x: torch.cat((x, torch.full((2, 1), 2e4)), 1),
+        lambda flag, x: torch.cat((x, x.abs() * 0.3, torch.full((2, 1), -5e3)), 1),
+    ],
+    ids=["where", "where and reshape", "pad", "cat", "cat of two scales"],
+)
+def test_numbers_that_an_output_returns_beside_a_huge_constant_keep_their_bits(join) -> None:
+    """The unit of 29 bits for the huge number was 4 steps of the other numbers."""
+    quantized, samples = _joined(join)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    step = 0.125 * 4 / 32767
+    for sample in samples:
+        expected, found = quantized.run(*sample), lowered.run(*sample)
+        small = np.abs(expected) < 1
+        # One step of the product itself.
+        assert np.abs(found - expected)[small].max(initial=0) <= 1.01 * step
+        np.testing.assert_allclose(found[~small], expected[~small], rtol=2e-7)
+
+
+def test_a_unit_for_a_huge_constant_that_loses_bits_of_a_returned_number_is_refused() -> None:
+    quantized, samples = _joined(lambda flag, x: torch.where(flag, -1e6, x))
+    with pytest.raises(tosaic.UnsupportedOp, match=r"one unit for all operands leaves .* steps"):
+        tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    over_floats = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+    for sample in samples:
+        np.testing.assert_allclose(over_floats.run(*sample), quantized.run(*sample), rtol=2e-7, atol=2e-5)

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tosaic/ir/apply_scale.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -71,13 +72,56 @@ QParams parameters_of_constants(const RuleContext& ctx, const std::vector<std::s
   return {DType::kI32, -limit, limit, std::nullopt, {unit}, {0}};
 }
 
+// ---- a unit for operands that an output returns together ----
+
+// The largest change of x that is lost in its own integers: a step, or for sums that had 16 bits before, 1/65535
+// of their range.
+double own_step(const ScaledInteger& x) {
+  return std::max(x.scale(), static_cast<double>(x.range.high - x.range.low) * x.scale() / 65535);
+}
+
+// What the operands of a movement need of a unit.
+struct Needs {
+  double size = 0;       // the largest magnitude
+  double data_size = 0;  // that of the operands that a RESCALE brings into the unit
+  double step = std::numeric_limits<double>::infinity();  // the finest scale of these
+
+  void of_data(const ScaledInteger& x) {
+    data_size = std::max(data_size, finite_magnitude(x));
+    size = std::max(size, data_size);
+    step = std::min(step, x.scale());
+  }
+};
+
+// A unit for results that are only returned: one in which the integers of the finest operand stay as they are or,
+// if none is left within 32 bits and what RESCALE takes, the finest of these.
+double unit_for_output(const Needs& needs) {
+  constexpr double kMost = 2147483647;
+  const double for_data = needs.data_size > 0 ? unit_for(needs.data_size) : 0;
+  const double finest = std::max(needs.size / kMost, for_data);
+  if (needs.step >= finest) return needs.step / std::floor(needs.step / finest);
+  return std::max(std::ldexp(unit_for(needs.size), -2), for_data);
+}
+
+// Throws NoIntegerForm if the unit loses a bit of an operand x that an output returns beside others.
+void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x, double unit) {
+  constexpr double kLost = 2;
+  if (unit <= kLost * own_step(x) || ctx.is_known(i) || !ctx.values.is_only_returned(ctx.node.node())) return;
+  const auto steps = static_cast<double>(x.range.high - x.range.low);
+  throw NoIntegerForm("one unit for all operands leaves " +
+                      std::to_string(static_cast<int>(steps * x.scale() / unit)) + " of the " +
+                      std::to_string(x.range.high - x.range.low) + " steps of operand '" +
+                      ctx.node.graph().value(ctx.node.operand(i)).name + "'");
+}
+
 // The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
   if (ctx.node.result_qparams() != nullptr) return *ctx.node.result_qparams();
   std::optional<QParams> common;
   bool equal = true;
-  double size = 0;
+  Needs needs;
+  double& size = needs.size;
   bool hidden = false;
   for (const std::size_t i : numbers) {
     if (ctx.node.is_constant(i)) {
@@ -92,7 +136,7 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
     equal = equal && (!common || *common == own) && (!x.minus_infinity || numbers.size() == 1);
     common = own;
     hidden = hidden || x.minus_infinity;
-    size = std::max(size, finite_magnitude(x));
+    needs.of_data(x);
   }
   if (!common && ctx.node.op() == Op::kWhere) return parameters_of_constants(ctx, numbers);
   if (!common) throw NoIntegerForm("it moves no quantized numbers");
@@ -103,8 +147,13 @@ QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>
   }
   if (equal) return *common;
   if (hidden) size = 2 * (size + hidden_below(size));
+  const double unit = unit_for(size);
+  if (!hidden && unit > needs.step / 2 && ctx.values.is_only_returned(ctx.node.node())) {
+    const ValueRange all = kInt32Values;
+    return {DType::kI32, all.low, all.high, std::nullopt, {unit_for_output(needs)}, {0}};
+  }
   const std::int64_t limit = std::int64_t{1} << 30;
-  return {DType::kI32, -limit, limit, std::nullopt, {unit_for(size)}, {0}};
+  return {DType::kI32, -limit, limit, std::nullopt, {unit}, {0}};
 }
 
 struct Moved {
@@ -146,7 +195,10 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
     } else {
       const ScaledInteger x = ctx.with_one_scale(i);
       const ValueRange centred = x.centred();
-      if (ctx.node.result_qparams() == nullptr) ctx.require_bits(i, x, to.scales.front());
+      if (ctx.node.result_qparams() == nullptr) {
+        ctx.require_bits(i, x, to.scales.front());
+        require_steps(ctx, i, x, to.scales.front());
+      }
       out.operands.push_back(requantize(ctx.build, x, to));
       if (x.minus_infinity && out.operands.back() != x.id) {
         out.operands.back() = with_least(ctx.build, x, out.operands.back(), to);

@@ -20,6 +20,17 @@ bool is_result_only(const Graph& graph, const Node& node) {
   return std::ranges::none_of(graph.nodes(), reads);
 }
 
+// True if the outputs of the graph are the results of the node, or views of them, and nothing else reads these.
+bool is_only_returned(const Graph& graph, const Node& node) {
+  return std::ranges::all_of(graph.nodes(), [&](const Node& reader) {
+    const auto is_result = [&](ValueId operand) {
+      return operand.valid() && graph.producer(operand) == &node;
+    };
+    return std::ranges::none_of(graph.operands(reader), is_result) ||
+           (info(reader.op).has(kView) && is_only_returned(graph, reader));
+  });
+}
+
 }  // namespace
 
 const ScaledInteger* ValueMap::scaled(ValueId id) const {
@@ -37,6 +48,11 @@ std::optional<double> ValueMap::noticed_step(const Node& node) {
     return moves_ || is_result_only(*source_, node) ? whole_->noticed_step(*composite_) : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
   return readers_->relevance.of_results(node).step;
+}
+
+bool ValueMap::is_only_returned(const Node& node) const {
+  return passes::is_only_returned(*source_, node) &&
+         (whole_ == nullptr || whole_->is_only_returned(*composite_));
 }
 
 bool ValueMap::has_integers(ValueId id) const {

@@ -67,6 +67,8 @@ class ValueMap {
   // The step of a node's results that their readers notice (analysis::RelevantNumbers). In the expansion of a
   // composite that computes, it is known only of the results: other parts choose units for themselves.
   [[nodiscard]] std::optional<double> noticed_step(const Node& node);
+  // True if nothing but outputs, of the composite too, reads the results of a node or views of them.
+  [[nodiscard]] bool is_only_returned(const Node& node) const;
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
   [[nodiscard]] const FunctionTable* composed_table(
