@@ -214,3 +214,25 @@ def test_an_input_mask_with_numbers_that_hide_is_right(arm: Any, how: str) -> No
     with torch.no_grad():
         found, wanted = convert_pt2e(prepared)(*samples[1]), network(*samples[1])
     assert decibels(found, wanted) > 25
+
+
+@pytest.mark.parametrize("config", [tosaic.QConfig.int8(), tosaic.QConfig.int16x8()], ids=["int8", "int16x8"])
+@pytest.mark.parametrize("reduced", [False, True])
+def test_minus_infinity_that_is_returned_stays_minus_infinity(config: Any, reduced: bool) -> None:
+    class Hidden(torch.nn.Module):
+        def forward(self, flag: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.where(flag, -torch.inf, x * 1.0)
+            return hidden.amin(0) if reduced else hidden
+
+    generator = torch.Generator().manual_seed(0)
+    samples = [(torch.tensor([[i == 1]]), torch.rand(2, 5, generator=generator) * 4 - 2) for i in range(3)]
+    exported = torch.export.export(Hidden(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=config, progress=False)
+    extension = "+int16" if config == tosaic.QConfig.int16x8() else ""
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP" + extension)
+    for sample in samples:
+        expected = Hidden()(*sample).numpy()
+        assert (np.isneginf(lowered.run(*sample)) == np.isneginf(expected)).all()
+    assert tosaic.compare(quantized, lowered, samples).ok
+    with pytest.raises(tosaic.UnsupportedOp, match="computes with floats"):  # integers have no infinity
+        tosaic.lower(quantized, target="TOSA-1.0+INT" + extension)

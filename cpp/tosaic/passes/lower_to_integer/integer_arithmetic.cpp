@@ -287,8 +287,8 @@ ScaledInteger added(IntegerBuilder& build, const Term& first, const Term& second
   const Masked a = without_infinity(first, b_size);
   const Masked b = subtracts ? Masked{second, 0} : without_infinity(second, a_size);
   const double unit = common_unit({a.term, b.term});
-  ScaledInteger out =
-      sum_of(build, in_unit(build, a.term, unit), in_unit(build, b.term, unit), unit, subtracts);
+  const Integers x = in_unit(build, a.term, unit), y = in_unit(build, b.term, unit);
+  ScaledInteger out = sum_of(build, x, y, unit, subtracts);
   const double finite = std::max(a.finite, b.finite);
   if (is_mask(second) && first.is_hiding())
     out.minus_infinity = least_in_unit(*first.scaled, unit);

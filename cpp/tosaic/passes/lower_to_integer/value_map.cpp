@@ -69,7 +69,8 @@ ValueId ValueMap::value(ValueId id, IntegerBuilder& reader) {
   return form.value;
 }
 
-// Adds the dequantize node of a number that is read as a float. The float is NaN where x is NaN.
+// Adds the dequantize node of a number that is read as a float. The float is NaN where x is NaN, and minus infinity
+// where x is.
 ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader) {
   const bool is_weight = made_->graph.value(x.id).kind == ValueKind::kConstant;
   const ScaledInteger y = is_weight ? x : with_one_scale(reader, x);
@@ -80,11 +81,17 @@ ValueId ValueMap::dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder
   const Node* producer = source_->producer(id);
   const OriginRef& origin = producer != nullptr ? producer->origin : reader.origin();
   ValueId made = made_->graph.add(Op::kDequantize, attrs, operands, origin, source_->value(id).name);
-  if (y.nan_mask) {
-    const double values[] = {std::numeric_limits<double>::quiet_NaN()};
-    const ConstantRef nan = make_constant("", dtype, Dims::filled(reader.type(made).rank(), 1), values);
-    made = reader.elementwise(Op::kWhere, NoAttrs{}, {*y.nan_mask, reader.constant(nan), made});
+  const auto put = [&](ValueId where, double number) {
+    const double values[] = {number};
+    const ConstantRef constant = make_constant("", dtype, Dims::filled(reader.type(made).rank(), 1), values);
+    made = reader.elementwise(Op::kWhere, NoAttrs{}, {where, reader.constant(constant), made});
+  };
+  if (y.minus_infinity) {
+    const TensorType type = reader.type(y.id);
+    const ValueId least = reader.number(*y.minus_infinity, type.rank(), type.dtype);
+    put(reader.binary(Op::kTosaGreaterEqual, least, y.id), -std::numeric_limits<double>::infinity());
   }
+  if (y.nan_mask) put(*y.nan_mask, std::numeric_limits<double>::quiet_NaN());
   return made;
 }
 
