@@ -351,7 +351,8 @@ class Aliases:
         return alive
 
     def _used_after(self, node: Any, position: int) -> bool:
-        return any(self._position[user] > position and self._counts(user) for user in node.users)
+        # A user that is not among the nodes is not read: a planner leaves out calls that store a state.
+        return any(self._position.get(user, -1) > position and self._counts(user) for user in node.users)
 
 
 def _items(tensors: Any) -> Iterator[tuple[int | None, Tensor]]:

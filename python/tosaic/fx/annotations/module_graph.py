@@ -29,9 +29,9 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
 
     Batch norms and dropouts in training mode are read as in evaluation, which the quantized network does.
-    Without `stores`, calls of ``copy_`` that store a float state are left out: the planner has nothing to
-    round in them. Symbolic sizes have the values that torch traced them with. Calls of modules (guards) have
-    no value.
+    Without `stores`, calls of ``copy_`` that store a float state, and whose results are not read, are left
+    out: the planner has nothing to round in them. Symbolic sizes have the values that torch traced them with.
+    Calls of modules (guards) have no value.
 
     Raises
     ------
@@ -65,7 +65,11 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
             if node.name in states:
                 importer.env[node] = _state(importer, node, shared)
         calls = [node for node in nodes if node.op != "call_module"]
-        calls = [node for node in calls if not _stores(node, states) or (stores and "val" in node.meta)]
+        calls = [
+            node
+            for node in calls
+            if not _stores(node, states) or ((stores or node.users) and "val" in node.meta)
+        ]
         importer.prepare(calls, {node for node in nodes if node.op == "get_attr"})
         importer.read(calls)
         for i, node in enumerate(nodes[-1].all_input_nodes):

@@ -13,7 +13,8 @@ counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch.fx import GraphModule, Node
@@ -38,19 +39,24 @@ def states_of(model: GraphModule) -> set[Node]:
 
 
 def with_rounded_writes(model: GraphModule) -> None:
-    """Makes the changes in the graph of the model."""
-    position = {node: at for at, node in enumerate(model.graph.nodes)}
+    """Makes the changes in the graph of the model.
+
+    Only for states of which all writes are such calls. A state stays as it is if it shares memory with
+    another buffer, if a call writes a part of it, or if a view of it is read after a later write.
+    """
+    writes = _Writes(model)
+    current: dict[Node, Node] = {}  # by state: the value that it has before the next call
     for node in list(model.graph.nodes):
-        if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+        if node.op != "call_function":
+            _read_current(node, current, states=False)
             continue
-        state = _written(node)
+        state = writes.followed(node)
         if state is None:
-            continue
-        if node.target == _COPY:
-            node.meta.setdefault("val", value_of(state))
-            _read_source(node, position)
+            _read_current(node, current, states=True)
+        elif node.target == _COPY:
+            _store(node, state, current, writes)
         else:
-            _make_functional(node, state, position)
+            _make_functional(node, state, current)
     _drop_overwritten(model)
     model.recompile()
 
@@ -87,18 +93,131 @@ def value_of(node: Node) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _written(node: Node) -> Node | None:
-    """Returns the state that a call writes as a whole: its first argument, or that of a call before it."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable or not schema.arguments:
-        return None
-    alias = schema.arguments[0].alias_info
-    others = any(each.alias_info is not None and each.alias_info.is_write for each in schema.arguments[1:])
-    if alias is None or not alias.is_write or others:
-        return None
-    first = node.args[0]
-    state = first.meta.get("tosaic_state", first) if isinstance(first, Node) else None
-    return state if isinstance(state, Node) and state.op == "get_attr" else None
+def _schema(node: Node) -> torch.FunctionSchema | None:
+    return getattr(node.target, "_schema", None) if node.op == "call_function" else None
+
+
+def _written_arguments(node: Node) -> Iterator[Node]:
+    """Yields the arguments that a call writes."""
+    schema = _schema(node)
+    if schema is None or not schema.is_mutable:
+        return
+    for position, each in enumerate(schema.arguments):
+        if each.alias_info is not None and each.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(each.name)
+            yield from (item for item in _listed(given) if isinstance(item, Node))
+
+
+def _listed(value: object) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _is_in_place(node: Node) -> bool:
+    """True if the call writes its first argument alone, and returns it."""
+    schema = _schema(node)
+    if schema is None or not schema.is_mutable or len(schema.returns) != 1 or not node.args:
+        return False
+    returned = schema.returns[0].alias_info
+    return (
+        returned is not None and returned.is_write and list(_written_arguments(node)) == list(node.args[:1])
+    )
+
+
+def _state_of(node: Node) -> Node | None:
+    """Returns the buffer that a node is: the buffer itself, or what a call returns that writes it."""
+    while _is_in_place(node) and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node if node.op == "get_attr" else None
+
+
+def _may_share(node: Node) -> bool:
+    """True if results of a call may share memory with its arguments."""
+    schema = _schema(node)
+    if schema is None or any(each.alias_info is not None for each in schema.returns):
+        return True
+    name = str(node.target.name())  # type: ignore[union-attr]
+    # Calls such as reshape and contiguous return views of some arguments, and schemas do not say so.
+    return "unsafe_" in name or torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, "CompositeImplicitAutograd"
+    )
+
+
+def _memory_of(node: Node) -> object:
+    """Returns what is equal for buffers that share memory."""
+    if node.op == "get_attr":
+        found: object = node.graph.owning_module
+        for name in str(node.target).split("."):
+            found = getattr(found, name, None)
+        if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
+            return found.untyped_storage().data_ptr()
+    return node
+
+
+class _Writes:
+    """The calls of a graph that write in place, and the memory that they may write."""
+
+    def __init__(self, model: GraphModule) -> None:
+        nodes = list(model.graph.nodes)
+        self._position = {node: at for at, node in enumerate(nodes)}
+        self._roots: dict[Node, frozenset[object]] = {}
+        self._writes = [
+            (node, frozenset().union(*map(self._roots_of, written)))
+            for node in nodes
+            if (written := list(_written_arguments(node)))
+        ]
+        names = [node for node in nodes if node.op == "get_attr"]
+        shared = Counter(map(_memory_of, names))
+        self._followed = {
+            state for state in names if shared[_memory_of(state)] == 1 and self._can_follow(state, nodes)
+        }
+        self._state = {node: _state_of(node) for node, _ in self._writes}
+
+    def followed(self, node: Node) -> Node | None:
+        """Returns the state that a call writes as a whole, if its reads can be those of what is stored."""
+        state = self._state.get(node)
+        return state if state in self._followed else None
+
+    def is_written_after(self, value: Node, call: Node) -> bool:
+        """True if a call after this one may write the memory of a value."""
+        roots, at = self._roots_of(value), self._position[call]
+        return any(self._position[node] > at and roots & written for node, written in self._writes)
+
+    def _roots_of(self, node: Node) -> frozenset[object]:
+        """Returns whose memory a value may have: that of buffers, and of nodes that make new tensors."""
+        if node not in self._roots:
+            sources = node.all_input_nodes if node.op == "call_function" and _may_share(node) else []
+            if _is_in_place(node):
+                sources = [each for each in node.args[:1] if isinstance(each, Node)]
+            found = (
+                frozenset().union(*map(self._roots_of, sources)) if sources else frozenset([_memory_of(node)])
+            )
+            self._roots[node] = found
+        return self._roots[node]
+
+    def _can_follow(self, state: Node, nodes: list[Node]) -> bool:
+        memory = _memory_of(state)
+        writes = [node for node, written in self._writes if memory in written]
+        if not all(_state_of(node) is state and _can_round(node, state) for node in writes):
+            return False
+        for node in nodes:
+            if node.op != "call_function" or node in writes or memory not in self._roots_of(node):
+                continue
+            last = max((self._position[user] for user in node.users), default=0)
+            if any(self._position[node] < self._position[write] < last for write in writes):
+                return False
+        return True
+
+
+def _can_round(node: Node, state: Node) -> bool:
+    """True for a copy to the state, and for a call that can become a functional one."""
+    if node.target == _COPY:
+        return True
+    target = _functional(node)
+    if target is None or not _same_kind(node, state):
+        return False
+    given = [value for each in node.all_input_nodes if (value := value_of(each)) is not None]
+    # The functional call promotes the dtype, and the call in place does not.
+    return all(each.dtype == given[0].dtype or not each.dtype.is_floating_point for each in given)
 
 
 def _functional(node: Node) -> torch._ops.OpOverload | None:
@@ -117,42 +236,44 @@ def _same_kind(node: Node, state: Node) -> bool:
     return one is not None and two is not None and one.shape == two.shape and one.dtype == two.dtype
 
 
-def _make_functional(node: Node, state: Node, position: dict[Node, int]) -> None:
-    target = _functional(node)
-    if target is None or not _same_kind(node, state):
-        return
+def _read_current(node: Node, current: dict[Node, Node], *, states: bool) -> None:
+    """Results of calls that wrote a state become the value that it has now; with `states`, the state too."""
+
+    def value(each: Node) -> Node:
+        state = each if each in current else each.meta.get("tosaic_state")
+        return current[state] if state in current and (states or each is not state) else each
+
+    node.args = torch.fx.node.map_arg(node.args, value)
+    node.kwargs = torch.fx.node.map_arg(node.kwargs, value)
+
+
+def _make_functional(node: Node, state: Node, current: dict[Node, Node]) -> None:
+    _read_current(node, current, states=True)
+    node.target = _functional(node)  # type: ignore[assignment]  # the call keeps its name, by which plans know it
     graph = node.graph
-    node.target = target  # the call keeps its name, by which plans know it
-    node.meta["tosaic_state"] = state
     with graph.inserting_after(node):
         stored = graph.call_function(_COPY, (state, node))
-    stored.meta = {key: found for key, found in node.meta.items() if key != "tosaic_state"}
-    position[stored] = position[node]
-    _read_instead(state, node, position[node], position, {stored, node})
+    stored.meta = dict(node.meta)
+    node.meta["tosaic_state"] = state
+    current[state] = node
 
 
-def _read_source(node: Node, position: dict[Node, int]) -> None:
+def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) -> None:
     """What is read from the state after the write is what was stored, with its scale."""
-    state, source = node.args[:2]
-    if isinstance(state, Node) and "tosaic_state" in state.meta:
-        node.update_arg(0, state.meta["tosaic_state"])
-        state = node.args[0]
-    if isinstance(state, Node) and isinstance(source, Node) and _same_kind(source, state):
-        node.replace_all_uses_with(source)
-        _read_instead(state, source, position[node], position, {node})
-
-
-def _read_instead(
-    state: Node, source: Node, after: int, position: dict[Node, int], besides: set[Node]
-) -> None:
-    for user in list(state.users):
-        is_write = user.target == _COPY and user.args[0] is state
-        if user not in besides and user.op == "call_function" and position[user] > after:
-            if is_write and user.args[1] is not state:
-                continue
-            if _written(user) is not None and user.args[0] is state:
-                source.meta.setdefault("tosaic_state", state)
-            user.replace_input_with(state, source)
+    _read_current(node, current, states=True)
+    node.update_arg(0, state)
+    node.meta.setdefault("val", value_of(state))
+    node.meta["tosaic_state"] = state
+    source = node.args[1]
+    current[state] = state
+    if isinstance(source, Node) and source is not state and _same_kind(source, state):
+        if writes.is_written_after(source, node):
+            with node.graph.inserting_before(node):
+                copy = node.graph.call_function(torch.ops.aten.clone.default, (source,))
+            copy.meta = {key: each for key, each in source.meta.items() if key != "tosaic_state"}
+            node.update_arg(1, copy)
+            source = copy
+        current[state] = source
 
 
 def _drop_overwritten(model: GraphModule) -> None:
