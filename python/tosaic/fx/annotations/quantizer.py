@@ -32,6 +32,7 @@ from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
+from tosaic.fx.annotations.separated_writes import refuse_separated_writes
 from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.options import refusal, shown
@@ -81,6 +82,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     InvalidGraph
         `config` is no QConfig, or `compatible_with` has another value. In ``annotate``: a selection of the
         configuration selects nothing, or the model is no graph, or is prepared already.
+    UnsupportedOp
+        In ``annotate``: a call writes an input, or memory that is read later through another call, and
+        torchao would put a quantize node between them, so that the write is lost.
 
     Examples
     --------
@@ -212,6 +216,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for name, node in nodes.items():
                 if node.op == "call_function" and name not in taken:
                     note_for_arm(node, plan._core.has_annotation(name))
+        refuse_separated_writes(model)
         left_float |= {name: _IN_PLACE for name, node in nodes.items() if _writes_state(node)}
         bodies = bodies_of(model)
         for path, body in bodies.items():

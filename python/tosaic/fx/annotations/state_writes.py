@@ -14,10 +14,12 @@ counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch.fx import GraphModule, Node
+
+from tosaic.fx.annotations.memory import Roots, is_in_place, memory_of, written_arguments
 
 __all__ = ["state_writes", "states_of", "value_of", "with_rounded_writes", "write_to_states"]
 
@@ -93,64 +95,11 @@ def value_of(node: Node) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _schema(node: Node) -> torch.FunctionSchema | None:
-    return getattr(node.target, "_schema", None) if node.op == "call_function" else None
-
-
-def _written_arguments(node: Node) -> Iterator[Node]:
-    """Yields the arguments that a call writes."""
-    schema = _schema(node)
-    if schema is None or not schema.is_mutable:
-        return
-    for position, each in enumerate(schema.arguments):
-        if each.alias_info is not None and each.alias_info.is_write:
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(each.name)
-            yield from (item for item in _listed(given) if isinstance(item, Node))
-
-
-def _listed(value: object) -> Iterable[object]:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-def _is_in_place(node: Node) -> bool:
-    """True if the call writes its first argument alone, and returns it."""
-    schema = _schema(node)
-    if schema is None or not schema.is_mutable or len(schema.returns) != 1 or not node.args:
-        return False
-    returned = schema.returns[0].alias_info
-    return (
-        returned is not None and returned.is_write and list(_written_arguments(node)) == list(node.args[:1])
-    )
-
-
 def _state_of(node: Node) -> Node | None:
     """Returns the buffer that a node is: the buffer itself, or what a call returns that writes it."""
-    while _is_in_place(node) and isinstance(node.args[0], Node):
+    while is_in_place(node) and isinstance(node.args[0], Node):
         node = node.args[0]
     return node if node.op == "get_attr" else None
-
-
-def _may_share(node: Node) -> bool:
-    """True if results of a call may share memory with its arguments."""
-    schema = _schema(node)
-    if schema is None or any(each.alias_info is not None for each in schema.returns):
-        return True
-    name = str(node.target.name())  # type: ignore[union-attr]
-    # Calls such as reshape and contiguous return views of some arguments, and schemas do not say so.
-    return "unsafe_" in name or torch._C._dispatch_has_kernel_for_dispatch_key(
-        name, "CompositeImplicitAutograd"
-    )
-
-
-def _memory_of(node: Node) -> object:
-    """Returns what is equal for buffers that share memory."""
-    if node.op == "get_attr":
-        found: object = node.graph.owning_module
-        for name in str(node.target).split("."):
-            found = getattr(found, name, None)
-        if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
-            return found.untyped_storage().data_ptr()
-    return node
 
 
 class _Writes:
@@ -159,16 +108,20 @@ class _Writes:
     def __init__(self, model: GraphModule) -> None:
         nodes = list(model.graph.nodes)
         self._position = {node: at for at, node in enumerate(nodes)}
-        self._roots: dict[Node, frozenset[object]] = {}
+        self._roots = Roots()
         self._writes = [
-            (node, frozenset().union(*map(self._roots_of, written)))
+            (node, frozenset().union(*map(self._roots.of, written)))
             for node in nodes
-            if (written := list(_written_arguments(node)))
+            if (written := list(written_arguments(node)))
         ]
-        names = [node for node in nodes if node.op == "get_attr"]
-        shared = Counter(map(_memory_of, names))
+        names = [node for node in nodes if node.op == "get_attr"] if self._writes else []
+        shared = Counter(map(memory_of, names))
         self._followed = {
-            state for state in names if shared[_memory_of(state)] == 1 and self._can_follow(state, nodes)
+            state
+            for state in names
+            if any(memory_of(state) in written for _, written in self._writes)
+            and shared[memory_of(state)] == 1
+            and self._can_follow(state, nodes)
         }
         self._state = {node: _state_of(node) for node, _ in self._writes}
 
@@ -179,28 +132,16 @@ class _Writes:
 
     def is_written_after(self, value: Node, call: Node) -> bool:
         """True if a call after this one may write the memory of a value."""
-        roots, at = self._roots_of(value), self._position[call]
+        roots, at = self._roots.of(value), self._position[call]
         return any(self._position[node] > at and roots & written for node, written in self._writes)
 
-    def _roots_of(self, node: Node) -> frozenset[object]:
-        """Returns whose memory a value may have: that of buffers, and of nodes that make new tensors."""
-        if node not in self._roots:
-            sources = node.all_input_nodes if node.op == "call_function" and _may_share(node) else []
-            if _is_in_place(node):
-                sources = [each for each in node.args[:1] if isinstance(each, Node)]
-            found = (
-                frozenset().union(*map(self._roots_of, sources)) if sources else frozenset([_memory_of(node)])
-            )
-            self._roots[node] = found
-        return self._roots[node]
-
     def _can_follow(self, state: Node, nodes: list[Node]) -> bool:
-        memory = _memory_of(state)
+        memory = memory_of(state)
         writes = [node for node, written in self._writes if memory in written]
         if not all(_state_of(node) is state and _can_round(node, state) for node in writes):
             return False
         for node in nodes:
-            if node.op != "call_function" or node in writes or memory not in self._roots_of(node):
+            if node.op != "call_function" or node in writes or memory not in self._roots.of(node):
                 continue
             last = max((self._position[user] for user in node.users), default=0)
             if any(self._position[node] < self._position[write] < last for write in writes):
@@ -265,7 +206,7 @@ def _store(node: Node, state: Node, current: dict[Node, Node], writes: _Writes) 
     node.meta.setdefault("val", value_of(state))
     node.meta["tosaic_state"] = state
     source = node.args[1]
-    current[state] = state
+    current[state] = node
     if isinstance(source, Node) and source is not state and _same_kind(source, state):
         if writes.is_written_after(source, node):
             with node.graph.inserting_before(node):

@@ -1,0 +1,138 @@
+"""The memory that the nodes of a graph have: which calls write in place, and what they may write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+__all__ = ["Roots", "is_in_place", "memory_of", "written_arguments"]
+
+
+def _schema(node: Node) -> torch.FunctionSchema | None:
+    return getattr(node.target, "_schema", None) if node.op == "call_function" else None
+
+
+def written_arguments(node: Node) -> Iterator[Node]:
+    """Yields the arguments that a call writes."""
+    schema = _schema(node)
+    if schema is None or not schema.is_mutable:
+        return
+    for position, each in enumerate(schema.arguments):
+        if each.alias_info is not None and each.alias_info.is_write:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(each.name)
+            yield from (item for item in _listed(given) if isinstance(item, Node))
+
+
+def _listed(value: object) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def is_in_place(node: Node) -> bool:
+    """True if the call writes its first argument alone, and returns it."""
+    schema = _schema(node)
+    if schema is None or not schema.is_mutable or len(schema.returns) != 1 or not node.args:
+        return False
+    returned = schema.returns[0].alias_info
+    return returned is not None and returned.is_write and list(written_arguments(node)) == list(node.args[:1])
+
+
+def _sharing(node: Node) -> list[Node]:
+    """Returns the operands whose memory the results of a call may have."""
+    if node.op != "call_function" or not node.all_input_nodes:
+        return []
+    if is_in_place(node):
+        return [each for each in node.args[:1] if isinstance(each, Node)]
+    schema = _schema(node)
+    if schema is None:
+        return node.all_input_nodes
+    name = str(node.target.name())  # type: ignore[union-attr]
+    if not (
+        any(each.alias_info is not None for each in schema.returns)
+        or "unsafe_" in name
+        or torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+    ):
+        return []
+    # Calls such as reshape and contiguous return views of some operands, and schemas do not say so.
+    made: dict[Node, torch.Tensor] = {}
+    try:
+        with unset_fake_temporarily(), torch.no_grad():
+            args, kwargs = map_arg((node.args, node.kwargs), lambda each: _without_data(each, made))
+            results = node.target(*args, **kwargs)  # type: ignore[operator]
+        storages = {each.untyped_storage()._cdata for each in _tensors_in(results)}
+    except Exception:  # of any type: torch may have no kernel for tensors without data
+        return node.all_input_nodes
+    return [each for each, tensor in made.items() if tensor.untyped_storage()._cdata in storages]
+
+
+def _without_data(node: Node, made: dict[Node, torch.Tensor]) -> Any:
+    """Returns a tensor like that of a node, or the number that it computes from sizes."""
+    value = node.meta.get("val")
+    if value is None and node.op == "get_attr":
+        value = _attribute(node)
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return value.node.hint
+    if not isinstance(value, torch.Tensor):
+        raise LookupError(node.name)
+    if node not in made:
+        sizes, strides = map(int, value.shape), map(int, value.stride())
+        made[node] = torch.empty_strided(list(sizes), list(strides), dtype=value.dtype, device="meta")
+    return made[node]
+
+
+def _tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    for each in _listed(tree):
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from _tensors_in(each)
+
+
+def _attribute(node: Node) -> Any:
+    found: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def memory_of(node: Node) -> object:
+    """Returns what is equal for buffers that share memory."""
+    if node.op == "get_attr":
+        found = _attribute(node)
+        if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
+            return found.untyped_storage().data_ptr()
+    return node
+
+
+class Roots:
+    """Whose memory each node may have: that of buffers and inputs, and of nodes that make new tensors.
+
+    Parameters
+    ----------
+    is_cut : callable, optional
+        Called with a producer and its user: true if the user gets a new tensor in the place of the producer.
+    """
+
+    def __init__(self, is_cut: Callable[[Node, Node], bool] = lambda *_: False) -> None:
+        self._is_cut = is_cut
+        self._found: dict[Node, frozenset[object]] = {}
+
+    def of(self, node: Node) -> frozenset[object]:
+        """Returns the memory that the result of a node may have."""
+        if node not in self._found:
+            self._found[node] = self._find(node)
+        return self._found[node]
+
+    def read(self, producer: Node, user: Node) -> frozenset[object]:
+        """Returns the memory that a user of a node may see."""
+        return frozenset([(producer, user)]) if self._is_cut(producer, user) else self.of(producer)
+
+    def _find(self, node: Node) -> frozenset[object]:
+        sources = _sharing(node)
+        if not sources:
+            return frozenset([memory_of(node)])
+        return frozenset().union(*(self.read(source, node) for source in sources))
