@@ -495,9 +495,9 @@ void bind_pipeline(py::module_& m) {
         return py::make_tuple(to_list(trial.problems), std::const_pointer_cast<Graph>(trial.tosa));
       },
       py::arg("graph").none(false), py::kw_only(), py::arg("pipeline") = "TOSA-1.0+FP",
-      "A pair: what problems() returns, and the TOSA graph, or None if there are problems. Reading a "
-      "constant of "
-      "that graph may compute it, from the memory of the given graph.");
+      "A pair: what problems() returns, and the TOSA graph, or None if there are problems. A constant of the "
+      "TOSA "
+      "graph may be computed when it is read, from the memory of the given graph.");
 }
 
 }  // namespace tosaic::python

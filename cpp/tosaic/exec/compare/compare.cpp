@@ -35,16 +35,17 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
-// The quantized values of a, and their floats, that belong to an FX node and are not its last value, nor the integers
-// of it.
+// The names of what an FX node reads in a: its quantized values, and their floats, without its last value and the
+// integers of which the last value is dequantized.
 std::unordered_set<std::string> rounded_operands(const RunValues& a, const NodesOfFx& nodes) {
   std::unordered_set<std::string> names;
   for (const Node& node : a.graph().nodes()) {
     const FxId owner = nodes.owner(node);
     if (!owner.valid() || node.result_count == 0) continue;
-    if (const auto& own = nodes.of(owner); own.empty() || own.back() == &node) continue;
+    const std::vector<const Node*>& own = nodes.of(owner);
+    if (own.empty() || own.back() == &node) continue;
     const ValueId value = a.graph().result(node);
-    const Node& last = *nodes.of(owner).back();
+    const Node& last = *own.back();
     if (last.op == Op::kDequantize && a.graph().operands(last)[0] == value) continue;
     const bool is_float_of_one =
         node.op == Op::kDequantize && names.contains(a.graph().value(a.graph().operands(node)[0]).name);

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "tosaic/exec/compare/numbers.h"
+
 namespace tosaic::exec {
 namespace {
 
 bool rounds(Op op) { return op == Op::kQuantize || op == Op::kDequantize; }
 
 // True if the result has the numbers of the operands: rearranged, rounded or dequantized.
-bool carries(Op op) {
-  return info(op).has(kMovement) || info(op).has(kView) || op == Op::kClone || rounds(op);
-}
+bool carries(Op op) { return moves_elements(op) || op == Op::kClone || rounds(op); }
 
 }  // namespace
 

@@ -41,12 +41,10 @@ void add_canonical(const Graph& graph, const Graph& canonical, std::vector<QPara
   }
 }
 
-bool moves(const Node& node) { return info(node.op).has(kMovement) || info(node.op).has(kView); }
-
 // For a node that only moves elements: the qparams that all operands with the dtype of the result have. Null
 // if they differ, or if they are per channel: the node may move the channels to another axis.
 QParamsRef moved(const Graph& graph, const Node& node, const std::vector<QParamsRef>& known) {
-  if (!moves(node)) return nullptr;
+  if (!moves_elements(node.op)) return nullptr;
   const DType dtype = graph.type(graph.result(node)).dtype;
   QParamsRef common;
   for (const ValueId operand : graph.operands(node)) {
@@ -66,7 +64,7 @@ std::vector<QParamsRef> moved_later(const Graph& graph, const std::vector<QParam
   const std::span<const Node> nodes = graph.nodes();
   for (std::size_t n = nodes.size(); n-- > 0;) {
     const Node& node = nodes[n];
-    if (node.result_count != 1 || !moves(node)) continue;
+    if (node.result_count != 1 || !moves_elements(node.op)) continue;
     const ValueId result = graph.result(node);
     const QParamsRef& own = known[result.index()] ? known[result.index()] : out[result.index()];
     if (!own || own->axis) continue;

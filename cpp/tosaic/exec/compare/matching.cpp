@@ -102,7 +102,7 @@ bool Matcher::is_operand(ValueId value) const {
   };
   while (!is_named(graph.value(value).name)) {
     const Node* const node = graph.producer(value);
-    if (node == nullptr || !(info(node->op).has(kMovement) || info(node->op).has(kView))) return false;
+    if (node == nullptr || !moves_elements(node->op)) return false;
     value = graph.operands(*node)[0];
   }
   return true;

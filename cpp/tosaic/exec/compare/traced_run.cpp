@@ -1,6 +1,7 @@
 #include "tosaic/exec/compare/traced_run.h"
 
 #include "tosaic/exec/compare/labels.h"
+#include "tosaic/exec/compare/numbers.h"
 #include "tosaic/ir/attributes.h"
 
 namespace tosaic::exec {
@@ -29,8 +30,7 @@ RunValues::RunValues(const Graph& graph, const std::vector<TracedValue>& trace, 
   for (const TracedValue& traced : trace) views_[traced.value.index()] = traced.array.view();
   std::vector<bool> is_unsigned(views_.size(), false);
   for (const Node& node : graph.nodes()) {
-    const bool moves = info(node.op).has(kMovement) || info(node.op).has(kView);
-    const bool found = moves && graph.operands(node)[0].valid()
+    const bool found = moves_elements(node.op) && graph.operands(node)[0].valid()
                            ? bool{is_unsigned[graph.operands(node)[0].index()]}
                            : has_unsigned_results(node);
     for (std::uint32_t r = 0; found && r < node.result_count; ++r) {
