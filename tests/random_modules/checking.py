@@ -409,7 +409,8 @@ def _lost(program: Any, quantized: Any, lowered: Any, samples: Sequence[Any]) ->
 def effective_count(numbers: Array) -> float:
     """Returns how many equal numbers would have the same spread of energy (the participation ratio).
 
-    Of results such as ``exp(x)``, one or two have nearly all of it: their roundings alone decide a ratio.
+    One or two results of ``exp(x)`` may have nearly all of the energy. Then the rounding of these few decides
+    the signal-to-noise ratio of all.
     """
     energy = np.square(numbers.astype(np.float64))
     energy /= max(energy.max(initial=0), 1e-300)

@@ -187,7 +187,7 @@ std::vector<double> effects(const std::vector<double>& base, const std::vector<A
   return out;
 }
 
-// A number before it is rounded, and how far the result is from it, in units.
+// A number that was to be rounded, and its distance from the integer that came out. Both are in units of the integer.
 struct Rounding {
   double number;
   double error;

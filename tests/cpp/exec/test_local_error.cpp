@@ -55,8 +55,8 @@ double share_of_others(double off) {
   return local.share(net.moved, view(other, DType::kI8, {2, kCount / 2}), nullptr);
 }
 
-// The share of `count` numbers of 16 bits, of which `different` are different, if each is rounded to the integer
-// that is further away.
+// Rounds `count` numbers, between 100 and 100.5, to 101, the second nearest integer of 16 bits, and returns the error
+// as a share of its bound. `different` of the numbers are distinct; the others repeat them.
 double share_of_far_integers(std::int64_t count, std::int64_t different) {
   Builder b;
   const ValueId x = b.input("x", f32({count}));

@@ -28,7 +28,7 @@ std::vector<bool> read_outside(const Graph& graph, const NodesOfFx& nodes) {
   return read;
 }
 
-// The values of the FX node from which a value of it is computed, and the value itself.
+// The value, and all values from which nodes of the FX node compute it.
 std::set<ValueId> sources(const Graph& graph, const NodesOfFx& nodes, FxId fx, ValueId value) {
   std::set<ValueId> found{value};
   std::vector<ValueId> waiting{value};
