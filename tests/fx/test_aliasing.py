@@ -568,6 +568,13 @@ def test_a_call_whose_record_torch_contradicts_is_torch_s_fault() -> None:
     assert verdict([Program(case, "copy", "plain", "operand", "whole")])[0] == "by torch"
 
 
+@pytest.mark.parametrize("source", ["copy", "input", "buffer"])
+def test_elements_that_torch_leaves_uninitialised_are_not_compared(source: str) -> None:
+    larger, smaller = (Case("resize", (T((3, 1)), size)) for size in ([2, 3], [2, 1]))
+    assert verdict([Program(larger, source, "plain", "result", "whole")])[0] == "by torch"
+    assert verdict([Program(smaller, source, "plain", "result", "whole")])[0] != "by torch"
+
+
 def test_a_call_that_ends_the_process_is_not_drawn() -> None:
     good = Case("add.Tensor", (T((2,)), T((2,))))
     fatal = Case("_weight_norm", (T((0, 3)), T((0, 1)), 0))
