@@ -483,7 +483,7 @@ def verdict(programs: Sequence[Program]) -> tuple[str, str]:
 
 
 def _is_uninitialised(program: Program) -> bool:
-    """True if the call resizes a tensor to more elements than it has: no number is expected for the others."""
+    """True if the call resizes a tensor to more elements than it has: the others have no number."""
     if program.case.name != "resize":
         return False
     operand = tensors_of(program.case)[0]
