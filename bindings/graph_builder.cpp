@@ -7,6 +7,7 @@
 #include "bind.h"
 #include "slotted.h"
 #include "tosaic/base/error.h"
+#include "tosaic/passes/fold_value.h"
 
 namespace tosaic::python {
 namespace {
@@ -231,6 +232,13 @@ void bind_graph_builder(py::module_& m) {
             return std::const_pointer_cast<Constant>(builder.constant(ValueId(value)));
           },
           py::arg("value"), "The constant that a value is, or is a clone or reshape of; None if it is none.")
+      .def(
+          "folded",
+          [](const GraphBuilder& builder, std::uint32_t value) {
+            static_cast<void>(builder.type(ValueId(value)));
+            return std::const_pointer_cast<Constant>(passes::fold_value(builder.written(), ValueId(value)));
+          },
+          py::arg("value"), "The constant that a value is, or is computed to be; None if it is none.")
       .def("finish", &GraphBuilder::finish, "The graph; the builder is used up.");
 }
 

@@ -236,6 +236,45 @@ def test_a_constant_index_that_torch_refuses_is_refused(call: str, place: int) -
         imported(lambda x: _ALONG[call](x, at), FLOATS)
 
 
+_BEHIND_CALLS = {
+    "expand": lambda i: i[:, None].expand(2, 6),
+    "arithmetic": lambda i: (i.to(torch.int32) * 2 // 2)[:, None].to(torch.int64).repeat(1, 6),
+    "a written copy": lambda i: i.clone().add_(0)[:, None] + torch.zeros(6, dtype=torch.int64),
+    "where": lambda i: torch.where(i > 7, i, i.flip(0).flip(0))[:, None].expand(2, 6),
+}
+
+
+@pytest.mark.parametrize(
+    ("way", "call"),
+    [("expand", call) for call in (*_ALONG, *_FROM_THE_END)]
+    + [(way, call) for way in _BEHIND_CALLS for call in ("scatter", "index_put") if way != "expand"],
+)
+def test_a_constant_index_behind_calls_is_refused_as_such(way: str, call: str) -> None:
+    def function(x: torch.Tensor, place: int) -> Any:
+        index = _BEHIND_CALLS[way](torch.tensor([0, place]))
+        return {**_ALONG, **_FROM_THE_END}[call](x, index[:, 0] if call.startswith("index") else index)
+
+    assert_agrees(lambda x: function(x, 1), FLOATS)
+    for place in (4,) if call in _FROM_THE_END else (4, -1):
+        with pytest.raises((RuntimeError, IndexError)):
+            function(FLOATS, place)
+        with pytest.raises(tosaic.InvalidGraph, match="index out of range: expected an index in"):
+            imported(lambda x, place=place: function(x, place), FLOATS)
+
+
+def test_an_index_from_an_input_or_a_state_is_not_computed_by_the_import() -> None:
+    class Ring(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("at", torch.tensor([7]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.at.copy_((self.at + 1) % 4)
+            return torch.index_put(x, (self.at,), x[:1])
+
+    tosaic.from_exported(torch.export.export(Ring(), (FLOATS,), strict=False))
+
+
 @pytest.mark.parametrize("call", _FROM_THE_END)
 def test_a_constant_index_may_count_from_the_end_but_not_beyond(call: str) -> None:
     assert_agrees(lambda x: _FROM_THE_END[call](x, torch.tensor([1, -4])), FLOATS)

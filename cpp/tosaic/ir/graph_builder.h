@@ -55,6 +55,8 @@ class GraphBuilder {
   // The constant that the value is, or of which it is a clone or reshape. Returns null for other values.
   [[nodiscard]] ConstantRef constant(ValueId value) const;
 
+  // What has been written so far.
+  [[nodiscard]] const Graph& written() const { return graph(); }
   // The graph. The builder is used up.
   [[nodiscard]] std::shared_ptr<Graph> finish();
 

@@ -567,7 +567,7 @@ def _wrapped(c: Call, index: Ref, extent: int) -> Ref:
 
 
 def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> Ref:
-    """Returns an index, after a check that torch takes it if it is constant.
+    """Returns an index, after a check that torch takes it if it is constant or computed from constants.
 
     Raises
     ------
@@ -575,6 +575,9 @@ def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> 
         A constant index is out of range. The nodes that represent the call would take it as another one.
     """
     known = c.known_elements(index)
+    if known is None:
+        folded = c.builder.folded(index.id)
+        known = None if folded is None else folded.numbers()
     if known is not None:
         low = -extent if counts_from_end else 0
         wrong = known[(known < low) | (known >= extent)]

@@ -1,0 +1,13 @@
+// fold_value: the elements of one value that depends on no input, as fold-constants computes them.
+#pragma once
+
+#include "tosaic/ir/graph.h"
+
+namespace tosaic::passes {
+
+// Returns the constant that the value is or that its nodes compute from constants. Returns null if it depends
+// on an input, a state or a node that cannot be run, or on more than 256 nodes: a caller that asks for the
+// values of a long chain one by one would compute it again for each.
+[[nodiscard]] ConstantRef fold_value(const Graph& graph, ValueId value);
+
+}  // namespace tosaic::passes
