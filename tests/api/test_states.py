@@ -219,6 +219,71 @@ def test_a_counter_of_integers_counts(door: str) -> None:
     assert least_db([lowered.run(*each) for each in samples], wanted) > 25
 
 
+class Gated(nn.Module):
+    """A recurrent cell that torch decomposes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.last = nn.GRUCell(8, 8), nn.Linear(8, 4)
+        self.register_buffer("h", torch.zeros(1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.h.copy_(self.cell(x, self.h))
+        return self.last(self.h)
+
+
+class Counting(nn.Module):
+    """Counters of several types, of which one wraps around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("small", torch.zeros(1, dtype=torch.int8))
+        self.register_buffer("time", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = torch.where(self.seen, self.linear(x), x) + 0.1 * self.time
+        self.seen.fill_(True)
+        self.at.add_(3)
+        self.small.add_(70)
+        self.time.add_(1)
+        return y, self.at * 1, self.small * 1, self.at.to(torch.int32)
+
+
+@pytest.mark.parametrize("stream", [Ring, Gated, Counting])
+def test_written_files_of_a_stream_compute_every_call(stream: type[nn.Module], tmp_path: Path) -> None:
+    """A .pte file had the 32 bits of a lowered counter as the elements of an int64, and could not be read."""
+    samples = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(i)),) for i in range(6)]
+    eager = stream().eval()
+    wanted = [[np.array(each.detach()) for each in _listed(eager(*sample))] for sample in samples]
+    program = torch.export.export(stream().eval(), samples[0])
+    done = tosaic.export_model(
+        program, samples=samples, recipe="tosa-int8", folder=tmp_path / "out", verbose=0
+    )
+    assert done.ok
+    quantized = tosaic.open_program(tmp_path / "out" / "programs" / "quantized.tosaic")
+    tosaic.save_pte(tosaic.lower(quantized, target="TOSA-1.0+INT"), tmp_path / "lowered.pte")
+    written = [
+        quantized,
+        tosaic.load_pte(tmp_path / "out" / "model.pte"),
+        tosaic.load_pte(tmp_path / "lowered.pte"),
+    ]
+    for file in written:
+        found = [[np.asarray(each) for each in _listed(file.run(*sample))] for sample in samples]
+        assert least_db([each[0] for each in found], [each[0] for each in wanted]) > 25
+        for ours, theirs in zip(found, wanted, strict=True):
+            for one, two in zip(ours[1:], theirs[1:], strict=True):
+                np.testing.assert_array_equal(one, two)
+
+
+def _listed(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, tuple | list) else [results]
+
+
 def test_torch_has_what_the_program_stores() -> None:
     program = own("decayed")
     module = program.to_exported().module()

@@ -164,8 +164,9 @@ class MethodSaver:
     def _state(self, port: _core.Input) -> Held:
         initial = port.initial
         assert initial is not None
-        slot = self._writer.state(initial.array, port.dtype, port.path or port.name)
-        return Held(slot, port.dtype, tuple(port.shape), tuple(range(len(port.shape))))
+        dtype = port.value.dtype  # in a group, a counter of the caller's int64 has 32 bits
+        slot = self._writer.state(initial.array, dtype, port.path or port.name)
+        return Held(slot, dtype, tuple(port.shape), tuple(range(len(port.shape))))
 
     def _value(self, value: _core.Value) -> Held:
         constant = value.constant
