@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import json
@@ -78,6 +79,7 @@ def test_tensors_and_containers_are_read_as_torch_reads_them(protocol: int) -> N
         torch.ones(2, requires_grad=True),
         (marked, torch.float32, torch.Size([1, 2]), torch.device("cpu"), torch.strided),
         (3, -(2**70), 1.5, None, True, "text", complex(1, 2)),
+        collections.OrderedDict({"a": {3, 2.5}, (1, "b"): None, torch.int8: (), torch.Size([1]): 1}),
     )
     buffer = io.BytesIO()
     torch.save(value, buffer, pickle_protocol=protocol)
@@ -104,6 +106,11 @@ def test_tensors_and_containers_are_read_as_torch_reads_them(protocol: int) -> N
 def _called(function: str, argument: bytes) -> bytes:
     """Returns a pickle of a call with one argument."""
     return b"\x80\x02c" + function.replace(".", "\n", 1).encode() + b"\n" + argument + b"\x85R."
+
+
+def _long(value: int) -> bytes:
+    data = value.to_bytes(16, "little")
+    return b"\x8a" + bytes([len(data)]) + data
 
 
 def _doubled(levels: int) -> bytes:
@@ -134,6 +141,15 @@ EVIL: dict[str, bytes] = {
     "a list in itself": with_pickle(lambda _: b"\x80\x02]q\x00h\x00a."),
     "many leaves": with_pickle(lambda _: _doubled(60)),
     "many levels": with_pickle(lambda _: b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b"."),
+    "a key of many levels": with_pickle(lambda _: b"\x80\x02})" + b"\x85" * 200_000 + b"Ns."),
+    "an element of many levels": with_pickle(lambda _: b"\x80\x04\x8f()" + b"\x85" * 200_000 + b"\x90."),
+    "a key of many levels in a call": with_pickle(
+        lambda _: _called("builtins.set", b"]" + b")" + b"\x85" * 200_000 + b"a")
+    ),
+    "a key of many leaves": with_pickle(lambda _: b"\x80\x02})" + b"2\x86" * 80 + b"Ns."),
+    "keys of one hash": with_pickle(
+        lambda _: b"\x80\x02}(" + b"".join(_long(i * ((1 << 61) - 1)) + b"N" for i in range(9, 99)) + b"u."
+    ),
     "a huge place in the memo": with_pickle(
         lambda _: b"\x80\x02Nr\xff\xff\xff\x7f" + b"\x8e" + b"\xff" * 8 + b"."
     ),

@@ -34,6 +34,7 @@ _MARK = object()
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _MADE = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": set}
 _LITERALS = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"}
+_KEYS = (str, int, float, bool, type(None), torch.dtype)
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
@@ -153,10 +154,10 @@ class _Reader:
             self._top(list).extend(items)
         elif name == "ADDITEMS":
             items = self._marked()
-            self._top(set).update(items)
+            self._top(set).update(map(_key, items))
         elif name in ("SETITEM", "SETITEMS"):
             items = self._marked() if name == "SETITEMS" else self._popped(2)
-            self._top(dict).update(zip(items[::2], items[1::2], strict=True))
+            self._top(dict).update(zip(map(_key, items[::2]), items[1::2], strict=True))
         elif name == "GLOBAL":
             stack.append(_global(*argument.split(" ", 1)))
         elif name == "STACK_GLOBAL":
@@ -249,8 +250,26 @@ def _parameter(data: Any, needs_grad: Any, *_: Any) -> torch.nn.Parameter:
     return torch.nn.Parameter(data.detach(), requires_grad=needs_grad is True)
 
 
-def _ordered(*items: Any) -> Any:
-    return collections.OrderedDict(*items)
+def _key(key: Any) -> Any:
+    """Returns a key of a dict, or an element of a set.
+
+    Python computes the hash of a tuple by calls in C, one in another for each level, without a limit: the
+    process ends. And it computes it for each of the many places in which one tuple may be.
+    """
+    parts = key if type(key) in (tuple, torch.Size) and len(key) <= _DEEPEST else (key,)
+    if any(type(each) not in _KEYS for each in parts):
+        raise ValueError("it has a key that is no string and no number")
+    if any(type(each) is int and abs(each) >= 1 << 63 for each in parts):
+        raise ValueError("it has a key of more than 64 bits")
+    return key
+
+
+def _ordered(items: Any = ()) -> Any:
+    return collections.OrderedDict((_key(key), value) for key, value in items)
+
+
+def _set(items: Any = ()) -> Any:
+    return set(map(_key, items))
 
 
 def _layout(name: Any) -> torch.layout:
@@ -269,7 +288,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("torch", "device"): torch.device,
     ("collections", "OrderedDict"): _ordered,
     ("builtins", "complex"): complex,
-    ("builtins", "set"): set,
+    ("builtins", "set"): _set,
 }
 _OWN = {
     ("torch._utils", "_rebuild_tensor_v2"),
