@@ -26,6 +26,7 @@ import tosaic
 from tosaic.cli import main
 from tosaic.cli.arguments import parser_of
 from tosaic.cli.commands import COMMANDS
+from tosaic.fx.stranger_files import _require_expression
 
 Change = Callable[[dict[str, bytes], Path], None]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -206,17 +207,7 @@ SIZE = "Symbol('s17', positive=True, integer=True)"
 
 
 def size(entries: dict[str, bytes], marker: Path) -> None:
-    document = json.loads(entries["models/model.json"])
-    pending = [document]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            if "expr_str" in item:
-                item["expr_str"] = f"{touch(marker)} or 3"
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-    entries["models/model.json"] = json.dumps(document).encode()
+    with_size(f"{touch(marker)} or 3")(entries, marker)
 
 
 PAYLOADS: dict[str, Change] = {
@@ -385,6 +376,63 @@ def test_a_file_that_could_run_code_is_refused_with_the_way_out(
         tosaic.open_program(path, bind={"x": {0: 3}})
     assert "torch's loader could run code of 'evil.pt2'" in str(refused.value)
     assert "trust=True, or --trust" in str(refused.value)
+
+
+def with_size(text: str) -> Change:
+    """Returns a change of the entries that writes each size as this expression."""
+    return in_program(lambda document, _: _replace(document, "expr_str", text))
+
+
+def _replace(document: Any, key: str, value: Any) -> None:
+    pending = [document]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            if key in item:
+                item[key] = value
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9**9**9**9",
+        "Pow(Integer(9), Pow(Integer(9), Integer(999999999)))",
+        "Mod(10**(10**8), 7)",
+        "((((9**999)**999)**999)**999)",
+        "PowByNatural(9, 10**10)",
+        "FloatPow(9.0, exp=1e9)",
+        "LShift(1, 10**12)",
+        "Float('1e999999999')",
+        "Float('1.5', precision=999999999)",
+        "Rational(1, 10**9)**(10**7)",
+        "E**(10**7)",
+        f"2**{SIZE}",
+        f"Max({', '.join(f's{i}' for i in range(300))})",
+        "1e400",
+        "-" * 900 + "1",
+    ],
+)
+def test_a_size_that_never_ends_is_refused(text: str, entries: dict[str, bytes], tmp_path: Path) -> None:
+    """sympy computes exactly, also numbers of more digits than any memory holds."""
+    path = written(entries, tmp_path / "slow.pt2", with_size(text), tmp_path / "marker")
+    with pytest.raises(tosaic.InvalidGraph, match=r"takes too long or too much|no arithmetic"):
+        tosaic.open_program(path, bind={"x": {0: 3}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Mul(Integer(2), Pow({SIZE}, Integer(-1)), Pow({SIZE}, Rational(1, 2)), Float('2.5', precision=53))",
+        f"Add({', '.join(f'Mul(Integer({i}), {SIZE})' for i in range(100))})",
+        f"Max(Integer(1), FloorDiv(Add(Mul(Integer(4), {SIZE}), Integer(-1)), Integer(3)))",
+        f"{SIZE}**2*1.5 + 2**10 - 10**-3",
+    ],
+)
+def test_a_size_that_is_arithmetic_is_no_reason_to_refuse(text: str) -> None:
+    _require_expression(text)
 
 
 def test_trust_gives_torch_the_file_itself(entries: dict[str, bytes], tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ _LARGEST_ELEMENT = 16  # bytes, of complex128
 # What torch.fx writes into code between quotes, or nowhere: no quote, no backslash, no control character.
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SYMBOL = re.compile(r"[A-Za-z_]{1,16}[0-9]{0,7}")
+_NUMBER = re.compile(r"-?[0-9.]+(e[+-]?[0-9]{1,4})?")
 _LONGEST_EXPRESSION = 20_000
+_MOST_BITS = 1 << 17
+_MOST_COMPARED = 64
+_POWERS = {"Pow", "PowByNatural", "FloatPow"}
+_COMPARING = {"Max", "Min", "And", "Or", "Piecewise"}
 _TEXTS = {
     "stack_trace",
     "nn_module_stack",
@@ -257,10 +262,80 @@ def _require_expression(text: str) -> None:
                 raise wrong
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | None):
-            is_number = isinstance(node.value, str) and re.fullmatch(r"-?[0-9.]+(e[+-]?[0-9]+)?", node.value)
+            is_number = isinstance(node.value, str) and _NUMBER.fullmatch(node.value)
             is_symbol = isinstance(node.value, str) and _SYMBOL.fullmatch(node.value)
             if node not in texts or not (is_number or is_symbol):
                 raise wrong
+    if _is_expensive(tree):
+        raise _RefusedError(f"the size {shown(text)} takes too long or too much memory to compute")
+
+
+def _is_expensive(tree: ast.Expression) -> bool:
+    """True if sympy might make huge numbers of a size, or compare very many sizes with each other.
+
+    sympy computes numbers exactly: ``9**9**9**9`` has more digits than any memory holds.
+    """
+    try:
+        bits = _bits(tree.body)
+    except (_TooLargeError, RecursionError):
+        return True
+    compared = [
+        len(node.args)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _COMPARING
+    ]
+    return bits > _MOST_BITS or sum(compared) > _MOST_COMPARED
+
+
+class _TooLargeError(Exception):
+    """A number has more than `_MOST_BITS` bits, or as many as a symbol says."""
+
+
+def _bits(node: ast.expr) -> int:
+    """Returns how many bits numerator and denominator of a size have at most, if symbols have 64 each."""
+    if isinstance(node, ast.Constant):
+        found = _bits_of_constant(node.value)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        found = _bits(node.left) * _exponent(node.right)
+    elif isinstance(node, ast.Call):
+        function = node.func.id if isinstance(node.func, ast.Name) else ""
+        rest = [*node.args[1:], *(each.value for each in node.keywords)]
+        if function in _POWERS and rest:
+            found = _bits(node.args[0]) * max(map(_exponent, rest))
+        elif function in ("LShift", "RShift", "RoundDecimal", "Float") and rest:
+            found = _bits(node.args[0]) + sum(map(_exponent, rest))
+        else:
+            found = sum(map(_bits, [*node.args, *rest[len(node.args[1:]) :]]))
+    else:
+        found = sum(_bits(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))
+        found = 64 if isinstance(node, ast.Name) else found
+    if found > _MOST_BITS:
+        raise _TooLargeError
+    return found + 1
+
+
+def _bits_of_constant(value: Any) -> int:
+    if isinstance(value, str):
+        exponent = value.lower().partition("e")[2]
+        return 64 if _SYMBOL.fullmatch(value) else 4 * len(value) + 4 * abs(int(exponent or 0))
+    if isinstance(value, float):
+        return 2100 if math.isfinite(value) else _MOST_BITS + 1
+    return int(value or 0).bit_length()
+
+
+def _exponent(node: ast.expr) -> int:
+    """Returns the absolute value of an exponent, rounded up, which has to be a number of at most 3 digits."""
+    if isinstance(node, ast.UnaryOp):
+        return _exponent(node.operand)
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    if is_call and node.func.id in ("Integer", "Float", "Rational") and node.args:  # type: ignore[attr-defined]
+        return max(map(_exponent, node.args))  # type: ignore[attr-defined]
+    value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if not isinstance(value, int | float) or not abs(value) < 1000:
+        raise _TooLargeError
+    return math.ceil(abs(value))
 
 
 def _require_tree(text: str) -> None:
