@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.overrides import all_nodes
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.lowered import Lowered
@@ -76,7 +77,7 @@ class CollapsedOperand:
         lost = f"makes one integer of all {self.steps + 1:,} integers of operand '{self.operand}'{unit}"
         if self.steps > _STEPS["i16"]:
             lost = "has results that all become one integer, in the unit of what reads them"
-        return (
+        return one_line(
             f"'{self.node}'{place} {lost}. If huge numbers of another operand only hide others, make them "
             "about ten times the largest of the others. If they are results, return or read the operands "
             f"separately, or leave '{self.node}' to floats"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tosaic.dim_order import channels_last, is_same_order
 from tosaic.options import checked, is_one_of, shown
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic import _core
@@ -166,7 +167,7 @@ class Demand:
 
     def __str__(self) -> str:
         place = " ".join(filter(None, (self.module_path, self.source)))
-        return f"{self.who}: {self.rule}" + (f" ({place})" if place else "")
+        return one_line(f"{self.who}: {self.rule}" + (f" ({place})" if place else ""))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from tosaic import _core
 from tosaic.arrays import channel_axis
 from tosaic.overrides import all_nodes
+from tosaic.visible import one_line
 
 __all__ = ["SaturatedBias", "saturated_biases"]
 
@@ -53,7 +54,7 @@ class SaturatedBias:
         places = [f"module '{self.module_path}'" if self.module_path else "", self.source]
         where = "".join(f", {each}" for each in places if each)
         several = "s" if len(self.channels) > 1 else ""
-        return (
+        return one_line(
             f"the bias of '{self.node}' saturates in channel{several} {listed}{more}: the product of the "
             f"scales of data and weight is too small for it{where}. Its value is lost. Quantize with "
             "tosaic.quantize or tosaic.Quantizer, which raise the scale of the weight, or leave the bias "

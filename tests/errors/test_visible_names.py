@@ -196,6 +196,32 @@ def test_no_report_has_what_acts(program: Any, files: dict[str, str]) -> None:
     assert found_in(program.text() + program.type_text + program.graph.dot()) == set()
 
 
+def parts_of_reports() -> list[Any]:
+    """Objects inside of results, with texts of their own, and recipes of strangers."""
+    from tosaic.collapsed_operands import CollapsedOperand
+    from tosaic.exporting.scenario import Scenario, ScenarioPort
+    from tosaic.layout import Demand
+    from tosaic.pte.payloads import Place
+    from tosaic.recipes import Difference, Recipe
+    from tosaic.saturated_biases import SaturatedBias
+
+    port = ScenarioPort(EVIL, "f32", (1,), (0,), EVIL)
+    return [
+        Recipe(name=EVIL, summary=EVIL, claimants=["TOSA-1.0+INT"]),
+        Difference(EVIL, EVIL, EVIL, EVIL),
+        Scenario((port,), (port,), (), ()),
+        CollapsedOperand(EVIL, EVIL, 3, EVIL, EVIL),
+        SaturatedBias(EVIL, EVIL, (1,), EVIL, EVIL),
+        Demand(EVIL, EVIL, EVIL, EVIL),
+        Place(EVIL, 0, EVIL),
+    ]
+
+
+def test_no_part_of_a_result_has_what_acts() -> None:
+    for each in parts_of_reports():
+        assert found_in(str(each) + repr(each)) == set(), type(each)
+
+
 def test_labels_of_dot_end_between_characters(program: Any) -> None:
     """A label has 60 bytes, and half a character would be no text."""
     text = program.text().replace("%linear", '%"' + "层" * 30 + '"')

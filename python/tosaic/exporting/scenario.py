@@ -30,6 +30,7 @@ from tosaic.ports import Port
 from tosaic.reading import read_bytes
 from tosaic.sample_forms import arrays_for, logical_arrays
 from tosaic.samples import load_arrays, read_samples
+from tosaic.visible import one_line
 from tosaic.writing import make_folder, whole_file, write_text
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Scenario:
         for side, port in ports:
             rest = f"  {port.image_format}" if port.image_format else ""
             lines.append(f"  {side:<6}  {port.path:<{longest}}  {type_text(port.dtype, port.shape)}{rest}")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
     def faults(self, found: Sequence[Sequence[Any]]) -> tuple[str, ...]:
         """Compares outputs with the expected ones; returns a sentence for each that is wrong.

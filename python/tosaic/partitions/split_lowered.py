@@ -22,6 +22,7 @@ from tosaic.partitions.split_folder import save_folder
 from tosaic.prepared import Preparable
 from tosaic.program import Program
 from tosaic.threads import batch_threads
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     import os
@@ -255,7 +256,7 @@ class SplitLowered(Preparable):
         return save_folder(path, host, self._plan.groups, self._parts, self._claimants)
 
     def __repr__(self) -> str:
-        return f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>"
+        return one_line(f"<tosaic.SplitLowered: {self.type_text}, {len(self._parts)} groups>")
 
 
 def lower_split(

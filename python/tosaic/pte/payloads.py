@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tosaic import _core
 from tosaic.vela_stream import unpack_vela
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.program import Program
@@ -42,7 +43,7 @@ class Place:
     backend: str
 
     def __str__(self) -> str:
-        return f"delegate {self.index} ('{self.backend}') of method '{self.method}'"
+        return one_line(f"delegate {self.index} ('{self.backend}') of method '{self.method}'")
 
     def located(self, error: _core.Error, what: str = "") -> Exception:
         """Returns an error of a payload, or of `what`, with the delegate in front."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.dtypes import type_text
+from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.quantization import QParams
@@ -108,7 +109,7 @@ class PteDelegate:
 
     def __repr__(self) -> str:
         kind = f", {self.payload_kind}" * bool(self.payload_kind)
-        return (
+        return one_line(
             f"<PteDelegate {self.index} of '{self.method}': {self.backend}, {len(self.payload)} bytes{kind}>"
         )
 

@@ -19,6 +19,7 @@ from typing import Any
 from tosaic import _core
 from tosaic.options import cut, is_mapping, refusal
 from tosaic.recipes.recipe import Recipe, text_of
+from tosaic.visible import one_line
 
 __all__ = ["Difference", "combine", "differences", "merged"]
 
@@ -48,7 +49,7 @@ class Difference:
 
     def __str__(self) -> str:
         name = self.field + (f" {self.entry}" if self.entry else "")
-        return f"{name}: {cut(text_of(self.here))} here, {cut(text_of(self.there))} there"
+        return one_line(f"{name}: {cut(text_of(self.here))} here, {cut(text_of(self.there))} there")
 
 
 def combine(recipes: Sequence[Recipe], *, name: str | None = None) -> Recipe:

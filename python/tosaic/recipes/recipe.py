@@ -29,6 +29,7 @@ from tosaic.annotation.select import Select
 from tosaic.options import OPTIONS, is_mapping, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.changes import PassChange
+from tosaic.visible import one_line
 
 __all__ = ["PLACES", "PassChange", "Recipe", "Stage", "text_of"]
 
@@ -352,7 +353,7 @@ class Recipe:
         """Returns the fields that are not empty, one a line."""
         lines = [self.name + (f": {self.summary}" if self.summary else "")]
         lines += [f"  {name:<10}{value}" for name, value in self.entries()]
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def _require_name(where: str, name: Any) -> None:

@@ -15,6 +15,7 @@ from itertools import groupby
 from tosaic import _core
 from tosaic.options import checked
 from tosaic.reportable import Reportable
+from tosaic.visible import one_line
 from tosaic.writing import write_text
 
 __all__ = ["BackendUse", "Kernel", "KernelList", "KernelUse", "KernelVariant"]
@@ -251,4 +252,4 @@ class KernelList(Reportable):
         write_text(path, self.to_yaml(dtypes=dtypes))
 
     def __repr__(self) -> str:
-        return f"<tosaic.KernelList: {', '.join(self.operators) or 'no kernels'}>"
+        return one_line(f"<tosaic.KernelList: {', '.join(self.operators) or 'no kernels'}>")
