@@ -378,6 +378,40 @@ def test_a_file_that_could_run_code_is_refused_with_the_way_out(
     assert "trust=True, or --trust" in str(refused.value)
 
 
+UNCHECKED = {
+    "aten._reshape_alias.default": {"size": [9_999_999], "stride": [1]},
+    "inductor._reinterpret_tensor.default": {"size": [9_999_999], "stride": [1], "offset_increment": 0},
+    "inductor._alloc_from_pool.default": {},
+    "aten._cummax_helper.default": {},
+    "aten.max_pool2d_with_indices_backward.default": {},
+    "aten._convert_indices_from_coo_to_csr.default": {},
+    "aten.segment_reduce.default": {},
+    "aten._sparse_coo_tensor_unsafe.default": {},
+    "mkldnn.data_ptr.default": {},
+}
+"""Operators of torch that read or write outside of their operands, as torch does not check these."""
+
+
+@pytest.mark.parametrize("target", UNCHECKED)
+def test_an_operator_that_leaves_its_operands_is_not_called(
+    target: str, entries: dict[str, bytes], tmp_path: Path
+) -> None:
+    def change(document: Any, _: Path) -> None:
+        (node,) = (
+            each for each in document["graph_module"]["graph"]["nodes"] if "logaddexp2" in each["name"]
+        )
+        node["target"] = f"torch.ops.{target}"
+        numbers = [
+            {"name": name, "arg": {"as_ints" if isinstance(value, list) else "as_int": value}, "kind": 1}
+            for name, value in UNCHECKED[target].items()
+        ]
+        node["inputs"] = [node["inputs"][0], *numbers]
+
+    path = written(entries, tmp_path / "unchecked.pt2", in_program(change), tmp_path / "marker")
+    with pytest.raises(tosaic.InvalidGraph, match="may read and write memory outside of its operands"):
+        tosaic.compare(path, path, (X,), bind={"x": {0: 3}})
+
+
 def with_size(text: str) -> Change:
     """Returns a change of the entries that writes each size as this expression."""
     return in_program(lambda document, _: _replace(document, "expr_str", text))

@@ -105,6 +105,17 @@ _HIGHER_ORDER = {
 
 _ACTING = {"aten::_print", "aten::warn", "aten::save", "aten::from_file"}
 _ACTING_NAMESPACES = {"prim", "profiler", "debugprims", "rpc", "c10d", "symm_mem", "onnx_symbolic"}
+_UNCHECKED_NAMESPACES = {
+    *("inductor", "inductor_prims", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "static_runtime"),
+    *("debug_mode_ops", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native", "_test"),
+}
+_UNCHECKED = re.compile(
+    "aten::(_reshape_alias|segment_reduce|_?ctc_loss|_cum(max|min)_helper|_sparse_.*|_convert_indices_.*"
+    "|_validate_.*indices|_fused_(ada|sgd).*|.*_backward.*)"
+)
+"""Operators that torch calls itself, in training and in code that it generates, with operands that it has
+checked. Called with others, they read and write memory outside of their operands."""
+
 _ACTING_ARGUMENT = re.compile(r"file|path|url|uri|folder|directory|command", re.IGNORECASE)
 _EXPRESSION_NAMES = {"true", "false", "oo", "int_oo", "nan", "zoo", "pi", "E"}
 _CALLS_IN_EXPRESSIONS = """
@@ -441,6 +452,8 @@ def _fault_of_target(target: str) -> str:
     strings = [each.name for each in found._schema.arguments if "str" in str(each.type)]
     if acts or any(_ACTING_ARGUMENT.search(each) for each in strings):
         return "which does more than to compute"
+    if declared.partition("::")[0] in _UNCHECKED_NAMESPACES or _UNCHECKED.fullmatch(declared):
+        return "which may read and write memory outside of its operands"
     return ""
 
 
