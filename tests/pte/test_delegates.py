@@ -20,7 +20,9 @@ pytest.importorskip("executorch")
 import tosaic  # noqa: E402
 from tosaic import _core, vgf_graph  # noqa: E402
 from tosaic.cli import main  # noqa: E402
+from tosaic.pte.delegate_calls import TensorForm, VgfCall  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
+from tosaic.pte.payloads import Place  # noqa: E402
 from tosaic.vela_stream import unpack_vela  # noqa: E402
 
 from pte.examples import flattened, made_by_tosaic, make  # noqa: E402
@@ -289,3 +291,47 @@ def test_the_command_line_takes_sources(tmp_path: Path, capsys: Any) -> None:
     assert "'delegate0' is not DELEGATE=FILE" in capsys.readouterr().err
     assert main(["inspect", pte, *given, *given]) == 2
     assert "'delegate0' is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("declared", "written", "is_read"),
+    [
+        ("f32", np.float32, True),
+        ("f32", np.int32, False),
+        ("i32", np.float32, False),
+        ("f16", np.int16, False),
+        ("i8", np.uint8, True),
+        ("bool", np.int8, True),
+        ("bool", np.bool_, True),
+        ("i64", np.int32, True),
+        ("i64", np.float64, False),
+        ("i32", np.int16, False),
+        ("bf16", np.uint16, True),
+        ("bf16", np.float16, False),
+    ],
+)
+def test_the_bits_of_a_vgf_payload_are_not_taken_for_another_dtype(
+    declared: str, written: Any, is_read: bool
+) -> None:
+    """A format of several components says nothing of a dtype, so the array that Vulkan writes is checked."""
+    form = TensorForm(declared, (2, 2), (0, 1))
+    call = VgfCall(b"", (), (form,), Place("forward", 0, "VgfBackend"))
+    call._is_checked = True
+    call._program = _Written(np.ones((2, 2), written))  # type: ignore[assignment]
+    if is_read:
+        assert call().shape == (2, 2)
+    else:
+        with pytest.raises(tosaic.InvalidGraph, match="output 0 of the VGF payload has another dtype"):
+            call()
+
+
+class _Written:
+    """Stands for a VGF file that runs on Vulkan."""
+
+    sides = ((), ())
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def run(self, _: Any) -> list[Any]:
+        return [self._array]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import BITS, NUMPY, is_held_as, type_text
+from tosaic.dtypes import BITS, ML_DTYPES, NUMPY, is_held_as, type_text
 from tosaic.pte.payloads import Place, kind_of_payload
 from tosaic.sample_forms import fit_to_ports
 from tosaic.vgf_graph import VgfProgram, require_vulkan
@@ -180,6 +180,17 @@ def _extents(shape: Sequence[int]) -> list[int]:
     return [size for size in shape if size != 1]
 
 
+def _holds(found: np.dtype[Any], dtype: str) -> bool:
+    """True if an array that a tool wrote has the elements of a dtype; numpy lacks some floats."""
+    if dtype in ML_DTYPES:
+        return found.kind in "iuV" and found.itemsize * 8 == BITS[dtype]
+    expected = NUMPY.get(dtype, found)
+    same_size = found.itemsize == expected.itemsize
+    if found.kind in "iu" and expected.kind in "iub":
+        return same_size or (dtype == "i64" and found.itemsize == 4)
+    return found == expected
+
+
 class VgfCall:
     """The function of a delegate whose payload is a VGF file: it runs on Vulkan."""
 
@@ -214,6 +225,10 @@ class VgfCall:
             raise self._place.fault(
                 "the VGF payload does not run", "a file that Vulkan runs", f"{type(error).__name__}: {error}"
             ) from error
+        for i, (form, array) in enumerate(zip(self._outputs, made, strict=True)):
+            if not _holds(array.dtype, form.dtype):  # the format of a file may say nothing of a dtype
+                what = f"output {i} of the VGF payload has another dtype"
+                raise self._place.fault(what, form.type_text, str(array.dtype))
         results = [form.of_memory(array) for array, form in zip(made, self._outputs, strict=True)]
         return results[0] if len(results) == 1 else results
 
