@@ -368,6 +368,20 @@ def test_a_save_removes_the_files_of_the_earlier_split_and_no_others(warped: Any
     assert names == {"group0.tosa", "group0.tosa.json", "host.tosaic", "partitions.json", "mine.txt"}
 
 
+def test_a_listing_of_a_stranger_removes_no_file_of_the_user(warped: Any, tmp_path: Path) -> None:
+    split = tosaic.lower(warped, unsupported="split", claimants=[denying("grid_sample")])
+    split.save(tmp_path)
+    listing = json.loads((tmp_path / "partitions.json").read_text())
+    listing["host"] = "thesis.tex"
+    listing["groups"][0].update(file="notes.tosaic", arithmetic="group0.tosa.bak")
+    (tmp_path / "partitions.json").write_text(json.dumps(listing))
+    own = [tmp_path / name for name in ("thesis.tex", "notes.tosaic", "group0.tosa.bak")]
+    for file in own:
+        file.write_text("of the user")
+    split.save(tmp_path)
+    assert [file for file in own if not file.exists()] == []
+
+
 def _another_group(folder: Path) -> None:
     for suffix in ("tosa", "tosa.json"):
         (folder / f"group1.{suffix}").write_bytes((folder / f"group0.{suffix}").read_bytes())

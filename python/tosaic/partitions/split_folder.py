@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,7 @@ __all__ = ["load_split", "save_folder"]
 
 _FORMAT, _VERSION = "tosaic partitions", 1
 _LISTING, _HOST = "partitions.json", "host.tosaic"
+_FILES = re.compile(r"partitions\.json|host\.tosaic|group[0-9]+\.(tosa|tosa\.json|tosaic)")
 
 
 def save_folder(
@@ -111,7 +113,10 @@ def _entries(ports: Sequence[Port]) -> list[dict[str, Any]]:
 
 
 def _files_of(folder: Path) -> set[Path]:
-    """Returns the files that the listing of a folder names; none if it has no listing that can be read."""
+    """Returns the files of a split that the listing of a folder names; none if there is no such listing.
+
+    They are removed. So a listing of a stranger must not name a file of the user that is in the same folder.
+    """
     found = {_LISTING}
     try:
         listing = _listing("save", folder)
@@ -122,7 +127,7 @@ def _files_of(folder: Path) -> set[Path]:
                 found |= {entry.text("arithmetic"), sidecar_path(Path(entry.text("arithmetic"))).name}
     except _core.Error:
         return set()
-    return {folder / name for name in found if Path(name).name == name}
+    return {folder / name for name in found if _FILES.fullmatch(name)}
 
 
 def _listing(where: str, folder: Path) -> Fields:
