@@ -10,32 +10,48 @@ With two scales, the state is stored as floats, or what one call writes does not
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tosaic.annotation.call_graph import Call
 from tosaic.annotation.observers import ByUse, MinMax
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import FLOAT, Edge, Observed, Output, Shared, Slot
 
-__all__ = ["share_state"]
+__all__ = ["share_states"]
 
 _RULE = "one scale for all that a state holds"
 
 
-def share_state(plan: Plan, state: str, written: str) -> None:
+def share_states(plan: Plan, states: Iterable[tuple[str, str]]) -> None:
     """Lets reads and writes of a state share one scale, if calls read it quantized.
 
     Parameters
     ----------
     plan : Plan
-    state : str
-        The call that reads the state.
-    written : str
-        The call whose result is stored. If it has no scale that the state can have, it is rounded where it is
-        stored: at the edge to the call that stores it, or to the output.
+    states : iterable of (str, str)
+        For each state, the call that reads it, and the call whose result is stored. If that has no scale that
+        the state can have, it is rounded where it is stored: at the edge to the call that stores it, or to
+        the output.
     """
-    read = [
-        slot for slot in plan if isinstance(slot, Edge) and slot.producer == state and plan[slot] != FLOAT
-    ]
+    users: dict[str, list[Call]] = {}
+    for state, written in states:
+        if not users:
+            users = _users(plan)
+        _share_state(plan, state, written, users)
+
+
+def _users(plan: Plan) -> dict[str, list[Call]]:
+    found: dict[str, list[Call]] = {}
+    for call in plan.graph:
+        for name in dict.fromkeys(operand.producer for operand in call.operands):
+            found.setdefault(name, []).append(call)
+    return found
+
+
+def _share_state(plan: Plan, state: str, written: str, users: Mapping[str, Sequence[Call]]) -> None:
+    edges = [Edge(state, call.name) for call in users.get(state, ())]
+    read = [slot for slot in edges if plan.get(slot) not in (None, FLOAT)]
     if not read or written == state:
         return
     with plan.authored_by(_RULE):
@@ -50,10 +66,11 @@ def share_state(plan: Plan, state: str, written: str) -> None:
             if _may_share(plan, Output(name), read[0]):
                 _join(plan, read[0], Output(name))
                 return
-        for call in plan.graph:
-            is_store = call.kind == "output" or call.target.startswith("aten.copy_")
-            given = [operand.producer for operand in call.operands]
-            if is_store and written in given and (call.kind == "output" or state in given):
+        for call in users.get(written, ()):
+            is_store = call.target.startswith("aten.copy_") and state in {
+                operand.producer for operand in call.operands
+            }
+            if call.kind == "output" or is_store:
                 plan.set(Edge(written, call.name), Shared(read[0]))
 
 

@@ -15,7 +15,7 @@ from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
 from tosaic.annotation.specs import Edge, Output, Shared, Slot
-from tosaic.annotation.states import share_state
+from tosaic.annotation.states import share_states
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
 
@@ -226,9 +226,8 @@ def _round_returned_inputs(plan: Plan) -> None:
 def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None:
     names = {value: name for value, name in zip(values, plan.graph.names, strict=True) if value >= 0}
     written = {each.path: names[each.value.id] for each in graph.outputs if each.kind != "user"}
-    for each in graph.inputs:
-        if each.kind == "state" and each.path in written:
-            share_state(plan, names[each.value.id], written[each.path])
+    states = [each for each in graph.inputs if each.kind == "state" and each.path in written]
+    share_states(plan, [(names[each.value.id], written[each.path]) for each in states])
 
 
 def _applied(plan: Plan, rule: Callable[[Plan], Plan | None]) -> Plan:

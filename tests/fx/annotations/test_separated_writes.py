@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -12,6 +13,8 @@ import tosaic
 torch = pytest.importorskip("torch")
 
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
+from tosaic.fx.annotations.memory import Roots  # noqa: E402
+from tosaic.fx.annotations.separated_writes import refuse_separated_writes  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -147,3 +150,19 @@ def test_a_write_that_only_its_readers_see_is_quantized(function: Any) -> None:
         model(x.clone())
     for x in samples:
         assert snr(converted(x.clone()), model(x.clone())) > 28
+
+
+def test_the_cost_grows_with_the_graph() -> None:
+    """Each write looked at all nodes: 1,000 calls in place took 4 s. Views of views took one frame each."""
+    graph = torch.fx.Graph()
+    y = graph.call_function(torch.ops.aten.clone.default, (graph.placeholder("x"),))
+    for _ in range(8000):
+        y = graph.call_function(torch.ops.aten.add_.Tensor, (y, 1))
+    for _ in range(2000):
+        y = graph.call_function(torch.ops.aten.alias.default, (y,))
+    graph.output(y)
+    model = torch.fx.GraphModule(torch.nn.Module(), graph)
+    began = time.process_time()
+    refuse_separated_writes(model)
+    assert Roots().of(y)
+    assert time.process_time() - began < 20

@@ -115,24 +115,44 @@ class Roots:
     ----------
     is_cut : callable, optional
         Called with a producer and its user: true if the user gets a new tensor in the place of the producer.
+    same : Roots, optional
+        Of the same graph: the operands that share memory with results are not looked for again.
     """
 
-    def __init__(self, is_cut: Callable[[Node, Node], bool] = lambda *_: False) -> None:
+    def __init__(
+        self, is_cut: Callable[[Node, Node], bool] = lambda *_: False, same: Roots | None = None
+    ) -> None:
         self._is_cut = is_cut
+        self._sources: dict[Node, list[Node]] = {} if same is None else same._sources
         self._found: dict[Node, frozenset[object]] = {}
 
     def of(self, node: Node) -> frozenset[object]:
         """Returns the memory that the result of a node may have."""
-        if node not in self._found:
-            self._found[node] = self._find(node)
+        todo = [node]
+        while todo:
+            at = todo[-1]
+            missing = [] if at in self._found else self._missing(at)
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            if at not in self._found:
+                self._found[at] = self._find(at)
         return self._found[node]
 
     def read(self, producer: Node, user: Node) -> frozenset[object]:
         """Returns the memory that a user of a node may see."""
         return frozenset([(producer, user)]) if self._is_cut(producer, user) else self.of(producer)
 
+    def _missing(self, node: Node) -> list[Node]:
+        """Returns the operands to look at before a node: views of views may be thousands of calls deep."""
+        if node not in self._sources:
+            self._sources[node] = _sharing(node)
+        found = self._found
+        return [each for each in self._sources[node] if each not in found and not self._is_cut(each, node)]
+
     def _find(self, node: Node) -> frozenset[object]:
-        sources = _sharing(node)
+        sources = self._sources[node]
         if not sources:
             return frozenset([memory_of(node)])
         return frozenset().union(*(self.read(source, node) for source in sources))

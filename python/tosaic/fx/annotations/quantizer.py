@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from tosaic.annotation.bias import free_crowded_addends, note_crowded_sums
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.states import share_state
+from tosaic.annotation.states import share_states
 from tosaic.fx.annotations.addends import link_addends, separate_addends
 from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
@@ -193,9 +193,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         left, joined = _core.plan_specs(
             plan._core, graph, values, chosen, fields, for_arm or self.config.every_operator
         )
-        for _, state, source in state_writes(model):
-            if state.name not in taken and source.name not in taken:
-                share_state(plan, state.name, source.name)
+        stored = ((state.name, source.name) for _, state, source in state_writes(model))
+        share_states(plan, [names for names in stored if not taken.intersection(names)])
         plan.refer_to_first()
         take_addends = note_crowded_sums if for_arm or self.config.every_operator else free_crowded_addends
         take_addends(plan, lambda name: elements_of(model, nodes[name]))
@@ -217,7 +216,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
                 if node.op == "call_function" and name not in taken:
                     note_for_arm(node, plan._core.has_annotation(name))
         refuse_separated_writes(model)
-        left_float |= {name: _IN_PLACE for name, node in nodes.items() if _writes_state(node)}
+        left_float |= dict.fromkeys(_writing_states(nodes.values()), _IN_PLACE)
         bodies = bodies_of(model)
         for path, body in bodies.items():
             left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
@@ -321,8 +320,18 @@ def _bias_qparams(sources: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     return BiasScale("", None, None, unit_of_sums=False)(sources)
 
 
-def _writes_state(node: Node) -> bool:
-    """Returns whether a call writes a float buffer in place."""
+def _writing_states(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yields the names of calls that write a float buffer in place."""
+    viewed: dict[Node, Node] = {}  # by node: that of which it is a view, if it is one
+    for node in nodes:
+        if node.op == "call_function" and node.all_input_nodes:
+            first = node.all_input_nodes[0]
+            viewed[node] = viewed.get(first, first)
+        if _writes_state(node, viewed):
+            yield node.name
+
+
+def _writes_state(node: Node, viewed: Mapping[Node, Node]) -> bool:
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None or not schema.is_mutable:
         return False
@@ -332,10 +341,9 @@ def _writes_state(node: Node) -> bool:
     for argument, value in zip(schema.arguments, node.args, strict=False):
         if argument.alias_info is None or not argument.alias_info.is_write or not isinstance(value, Node):
             continue
-        while value.op == "call_function" and value.all_input_nodes:  # a view of the buffer
-            value = value.all_input_nodes[0]
-        tensor = value.meta.get("val")
-        if value.op == "get_attr" and (tensor is None or tensor.is_floating_point()):
+        buffer = viewed.get(value, value)
+        tensor = buffer.meta.get("val")
+        if buffer.op == "get_attr" and (tensor is None or tensor.is_floating_point()):
             return True
     return False
 

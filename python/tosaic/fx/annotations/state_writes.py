@@ -13,6 +13,7 @@ counter of integers. Writes to parts of a state (``k[:, 3:4] = x``) stay as they
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -95,13 +96,6 @@ def value_of(node: Node) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _state_of(node: Node) -> Node | None:
-    """Returns the buffer that a node is: the buffer itself, or what a call returns that writes it."""
-    while is_in_place(node) and isinstance(node.args[0], Node):
-        node = node.args[0]
-    return node if node.op == "get_attr" else None
-
-
 class _Writes:
     """The calls of a graph that write in place, and the memory that they may write."""
 
@@ -109,43 +103,49 @@ class _Writes:
         nodes = list(model.graph.nodes)
         self._position = {node: at for at, node in enumerate(nodes)}
         self._roots = Roots()
-        self._writes = [
-            (node, frozenset().union(*map(self._roots.of, written)))
-            for node in nodes
-            if (written := list(written_arguments(node)))
-        ]
-        names = [node for node in nodes if node.op == "get_attr"] if self._writes else []
-        shared = Counter(map(memory_of, names))
-        self._followed = {
-            state
-            for state in names
-            if any(memory_of(state) in written for _, written in self._writes)
-            and shared[memory_of(state)] == 1
-            and self._can_follow(state, nodes)
-        }
-        self._state = {node: _state_of(node) for node, _ in self._writes}
+        self._state: dict[Node, Node] = {}  # by node that is a buffer: the buffer
+        self._writes: dict[object, list[Node]] = {}  # by memory
+        for node in nodes:
+            first = node.args[0] if node.op == "call_function" and node.args else None
+            if node.op == "get_attr":
+                self._state[node] = node
+            elif isinstance(first, Node) and first in self._state and is_in_place(node):
+                self._state[node] = self._state[first]
+            for each in frozenset().union(*map(self._roots.of, written_arguments(node))):
+                self._writes.setdefault(each, []).append(node)
+        self._shared = Counter(memory_of(node) for node in nodes if node.op == "get_attr" and self._writes)
+        self._calls: dict[object, list[Node]] = {}  # by memory
+        for node in nodes if self._writes else ():
+            if node.op == "call_function":
+                for each in self._roots.of(node) & self._writes.keys():
+                    self._calls.setdefault(each, []).append(node)
+        self._followed = {node for node in nodes if node.op == "get_attr" and self._can_follow(node)}
 
     def followed(self, node: Node) -> Node | None:
         """Returns the state that a call writes as a whole, if its reads can be those of what is stored."""
         state = self._state.get(node)
-        return state if state in self._followed else None
+        return state if node is not state and state in self._followed else None
 
     def is_written_after(self, value: Node, call: Node) -> bool:
         """True if a call after this one may write the memory of a value."""
-        roots, at = self._roots.of(value), self._position[call]
-        return any(self._position[node] > at and roots & written for node, written in self._writes)
+        last = (self._writes[each][-1] for each in self._roots.of(value) if each in self._writes)
+        return any(self._position[node] > self._position[call] for node in last)
 
-    def _can_follow(self, state: Node, nodes: list[Node]) -> bool:
+    def _can_follow(self, state: Node) -> bool:
         memory = memory_of(state)
-        writes = [node for node, written in self._writes if memory in written]
-        if not all(_state_of(node) is state and _can_round(node, state) for node in writes):
+        writes = self._writes.get(memory, [])
+        if not writes or self._shared[memory] != 1:
             return False
-        for node in nodes:
-            if node.op != "call_function" or node in writes or memory not in self._roots.of(node):
+        if not all(self._state.get(node) is state and _can_round(node, state) for node in writes):
+            return False
+        positions = [self._position[write] for write in writes]
+        written = set(writes)
+        for node in self._calls.get(memory, ()):
+            if node in written:
                 continue
             last = max((self._position[user] for user in node.users), default=0)
-            if any(self._position[node] < self._position[write] < last for write in writes):
-                return False
+            if bisect(positions, self._position[node]) < bisect_left(positions, last):
+                return False  # a write between the view and its last reader
         return True
 
 
@@ -221,14 +221,17 @@ def _drop_overwritten(model: GraphModule) -> None:
     """Removes writes that a later one replaces before anybody can read the state."""
     position = {node: at for at, node in enumerate(model.graph.nodes)}
     last: dict[Node, Node] = {}
+    read: dict[Node, tuple[int, bool]] = {}  # by state: the last reader, and whether one is a view
     for node, state, _ in list(state_writes(model)):
         earlier = last.get(state)
         last[state] = node
         if earlier is None:
             continue
-        others = [user for user in state.users if user not in (node, earlier) and user.target != _COPY]
-        is_read = any(position[user] > position[earlier] for user in others) or any(map(_is_view, others))
-        if not is_read and not earlier.users:
+        if state not in read:
+            others = [user for user in state.users if user.target != _COPY]
+            read[state] = max(map(position.__getitem__, others), default=-1), any(map(_is_view, others))
+        last_reader, is_viewed = read[state]
+        if not is_viewed and last_reader < position[earlier] and not earlier.users:
             model.graph.erase_node(earlier)
     for node in model.graph.nodes:
         node.meta.pop("tosaic_state", None)
