@@ -94,6 +94,8 @@ def test_a_q_format_is_a_fixed_spec(name: str, dtype: str, scale: float, low: in
             "[Fixed] the scale is wrong: expected a positive, finite number, got 0.0",
         ),
         (lambda: Fixed("int8", float("nan")), "the scale is wrong"),
+        (lambda: Fixed("int8", 1e-300), "expected 1.18e-38 to 3.4e+38, as a float32, got 1e-300"),
+        (lambda: Fixed("int8", 10**400), "as a float32, got 10"),
         (lambda: Fixed("int8", "1"), "expected a positive, finite number, got '1'"),
         (lambda: Fixed("int8", None), "expected a positive, finite number, got None"),
         (

@@ -45,6 +45,8 @@ TORCH_NAMES: dict[str, str] = {**TORCH, "i4": "int4"}
 GRAPH_NAMES: dict[str, str] = {torch: name for name, torch in TORCH_NAMES.items()}
 """Name of a dtype in torch -> its name in graphs."""
 
+_LEAST_SCALE, _MOST_SCALE = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # of float32, with all bits
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -191,6 +193,8 @@ class Fixed(Short):
         scale = self.scale
         if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 0 < scale < math.inf:
             raise _refusal(self, "the scale", "a positive, finite number", scale)
+        if not _LEAST_SCALE <= scale <= _MOST_SCALE:
+            raise _refusal(self, "the scale", f"{_LEAST_SCALE:.3g} to {_MOST_SCALE:.3g}, as a float32", scale)
         object.__setattr__(self, "scale", float(scale))
         limits = range_of(self.dtype)
         _set_whole(self, "zero_point", "the zero point", limits)
