@@ -295,6 +295,77 @@ def test_inputs_in_an_order_that_the_runtime_refuses_are_row_major_in_the_file(
     _equal(tosaic.load_pte(path).run(x.contiguous(), y), program.run(x, y), rtol=1e-6)
 
 
+class _Written(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        return x * 2
+
+
+class _Returned(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = x + y
+        return x * 2, x
+
+
+class _Buffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("x", torch.zeros(2, 3))
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        self.x.add_(y)
+        return self.x * 2
+
+
+def _programs(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[Any]:
+    """A program, a lowered one, and one of which no group is lowered: the ways to a method of a file."""
+    exported = torch.export.export(module, inputs)
+    grid = tosaic.Claimant.named("grid-sampler")
+    return [
+        tosaic.from_exported(exported),
+        tosaic.lower(exported, target="TOSA-1.0+FP"),
+        tosaic.lower(exported, unsupported="split", claimants=[grid]),
+    ]
+
+
+def test_a_written_input_that_the_runtime_does_not_write_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    x, y = torch.zeros(2, 3), torch.ones(2, 3)
+    path = tmp_path / "written.pte"
+    for program in _programs(_Written(), (x, y)):
+        caplog.clear()
+        tosaic.save_pte(program, path)
+        assert caplog.text.count("the program writes to its input") == 1
+        assert "input 'x', and ExecuTorch's runtime copies inputs" in caplog.text
+        ours = np.zeros((2, 3), np.float32)
+        tosaic.load_pte(path).run(ours, y.numpy())
+        assert (ours == 1).all()
+    (theirs,) = Runtime.get().load_program(path.read_bytes()).load_method("forward").execute([x, y])
+    torch.testing.assert_close(theirs, 2 * y)
+    assert not x.any()  # what the warning says
+
+
+def test_the_ways_out_that_the_warning_of_written_inputs_names(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime keeps the elements of a buffer between calls, and a result is a tensor of the caller."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    x, y = torch.zeros(2, 3), torch.ones(2, 3)
+    files: dict[type[nn.Module], Path] = {}
+    for module, inputs in ((_Returned(), (x, y)), (_Buffer(), (y,))):
+        for program in _programs(module, inputs):
+            path = files[type(module)] = tmp_path / f"{type(module).__name__}.pte"
+            tosaic.save_pte(program, path)
+    assert "writes to its input" not in caplog.text
+    runtime = {module: Runtime.get().load_program(path.read_bytes()) for module, path in files.items()}
+    returned, buffer = runtime[_Returned].load_method("forward"), runtime[_Buffer].load_method("forward")
+    torch.testing.assert_close(tuple(returned.execute([x, y])), (2 * y, y))
+    for call in (1, 2, 3):
+        torch.testing.assert_close(buffer.execute([y])[0], 2 * call * y)
+
+
 class _Rows(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x + 1, x.reshape(-1)

@@ -73,6 +73,7 @@ class MethodSaver:
         ]
         if self._reasons:
             return self._reasons
+        self._warn_of_written(given)
         returned = [
             leaf.value
             if leaf.index is None
@@ -100,6 +101,18 @@ class MethodSaver:
         )
 
     # ---- outputs, and what persists ----
+
+    def _warn_of_written(self, given: Sequence[Held]) -> None:
+        """Warns of the caller's inputs that get new values. States keep theirs in the runtime, too."""
+        targets = {self._writer.base(target.slot) for target, _ in self._written}
+        for held, port in zip(given, self._ports_in, strict=True):
+            if self._writer.base(held.slot) in targets:
+                _LOG.warning(
+                    "the program writes to its input '%s', and ExecuTorch's runtime copies inputs into "
+                    "memory of the method: the caller's tensor keeps its elements there. Return the new "
+                    "value as an output, or make the input a buffer of the module",
+                    port.path or port.name,
+                )
 
     def _as_declared(self, held: Held, port: Port) -> Held:
         """Returns a result in the shape and dim order of the caller's array."""
