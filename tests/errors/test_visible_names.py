@@ -114,6 +114,8 @@ COMMANDS = (
     ["export", "m", "--recipe", "tosa-int8", "--samples", "x", "-o", "{}", "--verbose", "3"],
     ["recipes", EVIL],
     ["open", EVIL],
+    ["inspect", "m", "--bind", EVIL],
+    ["run", "m", "--input", "x", "-o", "{}.npz", "--threads", EVIL],
     ["check", EVIL],
     ["inspect", EVIL + ".pte"],
     ["inspect", EVIL + ".pt2"],

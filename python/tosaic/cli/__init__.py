@@ -28,6 +28,7 @@ from tosaic.cli.errors import (
 )
 from tosaic.cli.output import OutputError, complain
 from tosaic.threads import all_cores
+from tosaic.visible import one_line
 
 __all__ = ["FAILED", "INTERNAL", "OK", "UNSUPPORTED", "USAGE", "main"]
 
@@ -42,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return USAGE
     except UsageError as error:
-        return fail(str(error), USAGE, kind="usage", as_json=asks_for_json(asked), before=error.usage)
+        return fail(
+            one_line(str(error)), USAGE, kind="usage", as_json=asks_for_json(asked), before=error.usage
+        )
     except OutputError as error:
         return complain(str(error), USAGE)
     try:
