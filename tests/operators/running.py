@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import pickle
+import resource
 import signal
 import sys
 import tempfile
@@ -28,6 +30,7 @@ __all__ = ["Tried", "first_examples", "in_children", "quiet", "try_overload"]
 
 _MOST = 6
 _MOST_KINDS_OF_FAILURE = 3
+_WAITS = 10
 _Result = TypeVar("_Result")
 
 
@@ -187,8 +190,8 @@ def in_children(
     """Runs each job in a fork of this process, `workers` at a time. A crash or a hang ends only that job.
 
     A job is called with a function to which it passes a note before each step. Yields (name, result) in order
-    of completion. If a job crashed or took more than `patience` seconds, the result is a text with its last
-    note.
+    of completion. If a job crashed or took more than `patience` seconds of processor time (or waited for ten
+    times as long), the result is a text with its last note.
     """
     _warm_up()
     waiting = list(jobs)
@@ -196,11 +199,11 @@ def in_children(
     while waiting or running:
         while waiting and len(running) < workers:
             name, job = waiting.pop(0)
-            running.update([_start(name, job)])
+            running.update([_start(name, job, patience)])
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             for child, (_, _, _, begin) in running.items():
-                if time.monotonic() - begin > patience:
+                if time.monotonic() - begin > _WAITS * patience:
                     os.kill(child, signal.SIGKILL)
             time.sleep(0.01)
             continue
@@ -227,7 +230,9 @@ def _warm_up() -> None:
     check(first_examples("relu", 1), ROWS["relu"])
 
 
-def _start(name: str, job: Callable[[Callable[[str], None]], Any]) -> tuple[int, tuple[str, int, Any, float]]:
+def _start(
+    name: str, job: Callable[[Callable[[str], None]], Any], patience: float
+) -> tuple[int, tuple[str, int, Any, float]]:
     results = os.memfd_create(name)
     notes = tempfile.TemporaryFile("w+")  # noqa: SIM115
     sys.stdout.flush()
@@ -244,6 +249,7 @@ def _start(name: str, job: Callable[[Callable[[str], None]], Any]) -> tuple[int,
             notes.write(text)
             notes.flush()
 
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(patience), resource.RLIM_INFINITY))
         content = pickle.dumps(job(note))
         with os.fdopen(results, "wb", closefd=False) as file:
             file.write(content)
