@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import tosaic
 from fx.agreement import assert_agrees
 from torch import nn
 
@@ -48,6 +49,19 @@ POOLS: dict[str, tuple[Any, torch.Tensor]] = {
 def test_a_pool_agrees(pool: str) -> None:
     call, x = POOLS[pool]
     assert_agrees(call, x, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_an_adaptive_average_of_no_channels_is_imported(axes: int) -> None:
+    pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
+    x = torch.zeros(2, 0, *[3] * axes)
+
+    class Pooled(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return pool(x, 2), y * 2
+
+    program = tosaic.from_exported(torch.export.export(Pooled(), (x, torch.ones(2))))
+    assert program.run(x, torch.ones(2))[0].shape == tuple(pool(x, 2).shape)
 
 
 @pytest.mark.parametrize("size", [2, 0.6, (5, 7, 3)], ids=str)

@@ -7,14 +7,16 @@
 namespace tosaic::rules {
 namespace {
 
-// The first spatial axis of operand 0. All axes except the batch must be non-empty. `sizes` is the name of
-// the attribute that has `spatial` entries, for messages.
-std::size_t first_spatial_axis(const Call& call, std::size_t spatial, const char* sizes) {
+// The first spatial axis of operand 0. The spatial axes must be non-empty, and unless `no_channels` the axis of
+// channels, too. `sizes` is the name of the attribute that has `spatial` entries, for messages.
+std::size_t first_spatial_axis(const Call& call, std::size_t spatial, const char* sizes,
+                               bool no_channels = false) {
   if (spatial < 1 || spatial > 3)
     call.fail(std::string("wrong number of entries in '") + sizes + "'", "1 to 3", std::to_string(spatial));
   call.require_rank_between(0, spatial + 1, spatial + 2);
   const std::size_t rank = call.operand(0).rank();
-  for (std::size_t axis = rank - spatial - 1; axis < rank; ++axis) call.require_nonempty_axis(0, axis);
+  for (std::size_t axis = rank - spatial - (no_channels ? 0 : 1); axis < rank; ++axis)
+    call.require_nonempty_axis(0, axis);
   return rank - spatial;
 }
 
@@ -85,7 +87,8 @@ Types infer_adaptive_pool(const Call& call) {
     call.require_float(0);
   else
     call.require_number(0);
-  const std::size_t first = first_spatial_axis(call, target.size(), "shape");
+  const std::size_t first =
+      first_spatial_axis(call, target.size(), "shape", call.op() == Op::kAdaptiveAvgPool);
   call.require_at_least("shape", target, 0);
   Shape shape = call.operand(0).shape;
   for (std::size_t s = 0; s < target.size(); ++s) shape[first + s] = target[s];
