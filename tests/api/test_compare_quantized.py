@@ -644,3 +644,27 @@ def test_the_floats_of_an_operand_are_not_taken_for_the_function_that_reads_it()
     quantized = tosaic.quantize(torch.export.export(Padded(), samples[0]), samples, progress=False)
     comparison = tosaic.compare(quantized, tosaic.lower(quantized, target="TOSA-1.0+INT+FP"), samples[:2])
     assert comparison.ok, str(comparison)
+
+
+def test_a_rounding_between_two_scales_that_is_off_by_a_unit_is_no_fault() -> None:
+    """The unit of the output is a float, too: the distance of two integers may be a unit and a rounding."""
+
+    class Stored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("last", torch.zeros(4000))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.cat([x[:1] * 1.03, x[1:]])
+            difference = x - self.last
+            self.last.copy_(x)
+            return difference
+
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(4000, generator=random) * 30,) for _ in range(3)]
+    exported = torch.export.export(Stored(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert any(row.metrics.mismatches for row in comparison.outputs), str(comparison)
+    assert comparison.ok, str(comparison)

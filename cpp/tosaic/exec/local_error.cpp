@@ -8,6 +8,7 @@
 #include "tosaic/exec/session.h"
 #include "tosaic/exec/stand_in.h"
 #include "tosaic/exec/steps.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/ir/quantized_value.h"
 #include "tosaic/kernels/kernel.h"
@@ -61,6 +62,15 @@ Array with_errors(const ArrayView& view, double units, std::uint64_t seed, std::
   for (std::size_t i = 0; i < count; ++i)
     store_element(view.dtype, out.storage.writable() + i * byte_size(view.dtype),
                   values[i] * (1 + step * sign(seed + variant / 2, i)));
+  return out;
+}
+
+// A copy in which all numbers are larger by `shift`.
+Array with_shift(const ArrayView& view, double shift) {
+  Array out = Array::allocate(view.dtype, view.shape);
+  const std::vector<double> values = doubles(view);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store_element(view.dtype, out.storage.writable() + i * byte_size(view.dtype), values[i] + shift);
   return out;
 }
 
@@ -138,6 +148,17 @@ int inner_units_of(Op op) {
 }
 
 bool moves_only(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
+
+// The largest scale of the dequantize node whose numbers, moved or bounded, are the value; 0 if there is none.
+double unit_behind(const Graph& graph, ValueId value) {
+  static constexpr OpTable<bool> kBounds = {{Op::kClamp, true}, {Op::kRelu, true}};
+  const Node* node = graph.producer(value);
+  while (node != nullptr && (moves_only(node->op) || kBounds.contains(node->op)))
+    node = graph.producer(graph.operands(*node)[0]);
+  if (node == nullptr || node->op != Op::kDequantize) return 0;
+  const std::vector<double>& scales = Graph::attrs<DequantizeAttrs>(*node).scales;
+  return scales.empty() ? 0 : *std::ranges::max_element(scales);
+}
 
 struct Bounds {
   double ulp = 0, relative = 0, units = 0;
@@ -250,6 +271,22 @@ void dequantize_node(const NodeCall& call) {
   });
 }
 
+// By how much a sum may be off because its operands are rounded to floats; 0 for other nodes. It matters where large
+// operands cancel.
+double rounding_of_addends(const Node& node, const std::vector<ArrayView>& operands,
+                           const ArrayView& result) {
+  static constexpr OpTable<bool> kSums = {
+      {Op::kAdd, true}, {Op::kSub, true}, {Op::kSum, true}, {Op::kMean, true}};
+  if (!kSums.contains(node.op) || !is_float(result.dtype)) return 0;
+  double most = 0;
+  for (const ArrayView& operand : operands)
+    for (const double x : doubles(operand))
+      if (std::isfinite(x)) most = std::max(most, std::fabs(x));
+  const auto count = [](const ArrayView& view) { return static_cast<double>(num_elements(view.shape)); };
+  const double terms = node.op == Op::kSum ? count(operands[0]) / std::max(1.0, count(result)) : 1;
+  return terms * most * epsilon(result.dtype);
+}
+
 }  // namespace
 
 Overrides with_quantizers(Overrides overrides) {
@@ -354,6 +391,7 @@ void LocalReference::forget_equal(Estimate& estimate) {
   estimate.tolerance = {};
   estimate.int16_units = 0;
   estimate.inner_units = 0;
+  estimate.of_addends = 0;
   estimate.functions = false;
 }
 
@@ -402,10 +440,16 @@ bool LocalReference::run(const Node& node) {
                          tolerance.ulp + tolerance.relative > 0;
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
+  // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats, and to
+  // the whole number in integers, for which half a unit is no difference.
+  const double unit = node.op == Op::kCast && !floats ? unit_behind(graph_, graph_.operands(node)[0]) : 0;
   std::vector<std::vector<Array>> variants;
   if (floats || has_errors || is_float(dtype))
     for (std::size_t k = 0; k < kVariants; ++k) {
-      if (uncertain) {
+      if (unit > 0) {
+        const Array moved = with_shift(operands[0], k == 0 ? unit / 2 : -unit / 2);
+        variants.push_back(compute(node, std::vector<ArrayView>{moved.view()}).value_or(*results));
+      } else if (uncertain) {
         std::vector<Array>& out = variants.emplace_back();
         out.push_back(with_units((*results)[0].view(), Graph::attrs<QuantizeAttrs>(node),
                                  graph_.result(node).index(), k));
@@ -428,6 +472,7 @@ bool LocalReference::run(const Node& node) {
     estimate.int16_units = int16_units + std::max<int>(0, info(node.op).int16_units);
     estimate.inner_units = inner_units + inner_units_of(node.op);
     estimate.functions = functions || own.ulp >= 4;
+    estimate.of_addends = rounding_of_addends(node, operands, estimate.base.view);
     estimate.ties = ties;
     estimate.known = true;
     if (node.op == Op::kQuantize) forget_equal(estimate);
@@ -465,7 +510,10 @@ std::vector<double> LocalReference::bounds_of_floats(const Estimate& estimate, D
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double size = std::max(std::isfinite(want[i]) ? std::fabs(want[i]) : 0.0, least);
     const double scale = std::max(size, effect[i] / (allowed.units * eps));
-    out[i] = allowed.ulp * eps * size + allowed.relative * scale + effect[i] + smallest_normal(other);
+    const double rounded =
+        effect[i] > 0 ? eps * size : 0;  // an effect is a difference of two rounded numbers
+    out[i] =
+        allowed.ulp * eps * size + allowed.relative * scale + effect[i] + rounded + smallest_normal(other);
   }
   return out;
 }
@@ -511,6 +559,7 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
   const double units = std::max(1, estimate.int16_units);
   const double once = 0.5 + error_before_rounding(estimate.inner_units);
   const double eps = epsilon(estimate.base.view.dtype);
+  const double of_addends = bits > 8 ? estimate.of_addends : 0;
   double worst = 0;
   std::vector<Rounding> inside;
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -522,7 +571,7 @@ double LocalReference::share_of_rounded(ValueId real, const QParams& qparams, co
     if (std::isnan(exact) || std::isinf(effect[i])) continue;
     const double size = std::fabs(want[i]);
     const double scale = std::max(size, effect[i] / (numeric.units * eps));
-    double slack = (numeric.ulp * eps * size + numeric.relative * scale + effect[i]) * inverse;
+    double slack = (numeric.ulp * eps * size + numeric.relative * scale + effect[i] + of_addends) * inverse;
     if (bits <= 8) {
       worst = std::max(worst, std::fabs(value - std::clamp(exact, low, high)) / (once + slack));
       continue;

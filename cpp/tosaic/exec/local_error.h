@@ -84,6 +84,7 @@ class LocalReference {
     kernels::Tolerance tolerance;  // sum along the nodes since the last accepted values
     int int16_units = 0;           // the same sum of the units in the operator table
     int inner_units = 0;           // the same sum for the arithmetic before a rounding, in 16-bit units
+    double of_addends = 0;         // of a sum: what the rounding of its operands to floats changes
     bool functions = false;        // some node is a function: the error of its expansion is relative to 1
     bool ties = false;             // the variants differ where integers near a tie may be rounded differently
     bool known = false;

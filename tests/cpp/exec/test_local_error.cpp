@@ -79,7 +79,42 @@ double share_of_far_integers(std::int64_t count, std::int64_t different) {
   return local.share(sum, view(other, DType::kI16, {count}), qparams);
 }
 
+// The share of the integer of x - y that is off by `off` units of 2^-23, where x and y are integers of a thousandth that
+// are equal. The noise of the variants depends on the places of the values in the graph, behind `before` others.
+double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, int before) {
+  Builder b;
+  for (int i = 0; i < before; ++i) b.input("other" + std::to_string(i), f32({1}));
+  const TensorType type = tensor(DType::kI16, {1});
+  const ValueId x = b.input("x", type), y = b.input("y", type);
+  const auto number = [&](ValueId of, const char* name) {
+    return b.add(Op::kDequantize, {of}, name,
+                 DequantizeAttrs{.axis = {}, .scales = {0.001F}, .zero_points = {0}});
+  };
+  const ValueId sum = b.add(Op::kSub, {number(x, "first"), number(y, "second")}, "sum");
+  b.output(sum);
+  const std::vector<std::int16_t> integers{thousandths}, other{off};
+  PrepareOptions options;
+  options.overrides = with_quantizers({});
+  LocalReference local(*b.graph, options);
+  for (const ValueId input : {x, y}) local.set_input(input, {view(integers, DType::kI16, {1}), {}});
+  for (const Node& node : b.graph->nodes()) REQUIRE(local.run(node));
+  const auto qparams = std::make_shared<const QParams>(QParams{.storage = DType::kI16,
+                                                               .qmin = -32767,
+                                                               .qmax = 32767,
+                                                               .axis = {},
+                                                               .scales = {0x1p-23},
+                                                               .zero_points = {0}});
+  return local.share(sum, view(other, DType::kI16, {1}), qparams);
+}
+
 }  // namespace
+
+TEST_CASE("a sum of large numbers that cancel may be off by what floats round", "[exec]") {
+  for (int before = 0; before < 100; ++before) {
+    CHECK(share_of_cancelled_integers(28000, 10, before) <= 1);
+    CHECK(share_of_cancelled_integers(1000, 60, before) > 1);
+  }
+}
 
 TEST_CASE("a few integers of 16 bits may be off by a unit, and many may not", "[exec]") {
   CHECK(share_of_far_integers(1, 1) <= 1);
