@@ -311,3 +311,159 @@ def test_a_unit_for_a_huge_constant_that_loses_bits_of_a_returned_number_is_refu
     over_floats = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
     for sample in samples:
         np.testing.assert_allclose(over_floats.run(*sample), quantized.run(*sample), rtol=2e-7, atol=2e-5)
+
+
+def test_a_reader_of_a_returned_sum_notices_what_the_output_hides() -> None:
+    """The output needs a unit for -1e9, in which the numbers that the tangent tells apart are all equal."""
+
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, flag: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            scores = torch.cat((x * 0.5, torch.full((2, 1), 1e4)), 1) + flag.to(torch.float32) * -1e9
+            return scores, torch.tanh(scores)
+
+    random = torch.Generator().manual_seed(0)
+    samples = [
+        (torch.rand(2, 7, generator=random) * 4 - 2, torch.rand(2, 8, generator=random) < 0.3)
+        for _ in range(4)
+    ]
+    exported = torch.export.export(Masked(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    with pytest.raises(tosaic.UnsupportedOp, match=r"'add'.*one unit for all operands leaves"):
+        tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+    for sample in samples:
+        for found, expected in zip(lowered.run(*sample), quantized.run(*sample), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.functional.elu,
+        nn.functional.softplus,
+        lambda x: torch.sigmoid(x / 100),
+        lambda x: x.clamp(min=-7.5),
+    ],
+    ids=["elu", "softplus", "sigmoid", "clamp"],
+)
+def test_a_returned_function_of_counts_is_exact_where_it_is_small(function) -> None:
+    """The table left out what is small beside the largest result: elu(-9) was elu(-4)."""
+
+    class Counts(nn.Module):
+        def forward(self, counts: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return function(counts.to(torch.float32)), x * 2
+
+    counts = torch.tensor([-3000, -9, -5, -4, -3, -2, -1, 0, 1, 2, 3, 200, 3000], dtype=torch.int16)
+    samples = [(counts, torch.rand(3)) for _ in range(3)]
+    exported = torch.export.export(Counts(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    found, expected = lowered.run(*samples[0])[0], quantized.run(*samples[0])[0]
+    unit = 2**-28 * function(torch.tensor([-32768.0, 32767.0])).abs().max()
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=float(unit))
+
+
+def _quantized(module: nn.Module, samples: list[tuple[torch.Tensor, ...]], config: str = "int8") -> Any:
+    exported = torch.export.export(module.eval(), samples[0])
+    return tosaic.quantize(exported, samples, config=getattr(tosaic.QConfig, config)(), progress=False)
+
+
+class _Of(nn.Module):
+    def __init__(self, function, *buffers: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        for i, buffer in enumerate(buffers):
+            self.register_buffer(f"b{i}", buffer)
+
+    def forward(self, *inputs: torch.Tensor):
+        return self.function(*self.buffers(), *inputs)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e14])
+@pytest.mark.parametrize("config", ["int8", "int16x8"])
+def test_the_logarithm_of_a_softmax_is_kept_beside_huge_scores(size: float, config: str) -> None:
+    """The unit was one for the scores: log(2) was 0 or 1.02."""
+    random = torch.Generator().manual_seed(0)
+    scores = torch.rand(3, 4, 2, generator=random) * 2 * size - size
+    samples = [(scores,), (torch.full_like(scores, size),), (scores.sign() * size,)]
+    module = _Of(lambda x: torch.log_softmax(x.clamp(-size, size), 1).clamp(min=-9))
+    quantized = _quantized(module, samples, config)
+    extension = "+int16" if config == "int16x8" else ""
+    lowered = tosaic.lower(quantized, target=f"TOSA-1.0+INT{extension}")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    step = 9 / (127 if config == "int8" else 32767)
+    for sample in samples:
+        np.testing.assert_allclose(lowered.run(*sample), quantized.run(*sample), atol=1.01 * step)
+
+
+@pytest.mark.parametrize("condition", [[[True]], [[False]], [[[True]]]])
+@pytest.mark.parametrize("shape", [(), (4,)])
+def test_a_constant_of_one_element_adds_its_axes_to_a_table(condition, shape: tuple[int, ...]) -> None:
+    module = _Of(lambda c, x, y: torch.where(c, x * 2, nn.functional.gelu(y)), torch.tensor(condition))
+    samples = [(torch.rand(4) * 50, torch.rand(shape)) for _ in range(3)]
+    quantized = _quantized(module, samples)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    np.testing.assert_array_equal(lowered.run(*samples[0]), quantized.run(*samples[0]))
+
+
+@pytest.mark.parametrize("function", [torch.sin, torch.tan, torch.nn.functional.gelu])
+def test_a_function_of_counts_has_an_entry_for_each_that_a_cast_makes(function) -> None:
+    """-175 * 0.04 is -6.9999998, which counts as -7 and was cast to -6 where the range was computed."""
+
+    def counted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 1.0009765625
+        return function(y.to(torch.int16).to(torch.float32)), y * 2
+
+    samples = [(torch.tensor([-7.0, -6.0, 3.0, 3.2, 0.64]) / 1.0009765625,) for _ in range(3)]
+    quantized = _quantized(_Of(counted), samples)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
+    comparison = tosaic.compare(quantized, lowered, samples)
+    assert comparison.ok, str(comparison)
+
+
+def test_a_variance_that_squares_of_a_huge_constant_would_hide_is_refused() -> None:
+    """All of a row is the constant, or nothing is: the variance is small, and its unit was 1."""
+    module = _Of(lambda x, flag: torch.where(flag, -3e4, x * 0.5).var(-1, correction=0))
+    samples = [(torch.rand(2, 6) - 0.5, torch.tensor([[i % 2 == 0], [False]])) for i in range(4)]
+    quantized = _quantized(module, samples, "int16x8")
+    with pytest.raises(tosaic.UnsupportedOp, match=r"'var'.*leaves nearly nothing of its result"):
+        tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+
+
+@pytest.mark.parametrize(
+    ("function", "decibels"),
+    [
+        (lambda x, w: nn.functional.pad(x.to(torch.float32) * 0.01, (1, 1), value=1e4).amin(0), 110),
+        (lambda x, w: torch.where(x > 3, 5e4, x.to(torch.float32)) * w, 80),
+    ],
+    ids=["the least of a padded value", "a product"],
+)
+def test_a_returned_float_of_integers_is_right_within_16_bits(function, decibels: float) -> None:
+    samples = [(torch.tensor([-97, -3, 0, 2, 120], dtype=torch.int8), torch.rand(5)) for _ in range(3)]
+    module = _Of(lambda x, w: (function(x, torch.tensor([1.0, 0.3, 0.7, 0.9, 0.2])), w * 2))
+    quantized = _quantized(module, samples)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(quantized, lowered, samples)
+    assert comparison.ok, str(comparison)
+    assert comparison.outputs[0].metrics.sqnr_db > decibels
+
+
+def test_a_whole_number_that_a_scale_misses_is_cast_to_either_integer() -> None:
+    """4722 * 0.0025413 is 11.999999: floats make 11 of it, integers 12."""
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        y = torch.clamp(torch.round(x * 4.0), -100, 100).to(torch.int16).to(torch.float32)
+        return torch.clamp(torch.round(y * 4.0), -100, 100).to(torch.int32)
+
+    random = torch.Generator().manual_seed(0)
+    found = 0
+    for i in range(6):
+        reach = 5 - i * 0.15
+        samples = [(torch.rand(64, generator=random) * 2 * reach - reach,) for _ in range(3)]
+        quantized = _quantized(_Of(lambda x: (whole(x), x * 2)), samples, "int16x8")
+        lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+        comparison = tosaic.compare(quantized, lowered, samples)
+        assert comparison.ok, str(comparison)
+        found += comparison.outputs[0].metrics.mismatches
+    assert found > 0

@@ -482,7 +482,7 @@ const RuleTable<Rule>& rules() {
   return table;
 }
 
-constexpr RelevantNumbers kUnread{{kInf, -kInf}, kInf, false};
+constexpr RelevantNumbers kUnread{{kInf, -kInf}, kInf, kInf, false};
 
 // Operators whose results are any numbers, if their operands are.
 constexpr OpTable<bool> kMakesAny = {{Op::kAdd, true},      {Op::kSub, true},          {Op::kMul, true},
@@ -514,7 +514,7 @@ double step_of(const Site& site, std::size_t operand, double step) {
     return *std::ranges::min_element(Graph::attrs<QuantizeAttrs>(site.node).scales);
   const Slope slope = slopes()[site.node.op];
   const double most = slope == nullptr ? kInf : slope(site, operand);
-  return most > 0 && std::isfinite(most) ? step / most : 0;
+  return most > 0 && std::isfinite(most) && std::isfinite(step) ? step / most : 0;
 }
 
 }  // namespace
@@ -535,6 +535,7 @@ Relevance::Relevance(const Graph& graph, const FloatRanges& ranges, std::span<co
       RelevantNumbers& all = wanted_[operands[i].index()];
       all.bounds = united(all.bounds, needed.bounds);
       all.step = std::min(all.step, needed.step);
+      all.finest = std::min(all.finest, needed.finest);
       all.by_row = all.by_row || needed.by_row;
     }
   }
@@ -546,11 +547,14 @@ RelevantNumbers Relevance::of_results(const Node& node) const {
     const ValueId result = graph_.result(node, r);
     const TensorType& type = graph_.type(result);
     RelevantNumbers wanted;
-    if (type.qparams)
-      wanted = {unsaturated(*type.qparams), *std::ranges::min_element(type.qparams->scales), false};
-    else if (is_float(type.dtype))
+    if (type.qparams) {
+      const double step = *std::ranges::min_element(type.qparams->scales);
+      wanted = {unsaturated(*type.qparams), step, step, false};
+    } else if (is_float(type.dtype)) {
       wanted = of_value(result);
-    out = {united(out.bounds, wanted.bounds), std::min(out.step, wanted.step), out.by_row || wanted.by_row};
+    }
+    out = {united(out.bounds, wanted.bounds), std::min(out.step, wanted.step),
+           std::min(out.finest, wanted.finest), out.by_row || wanted.by_row};
   }
   return out;
 }
@@ -577,7 +581,8 @@ RelevantNumbers Relevance::of(const Node& reader, std::size_t operand) const {
   const bool of_samples = !levels_.empty();
   const Site site{graph_,    ranges_, reader, wanted.bounds, of_samples ? kUnnoticed * wanted.step : 0,
                   of_samples};
-  return {bounds_of(site, operand), step_of(site, operand, wanted.step),
+  const double finest = step_of(site, operand, wanted.finest);
+  return {bounds_of(site, operand), step_of(site, operand, wanted.step), finest > 0 ? finest : kInf,
           wanted.by_row || reads_rows(reader.op)};
 }
 

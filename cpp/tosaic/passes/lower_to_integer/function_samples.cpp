@@ -15,6 +15,7 @@ using Interval = tosaic::Interval<double>;
 
 constexpr std::int64_t kSamples = 65537;           // points; there are kSamples - 1 intervals
 constexpr std::int64_t kSamplesApart[] = {16, 4};  // samples from knot to knot
+constexpr int kRelevantBits = 20, kResultBits = 30;
 // Bits of a position between the first knot and the last.
 constexpr int kPositionBits = 28;
 
@@ -73,14 +74,14 @@ ValueRange domain(const NodeView& node, ValueId variable, const ScaledInteger& x
 }
 
 // The interval that is worth tabulating. In front of it, the function differs from its value at the start of
-// `over` by at most 2^-20 of its largest magnitude. Behind it, the function differs as little from its value
+// `over` by at most 2^-`bits` of its largest magnitude. Behind it, the function differs as little from its value
 // at the end. Results beyond `most` saturate and count as `most`. The interval begins and ends at a multiple
 // of `unit`.
-Interval relevant(const std::vector<double>& f, double most, Interval over, double unit) {
+Interval relevant(const std::vector<double>& f, double most, int bits, Interval over, double unit) {
   const auto at = [&](std::size_t i) { return std::clamp(f[i], -most, most); };
   double size = 0;
   for (std::size_t i = 0; i < f.size(); ++i) size = std::max(size, std::abs(at(i)));
-  const double close = std::ldexp(size, -20);
+  const double close = std::ldexp(size, -bits);
   std::size_t first = 0, last = f.size() - 1;
   while (first + 1 < last && std::abs(at(first + 1) - at(0)) <= close) ++first;
   while (last > first + 1 && std::abs(at(last - 1) - at(f.size() - 1)) <= close) --last;
@@ -147,12 +148,14 @@ Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger
   out.over = numbers(out.domain);
   if (out.domain != x.range) f = sampled(node, variable, out.over);
   const std::optional<QParams> to = node.eventual_qparams();
+  const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(node.node());
+  const bool is_exact = !to && noticed && noticed->step == 0;
   const double most = to ? 2 * largest_number(*to) : std::numeric_limits<double>::infinity();
   // Next to an infinite result, all others would count as equal.
   const auto is_infinite = [](double y) { return std::isinf(y); };
   if (!to && std::any_of(f.begin(), f.end(), is_infinite)) throw NoIntegerForm("it is not finite everywhere");
   for (int turn = 0; turn < 4; ++turn) {
-    const Interval less = relevant(f, most, out.over, x.scale());
+    const Interval less = relevant(f, most, is_exact ? kResultBits : kRelevantBits, out.over, x.scale());
     if (less.high - less.low > 0.75 * (out.over.high - out.over.low)) break;
     out.over = less;
     f = sampled(node, variable, out.over);
@@ -171,11 +174,13 @@ Samples samples_of(const RuleContext& ctx, ValueId variable, const ScaledInteger
     return static_cast<std::int64_t>(std::min(most / out.unit, 0x1p62));
   };
   const std::int64_t counts = store();
-  for (const std::int64_t apart : kSamplesApart)
-    if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
-  if (out.apart) return out;
   const double integers = (out.over.high - out.over.low) / x.scale() + 1;
-  if (integers <= static_cast<double>(kSamples)) {
+  const bool are_few = integers <= static_cast<double>(kSamples);
+  if (!is_exact || !are_few)
+    for (const std::int64_t apart : kSamplesApart)
+      if (!out.apart && is_smooth(out.entries, counts, apart)) out.apart = apart;
+  if (out.apart) return out;
+  if (are_few) {
     f = at_integers(node, variable, x, std::llround(out.over.low / x.scale()), std::llround(integers));
     store();
     out.is_complete = true;

@@ -34,14 +34,22 @@ ConstantRef as_integers(const ConstantRef& f) {
   return out;
 }
 
+// `made`, from a table, in the shape of the node's result: constants of one element may have more axes than the
+// variables of the table.
+ValueId in_shape(const RuleContext& ctx, ValueId made) {
+  return ctx.build.reshape(made, ctx.node.result_type().shape);
+}
+
 // Converts `made`, integers from a table, to the node's result: casts them to bool if the result is bool.
 ValueId as_result(const RuleContext& ctx, ValueId made) {
+  made = in_shape(ctx, made);
   return ctx.node.result_type().dtype == DType::kBool ? ctx.build.cast(made, DType::kBool) : made;
 }
 
 // The numbers of a table, unless they are too coarse for their readers.
 RuleResult numbers_at(const RuleContext& ctx, ValueId position, const Constant& table) {
   ScaledInteger made = gathered_numbers(ctx.build, position, table);
+  made.id = in_shape(ctx, made.id);
   ctx.require_fine_results(made.scale());
   return made;
 }
@@ -53,7 +61,7 @@ RuleResult of_one(const RuleContext& ctx, FunctionOperands operands) {
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
   if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, x), *f);
   if (ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr && f->dtype != DType::kI8)
-    return gathered(ctx.build, position_of(ctx.build, x), *f);
+    return in_shape(ctx, gathered(ctx.build, position_of(ctx.build, x), *f));
   return as_result(ctx, looked_up(ctx.build, x, *f));
 }
 

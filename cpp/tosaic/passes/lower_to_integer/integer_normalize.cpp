@@ -213,6 +213,31 @@ bool needs_nan(const NodeView& node) {
   });
 }
 
+// x - max, for a result that is rounded to `to`. What is so far below that the result saturates, whatever the
+// logarithm of the sum of `count` exponentials, becomes the nearest such number. Otherwise the unit would be one for
+// all numbers, in which the logarithm may be lost.
+ScaledInteger within_result(IntegerBuilder& build, const ScaledInteger& below, const QParams& to) {
+  const double least = -largest_number(to);
+  ScaledInteger out = below;
+  const auto low = static_cast<std::int64_t>(std::floor(std::max(least / below.scale(), -0x1p31)));
+  if (low <= below.range.low) return below;
+  out.range = {low, 0};
+  out.id = build.bounded(below.id, below.range, out.range);
+  if (low == -1) out.scales = {-least};
+  return out;
+}
+
+// The logarithm of a softmax.
+ScaledInteger log_shares(const RuleContext& ctx, const Shares& shares) {
+  constexpr double kCoarsest = 0x1p-8;
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const ScaledInteger below = to ? within_result(ctx.build, shares.below, *to) : shares.below;
+  ScaledInteger out = difference(ctx.build, below, logarithm(ctx.build, shares.total, shares.fewer));
+  if (!to && out.scale() > kCoarsest)
+    throw NoIntegerForm("its operand has a range so large that the logarithm of the sum is lost beside it");
+  return out;
+}
+
 }  // namespace
 
 RuleResult integer_softmax(const RuleContext& ctx) {
@@ -239,7 +264,7 @@ RuleResult integer_softmax(const RuleContext& ctx) {
     }
     return out;
   }
-  return difference(ctx.build, shares.below, logarithm(ctx.build, shares.total, shares.fewer));
+  return log_shares(ctx, shares);
 }
 
 // max + log(sum(exp(x - max))) over some axes.

@@ -160,8 +160,8 @@ RuleResult clamped(const RuleContext& ctx) {
     x = in_unit_of_bounds(ctx.build, attrs, x);
     const double scale = x.scale();
     if (const double off = error_of_bounds(attrs, scale); off > 0) {
-      const std::optional<double> step = ctx.values.noticed_step(ctx.node.node());
-      if (step && *step < off)
+      const std::optional<analysis::RelevantNumbers> noticed = ctx.values.noticed(ctx.node.node());
+      if (noticed && noticed->step < off)
         return Refusal{"its bounds are far below the unit of its operand, in which they would be rounded"};
     }
     double error = x.error;

@@ -1,5 +1,7 @@
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 
+#include <algorithm>
+
 #include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/backend_forms.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
@@ -75,6 +77,16 @@ Outcome lower_by_rule(const RuleContext& ctx) {
   });
 }
 
+// True if the unit of integers of more than 16 bits leaves nearly nothing of numbers that are rounded to `to`: the
+// unit is one for far larger numbers, such as squares of a huge constant.
+bool is_lost_in(const ScaledInteger& made, const QParams& to) {
+  constexpr double kFewest = 64;
+  if (made.axis || made.groups || to.scales.empty()) return false;
+  const auto integers = static_cast<double>(made.range.high - made.range.low);
+  const double step = *std::ranges::min_element(to.scales);
+  return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
+}
+
 }  // namespace
 
 Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& made) {
@@ -82,6 +94,12 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   const ValueId result = ctx.node.result(r);
   const std::optional<QParams> to = ctx.node.signed_qparams(r);
   const ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
+  if (scaled != nullptr && ctx.node.op() != Op::kQuantize) {
+    const std::optional<QParams> ends = to ? to : ctx.node.eventual_qparams();
+    if (ends && is_lost_in(*scaled, *ends))
+      return Refusal{
+          "its arithmetic reaches numbers so large that their unit leaves nearly nothing of its result"};
+  }
   ValueId id;
   if (scaled == nullptr) {
     id = std::get<ValueId>(made);

@@ -118,7 +118,9 @@ std::optional<ValueRange> RuleContext::whole_numbers(ValueId id) const {
   for (std::size_t c = 0; c < scales.size(); ++c) {
     const std::int64_t zero_point = scaled != nullptr ? scaled->zero_point : qparams->zero_points[c];
     for (const std::int64_t end : {stored.low, stored.high}) {
-      const double number = std::trunc(static_cast<double>(end - zero_point) * scales[c]);
+      // Behind a number that lies within half a unit of the next one, which counts as that number.
+      const double exact = static_cast<double>(end - zero_point) * scales[c];
+      const double number = std::trunc(exact + std::copysign(scales[c] / 2, exact));
       if (!(std::abs(number) < 0x1p31)) return std::nullopt;
       out = united(out, ValueRange::only(static_cast<std::int64_t>(number)));
     }
@@ -192,11 +194,11 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
   const auto steps = static_cast<double>(x.range.high - x.range.low);
   const double left = steps * scale / unit;
   if (steps == 0 || unit <= scale || is_known(i)) return;
-  const std::optional<double> step = values.noticed_step(node.node());
-  if (step) {
+  const std::optional<analysis::RelevantNumbers> noticed = values.noticed(node.node());
+  if (noticed) {
     // An operand may use few of its steps: the range of a mask is far larger than its visible numbers.
-    const bool is_coarse = *step > 0 && unit > kCoarse * *step;
-    if (*step >= 2 * unit || (left >= kFewest && !is_coarse)) return;
+    const bool is_coarse = unit > kCoarse * noticed->finest;
+    if (noticed->step >= 2 * unit || (left >= kFewest && !is_coarse)) return;
   } else if (left >= kLost || steps < kLost) {
     return;  // in a composite, units are far finer than what its result notices
   }
@@ -207,8 +209,8 @@ void RuleContext::require_bits(std::size_t i, const ScaledInteger& x, double uni
 
 void RuleContext::require_fine_results(double unit) const {
   if (node.result_qparams() != nullptr || node.eventual_qparams()) return;
-  const std::optional<double> step = values.noticed_step(node.node());
-  if (step && *step > 0 && unit > 2 * *step)
+  const std::optional<analysis::RelevantNumbers> noticed = values.noticed(node.node());
+  if (noticed && unit > 2 * noticed->finest)
     throw NoIntegerForm("its readers notice less than one unit of its results");
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/copied_nodes.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -20,14 +21,17 @@ bool is_result_only(const Graph& graph, const Node& node) {
   return std::ranges::none_of(graph.nodes(), reads);
 }
 
-// True if the outputs of the graph are the results of the node, or views of them, and nothing else reads these.
+// Operators whose results are elements of their operand.
+constexpr OpTable<bool> kSelects = {{Op::kAmax, true}, {Op::kAmin, true}};
+
+// True if the outputs of the graph are the results of the node, or elements of them, and nothing else reads these.
 bool is_only_returned(const Graph& graph, const Node& node) {
   return std::ranges::all_of(graph.nodes(), [&](const Node& reader) {
     const auto is_result = [&](ValueId operand) {
       return operand.valid() && graph.producer(operand) == &node;
     };
     return std::ranges::none_of(graph.operands(reader), is_result) ||
-           (info(reader.op).has(kView) && is_only_returned(graph, reader));
+           ((info(reader.op).has(kView) || kSelects.contains(reader.op)) && is_only_returned(graph, reader));
   });
 }
 
@@ -43,11 +47,11 @@ const FunctionTable* ValueMap::deferred_table(ValueId id) const {
   return form.deferred ? &form.deferred->table : nullptr;
 }
 
-std::optional<double> ValueMap::noticed_step(const Node& node) {
+std::optional<analysis::RelevantNumbers> ValueMap::noticed(const Node& node) {
   if (whole_ != nullptr)
-    return moves_ || is_result_only(*source_, node) ? whole_->noticed_step(*composite_) : std::nullopt;
+    return moves_ || is_result_only(*source_, node) ? whole_->noticed(*composite_) : std::nullopt;
   if (readers_ == nullptr) readers_ = std::make_unique<const Readers>(*source_);
-  return readers_->relevance.of_results(node).step;
+  return readers_->relevance.of_results(node);
 }
 
 bool ValueMap::is_only_returned(const Node& node) const {

@@ -64,10 +64,10 @@ class ValueMap {
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
-  // The step of a node's results that their readers notice (analysis::RelevantNumbers). In the expansion of a
-  // composite that computes, it is known only of the results: other parts choose units for themselves.
-  [[nodiscard]] std::optional<double> noticed_step(const Node& node);
-  // True if nothing but outputs, of the composite too, reads the results of a node or views of them.
+  // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, they
+  // are known only of the results: other parts choose units for themselves.
+  [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node);
+  // True if nothing but outputs, of the composite too, reads the results of a node or elements of them.
   [[nodiscard]] bool is_only_returned(const Node& node) const;
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
@@ -104,7 +104,7 @@ class ValueMap {
   const Node* composite_ = nullptr;
   bool moves_ = false;
   std::vector<Form> forms_;
-  std::unique_ptr<const Readers> readers_ = {};  // set by noticed_step()
+  std::unique_ptr<const Readers> readers_ = {};  // set by noticed()
 };
 
 }  // namespace tosaic::passes
