@@ -51,9 +51,9 @@ def test_a_pool_agrees(pool: str) -> None:
     assert_agrees(call, x, tolerance=2e-5)
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("axes", [1, 2])  # torch refuses three
 def test_an_adaptive_average_of_no_channels_is_imported(axes: int) -> None:
-    pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[axes - 1]
+    pool = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d)[axes - 1]
     x = torch.zeros(2, 0, *[3] * axes)
 
     class Pooled(nn.Module):
