@@ -52,8 +52,8 @@ _Array = np.ndarray[Any, Any]
 _MOST_FORMS = 24  # layouts of a file's inputs that are tried at most
 _ROUNDING = frozenset({"quantize", "rescale", "tosa.rescale"})
 _VIEWS = frozenset({"reshape", "permute", "expand", "slice", "select", "clone"})
-# Floats that no quantize node rounds, computed with integers: products and tables have 16 bits, which is 80 dB at
-# half of their range.
+# Floats that no quantize node rounds, computed with integers: products and tables have 16 bits, which is
+# 80 dB at half of their range.
 _DB_OF_16_BITS = 80.0
 _UNKNOWN_NUMBERS = "the file does not say which numbers its values represent"
 _INTEGER = frozenset({"integer_conv", "rescale", "tosa.rescale", "tosa.table"})
