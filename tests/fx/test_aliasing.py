@@ -258,6 +258,23 @@ def test_a_decomposed_program_is_taken_as_it_is() -> None:
         np.testing.assert_array_equal(np.asarray(a), b.numpy())
 
 
+def test_the_trial_of_a_decomposition_writes_to_few_of_many_parts(monkeypatch) -> None:
+    """Torch needs a minute to decompose writes to 262 parts, and the refusal of a write waited for it."""
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x.flatten() + 1
+        part = torch.unsafe_split(made, 1)[5]
+        part.mul_(3)
+        return made, part
+
+    writes = []
+    ones_like = torch.ones_like
+    monkeypatch.setattr(torch, "ones_like", lambda x: writes.append(x) or ones_like(x))
+    with pytest.raises(tosaic.UnsupportedOp):
+        from_exported(exported(call, torch.ones(20, 5)))
+    assert 0 < len(writes) <= 3 * 16  # eager, and where the trial is exported
+
+
 def test_a_part_that_is_taken_from_the_list_after_the_write_is_new() -> None:
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         parts = (x + 1).split(1)

@@ -24,6 +24,7 @@ from tosaic.torch_operators.aliasing import Aliases
 __all__ = ["can_be_decomposed", "keeps_numbers"]
 
 _MOST_TRIALS = 12
+_MOST_RESULTS = 16  # of a call that are written: torch needs minutes to decompose writes to hundreds of parts
 # Calls that address the storage, which differs in a decomposed program.
 _OF_STORAGE = ("aten::as_strided", "aten::as_strided_", "aten::_reshape_alias", "aten::resize_")
 
@@ -100,7 +101,7 @@ def _operands(node: Node, sizes: Sizes) -> tuple[Any, list[torch.Tensor]]:
 
 
 class _Trial(torch.nn.Module):
-    """Makes one call, and writes to its results."""
+    """Makes one call, and writes to its results; if there are many, to the first and the last of them."""
 
     def __init__(self, node: Node, sizes: Sizes) -> None:
         super().__init__()
@@ -124,6 +125,8 @@ class _Trial(torch.nn.Module):
         target, args, kwargs = self._call
         args, kwargs = torch.utils._pytree.tree_map(argument, (tuple(args), dict(kwargs)))
         results = [each for each in tree_leaves(target(*args, **kwargs)) if isinstance(each, torch.Tensor)]
+        if len(results) > _MOST_RESULTS:
+            results = [*results[: _MOST_RESULTS // 2], *results[-_MOST_RESULTS // 2 :]]
         for result in results:
             result.copy_(torch.ones_like(result))
         return [*copies, *results]
