@@ -86,3 +86,22 @@ def test_a_lookup_that_is_not_quantized_is_refused_by_name() -> None:
     module = _Table(lambda rows, i: _through_integers(rows[i] * 2.5))
     with pytest.raises(tosaic.UnsupportedOp, match="'mul' computes with floats: it was not quantized"):
         tosaic.lower(torch.export.export(module, (PLACES,)), target=INT)
+
+
+def test_a_difference_of_16_bits_is_zero_at_the_largest_integer() -> None:
+    """What is left of `1 - mask` is multiplied with a huge number."""
+
+    class Masked(torch.nn.Module):
+        def forward(self, mask: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            hidden = _of_16_bits(1 - _of_16_bits(mask, 1 / 32767), 1 / 32767) * -1e4
+            return _of_16_bits(_of_16_bits(x, 1e-4) + hidden, 1e-4)
+
+    mask, x = torch.tensor([1.0, 0, 1, 1]), torch.tensor([1.0, 2, -0.5, 3])
+    program = torch.export.export(Masked(), (mask, x))
+    found = tosaic.lower(program, target="TOSA-1.0+INT+int16").run(mask, x)
+    np.testing.assert_allclose(found, Masked()(mask, x).numpy(), atol=2e-4)
+
+
+def _of_16_bits(x: torch.Tensor, scale: float) -> torch.Tensor:
+    integers = Q.quantize_per_tensor(x, scale, 0, -32767, 32767, torch.int16)
+    return Q.dequantize_per_tensor(integers, scale, 0, -32767, 32767, torch.int16)
