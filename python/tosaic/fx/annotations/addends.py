@@ -21,7 +21,7 @@ from tosaic.annotation import Plan
 from tosaic.annotation.bias import addends, crowded_channels, full_range_scale, note_coarse_addend
 from tosaic.fx.annotations.biases import elements_of
 from tosaic.fx.annotations.graph import call_graph
-from tosaic.fx.annotations.read_ranges import ReadRange, read_range
+from tosaic.fx.annotations.read_ranges import ReadRange, reach_of, read_range
 
 __all__ = ["SumOf", "link_addends", "separate_addends"]
 
@@ -48,14 +48,14 @@ class SumOf:
         self._call, self._elements, self._read = call, elements, read
         self._noted = False
 
-    def note(self, scale: torch.Tensor) -> None:
+    def note(self, _: Any, scale: torch.Tensor, __: torch.Tensor) -> None:
         """Warns once if a scale of the addend leaves too few bits to channels."""
         addend, result = self._observers
         bounds = np.array([float(result.min_val), float(result.max_val)])
         if self._noted or scale.numel() != 1 or not bounds[0] <= bounds[1]:
             return
-        if self._read is not None and not self._read.in_rows:
-            bounds = bounds.clip(self._read.least, self._read.greatest)
+        if self._read is not None and self._read.axis is None:
+            bounds = bounds.clip(self._read.end(bounds[1]), self._read.greatest)
         unit = full_range_scale(bounds, (result.quant_min, result.quant_max))
         elements = self._elements()
         if elements is None or not unit:
@@ -88,10 +88,11 @@ def link_addends(model: GraphModule, observers: Mapping[Any, Any]) -> None:
         if addend is None or result is None or elements_of(model, constant) is None:
             continue
         addend, result = (getattr(each, "activation_post_process", each) for each in (addend, result))
-        if hasattr(addend, "sums") and hasattr(result, "min_val"):
+        if hasattr(addend, "notes") and hasattr(result, "min_val"):
             elements = _elements(model, constant)
-            found = SumOf(call.name, elements, addend, result, read_range(call, of_node))
-            addend.sums = (*addend.sums, found)
+            reach = reach_of(result.quant_max - result.quant_min)
+            found = SumOf(call.name, elements, addend, result, read_range(call, of_node, reach))
+            addend.notes = (*addend.notes, found)
 
 
 def separate_addends(model: GraphModule, calls: Collection[str]) -> list[str]:

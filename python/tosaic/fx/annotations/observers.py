@@ -181,7 +181,7 @@ class _Joinable:
     """An observer that may take the scale of another one, with which a join reads its tensor."""
 
     joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
-    sums: tuple[Any, ...] = ()  # SumOf, if the tensor is a constant that calls add
+    notes: tuple[Any, ...] = ()  # SumOf and CrowdedNumbers, which warn of a scale that leaves few integers
     is_of_input = False
     has_minus_infinity = False  # among the samples of an input of the program
 
@@ -205,8 +205,8 @@ class _Joinable:
         """
         found: tuple[torch.Tensor, torch.Tensor]
         found = self.own_qparams() if self.joins is None else self.joins.qparams(self)
-        for sum_of in self.sums:
-            sum_of.note(found[0])
+        for each in self.notes:
+            each.note(self, *found)
         return found
 
 

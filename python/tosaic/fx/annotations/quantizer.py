@@ -23,6 +23,7 @@ from tosaic.fx.annotations.addends import link_addends, separate_addends
 from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
+from tosaic.fx.annotations.crowded_numbers import note_crowded_numbers
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
@@ -31,7 +32,7 @@ from tosaic.fx.annotations.observers import TosaicHistogramObserver, name_masks
 from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
-from tosaic.fx.annotations.read_ranges import is_bounded_above, observe_read_ranges
+from tosaic.fx.annotations.read_ranges import bound_hiding_constants, is_bounded_above, observe_read_ranges
 from tosaic.fx.annotations.separated_writes import refuse_separated_writes
 from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
@@ -255,6 +256,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
         decomposed = on_own_tensors(lambda graph: decompose_for_arm(graph, calls, spec), model)
         write_to_states(decomposed)
+        bound_hiding_constants(decomposed)
         return check_model(decomposed, "Quantizer")
 
     def _resolve(self, plan: Plan, nodes: Mapping[str, Node]) -> tuple[list[int], list[Precision]]:
@@ -288,6 +290,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         link_biases(edge_or_node_to_obs_or_fq)
         if self.compatible_with == "arm" or self.config.every_operator:
             link_addends(model, edge_or_node_to_obs_or_fq)
+            note_crowded_numbers(edge_or_node_to_obs_or_fq)
         name_masks(edge_or_node_to_obs_or_fq)
         separate_averages(edge_or_node_to_obs_or_fq)
 
