@@ -467,3 +467,43 @@ def test_a_whole_number_that_a_scale_misses_is_cast_to_either_integer() -> None:
         assert comparison.ok, str(comparison)
         found += comparison.outputs[0].metrics.mismatches
     assert found > 0
+
+
+class _Scaled(nn.Module):
+    """A product with a constant that has the integers of its operand at another scale."""
+
+    def __init__(self, counts: bool) -> None:
+        super().__init__()
+        self.counts = counts
+        self.register_buffer("n", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.clamp(torch.round(x * 1.0), -100, 100)
+        z = y * 0.283
+        results = (z.reshape(-1), nn.functional.avg_pool1d(y[None, None], 2))
+        if not self.counts:
+            return (*results, z[1:] * 0.5, torch.cat((z, y)), torch.exp(z))
+        count = self.n + 1
+        self.n.copy_(count)
+        return (*results, y.to(torch.int16), z * count * 1.5 + 0.5)
+
+
+@pytest.mark.parametrize("config", ["int8", "int16x8"])
+@pytest.mark.parametrize("counts", [False, True])
+def test_the_integers_of_another_value_are_read_at_the_scale_of_their_own(counts: bool, config: str) -> None:
+    """Floats read the product at the scale of its operand: 3.5 times as large, without a word."""
+    random = torch.Generator().manual_seed(0)
+    samples = [(torch.rand(4, generator=random) * 17 - 10,) for _ in range(6)]
+    exported = torch.export.export(_Scaled(counts), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=getattr(tosaic.QConfig, config)(), progress=False)
+    extension = "+int16" if config == "int16x8" else ""
+    for target in ("TOSA-1.0+INT+FP", "TOSA-1.0+INT"):
+        if counts and target == "TOSA-1.0+INT":
+            continue  # has no product with a count of any size
+        lowered = tosaic.lower(quantized, target=target + extension)
+        assert tosaic.compare(quantized, lowered, samples[:2]).ok
+        quantized.reset_state(), lowered.reset_state()
+        for sample in samples:
+            for found, expected in zip(lowered.run(*sample), quantized.run(*sample), strict=True):
+                steps = 64 if config == "int8" else 8000
+                np.testing.assert_allclose(found, expected, atol=np.abs(expected).max() / steps)

@@ -120,7 +120,9 @@ ValueId ValueMap::as_float(ValueId id, IntegerBuilder& reader) {
   ValueId& made = forms_[id.index()].dequantized;
   if (made.valid()) return made;
   const ValueId integers = value(id, reader);
-  const QParams& qparams = *made_->graph.type(integers).qparams;
+  // The integers may be those of another value at another scale: x * 0.3 has the integers of x.
+  const QParams& source = *source_->type(id).qparams;
+  const QParams qparams = signed_form(source).value_or(source);
   const ValueId operands[] = {integers};
   made = made_->graph.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, qparams), operands,
                           reader.origin(), source_->value(id).name + "_number");
