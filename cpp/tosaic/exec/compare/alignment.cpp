@@ -76,7 +76,7 @@ Held aligned(const ArrayView& view, const Shape& shape, const Alignment& alignme
     out = permuted(view, inverse_permutation(alignment.permutation));
   }
   if (out.shape == shape) return {out, {}};
-  if (!is_regrouping(out.shape, shape)) return {};
+  if (!alignment.reshaped && !is_regrouping(out.shape, shape)) return {};
   Held held = as_dense({out, {}});
   held.view = ArrayView::dense(held.view.data, held.view.dtype, shape);
   return held;
@@ -108,6 +108,8 @@ std::vector<Alignment> alignments(const Shape& from, const Shape& to) {
   Dims permutation = DimOrder().axes(from.size());
   while (std::next_permutation(permutation.begin(), permutation.end())) add(permutation);
   add_regrouped(from, to, out);
+  if (from.size() != to.size() && non_unit(from) != non_unit(to) && !is_regrouping(from, to))
+    out.push_back({.permutation = {}, .reshaped = true});
   return out;
 }
 

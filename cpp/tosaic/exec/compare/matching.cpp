@@ -57,7 +57,8 @@ std::vector<Alignment> Matcher::alignments_of(ValueId value, const Reference& re
   std::vector<Alignment> out;
   if (known) out.push_back(*known);
   for (Alignment& each : alignments(own, reference.array.shape))
-    if (!known || each.regrouped_first || !is_same_permutation(own, each.permutation, known->permutation))
+    if (!known || each.regrouped_first || each.reshaped ||
+        !is_same_permutation(own, each.permutation, known->permutation))
       out.push_back(std::move(each));
   return out;
 }
