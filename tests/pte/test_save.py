@@ -342,7 +342,8 @@ def test_a_written_input_that_the_runtime_does_not_write_is_warned_of(
         ours = np.zeros((2, 3), np.float32)
         tosaic.load_pte(path).run(ours, y.numpy())
         assert (ours == 1).all()
-    (theirs,) = Runtime.get().load_program(path.read_bytes()).load_method("forward").execute([x, y])
+    runtime = Runtime.get().load_program(path.read_bytes())  # a method needs its program to be alive
+    (theirs,) = runtime.load_method("forward").execute([x, y])
     torch.testing.assert_close(theirs, 2 * y)
     assert not x.any()  # what the warning says
 
