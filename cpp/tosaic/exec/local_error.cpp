@@ -147,13 +147,11 @@ int inner_units_of(Op op) {
   return std::max<int>(0, info(op).int16_units) * (parts ? kParts : 1);
 }
 
-bool moves_only(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
-
-// The largest scale of the dequantize node whose numbers, moved or bounded, are the value; 0 if there is none.
+// If the value has the numbers of a dequantize node, moved or bounded: the largest scale of that node. Otherwise 0.
 double unit_behind(const Graph& graph, ValueId value) {
   static constexpr OpTable<bool> kBounds = {{Op::kClamp, true}, {Op::kRelu, true}};
   const Node* node = graph.producer(value);
-  while (node != nullptr && (moves_only(node->op) || kBounds.contains(node->op)))
+  while (node != nullptr && (moves_elements(node->op) || kBounds.contains(node->op)))
     node = graph.producer(graph.operands(*node)[0]);
   if (node == nullptr || node->op != Op::kDequantize) return 0;
   const std::vector<double>& scales = Graph::attrs<DequantizeAttrs>(*node).scales;
@@ -289,6 +287,8 @@ double rounding_of_addends(const Node& node, const std::vector<ArrayView>& opera
 
 }  // namespace
 
+bool moves_elements(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
+
 Overrides with_quantizers(Overrides overrides) {
   overrides.ops.try_emplace(std::string(info(Op::kQuantize).name), quantize_node);
   overrides.ops.try_emplace(std::string(info(Op::kDequantize).name), dequantize_node);
@@ -371,7 +371,7 @@ std::vector<Array> LocalReference::compute_with_errors(const Node& node, std::si
   }
   std::vector<Array> out = exact ? results : compute(node, views).value_or(results);
   for (std::uint32_t r = 0; r < node.result_count; ++r)
-    if (is_float(out[r].dtype) && !moves_only(node.op))
+    if (is_float(out[r].dtype) && !moves_elements(node.op))
       out[r] = with_errors(out[r].view(), lowered({}).units, graph_.result(node, r).index(), k);
   return out;
 }

@@ -50,6 +50,9 @@ struct Held {
 // If they were expanded into other operators, LocalReference would not know which number is rounded.
 [[nodiscard]] Overrides with_quantizers(Overrides overrides);
 
+// True if the elements of the operator's results are elements of its operands, moved.
+[[nodiscard]] bool moves_elements(Op op);
+
 class LocalReference {
  public:
   // `graph` and `options` outlive the object.

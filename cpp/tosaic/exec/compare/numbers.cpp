@@ -66,8 +66,6 @@ std::optional<double> unit_of(const QParamsRef& qparams) {
   return qparams->scales.front();
 }
 
-bool moves_elements(Op op) { return info(op).has(kMovement) || info(op).has(kView); }
-
 bool is_same(const QParamsRef& a, const QParamsRef& b) {
   if (a == b) return true;
   if (!a || !b || a->scales.size() != b->scales.size()) return false;

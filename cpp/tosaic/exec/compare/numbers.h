@@ -16,8 +16,6 @@ namespace tosaic::exec {
 [[nodiscard]] Held as_integers(const ArrayView& numbers, const QParams& qparams);
 // The scale, if there is one for the whole value.
 [[nodiscard]] std::optional<double> unit_of(const QParamsRef& qparams);
-// True if the operator only moves the elements of its operands.
-[[nodiscard]] bool moves_elements(Op op);
 // True if both are null, or if integers represent the same numbers with both: the scales are equal except for
 // rounding to f32.
 [[nodiscard]] bool is_same(const QParamsRef& a, const QParamsRef& b);
