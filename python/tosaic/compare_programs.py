@@ -436,7 +436,7 @@ class _Pair:
 
     @cached_property
     def _never_rounded(self) -> set[int]:
-        """The float outputs of a, by index, that are no integers as numbers, and no views of such."""
+        """The float outputs of a, by index, that are neither dequantized integers nor views of such."""
         producers = {value.name: node for node in self.a.runnable.graph.nodes for value in node.results}
 
         def is_rounded(value: _core.Value) -> bool:

@@ -80,7 +80,7 @@ double share_of_far_integers(std::int64_t count, std::int64_t different) {
 }
 
 // The share of the integer of x - y that is off by `off` units of 2^-23, where x and y are integers of a thousandth that
-// are equal. The noise of the variants depends on the places of the values in the graph, behind `before` others.
+// are equal. The noise that the reference adds depends on how many values the graph has `before` these.
 double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, int before) {
   Builder b;
   for (int i = 0; i < before; ++i) b.input("other" + std::to_string(i), f32({1}));

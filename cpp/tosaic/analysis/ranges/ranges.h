@@ -52,7 +52,7 @@ struct RelevantNumbers {
   Interval<double> bounds = Interval<double>::all();
   // Changes by less than this go unnoticed: they change a stored integer by one at most. 0 if nothing is known.
   double step = 0;
-  // The finest change that some reader is known to notice. An output returns all changes, and does not count.
+  // The finest change that a reader is known to notice; infinity if none is known. Outputs are no readers here.
   double finest = std::numeric_limits<double>::infinity();
   // Only the differences of numbers of a row matter, as a softmax reads them. In a row of which all numbers are
   // below `bounds.low`, the differences would change.

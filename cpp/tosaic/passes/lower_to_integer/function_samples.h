@@ -2,8 +2,8 @@
 // float kernels.
 //
 //   smooth   linear interpolation between 4097 or 16385 points: within 2^-18 of the largest relevant result
-//   few      a point for each integer of the operand, if there are at most 65537: exact. Results of which the readers
-//            may notice any change, such as those that are returned, have this form even if the function is smooth
+//   few      a point for each integer of the operand, if there are at most 65537: exact. A smooth function has this
+//            form, too, if nothing is known of what its readers notice: its results are returned, for example
 //   other    the value at the nearest of 65537 points: off by up to half a step times the slope
 //
 // A function that turns too often for the points is left to floats: cos, where the points are a radian apart.

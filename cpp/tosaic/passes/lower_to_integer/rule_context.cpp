@@ -118,7 +118,7 @@ std::optional<ValueRange> RuleContext::whole_numbers(ValueId id) const {
   for (std::size_t c = 0; c < scales.size(); ++c) {
     const std::int64_t zero_point = scaled != nullptr ? scaled->zero_point : qparams->zero_points[c];
     for (const std::int64_t end : {stored.low, stored.high}) {
-      // Behind a number that lies within half a unit of the next one, which counts as that number.
+      // A cast takes a number within half a unit of the next whole number for that one.
       const double exact = static_cast<double>(end - zero_point) * scales[c];
       const double number = std::trunc(exact + std::copysign(scales[c] / 2, exact));
       if (!(std::abs(number) < 0x1p31)) return std::nullopt;

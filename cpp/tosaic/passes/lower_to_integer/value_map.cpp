@@ -24,7 +24,7 @@ bool is_result_only(const Graph& graph, const Node& node) {
 // Operators whose results are elements of their operand.
 constexpr OpTable<bool> kSelects = {{Op::kAmax, true}, {Op::kAmin, true}};
 
-// True if the outputs of the graph are the results of the node, or elements of them, and nothing else reads these.
+// True if only outputs of the graph read the results of the node, or views and extrema of these results.
 bool is_only_returned(const Graph& graph, const Node& node) {
   return std::ranges::all_of(graph.nodes(), [&](const Node& reader) {
     const auto is_result = [&](ValueId operand) {

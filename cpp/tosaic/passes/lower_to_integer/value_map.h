@@ -64,10 +64,10 @@ class ValueMap {
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
-  // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, they
-  // are known only of the results: other parts choose units for themselves.
+  // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, this
+  // is known only for the results of the composite: the other nodes choose units for themselves.
   [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node);
-  // True if nothing but outputs, of the composite too, reads the results of a node or elements of them.
+  // True if only outputs, of the composite too, read the results of a node, or views and extrema of these results.
   [[nodiscard]] bool is_only_returned(const Node& node) const;
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
