@@ -343,7 +343,10 @@ def __getattr__(name: str) -> Any:
 
     if home is None:
         return import_module(f"tosaic.{name}")
-    found = globals()[name] = getattr(import_module(f"tosaic.{home}"), name)
+    from tosaic.extras import naming_extras
+
+    with naming_extras(f"tosaic.{name}"):
+        found = globals()[name] = getattr(import_module(f"tosaic.{home}"), name)
     return found
 
 

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tosaic import _core
+from tosaic.extras import missing_extra
 from tosaic.threads import MOST_THREADS
 from tosaic.visible import one_line
 
@@ -148,6 +149,8 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     ------
     InvalidGraph
         From a call: an option does not accept its value.
+    MissingExtraError
+        From a call: it needs an optional package that is not installed.
     """
     parameters = inspect.signature(function).parameters.values()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -173,7 +176,12 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
         positional: Any = [accepted(name, value) for name, value in zip(names, args, strict=False)]
         named: Any = {name: accepted(name, value) for name, value in kwargs.items()}
         rest: Any = args[len(names) :]
-        return function(*positional, *rest, **named)
+        try:
+            return function(*positional, *rest, **named)
+        except ModuleNotFoundError as error:
+            if (hint := missing_extra(where, error)) is not None:
+                raise hint from error
+            raise
 
     return call
 

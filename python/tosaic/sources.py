@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.extras import naming_extras
 from tosaic.foreign import operators_by_target
 from tosaic.lowered import Lowered
 from tosaic.options import checked, file_name, file_path, is_mapping
@@ -350,10 +351,8 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     ImportError
         torch is not installed.
     """
-    try:
+    with naming_extras(f"'{file_name(path)}'"):
         from tosaic.fx.eager import load_exported as load_with_torch
-    except ImportError as error:
-        raise ImportError(f"'{file_name(path)}' needs {error.name}: pip install 'tosaic[torch]'") from error
 
     return load_with_torch(file_path("open", path), trust=trust)
 

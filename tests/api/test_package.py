@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 import tosaic
+from tosaic.extras import missing_extra
 
 
 def python(code: str) -> str:
@@ -94,7 +96,92 @@ for call in (
     except ImportError as error:
         print(error)
 """
-    assert python(code).splitlines() == ["PT2E quantizers need torchao: pip install 'tosaic[torch]'"] * 5
+    assert (
+        python(code).splitlines()
+        == ["the flow of PT2E quantizers needs torchao: pip install 'tosaic[torch]'"] * 5
+    )
+
+
+_EVERY_PUBLIC_CALL = """
+import enum, inspect, sys, importlib.abc
+hidden = {hidden!r}
+if hidden == {{"torch"}}:  # as a user hides a package
+    sys.modules["torch"] = None
+else:
+    class Block(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in hidden:
+                raise ModuleNotFoundError(f"No module named '{{name}}'", name=name)
+    sys.meta_path.insert(0, Block())
+import tosaic, tosaic.executorch, tosaic.fx, tosaic.recipes
+recipe = tosaic.recipes.named("tosa-int8")
+open("a.pt2", "wb").write(b"no archive")
+class Exported:
+    graph_module = graph_signature = range_constraints = property(lambda self: self)
+values = {{
+    "path": "a.pt2", "recipe": recipe, "samples": [], "calls": ["conv"], "spec": "TOSA-1.0+INT",
+    "order": (0, 2, 3, 1), "rules": [], "partitioners": [object()], "inputs": (), "target": "TOSA-1.0+INT",
+    "quantizers": [], "text": recipe.to_json(), "name": "tosa-int8", "train": print,
+}}
+for home in (tosaic, tosaic.fx, tosaic.executorch, tosaic.recipes):
+    for name in home.__all__:
+        where = f"{{home.__name__}}.{{name}}"
+        try:
+            call = getattr(home, name)
+            if not callable(call) or isinstance(call, type) and issubclass(call, (BaseException, enum.Enum)):
+                continue
+            parameters = inspect.signature(call).parameters.values()
+            given = {{
+                each.name: values.get(each.name, Exported())
+                for each in parameters
+                if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+            }}
+            positional = [given.pop(each.name) for each in parameters if each.kind is each.POSITIONAL_ONLY]
+            call(*positional, **given)
+        except ModuleNotFoundError as error:
+            print(where, "|", error)
+        except Exception:
+            pass
+for name in tosaic.recipes.names():
+    try:
+        tosaic.recipes.named(name).to_executorch()
+    except ModuleNotFoundError as error:
+        print("to_executorch", "|", error)
+    except Exception:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "extras", "doors"),
+    [
+        ({"executorch"}, {"executorch"}, ("TosaicPartitioner", "layout_pass", "to_executorch")),
+        ({"torchao"}, {"torch"}, ("Quantizer", "wrap_quantizer", "compose_quantizers")),
+        ({"torch"}, {"torch", "executorch"}, ("Quantizer", "from_exported", "run_payloads", "apply_layout")),
+        ({"torch", "torchao", "executorch"}, {"torch", "executorch"}, ("TosaicPartitioner", "to_executorch")),
+    ],
+    ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else None,
+)
+def test_every_public_call_names_the_extra_that_it_needs(
+    hidden, extras, doors, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = python(_EVERY_PUBLIC_CALL.format(hidden=hidden)).splitlines()
+    named = re.compile(r"[^|]+ \| .+ needs (\w+): pip install 'tosaic\[(\w+)\]'")
+    found = [(line, named.fullmatch(line)) for line in lines if " | " in line]
+    assert [line for line, match in found if match is None] == []
+    assert {match[1] for _, match in found} <= hidden
+    assert {match[2] for _, match in found} <= extras
+    assert [door for door in doors if not any(f"{door} |" in line for line in lines)] == []
+
+
+def test_a_module_that_another_version_lacks_is_named() -> None:
+    error = ModuleNotFoundError("No module named", name="executorch.backends.new")
+    assert str(missing_extra("x", error)) == (
+        "x needs executorch.backends.new, which the installed executorch lacks: "
+        "pip install --upgrade 'tosaic[executorch]'"
+    )
+    assert missing_extra("x", ModuleNotFoundError("No module named", name="torchvision")) is None
 
 
 def test_help_loads_neither_torch_nor_the_core() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
 from tosaic.annotation.specs import Slot
-from tosaic.options import refusal
+from tosaic.options import checked, refusal
 from tosaic.program import Program
 from tosaic.quantization import QParams
 
@@ -103,6 +103,7 @@ class QuantizedProgram(Program):
         draft = self._calibrated.draft
         return replace(draft.planned.report, narrow=draft.narrow)
 
+    @checked
     def to_exported(self, exported: Any = None) -> Any:
         """Returns the quantized program as an exported program of torch.
 

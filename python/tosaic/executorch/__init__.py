@@ -12,6 +12,7 @@ from tosaic.executorch.payload_runs import run_payloads
 from tosaic.executorch.runtime_ids import set_runtime_ids
 from tosaic.executorch.saving import save_pte
 from tosaic.executorch.wrapping import combine_partitioners, layout_pass, order_conversions, wrap_partitioner
+from tosaic.extras import naming_extras
 from tosaic.partitions.kernel_plan import KernelNode, KernelProgram
 from tosaic.pte_sidecar import PteSidecar, SidecarDelegate, SidecarMethod, pte_sidecar
 
@@ -46,6 +47,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "TosaicPartitioner":
         raise AttributeError(f"module 'tosaic.executorch' has no attribute {name!r}")
-    from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
+    with naming_extras("tosaic.executorch.TosaicPartitioner"):
+        from tosaic.executorch.tosaic_partitioner import TosaicPartitioner
 
     return TosaicPartitioner

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tosaic.options import checked
+
 __all__ = ["ConversionsOutside", "conversion", "order_operator"]
 
 _CONVERSIONS = ("_clone_dim_order", "aten.clone")
@@ -34,6 +36,7 @@ class ConversionsOutside:
         return not is_first and any(user.op != "output" for user in node.users)
 
 
+@checked
 def conversion(program: Any, memory_format: Any, order: Sequence[int]) -> tuple[Any, dict[str, Any]] | None:
     """Returns the operator and keyword arguments that convert a tensor to a dim order.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.calibration.quantized_program import QuantizedProgram
-from tosaic.options import refusal, shown
+from tosaic.options import checked, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
@@ -19,6 +19,7 @@ _WHERE = "cortex_m_program"
 _KIND = "cortex-m"
 
 
+@checked
 def cortex_m_program(
     quantized: Any, *, claimants: str | Claimant | Sequence[str | Claimant] = "cortex-m55"
 ) -> KernelProgram:

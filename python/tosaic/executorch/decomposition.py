@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Collection
 from typing import Any
 
+from tosaic.options import checked
+
 __all__ = ["decompose_for_arm"]
 
 
@@ -33,6 +35,7 @@ class _Marker:
         pass
 
 
+@checked
 def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     """Returns the graph after the passes that Arm's quantizers run before they annotate.
 

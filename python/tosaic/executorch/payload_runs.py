@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.options import is_mapping, refusal, shown
+from tosaic.options import checked, is_mapping, refusal, shown
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +18,7 @@ __all__ = ["run_payloads"]
 Array = np.ndarray[Any, Any]
 
 
+@checked
 def run_payloads(
     program: Any,
     inputs: Sequence[Any],

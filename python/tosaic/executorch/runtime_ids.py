@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tosaic import _core
-from tosaic.options import shown
+from tosaic.options import checked, shown
 from tosaic.payload_kinds import KINDS
 
 __all__ = ["delegates_of", "set_runtime_ids"]
 
 
+@checked
 def set_runtime_ids(program: Any) -> int:
     """Gives the delegates of a `TosaicPartitioner` the ids of their runtimes.
 

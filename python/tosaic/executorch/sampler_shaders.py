@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from tosaic import _core
+from tosaic.options import checked
 
 __all__ = ["sampler_shaders"]
 
@@ -17,6 +18,7 @@ _FILES = {
 }
 
 
+@checked
 def sampler_shaders() -> dict[str, str]:
     """Returns the shaders of ExecuTorch's VGF flow, for `tosaic.custom_samplers`.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from tosaic.options import refusal, whole_number
+from tosaic.options import checked, refusal, whole_number
 
 if TYPE_CHECKING:
     from tosaic.executorch.delegate_orders import OrderConversions
@@ -21,6 +21,7 @@ _WHERE = "wrap_partitioner"
 Ports = Literal["all"] | Sequence[str | int] | None
 
 
+@checked
 def wrap_partitioner(
     inner: Any,
     *,
@@ -123,6 +124,7 @@ def read_outside(where: str, quantized_inputs: Any, quantized_outputs: Any, host
     )
 
 
+@checked
 def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     """Returns the passes that convert tensors to the orders that wrapped partitioners declare.
 
@@ -169,6 +171,7 @@ def order_conversions(partitioners: Sequence[Any]) -> list[OrderConversions]:
     return [OrderConversions(members)]
 
 
+@checked
 def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitioner]:
     """Returns partitioners of several backends for one call of ``to_edge_transform_and_lower``.
 
@@ -203,6 +206,7 @@ def combine_partitioners(partitioners: Sequence[Any]) -> list[CombinedPartitione
     return [CombinedPartitioner(each, members) for each in members]
 
 
+@checked
 def layout_pass(
     *, orders: Any = None, weights: bool = False, objective: Any = "bytes", bind: Any = None
 ) -> LayoutPass:

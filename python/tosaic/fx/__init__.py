@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tosaic.boundary_orders import Form
+from tosaic.extras import naming_extras
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
 from tosaic.layout import Objective
@@ -43,7 +44,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "Quantizer":
         raise AttributeError(f"module 'tosaic.fx' has no attribute {name!r}")
-    from tosaic.fx.annotations.quantizer import Quantizer
+    with naming_extras("tosaic.fx.Quantizer"):
+        from tosaic.fx.annotations.quantizer import Quantizer
 
     return Quantizer
 
@@ -188,6 +190,7 @@ def read_annotations(model: Any, *, author: str = "quantizer") -> Annotations:
     return read(check_model(model, "read_annotations"), author=author)
 
 
+@checked
 def wrap_quantizer(inner: Any, *, rules: Sequence[Rule], name: str | None = None) -> WrappedQuantizer:
     """Returns a quantizer that annotates as `inner` does, and then changes the annotations by rules.
 

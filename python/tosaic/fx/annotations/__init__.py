@@ -6,9 +6,7 @@ torchao, the import of any module of this package raises an ImportError that nam
 
 from __future__ import annotations
 
-try:
+from tosaic.extras import naming_extras
+
+with naming_extras("the flow of PT2E quantizers"):
     import torchao  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"PT2E quantizers need {error.name}: pip install 'tosaic[torch]'", name=error.name
-    ) from error

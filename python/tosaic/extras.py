@@ -1,0 +1,53 @@
+"""Names the extra of tosaic to install where an optional package is absent.
+
+Torch and the packages on top of it are imported where they are used, in many places. What the import says is
+made complete in the few places that users call: the decorator of the public functions and the names that
+packages load when they are first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["MissingExtraError", "missing_extra", "naming_extras"]
+
+_EXTRAS = {"torch": "torch", "torchao": "torch", "executorch": "executorch"}
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """An optional package is not installed, or lacks a module; the text names the extra."""
+
+
+def missing_extra(where: str, error: ModuleNotFoundError) -> MissingExtraError | None:
+    """Returns what to raise in place of an import error; None if the error is to be left as it is.
+
+    Parameters
+    ----------
+    where : str
+        What needs the package, for the text.
+    error : ModuleNotFoundError
+    """
+    package, _, module = (error.name or "").partition(".")
+    extra = _EXTRAS.get(package)
+    if extra is None or isinstance(error, MissingExtraError):
+        return None
+    lacking = f", which the installed {package} lacks: pip install --upgrade" if module else ": pip install"
+    return MissingExtraError(f"{where} needs {error.name}{lacking} 'tosaic[{extra}]'", name=error.name)
+
+
+@contextmanager
+def naming_extras(where: str) -> Iterator[None]:
+    """Names the extra in import errors of a block.
+
+    Raises
+    ------
+    MissingExtraError
+        In place of an error about an optional package.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (named := missing_extra(where, error)) is not None:
+            raise named from error
+        raise
