@@ -314,6 +314,17 @@ def test_a_scenario_finds_wrong_outputs(tmp_path: Path) -> None:
         place.write_text(json.dumps(fields))
         with pytest.raises(tosaic.InvalidGraph, match=r"tolerance.*a number, 0 or more"):
             tosaic.load_scenario(place)
+    fields = json.loads(written)
+    fields["inputs"][0]["dim_order"] = [0, 1, 2, 2]
+    place.write_text(json.dumps(fields))
+    with pytest.raises(tosaic.InvalidGraph, match=r"dim_order.*each axis from 0 to 3 once"):
+        tosaic.load_scenario(place)
+    fields = json.loads(written)
+    fields["samples"][0]["outputs"] = []
+    place.write_text(json.dumps(fields))
+    damaged = tosaic.load_scenario(place)
+    for outputs in ([], found[0]):
+        assert "the file has 0 arrays for 1 outputs" in damaged.faults([outputs, found[1]])[0]
     place.write_text(written)
     array = tmp_path / "out" / "scenario" / "sample0.input0.npy"
     np.save(array, np.zeros(scenario.samples[0][0].shape, np.int8))

@@ -136,6 +136,10 @@ class Scenario:
         if len(found) != len(self.expected):
             return (f"expected the outputs of {len(self.expected)} samples, got those of {len(found)}",)
         for index, (arrays, expected) in enumerate(zip(found, self.expected, strict=True)):
+            if len(expected) != len(self.outputs):
+                ports = len(self.outputs)
+                out.append(f"sample {index}: the file has {len(expected)} arrays for {ports} outputs")
+                continue
             if len(arrays) != len(expected):
                 out.append(f"sample {index}: expected {len(expected)} outputs, got {len(arrays)}")
                 continue
@@ -283,11 +287,14 @@ def _read_tolerance(entry: Fields) -> float:
 
 
 def _port(entry: Fields, tolerance: float = 0.0) -> ScenarioPort:
+    order = entry.axes("dim_order")
+    if sorted(order) != list(range(len(order))):
+        raise entry.error("dim_order", f"each axis from 0 to {len(order) - 1} once", order)
     return ScenarioPort(
         entry.text("path"),
         entry.text("dtype"),
         entry.axes("shape"),
-        entry.axes("dim_order"),
+        order,
         str(entry.value("image_format") or ""),
         tolerance,
         entry.flag("physical", otherwise=False),
