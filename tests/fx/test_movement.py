@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -27,6 +28,11 @@ MOVEMENTS = {
     "unfold that overlaps": lambda x: x.unfold(1, 3, 2),
     "unfold that does not": lambda x: x.unfold(0, 2, 3),
     "as_strided": lambda x: torch.as_strided(x, (3, 4), (1, 2), 1),
+    "as_strided that repeats": lambda x: torch.as_strided(x, (2, 3, 2, 4), (0, 6, 0, 1), 2),
+    "as_strided of repeated rows": lambda x: torch.as_strided(x[:1].expand(4, 6), (3, 2), (1, 2), 1),
+    "as_strided of a permuted part": lambda x: torch.as_strided(x[:, 1:4].t(), (3, 2), (1, 6), 1),
+    "as_strided of one element": lambda x: torch.as_strided(x[1, 2], (), (), 8),
+    "as_strided of every second": lambda x: torch.as_strided(x[::2, ::3], (2, 2), (3, 12), 0),
     "as_strided of a transpose": lambda x: torch.as_strided(x.t(), (3, 4), (1, 2), 1),
     "diagonal": lambda x: x.diagonal(1),
     "diagonal of swapped axes": lambda x: x.diagonal(-2, 1, 0),
@@ -124,6 +130,11 @@ OTHERS: dict[str, tuple[Any, ...]] = {
 def test_a_call_agrees(call: str) -> None:
     what, *args = OTHERS[call]
     assert_agrees(what, *args)
+
+
+@pytest.mark.parametrize("window", [((5, 3), (2, 1), (2, 1), 1), (200, 1, 100, 1), ((3, 2), 2, 1, (3, 2))])
+def test_taps_outside_of_every_window_do_not_count(window: tuple[Any, ...]) -> None:
+    assert_agrees(lambda x: F.max_pool2d(x, *window, return_indices=True), X4)
 
 
 SUMS: dict[str, tuple[Any, ...]] = {
@@ -333,3 +344,98 @@ def test_constant_repeats_are_one_lookup() -> None:
 
     assert_agrees(call, FLOATS, decomposed=False)
     assert ops(imported(call, FLOATS)).count("index_select") == 1
+
+
+# ---- sizes that a small file can ask for ----
+
+
+class _WithCounts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.tensor([2, 1, 2, 1]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.repeat_interleave(self.counts, 0, output_size=6)
+
+
+def _edited(call: Any, x: torch.Tensor, name: str, position: int, argument: Any) -> Any:
+    """Returns a program with one argument changed; the recorded results are those of the other argument."""
+    program = exported(call, x)
+    (node,) = (each for each in program.graph.nodes if name in str(each.target))
+    arguments = list(node.args)
+    arguments[position:] = [argument, *arguments[position + 1 :]]
+    node.args = tuple(arguments)
+    return program
+
+
+def _repeated(count: int) -> Any:
+    program = torch.export.export(_WithCounts(), (FLOATS,))
+    program.state_dict["counts"].fill_(count)
+    return program
+
+
+_MANY = 10**9
+_UNLIKE = {
+    "as_strided": lambda: _edited(
+        lambda x: x.as_strided((3, 4), (1, 2)), FLOATS, "as_strided", 1, [10**4] * 2
+    ),
+    "as_strided of another order": lambda: _edited(
+        lambda x: x.as_strided((3, 4), (1, 2)), FLOATS, "as_strided", 1, [4, 3]
+    ),
+    "as_strided_": lambda: _edited(
+        lambda x: x.clone().as_strided_((3, 4), (1, 2)), FLOATS, "as_strided", 1, [10**4] * 2
+    ),
+    "resize": lambda: _edited(lambda x: x.clone().resize_(2, 3), FLOATS, "resize", 1, [10**4] * 2),
+    "unfold": lambda: _edited(lambda x: x.unfold(1, 2, 1), FLOATS, "unfold", 2, _MANY),
+    "im2col": lambda: _edited(lambda x: F.unfold(x, 2, padding=1), X4, "im2col", 3, [10**6] * 2),
+    "col2im": lambda: _edited(
+        lambda x: F.fold(x, (4, 6), 2, stride=2), torch.randn(2, 12, 6), "col2im", 1, [10**5] * 2
+    ),
+    "repeat_interleave": lambda: _repeated(_MANY),
+    "one_hot of nothing": lambda: exported(lambda x: F.one_hot(x, _MANY), torch.zeros(0, dtype=torch.int64)),
+    "nearest of nothing": lambda: exported(
+        lambda x: F.interpolate(x[:0], (_MANY, 1), mode="nearest-exact"), X4
+    ),
+}
+_LARGE = {
+    "as_strided that repeats": lambda: exported(
+        lambda x: x.as_strided((10**8, 4), (0, 1)).sum((0, 1)), FLOATS
+    ),
+    "as_strided of nothing": lambda: exported(lambda x: x.as_strided((0, _MANY), (1, 1)).sum((0, 1)), FLOATS),
+    "pool": lambda: exported(
+        lambda x: F.max_pool2d(x, 10**5, 1, 5 * 10**4, return_indices=True), X4[:, :, :8, :8]
+    ),
+    "index that is filled": lambda: exported(
+        lambda x: x.index_add(0, torch.full((_MANY,), 1), x[:1].expand(_MANY, 6)), FLOATS
+    ),
+    "index of a range": lambda: exported(
+        lambda x: x.scatter(0, (torch.arange(_MANY) % 3).reshape(1, -1)[:, :4], x), FLOATS
+    ),
+    "eye": lambda: exported(lambda x: x + torch.eye(10**5).sum((0, 1)), FLOATS),
+    "linspace": lambda: exported(lambda x: x + torch.linspace(0, 1, _MANY).sum(0), FLOATS),
+}
+
+
+def _peak(program: Any) -> int:
+    tracemalloc.start()
+    try:
+        held = [each.array.nbytes for each in tosaic.from_exported(program).graph.constants.values()]
+        return max(sum(held), tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("call", _UNLIKE)
+def test_a_call_that_makes_more_than_torch_recorded_is_refused_at_once(call: str) -> None:
+    program = _UNLIKE[call]()
+    tracemalloc.start()
+    with pytest.raises(tosaic.InvalidGraph, match=r"recorded|more indices|has not the windows|too large"):
+        tosaic.from_exported(program)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 25
+
+
+@pytest.mark.parametrize("call", _LARGE)
+def test_the_import_of_a_large_value_computes_no_large_list(call: str) -> None:
+    assert _peak(_LARGE[call]()) < 1 << 25

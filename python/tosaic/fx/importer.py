@@ -11,9 +11,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.immutable_collections import immutable_list
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tosaic import _core
 from tosaic.fx.decomposed import Expansion, is_random
@@ -36,6 +37,9 @@ _LISTS = frozenset({list, tuple, immutable_list, torch.Size})
 _CONSTANTS = frozenset(
     {int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
+
+
+_MOST_ELEMENTS = 1 << 24  # of a result that torch computes at import
 
 
 class Importer(NodeReader, NodeWriter):
@@ -110,7 +114,10 @@ class Importer(NodeReader, NodeWriter):
         return [ref.held if isinstance(ref, Ref) else None for ref in tensors_of(values)]
 
     def _made_by_torch(self, values: Sequence[Any], tensors: Sequence[torch.Tensor | None]) -> Any:
-        """Returns the result of the call over these tensors; None if another run may have another result."""
+        """Returns the result of the call over these tensors.
+
+        Returns None if another run may have another result, or if the result has too many elements.
+        """
         target = self._node.target
         if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_random(target):
             return None
@@ -125,7 +132,7 @@ class Importer(NodeReader, NodeWriter):
         positional = [v for v, a in zip(filled, arguments, strict=True) if not a.kwarg_only]
         keywords = {a.name: v for v, a in zip(filled, arguments, strict=True) if a.kwarg_only}
         with torch.no_grad():
-            return target(*positional, **keywords)
+            return target(*positional, **keywords) if _is_small(target, positional, keywords) else None
 
     def resolved(self, value: Any) -> Any:
         """Replaces the nodes in an FX argument by their values, and symbolic sizes by numbers."""
@@ -254,3 +261,25 @@ class Importer(NodeReader, NodeWriter):
 
 # Calls whose result shape depends on their first operand only through its shape.
 _CHOOSE_ELEMENTS = ("index.Tensor", "repeat_interleave.self_Tensor")
+
+
+def _is_small(target: Any, positional: Sequence[Any], keywords: Mapping[str, Any]) -> bool:
+    """False if the result of a call has too many elements to be computed at import.
+
+    A few bytes of a file can ask for any size. Torch finds the sizes without the elements, unless they depend
+    on the elements of constants, which are in the file, or on numbers of repetitions.
+    """
+    if target is torch.ops.aten.repeat_interleave.self_Tensor:
+        x, repeats = positional[0], positional[1]
+        each = repeats.expand(x.shape[positional[2] or 0]) if x.dim() and repeats.dim() == 0 else repeats
+        return bool(each.double().sum() * x.numel() / max(1, each.numel()) <= _MOST_ELEMENTS)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            results = target(*positional, **keywords)
+    except MemoryError:
+        raise
+    except Exception:  # the sizes depend on elements, or the call is wrong, as torch will say
+        return True
+    return all(
+        each.numel() <= _MOST_ELEMENTS for each in tree_leaves(results) if isinstance(each, torch.Tensor)
+    )

@@ -26,6 +26,9 @@ on = ROWS.on
 
 _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
 _I64 = CODE["i64"]
+_FEW_TAPS = 1 << 24  # of all windows of a pooling whose indices are read
+_FAR = 1 << 62  # an address that is near the end of the 64-bit integers
+_FEW_INDICES = 1 << 20  # a list of so many is made for a smaller result too, such as one without elements
 
 
 class Movements:
@@ -82,10 +85,41 @@ class Movements:
 
     def take(self, x: Ref, axis: int, indices: Any) -> Ref:
         """Selects the positions of an axis that `indices` lists."""
-        listed = [int(i) for i in np.asarray(indices).reshape(-1)]
-        if listed == list(range(x.shape[axis])):
+        listed = np.asarray(indices, np.int64).reshape(-1)
+        if listed.size == x.shape[axis] and bool((listed == np.arange(listed.size)).all()):
             return x
         return self._emit("index_select", {"axis": axis}, x, self.constant(listed))
+
+    def require(self, made: Sequence[int], indices: int | None = None) -> None:
+        """Compares what a call makes with what torch recorded, before anything of that size is computed.
+
+        Parameters
+        ----------
+        made : sequence of int
+            The shape by the arguments of the call.
+        indices : int, optional
+            The length of the longest list of indices that is about to be made. Default: that of the result.
+
+        Raises
+        ------
+        InvalidGraph
+            The shapes differ, or a long list of indices would be needed for a result of fewer elements.
+        """
+        shape = self._c.shape
+        if tuple(made) != tuple(shape):
+            raise self._c.error(
+                _core.InvalidGraph,
+                "the result is not what torch recorded",
+                expected=str(tuple(shape)),
+                got=str(tuple(made)),
+            )
+        if indices is not None and indices > max(_FEW_INDICES, math.prod(shape)):
+            raise self._c.error(
+                _core.InvalidGraph,
+                "the call needs more indices than its result has elements",
+                expected=f"at most {max(_FEW_INDICES, math.prod(shape))}",
+                got=str(indices),
+            )
 
     def constant(self, values: Any) -> Ref:
         """Adds integers as an i64 constant."""
@@ -126,6 +160,7 @@ def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
         y = m.reshape(y, [*x.shape[:axis], count, step, *x.shape[axis + 1 :]])
         y = m.slice(y, axis + 1, 0, size)
     else:
+        m.require([*x.shape[:axis], count, *x.shape[axis + 1 :], size], count * size)
         starts = step * np.arange(count)
         y = m.take(x, axis, starts[:, None] + np.arange(size))
         y = m.reshape(y, [*x.shape[:axis], count, size, *x.shape[axis + 1 :]])
@@ -133,9 +168,13 @@ def unfold(c: Call, x: Ref, dim: int, size: int, step: int) -> Ref:
     return m.done(m.permute(y, [i for i in range(rank) if i != axis + 1] + [axis + 1]))
 
 
+def _window_count(extent: int, kernel: int, dilation: int, padding: int, stride: int) -> int:
+    return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
 def _window_starts(extent: int, kernel: int, dilation: int, padding: int, stride: int) -> Any:
     """Returns positions in the padded extent, of shape (kernel, windows)."""
-    count = (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    count = _window_count(extent, kernel, dilation, padding, stride)
     return dilation * np.arange(kernel)[:, None] + stride * np.arange(count)
 
 
@@ -146,13 +185,15 @@ def im2col(c: Call, x: Ref, kernel: Any, dilation: Any, padding: Any, stride: An
     pads, kernels = spread(padding, 2), spread(kernel, 2)
     n, channels = (x.shape[0] if batched else 1), x.shape[-3]
     y = m.pad(m.reshape(x, [n, channels, *x.shape[-2:]]), [0, 0, *pads], [0, 0, *pads])
-    counts = []
-    for i in range(2):
-        at = _window_starts(
-            x.shape[len(x.shape) - 2 + i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i]
-        )
-        counts.append(at.shape[1])
-        y = m.take(y, 2 + i, at)
+    windows = [
+        (x.shape[len(x.shape) - 2 + i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i])
+        for i in range(2)
+    ]
+    counts = [_window_count(*each) for each in windows]
+    made = [channels * math.prod(kernels), math.prod(counts)]
+    m.require([n, *made] if batched else made, max(map(math.prod, zip(kernels, counts, strict=True))))
+    for i, each in enumerate(windows):
+        y = m.take(y, 2 + i, _window_starts(*each))
     y = m.reshape(y, [n * channels, kernels[0], counts[0], kernels[1], counts[1]])
     return m.done(m.permute(y, [0, 1, 3, 2, 4]))
 
@@ -162,10 +203,16 @@ def col2im(c: Call, x: Ref, size: Any, kernel: Any, dilation: Any, padding: Any,
     """Turns (N, C * kernel, windows) into (N, C, H, W): each position sums what im2col reads from it."""
     m, pads, kernels = Movements(c), spread(padding, 2), spread(kernel, 2)
     padded = [extent + 2 * pad for extent, pad in zip(size, pads, strict=True)]
-    rows, columns = (
-        _window_starts(size[i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i])
-        for i in range(2)
-    )
+    windows = [(size[i], kernels[i], spread(dilation, 2)[i], pads[i], spread(stride, 2)[i]) for i in range(2)]
+    counts = math.prod(_window_count(*each) for each in windows)
+    if tuple(x.shape[-2:]) != (c.shape[-3] * math.prod(kernels), counts):
+        raise c.error(
+            _core.InvalidGraph,
+            "the operand has not the windows that the call reads",
+            expected=str((c.shape[-3] * math.prod(kernels), counts)),
+            got=str(tuple(x.shape[-2:])),
+        )
+    rows, columns = (_window_starts(*each) for each in windows)
     places = rows[:, None, :, None] * padded[1] + columns[None, :, None, :]  # shape (kernel, windows)
     images = math.prod(c.shape) // max(1, math.prod(c.shape[-2:]))
     values = m.permute(m.reshape(x, [images, places.size]), [1, 0])
@@ -286,7 +333,11 @@ def repeat_interleave_each(c: Call, x: Ref, repeats: Ref, dim: int | None, _size
     m = Movements(c)
     y = m.reshape(x, [math.prod(x.shape)]) if dim is None else x
     axis = axis_of(dim or 0, len(y.shape))
+    if counts.size not in (1, y.shape[axis]) or (counts < 0).any():
+        return None
     each = np.broadcast_to(counts.reshape(-1), (y.shape[axis],))
+    length = sum(map(int, each)) if counts.size > 1 else y.shape[axis] * int(counts.sum())
+    m.require([*y.shape[:axis], length, *y.shape[axis + 1 :]], length)
     return m.done(m.take(y, axis, np.repeat(np.arange(y.shape[axis]), each)))
 
 
@@ -324,19 +375,63 @@ def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offs
     strides, start = c.memory_of_operand(0)
     if strides is None:
         return None
-    where = np.full(1, start if offset is None else offset)
-    for extent, step in zip(size, stride, strict=True):
-        where = (where[..., None] + step * np.arange(extent)).reshape(*where.shape, extent)
-    own = np.full(1, start)
-    for extent, step in zip(x.shape, strides, strict=True):
-        own = (own[..., None] + step * np.arange(extent)).reshape(*own.shape, extent)
-    own, where = own.reshape(-1), where.reshape(-1)
-    order = np.argsort(own, kind="stable")
-    found = np.searchsorted(own, where, sorter=order)
-    if own.size == 0 or (found >= own.size).any() or (own[order[found]] != where).any():
-        return None
     m = Movements(c)
-    return m.done(m.take(m.reshape(x, [own.size]), 0, order[found]))
+    m.require(size)
+    first = start if offset is None else offset
+    if any(first + (extent - 1) * step >= _FAR for extent, step in zip(size, stride, strict=True)):
+        return None
+    # an axis of stride 0 repeats elements
+    once = [extent if step else min(extent, 1) for extent, step in zip(size, stride, strict=True)]
+    found = _positions(_addresses(first, once, stride), x.shape, strides, start)
+    if found is None:
+        return None
+    taken = m.take(m.reshape(x, [math.prod(x.shape)]), 0, found)
+    return m.done(taken if once == list(size) else m.expand(m.reshape(taken, once), size))
+
+
+def _addresses(start: int, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Returns where the elements of a tensor lie, in row-major order."""
+    if 0 in shape:
+        return np.empty(0, np.int64)
+    where = np.full(1, start, np.int64)
+    for extent, step in zip(shape, strides, strict=True):
+        where = (where[:, None] + step * np.arange(extent)).reshape(-1)
+    return where
+
+
+def _positions(
+    where: np.ndarray[Any, Any], shape: Sequence[int], strides: Sequence[int], start: int
+) -> np.ndarray[Any, Any] | None:
+    """Returns which elements of a tensor, in row-major order, lie at these addresses; None if one has none.
+
+    The addresses are divided by the strides, so that nothing of the tensor's own size is computed. If axes
+    share addresses, all elements are looked at, and a large tensor has no answer.
+    """
+    if 0 in shape:
+        return None
+    axes = sorted((axis for axis, extent in enumerate(shape) if extent != 1), key=lambda axis: -strides[axis])
+    reach = 0
+    for axis in reversed(axes):
+        if strides[axis] <= reach:
+            break
+        reach += strides[axis] * (shape[axis] - 1)
+    else:
+        rest, found = where - start, np.zeros_like(where)
+        for axis in axes:
+            index = rest // strides[axis]
+            rest -= index * strides[axis]
+            if ((index < 0) | (index >= shape[axis])).any():
+                return None
+            found += index * math.prod(shape[axis + 1 :])
+        return None if rest.any() else found
+    if math.prod(shape) > max(_FEW_INDICES, where.size):
+        return None
+    own = _addresses(start, shape, strides)
+    order = np.argsort(own, kind="stable")
+    at = np.searchsorted(own, where, sorter=order)
+    if (at >= own.size).any() or (own[order[at]] != where).any():
+        return None
+    return order[at]
 
 
 @on("resize")
@@ -595,6 +690,7 @@ def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> 
 @on("one_hot")
 def one_hot(c: Call, x: Ref, _classes: int) -> Ref:
     m = Movements(c)
+    m.require([*x.shape, c.shape[-1] if c.shape else 0], c.shape[-1] if c.shape else 0)
     _within(c, x, c.shape[-1])
     classes = m.constant(np.arange(c.shape[-1]))
     equal = c.emit_inferred(OP["eq"], None, (m.reshape(x, [*x.shape, 1]).id, classes.id))
@@ -662,12 +758,26 @@ for _n in (1, 2, 3):
 def _window_places(
     extents: Sequence[int], outs: Sequence[int], windows: Sequence[Sequence[int]]
 ) -> np.ndarray[Any, Any] | None:
-    """Returns flat positions, one row per window; a tap outside repeats the first tap inside the window."""
+    """Returns flat positions, one row per window; a tap outside repeats the first tap inside the window.
+
+    Taps that are inside no window are left out. If a window is empty or there are too many taps, there is no
+    answer.
+    """
+    most = max(_FEW_TAPS, 16 * math.prod(outs))
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), np.bool_)
     for extent, out, (kernel, stride, padding, dilation) in zip(extents, outs, windows, strict=True):
-        at = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
+        if dilation < 1:
+            return None
+        low = max(0, -((out - 1) * stride - padding) // dilation)
+        high = min(kernel, (extent - 1 + padding) // dilation + 1)  # taps that never are inside are left out
+        if max(out, 1) * max(0, high - low) > most:
+            return None
+        taps = np.arange(low, high)
+        at = np.arange(out)[:, None] * stride - padding + taps * dilation
         within = (at >= 0) & (at < extent)
-        shape = (len(places) * out, places.shape[1] * kernel)
+        shape = (len(places) * out, places.shape[1] * len(taps))
+        if not len(taps) or math.prod(shape) > most:
+            return None
         places = (places[:, None, :, None] * extent + at[None, :, None, :]).reshape(shape)
         inside = (inside[:, None, :, None] & within[None, :, None, :]).reshape(shape)
     if not inside.any(axis=1).all():
@@ -710,6 +820,7 @@ def _nearest_exact(c: Call, x: Ref, scales: Sequence[Any]) -> Ref:
     m, y = Movements(c), x
     for i, out in enumerate(c.shape[2:]):
         extent = x.shape[2 + i]
+        m.require(c.shape, out)
         given = scales[i] if i < len(scales) else None
         ratio = np.float32(1.0 / given) if given else np.float32(extent) / np.float32(out)
         at = np.floor((np.arange(out, dtype=np.float32) + np.float32(0.5)) * ratio)

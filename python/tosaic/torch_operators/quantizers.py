@@ -162,13 +162,14 @@ def quantize_per_channel_group(
     if not any(attrs["zero_points"]):
         return _quantized(c, x, attrs)
     # torch adds the zero point before it rounds, so ties may round otherwise
+    columns = x.shape[1]
     inverse, zero = (
-        np.repeat(np.asarray(numbers, np.float32).reshape(x.shape[0], -1), size, axis=1)[:, : x.shape[1]]
+        np.repeat(np.asarray(numbers, np.float32).reshape(x.shape[0], -1), min(size, columns), axis=1)
         for numbers in (1.0 / np.asarray(attrs["scales"]), attrs["zero_points"])
     )
     y = c.emit_inferred(OP["cast"], {"dtype": CODE["f32"]}, (x.id,))
-    y = c.emit_inferred(OP["mul"], None, (y.id, c.lifted(inverse).id))
-    y = c.emit_inferred(OP["add"], {"alpha": 1}, (y.id, c.lifted(zero).id))
+    y = c.emit_inferred(OP["mul"], None, (y.id, c.lifted(inverse[:, :columns]).id))
+    y = c.emit_inferred(OP["add"], {"alpha": 1}, (y.id, c.lifted(zero[:, :columns]).id))
     y = c.emit_inferred(OP["round"], None, (y.id,))
     y = c.emit_inferred(OP["clamp"], {"min": float(low), "max": float(high)}, (y.id,))
     return c.emit(OP["cast"], {"dtype": c.dtype}, (y.id,))

@@ -10,9 +10,11 @@ namespace tosaic::passes {
 namespace {
 
 constexpr std::size_t kMostNodes = 256;
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of a value on the way
 
 // The first results of the nodes that the value depends on, in the order of the graph. Returns nothing if
-// there are too many, or if they read an input, a state or a constant without data.
+// there are too many, if one has too many elements, or if they read an input, a state or a constant without
+// data.
 std::optional<std::set<ValueId>> computed_from_constants(const Graph& graph, ValueId value) {
   std::set<ValueId> found;
   std::vector<ValueId> todo{value};
@@ -25,6 +27,8 @@ std::optional<std::set<ValueId>> computed_from_constants(const Graph& graph, Val
       if (!constant || !constant->storage.bound()) return std::nullopt;
     } else if (found.insert(graph.result(*node)).second) {
       if (found.size() > kMostNodes) return std::nullopt;
+      for (std::uint32_t r = 0; r < node->result_count; ++r)
+        if (num_elements(graph.value(graph.result(*node, r)).type.shape) > kMostElements) return std::nullopt;
       for (const ValueId operand : graph.operands(*node))
         if (operand.valid()) todo.push_back(operand);
     }
