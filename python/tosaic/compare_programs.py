@@ -404,7 +404,10 @@ class _Pair:
             self._rounds
             and not self.against_floats
             and pair.a in self._never_rounded
-            and metrics.sqnr_db >= _DB_OF_16_BITS
+            and (
+                metrics.sqnr_db >= _DB_OF_16_BITS
+                or (near and metrics.max_abs <= self._unit_of_counts(pair.b))
+            )
         )
         return OutputRow(path, metrics, share, rounding_db, ok)
 
@@ -433,6 +436,13 @@ class _Pair:
     @cached_property
     def _outputs_a(self) -> list[_core.Output]:
         return self.a.runnable.graph.outputs
+
+    def _unit_of_counts(self, index: int) -> float:
+        """The unit of b's output if it has integers of 32 bits, else 0. No other integer of b is nearer."""
+        port = self._outputs_b[index]
+        if port.qparams is None or port.value.dtype != "i32":
+            return 0.0
+        return float(max(port.qparams.scales))
 
     @cached_property
     def _never_rounded(self) -> set[int]:

@@ -289,6 +289,8 @@ class Comparison(Reportable):
         - Its local error is within its bound, it is a float, and it is near.
         - Its local error is within its bound, it is an integer, and it is near or no value is below the
           threshold.
+        - It is a float that a computes without rounding and b with integers, and it has 80 dB, or is near and
+          within one unit of b's integers of 32 bits.
 
         If b is quantized and a is not (`against_floats`), or if b has other qparams than a (`other_qparams`),
         local errors are reported without bounds. An output is then right if its SQNR is at least
