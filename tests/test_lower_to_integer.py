@@ -989,3 +989,18 @@ def test_a_wide_quotient_by_a_constant_is_rounded_exactly(mode: str) -> None:
 def test_the_remainder_of_a_wide_number_steps_where_torchs_does(name: str, by: float) -> None:
     x, y = integers(64, 200), integers(64, 200, seed=11)
     assert distance(lambda x, y: getattr(torch, name)(dq(x, 0.0131) * dq(y, 0.1), by), x, y) < 1e-4
+
+
+@pytest.mark.parametrize("then", [lambda x: x, lambda x: F.relu(x), lambda x: x.reshape(2, 4).amax(1)])
+def test_a_returned_constant_does_not_become_0(then) -> None:
+    """The unit of the numbers beside it made 0 of 1e-30, which an output returns."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return then(torch.cat((dq(x, 0.01, 0), torch.full((4,), 1e-30))))
+
+    x = torch.tensor([-3, 0, 0, 9], dtype=torch.int8)
+    program = exported(call, x)
+    with pytest.raises(tosaic.UnsupportedOp, match=r"'cat'.*leaves nothing of 'full'"):
+        tosaic.lower(program, target="TOSA-1.0+INT")
+    low = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    np.testing.assert_array_equal(low.run(x), call(x))

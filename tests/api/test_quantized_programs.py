@@ -449,6 +449,33 @@ def test_a_returned_float_of_integers_is_right_within_16_bits(function, decibels
     assert comparison.outputs[0].metrics.sqnr_db > decibels
 
 
+def test_numbers_that_only_floats_read_do_not_get_a_unit_beside_huge_ones() -> None:
+    """The variance is left to floats: `where` gave it numbers in units that -3e4 needs, twice their own."""
+    module = _Of(lambda x, flag: torch.where(flag, -3e4, x * 0.125).var(-1, correction=0))
+    samples = [(torch.rand(2, 6) - 0.5, torch.tensor([[i % 2 == 0], [False]])) for i in range(4)]
+    samples = [(x * 8, flag) for x, flag in samples]
+    quantized = _quantized(module, samples, "int16x8")
+    visible = [(samples[0][0] * (0.1 + i), torch.zeros(2, 1, dtype=torch.bool)) for i in range(3)]
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP+int16")
+    comparison = tosaic.compare(quantized, lowered, visible)
+    assert comparison.ok, str(comparison)
+    assert comparison.output.sqnr_db > 90
+
+
+def test_a_product_of_counts_is_right_within_its_unit() -> None:
+    """255^5 has 40 bits: in 32, a product of small numbers has one unit of 2,048."""
+    module = _Of(lambda x, w: (x.to(torch.float32).prod(0, keepdim=True), w * 2))
+    random = torch.Generator().manual_seed(0)
+    samples = [
+        (torch.randint(9, 30, (5,), dtype=torch.uint8, generator=random), torch.rand(5)) for _ in range(9)
+    ]
+    quantized = _quantized(module, samples)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(quantized, lowered, samples)
+    assert comparison.outputs[0].metrics.sqnr_db < 80
+    assert comparison.ok, str(comparison)
+
+
 def test_a_whole_number_that_a_scale_misses_is_cast_to_either_integer() -> None:
     """4722 * 0.0025413 is 11.999999: floats make 11 of it, integers 12."""
 

@@ -26,9 +26,11 @@ bool is_read_beside_integers(const NodeView& node) {
   });
 }
 
-// By value: true if every reader quantizes the value, directly or after other operators.
-std::vector<bool> values_that_end_quantized(const Graph& graph) {
-  std::vector<bool> ends(graph.values().size(), true);
+// By value: true if every reader quantizes the value, directly or after other operators, and neither the value nor
+// a float between is one of `floats`.
+std::vector<bool> values_that_end_quantized(const Graph& graph, const std::vector<bool>& floats) {
+  std::vector<bool> ends = floats;
+  ends.flip();
   for (const Output& output : graph.outputs()) ends[output.value.index()] = false;
   const std::span<const Node> nodes = graph.nodes();
   for (std::size_t n = nodes.size(); n-- > 0;) {
@@ -59,11 +61,11 @@ A in_signed_form(A attrs, DType storage) {
 
 }  // namespace
 
-GraphLowering::GraphLowering(const Graph& source, const IntegerRules& rules)
+GraphLowering::GraphLowering(const Graph& source, const IntegerRules& rules, const std::vector<bool>& floats)
     : source_(source),
       made_{{}, rules},
       values_(source, made_),
-      ends_quantized_(values_that_end_quantized(source)) {
+      ends_quantized_(values_that_end_quantized(source, floats)) {
   made_.graph.name = source.name;
   made_.graph.stage = Stage::kInteger;
 }

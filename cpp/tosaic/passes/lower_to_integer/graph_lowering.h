@@ -24,11 +24,16 @@ namespace tosaic::passes {
 
 class GraphLowering {
  public:
-  GraphLowering(const Graph& source, const IntegerRules& rules);
+  // `floats`, by value of the source: they stay floats if the target has floats.
+  GraphLowering(const Graph& source, const IntegerRules& rules, const std::vector<bool>& floats);
   GraphLowering(const GraphLowering&) = delete;
   GraphLowering& operator=(const GraphLowering&) = delete;
 
   [[nodiscard]] LoweredToInteger run();
+  // After run(): the values that were rounded to another unit only to be read as floats.
+  [[nodiscard]] const std::vector<ValueId>& rounded_for_floats() const {
+    return values_.rounded_for_floats();
+  }
 
  private:
   enum class Route : std::uint8_t { kQuantize, kDequantize, kForeign, kCopied, kComputed };

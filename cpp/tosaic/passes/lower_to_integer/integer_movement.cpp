@@ -114,6 +114,13 @@ void require_steps(const RuleContext& ctx, std::size_t i, const ScaledInteger& x
                       ctx.node.graph().value(ctx.node.operand(i)).name + "'");
 }
 
+// Throws NoIntegerForm if the numbers of a constant that an output returns beside others all become 0.
+void require_number(const RuleContext& ctx, std::size_t i, const Known& known, double unit) {
+  if (known.size == 0 || known.size > unit / 2 || !ctx.values.is_only_returned(ctx.node.node())) return;
+  throw NoIntegerForm("one unit for all operands leaves nothing of '" +
+                      ctx.node.graph().value(ctx.node.operand(i)).name + "'");
+}
+
 // The qparams in which the operands are moved: those of the result, or those that all operands have, or i32
 // in a unit for the largest number.
 QParams common_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers) {
@@ -190,14 +197,16 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
     ValueRange range{to.qmin, to.qmax};
     if (ctx.node.is_constant(i)) {
       out.operands.push_back(ctx.quantized_constant(i, to));
-      if (const Known known(ctx, i); !known.has_nan && known.low <= known.high)
-        range = range_in(to, known.low, known.high);
+      const Known known(ctx, i);
+      if (ctx.node.result_qparams() == nullptr) require_number(ctx, i, known, to.scales.front());
+      if (!known.has_nan && known.low <= known.high) range = range_in(to, known.low, known.high);
     } else {
       const ScaledInteger x = ctx.with_one_scale(i);
       const ValueRange centred = x.centred();
       if (ctx.node.result_qparams() == nullptr) {
         ctx.require_bits(i, x, to.scales.front());
         require_steps(ctx, i, x, to.scales.front());
+        if (to.scales.front() > x.scale() && !ctx.is_known(i)) ctx.values.set_rounded(ctx.node.result());
       }
       out.operands.push_back(requantize(ctx.build, x, to));
       if (x.minus_infinity && out.operands.back() != x.id) {

@@ -36,6 +36,7 @@
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 
 #include <utility>
+#include <vector>
 
 #include "tosaic/passes/lower_to_integer/byte_functions.h"
 #include "tosaic/passes/lower_to_integer/graph_lowering.h"
@@ -51,8 +52,29 @@ IntegerRules integer_rules(const target::TargetSpec& target, const target::Integ
           .semantics = semantics};
 }
 
+namespace {
+
+// A walk over the graph knows the readers of a value that the target has no integers for only when it meets them.
+// If such a reader got numbers that had been rounded to a unit beside larger ones, the walk begins anew, with these
+// numbers as floats.
+LoweredToInteger lowered(const Graph& graph, const IntegerRules& rules) {
+  std::vector<bool> floats(graph.values().size(), false);
+  while (true) {
+    GraphLowering lowering(graph, rules, floats);
+    LoweredToInteger out = lowering.run();
+    bool changed = false;
+    for (const ValueId id : lowering.rounded_for_floats()) {
+      changed = changed || !floats[id.index()];
+      floats[id.index()] = true;
+    }
+    if (!changed) return out;
+  }
+}
+
+}  // namespace
+
 LoweredToInteger lower_to_integer(const Graph& graph, const IntegerRules& rules) {
-  LoweredToInteger out = GraphLowering(graph, rules).run();
+  LoweredToInteger out = lowered(graph, rules);
   if (std::optional<Graph> joined = join_byte_functions(out.graph)) out.graph = std::move(*joined);
   if (std::optional<Graph> clean = dead_code(out.graph)) out.graph = std::move(*clean);
   return out;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/quantized.h"
 #include "tosaic/passes/lower_to_integer/copied_nodes.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
@@ -11,27 +10,29 @@
 namespace tosaic::passes {
 namespace {
 
-// True if nothing but the outputs of the graph reads the results of the node.
-bool is_result_only(const Graph& graph, const Node& node) {
-  const auto reads = [&](const Node& reader) {
-    return std::ranges::any_of(graph.operands(reader), [&](ValueId operand) {
-      return operand.valid() && graph.producer(operand) == &node;
-    });
-  };
-  return std::ranges::none_of(graph.nodes(), reads);
+// True if the condition holds for all nodes that read a result of the node.
+template <class F>
+bool all_readers(const Graph& graph, const Node& node, F condition) {
+  for (std::uint32_t r = 0; r < node.result_count; ++r)
+    for (const NodeId reader : graph.users(graph.result(node, r)))
+      if (!condition(graph.node(reader))) return false;
+  return true;
 }
 
-// Operators whose results are elements of their operand.
-constexpr OpTable<bool> kSelects = {{Op::kAmax, true}, {Op::kAmin, true}};
+// True if nothing but the outputs of the graph reads the results of the node.
+bool is_result_only(const Graph& graph, const Node& node) {
+  return all_readers(graph, node, [](const Node& /*reader*/) { return false; });
+}
 
-// True if only outputs of the graph read the results of the node, or views and extrema of these results.
+// True if every element of the result is an element of an operand or a bound.
+bool views_or_selects(const Node& node) {
+  return info(node.op).has(kView) || info(node.op).has(kSelection) || node.op == Op::kClamp;
+}
+
+// True if only outputs of the graph read the results of the node, or views and selections of these results.
 bool is_only_returned(const Graph& graph, const Node& node) {
-  return std::ranges::all_of(graph.nodes(), [&](const Node& reader) {
-    const auto is_result = [&](ValueId operand) {
-      return operand.valid() && graph.producer(operand) == &node;
-    };
-    return std::ranges::none_of(graph.operands(reader), is_result) ||
-           ((info(reader.op).has(kView) || kSelects.contains(reader.op)) && is_only_returned(graph, reader));
+  return all_readers(graph, node, [&](const Node& reader) {
+    return views_or_selects(reader) && is_only_returned(graph, reader);
   });
 }
 
@@ -59,6 +60,24 @@ bool ValueMap::is_only_returned(const Node& node) const {
          (whole_ == nullptr || whole_->is_only_returned(*composite_));
 }
 
+void ValueMap::set_rounded(ValueId id) {
+  if (whole_ == nullptr) {
+    forms_[id.index()].is_rounded = true;
+  } else if (moves_) {
+    whole_->set_rounded(whole_->source_->result(*composite_));
+  }
+}
+
+// True if the value was rounded to another unit, or if its elements are those of such a value.
+bool ValueMap::is_rounded(ValueId id) const {
+  while (!forms_[id.index()].is_rounded) {
+    const Node* const producer = source_->producer(id);
+    if (producer == nullptr || !rearranges(*producer)) return false;
+    id = source_->operands(*producer)[0];
+  }
+  return true;
+}
+
 bool ValueMap::has_integers(ValueId id) const {
   return source_->type(id).qparams != nullptr || scaled(id) != nullptr;
 }
@@ -66,7 +85,11 @@ bool ValueMap::has_integers(ValueId id) const {
 ValueId ValueMap::value(ValueId id, IntegerBuilder& reader) {
   if (!id.valid()) return id;
   Form& form = forms_[id.index()];
-  if (!form.value.valid() && form.scaled) form.value = dequantized(*form.scaled, id, reader);
+  if (!form.value.valid() && form.scaled) {
+    if (made_->rules.float_arithmetic && whole_ == nullptr && is_rounded(id))
+      rounded_for_floats_.push_back(id);
+    form.value = dequantized(*form.scaled, id, reader);
+  }
   if (!form.value.valid() && form.deferred)
     add_over_floats(*this, *form.deferred->node, form.deferred->reason);
   if (!form.value.valid()) form.value = copied_constant(source_->value(id));

@@ -61,13 +61,17 @@ class ValueMap {
   // ---- the results of a lowered node ----
   void set_value(ValueId id, ValueId made) { forms_[id.index()].value = made; }
   void set_scaled(ValueId id, ScaledInteger scaled) { forms_[id.index()].scaled = std::move(scaled); }
+  // Says that the ScaledInteger of a moved value is in a coarser unit than an operand was.
+  void set_rounded(ValueId id);
   // `reason` says why no rule lowered the node, and is reported if the node is added over floats.
   void defer(ValueId id, const Node& node, FunctionTable table, std::string reason);
 
   // The numbers of a node's results that their readers notice. In the expansion of a composite that computes, this
   // is known only for the results of the composite: the other nodes choose units for themselves.
   [[nodiscard]] std::optional<analysis::RelevantNumbers> noticed(const Node& node);
-  // True if only outputs, of the composite too, read the results of a node, or views and extrema of these results.
+  // The values that were rounded to another unit only to be read as floats, if the target has floats.
+  [[nodiscard]] const std::vector<ValueId>& rounded_for_floats() const { return rounded_for_floats_; }
+  // True if only outputs, of the composite too, read the results of a node, or views and selections of these results.
   [[nodiscard]] bool is_only_returned(const Node& node) const;
 
   // The FunctionTable of a value that is not deferred, computed by the first call; null if there is none.
@@ -83,6 +87,7 @@ class ValueMap {
   struct Form {
     ValueId value;                                  // the value in the new graph
     std::optional<ScaledInteger> scaled = {};       // the integers of a float without qparams
+    bool is_rounded = false;                        // set_rounded()
     ValueId dequantized = {};                       // what as_float() returned
     std::unique_ptr<const Deferred> deferred = {};  // stays when `value` has been added
     std::unique_ptr<const FunctionTable> composed = {};
@@ -95,6 +100,7 @@ class ValueMap {
     explicit Readers(const Graph& graph) : ranges(graph), relevance(graph, ranges) {}
   };
 
+  [[nodiscard]] bool is_rounded(ValueId id) const;
   [[nodiscard]] ValueId dequantized(const ScaledInteger& x, ValueId id, IntegerBuilder& reader);
   [[nodiscard]] ValueId copied_constant(const Value& value);
 
@@ -104,6 +110,7 @@ class ValueMap {
   const Node* composite_ = nullptr;
   bool moves_ = false;
   std::vector<Form> forms_;
+  std::vector<ValueId> rounded_for_floats_ = {};
   std::unique_ptr<const Readers> readers_ = {};  // set by noticed()
 };
 
