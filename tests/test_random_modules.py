@@ -19,7 +19,9 @@ from random_modules.rows import MODULE_ROWS
 from random_modules.shrinking import shrink
 
 SEEDS = range(25)
-FOUND = (196, 225)  # failed once: compare matched values of a call that is quantized for each reader
+# Failed once. 196, 225: compare matched values of a call that is quantized for each reader; 4610: the
+# reference model rounds a tie otherwise; 4894: a cast of -3e38 to an integer
+FOUND = (196, 225, 4610, 4894)
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 

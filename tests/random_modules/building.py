@@ -161,7 +161,7 @@ class ModuleBuilder(Builder):
         if f64.numel() == 0:
             return ""
         if not f64.dtype.is_floating_point:
-            if f64.dtype is not torch.bool and int(f64.long().abs().max()) > MAX_INTEGER:
+            if f64.dtype is not torch.bool and float(f64.double().abs().max()) > MAX_INTEGER:
                 return "large"
             return "" if all(torch.equal(value, f64) for value in (f32, *noisy)) else "near a tie"
         if f64.dtype not in _WIDE:
