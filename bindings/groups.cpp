@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -261,6 +262,15 @@ void bind_groups(py::module_& m) {
       "The graph with other regions of some nodes, by the names of the nodes.");
   m.def("split", &split, py::arg("graph"), py::arg("groups"), py::arg("first") = 0,
         "The host graph, and (graph, names of inputs, names of outputs) of each group.");
+  m.def(
+      "group_part",
+      [](const SharedGraph& graph, std::vector<partition::DagNode> nodes) {
+        std::ranges::sort(nodes);
+        if (!nodes.empty() && nodes.back() >= graph->nodes().size()) throw py::index_error("no such node");
+        const std::vector<NodeId> ids(nodes.begin(), nodes.end());
+        return std::make_shared<Graph>(std::move(partition::group_part(*graph, ids, 0).graph));
+      },
+      py::arg("graph").none(false), py::arg("nodes"), "The graph of a group of these nodes.");
 }
 
 }  // namespace tosaic::python

@@ -24,7 +24,7 @@ std::vector<std::vector<NodeId>> nodes_of(const Groups& groups) {
   return nodes;
 }
 
-void refuse_effects(const Graph& graph, const std::vector<NodeId>& members) {
+void refuse_effects(const Graph& graph, std::span<const NodeId> members) {
   for (const NodeId member : members) {
     const Node& node = graph.node(member);
     if (info(node.op).has(kEffect))
@@ -131,14 +131,18 @@ Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread) {
   return part;
 }
 
+Part group_part(const Graph& graph, std::span<const NodeId> nodes, std::uint32_t number) {
+  refuse_effects(graph, nodes);
+  Part part = part_of(graph, nodes, Unread::kDropped);
+  part.graph.name = "group" + std::to_string(number);
+  return part;
+}
+
 Split split(const Graph& graph, const Groups& groups, std::uint32_t first) {
   const std::vector<std::vector<NodeId>> members = nodes_of(groups);
   Split out;
-  for (std::uint32_t group = 0; group < groups.count; ++group) {
-    refuse_effects(graph, members[group]);
-    Part& part = out.parts.emplace_back(part_of(graph, members[group], Unread::kDropped));
-    part.graph.name = "group" + std::to_string(first + group);
-  }
+  for (std::uint32_t group = 0; group < groups.count; ++group)
+    out.parts.push_back(group_part(graph, members[group], first + group));
   out.host.name = graph.name;
   out.host.stage = graph.stage;
   GraphCopy copy(graph, out.host);

@@ -43,8 +43,12 @@ enum class Unread : std::uint8_t { kDropped, kOutput };
 // The nodes, which ascend, as a graph with the name and stage of the source.
 [[nodiscard]] Part part_of(const Graph& graph, std::span<const NodeId> nodes, Unread unread);
 
-// `groups.of` is by node. `first` is the number in the name of the first group. Throws InvalidGraph, which names the nodes, if groups wait for each other, or if a group reads
-// or assigns variables.
+// The part of the group of this number. Throws InvalidGraph if one of the nodes, which ascend, reads or assigns
+// variables.
+[[nodiscard]] Part group_part(const Graph& graph, std::span<const NodeId> nodes, std::uint32_t number);
+
+// `groups.of` is by node. `first` is the number of the first group. Throws InvalidGraph, which names the nodes,
+// if groups wait for each other, or if a group reads or assigns variables.
 [[nodiscard]] Split split(const Graph& graph, const Groups& groups, std::uint32_t first = 0);
 
 }  // namespace tosaic::partition

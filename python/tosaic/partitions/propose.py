@@ -178,14 +178,18 @@ def _propose(
     macs = macs_by_node(graph)
     takers = [claimants[owner] for owner in owners]
     scratch = _scratch_bytes(graph, groups, takers)
+    members: list[list[_core.Node]] = [[] for _ in takers]
+    for node in graph.nodes:
+        if groups[node.id] >= 0:
+            members[groups[node.id]].append(node)
     own = tuple(
         Group(
             index=first + i,
             claimant=taker.name,
-            nodes=tuple(node.name for node in graph.nodes if of[node.id] == first + i),
+            nodes=tuple(node.name for node in members[i]),
             inputs=tuple(parts[i][1]),
             outputs=tuple(parts[i][2]),
-            macs=sum(macs[node.id] for node in graph.nodes if of[node.id] == first + i),
+            macs=sum(macs[node.id] for node in members[i]),
             scratch_bytes=scratch[i],
         )
         for i, taker in enumerate(takers)
@@ -320,9 +324,7 @@ class _Maker:
         pipeline = chosen._core
 
         def rejected(group: list[int]) -> list[int]:
-            flags = np.full(len(self._nodes), -1)
-            flags[group] = 0
-            part = _for_claimant(_core.split(self._graph, flags)[1][0][0], claimant)
+            part = _for_claimant(_core.group_part(self._graph, group), claimant)
             problems = [Problem.from_parts(parts) for parts in _core.problems(part, pipeline=pipeline)]
             if not problems:
                 return []
