@@ -1099,6 +1099,7 @@ def smooth(
 def correct_bias(graph: Graph, node: str, errors: Sequence[float] | npt.NDArray[np.float64]) -> Graph: ...
 
 BEFORE_FUNCTION: str
+WHOLE_NUMBERS: str
 UNGROUPED_WEIGHT: str
 
 def plan_specs(

@@ -14,6 +14,7 @@ from tosaic.annotation.observers import (
     MovingAverage,
     Observer,
     Percentile,
+    WholeNumbers,
 )
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.resolution import (
@@ -104,6 +105,7 @@ __all__ = [
     "MovingAverage",
     "Observer",
     "Percentile",
+    "WholeNumbers",
     "choose_observers",
     "planner_fields",
 ]

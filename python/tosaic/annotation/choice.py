@@ -10,7 +10,15 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.config import Precision
-from tosaic.annotation.observers import ByUse, LeastError, LeastErrorBehind, MaskRange, MinMax, Observer
+from tosaic.annotation.observers import (
+    ByUse,
+    LeastError,
+    LeastErrorBehind,
+    MaskRange,
+    MinMax,
+    Observer,
+    WholeNumbers,
+)
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.specs import Edge, Observed, Output, Slot
 from tosaic.dtypes import OF_TORCH
@@ -69,9 +77,10 @@ def choose_observers(plan: Plan, *, exact: Collection[Slot] = ()) -> dict[Slot, 
     """Returns the observer of each tensor that is observed.
 
     `ByUse` becomes the observer of the use. Results that only a function reads are observed for the error
-    behind it. Inputs of the program keep the range of all samples: more of a program's inputs lie beyond that
-    range than of a few samples, and no later operator can recover what clipping removes. A spec without an
-    observer gets `MinMax`. Other observers stay.
+    behind it, and whole numbers, such as the results of a `round`, get `WholeNumbers`. Inputs of the program
+    keep the range of all samples: more of a program's inputs lie beyond that range than of a few samples, and
+    no later operator can recover what clipping removes. A spec without an observer gets `MinMax`. Other
+    observers stay.
 
     Parameters
     ----------
@@ -120,7 +129,10 @@ def _by_use(
     producer = slot.producer if isinstance(slot, Edge) else slot.node
     if producer in inputs or slot in exact:
         return MinMax(eps)
-    is_before_function = isinstance(slot, Output) and plan.author(slot) == _core.BEFORE_FUNCTION
+    author = plan.author(slot) if isinstance(slot, Output) else None
+    if author == _core.WHOLE_NUMBERS:
+        return WholeNumbers(eps)
+    is_before_function = author == _core.BEFORE_FUNCTION
     if is_before_function and producer in readers:
         return LeastErrorBehind(readers[producer], eps)
     return LeastError(eps)

@@ -27,6 +27,7 @@ __all__ = [
     "MovingAverage",
     "Observer",
     "Percentile",
+    "WholeNumbers",
     "observer_of",
 ]
 
@@ -284,6 +285,52 @@ class LeastError(Observer):
 
 
 @dataclass(frozen=True, repr=False)
+class WholeNumbers(Observer):
+    """The samples are whole numbers, and so is what their integers represent, exactly.
+
+    The scale is a power of two of at most 1, with which the range of all samples just fits: a cast to an
+    integer, which drops the fraction, makes 11 of 11.999999. Where the range needs a scale above 1, the
+    observer is `LeastError`.
+
+    Attributes
+    ----------
+    eps : float
+        The least scale.
+
+    Raises
+    ------
+    InvalidGraph
+        `eps` is not positive, or no number.
+    """
+
+    eps: float = _EPS
+
+    @staticmethod
+    def qparams(samples: Any, **options: Any) -> tuple[float, int] | None:
+        """Returns the scale and the zero point for a range of samples.
+
+        Parameters
+        ----------
+        samples : ObservedRange
+        **options
+            Those of ``_core.range_qparams``.
+
+        Returns
+        -------
+        (float, int) or None
+            None: there are no samples, or the scale would be above 1.
+        """
+        scale, zero_point = _core.range_qparams(samples, **options)
+        if not samples.finite or scale > 1:
+            return None
+        mantissa, exponent = math.frexp(scale)
+        scale = math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
+        if options["symmetric_zero_point"] is None:
+            zero_point = options["qmin"] - math.floor(min(samples.least, 0.0) / scale)
+        return scale, min(max(zero_point, options["qmin"]), options["qmax"])
+
+
+@dataclass(frozen=True, repr=False)
 class LeastErrorBehind(Observer):
     """The expected squared error of the result of the call that alone reads the tensor is least.
 
@@ -345,7 +392,8 @@ class ByUse(Observer):
     """The observer follows from what the tensor is used for: the default for activations.
 
     Inputs of the program get `MinMax`. Results that only an elementwise function reads get
-    `LeastErrorBehind`, and other tensors `LeastError`. `choose_observers` chooses among them.
+    `LeastErrorBehind`, whole numbers `WholeNumbers`, and other tensors `LeastError`. `choose_observers`
+    chooses among them.
 
     Attributes
     ----------

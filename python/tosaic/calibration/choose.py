@@ -26,6 +26,7 @@ from tosaic.annotation.observers import (
     MovingAverage,
     Observer,
     Percentile,
+    WholeNumbers,
 )
 from tosaic.annotation.plan import Group
 from tosaic.annotation.specs import GRAPH_NAMES, Derived, Edge, Fixed, Float, Observed, Slot, integers_of
@@ -299,9 +300,12 @@ class _Choice:
         """Chooses from the samples of the tensors: from their one statistic, or the union of their ranges."""
         observer, options = self._observer, self._options
         statistic = statistics[0]
-        if self._bounds is not None:
-            least, greatest = self._bounds
-            scale, zero_point = _core.range_qparams(_core.ObservedRange(least, greatest, 1), **options)
+        if isinstance(observer, WholeNumbers) and (
+            found := observer.qparams(self._range(statistic), **options)
+        ):
+            scale, zero_point = found
+        elif self._bounds is not None:
+            scale, zero_point = _core.range_qparams(self._range(statistic), **options)
         elif isinstance(observer, MinMax | MovingAverage):
             union = _core.ObservedRange()
             for each in statistics:
@@ -321,6 +325,9 @@ class _Choice:
             scale, zero_point = self._least_error(statistic)
         dtype, qmin, qmax = self._storage
         return QParams(dtype, (float(scale),), (int(zero_point),), qmin, qmax)
+
+    def _range(self, histogram: Any) -> _core.ObservedRange:
+        return _core.ObservedRange(*self._bounds, 1) if self._bounds is not None else histogram.range
 
     def _least_error(self, histogram: Any) -> tuple[float, int]:
         results = None

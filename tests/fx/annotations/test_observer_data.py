@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
@@ -28,10 +29,19 @@ from tosaic.annotation import (
     Output,
     Percentile,
     Plan,
+    WholeNumbers,
     choose_observers,
 )
 
-OBSERVERS = [MinMax(), MovingAverage(0.1), Percentile(99.0), LeastError(eps=0.5), Entropy(), ByUse()]
+OBSERVERS = [
+    MinMax(),
+    MovingAverage(0.1),
+    Percentile(99.0),
+    LeastError(eps=0.5),
+    Entropy(),
+    WholeNumbers(),
+    ByUse(),
+]
 NAMES = {
     "minmax": MinMax(),
     "moving_average": MovingAverage(),
@@ -153,6 +163,29 @@ def test_observers_follow_from_the_use_of_a_tensor() -> None:
     plan[Output("silu")] = Observed()
     plan[Edge("x", "conv")] = Observed(observer=print)
     assert choose_observers(plan) == {Output("conv"): Entropy(), Output("silu"): MinMax()}
+
+
+def test_a_scale_of_whole_numbers_is_a_power_of_two() -> None:
+    for least, greatest in [(-3, 12), (-12, 0), (0, 255), (-64, 191), (-1, 0), (0, 1), (-255, 0), (-7, 248)]:
+        for options, (low, high) in ((INT8, (least, greatest)), (SYMMETRIC, (least / 2, greatest / 2))):
+            samples = _core.ObservedRange(*map(float, map(int, (low, high))), 9)
+            scale, zero_point = WholeNumbers.qparams(samples, **options)
+            assert math.frexp(scale)[0] == 0.5
+            for number in (samples.least, 0, samples.greatest):
+                integer = number / scale + zero_point
+                assert integer == int(integer)
+                assert options["qmin"] <= integer <= options["qmax"]
+    assert WholeNumbers.qparams(_core.ObservedRange(-200.0, 200.0, 9), **INT8) is None
+    assert WholeNumbers.qparams(_core.ObservedRange(), **INT8) is None
+
+
+def test_whole_numbers_are_observed_as_such() -> None:
+    plan = Plan(
+        CallGraph([Call("x", "placeholder"), Call("round", "call", operands=(Operand("args[0]", "x"),))]),
+        author=_core.WHOLE_NUMBERS,
+    )
+    plan[Output("round")] = Observed(observer=ByUse(eps=0.25))
+    assert choose_observers(plan) == {Output("round"): WholeNumbers(0.25)}
 
 
 def test_observers_need_no_torch() -> None:

@@ -13,6 +13,9 @@ namespace {
 constexpr OpTable<bool> kClosedOnWholeNumbers = {
     {Op::kAdd, true},     {Op::kSub, true},     {Op::kMul, true}, {Op::kWhere, true},
     {Op::kMaximum, true}, {Op::kMinimum, true}, {Op::kSum, true}, {Op::kCumsum, true}};
+// Operators that round each number to a whole one.
+constexpr OpTable<bool> kRoundToWholeNumbers = {
+    {Op::kRound, true}, {Op::kFloor, true}, {Op::kCeil, true}, {Op::kTrunc, true}};
 // The result of such an operator is low, or high, only if all numbers are.
 constexpr OpTable<bool> kHaveFloor = {{Op::kAmax, true},
                                       {Op::kMaxPool, true},
@@ -123,11 +126,13 @@ void Planner::classify(NodeIndex i) {
   if (input_.every_operator && c.dependence == Dependence::kIntegers && is_float_value(i))
     c.dependence = Dependence::kFloats;
   c.large = large_numbers(c);
-  c.whole = c.dependence != Dependence::kFloats && has_whole_numbers(c);
+  c.whole = has_whole_numbers(c);
 }
 
-// True if the call computes whole numbers from whole numbers, such as a mask of zeros and ones.
+// True if the call rounds numbers to whole ones, or computes whole numbers from whole numbers, such as a mask of zeros
+// and ones.
 bool Planner::has_whole_numbers(const Call& c) {
+  if (!c.nodes.empty() && kRoundToWholeNumbers.contains(c.nodes.back()->op)) return true;
   const auto is_whole_operand = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
   return std::ranges::all_of(c.operands, is_whole_operand) &&
          std::ranges::all_of(c.nodes, [&](const Node* each) {
@@ -136,11 +141,24 @@ bool Planner::has_whole_numbers(const Call& c) {
          });
 }
 
+// True if the numbers that the node brings in by itself are whole.
+bool Planner::has_whole_numbers(const Node& node) {
+  const auto is_whole = [](const Scalar& scalar) {
+    return scalar_of(scalar) == std::trunc(scalar_of(scalar));
+  };
+  const Attrs& attrs = *node.attrs;
+  if (const auto* const full = get_if<FullAttrs>(&attrs)) return is_whole(full->value);
+  if (const auto* const pad = get_if<PadAttrs>(&attrs)) return is_whole(pad->value);
+  if (const auto* const sum = get_if<AlphaAttrs>(&attrs)) return is_whole(sum->alpha);
+  if (const auto* const clamp = get_if<ClampAttrs>(&attrs))
+    return (!clamp->min || is_whole(*clamp->min)) && (!clamp->max || is_whole(*clamp->max));
+  return true;
+}
+
+// True if results of whole operands are whole.
 bool Planner::has_whole_results(const Node& node) {
-  if (node.op == Op::kFull) {
-    const double number = scalar_of(Graph::attrs<FullAttrs>(node).value);
-    return number == std::trunc(number);
-  }
+  if (!has_whole_numbers(node)) return false;
+  if (node.op == Op::kFull) return true;
   switch (behaviour_of(node.op)) {
     case Behaviour::kMovement:
     case Behaviour::kSelection:
@@ -227,7 +245,9 @@ Large Planner::large_numbers_of(const Call& c, const Node& node) {
   const bool is_sub = node.op == Op::kSub, is_mul = node.op == Op::kMul;
   if (is_sub && graph_.value(graph_.operands(node)[1]).kind == ValueKind::kConstant) return out.negated();
   // The product of a constant and truth values, or other whole numbers, has the sign of the constant.
-  const auto is_whole = [&](NodeIndex p) { return !is_float_value(p) || call(p).whole; };
+  const auto is_whole = [&](NodeIndex p) {
+    return !is_float_value(p) || (call(p).whole && call(p).dependence != Dependence::kFloats);
+  };
   return is_mul && !std::ranges::all_of(c.operands, is_whole) ? out.with(out.negated()) : out;
 }
 

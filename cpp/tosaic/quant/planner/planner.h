@@ -83,6 +83,8 @@ struct PlannedSpecs {
 
 // Rule of results whose only reader is an elementwise function of them.
 inline constexpr const char* kBeforeFunction = "activation that a function reads";
+// Rule of results that are whole numbers, such as those of a round.
+inline constexpr const char* kWholeNumbers = "whole numbers";
 // Rule of weights that have a scale for each channel although groups were asked for.
 inline constexpr const char* kUngroupedWeight = "weight, whose input channels the group size does not divide";
 

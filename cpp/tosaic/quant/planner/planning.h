@@ -63,7 +63,7 @@ struct Call {
   Large large;
   bool within = false;             // inside a recognised unit
   bool wide = false;               // of a residual stream that norms read
-  bool whole = false;              // holds whole numbers, and does not depend on floats
+  bool whole = false;              // holds whole numbers
   bool plain = false;              // movement and elementwise arithmetic of inputs, some of them floats
   bool of_softmax = false;         // only softmaxes read it, behind movement and arithmetic
   bool is_mask = false;            // a mask, or a part of one, that comes from an input
@@ -103,6 +103,7 @@ class Planner {
   void classify(NodeIndex i);
   bool has_whole_numbers(const Call& c);
   [[nodiscard]] static bool has_whole_results(const Node& node);
+  [[nodiscard]] static bool has_whole_numbers(const Node& node);
   [[nodiscard]] bool is_fractional(ValueId id) const;
   [[nodiscard]] static bool is_weighted(const Call& c);
   Large large_numbers(const Call& c);

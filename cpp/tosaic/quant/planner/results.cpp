@@ -102,7 +102,10 @@ void Planner::set_output(NodeIndex i, const Precision& p) {
   if (p.fixed_ranges)
     if (const std::optional<FixedSpec> fixed = range_of(behaviour, p.activation))
       return set(Slot::output(i), *fixed, "known range");
-  set(Slot::output(i), p.activation, reader_is_function(i) ? kBeforeFunction : "activation");
+  const char* const rule = call(i).whole           ? kWholeNumbers
+                           : reader_is_function(i) ? kBeforeFunction
+                                                   : "activation";
+  set(Slot::output(i), p.activation, rule);
 }
 
 // True if only an elementwise function reads the result: the error behind it is what counts.

@@ -3,6 +3,7 @@
 MinMax()                      TosaicMinMaxObserver, TosaicPerChannelMinMaxObserver
 LeastError(), ByUse()         TosaicHistogramObserver, TosaicPerChannelHistogramObserver
 Percentile(), Entropy()       TosaicPercentileObserver, TosaicEntropyObserver
+WholeNumbers()                TosaicWholeNumbersObserver
 MaskRange()                   TosaicMaskObserver
 MinMax() with groups          TosaicPerChannelGroupObserver, with a search for LeastError()
 
@@ -29,6 +30,7 @@ from tosaic.annotation import (
     Observed,
     Observer,
     Percentile,
+    WholeNumbers,
 )
 from tosaic.fx.annotations.observers import (
     TosaicEntropyObserver,
@@ -40,6 +42,7 @@ from tosaic.fx.annotations.observers import (
     TosaicPerChannelGroupObserver,
     TosaicPerChannelHistogramObserver,
     TosaicPerChannelMinMaxObserver,
+    TosaicWholeNumbersObserver,
 )
 
 __all__ = ["constructor_of"]
@@ -53,6 +56,7 @@ _PER_TENSOR: dict[type[Observer], Any] = {
     LeastErrorBehind: TosaicHistogramObserver,  # whose option `behind` only its graph can tell
     ByUse: TosaicHistogramObserver,
     Entropy: TosaicEntropyObserver,
+    WholeNumbers: TosaicWholeNumbersObserver,
 }
 _PER_CHANNEL: dict[type[Observer], Any] = {
     MinMax: TosaicPerChannelMinMaxObserver,

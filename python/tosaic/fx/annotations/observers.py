@@ -38,7 +38,7 @@ from torchao.quantization.pt2e.observer import (
 from torchao.quantization.quant_primitives import MappingType
 
 from tosaic import _core
-from tosaic.annotation.observers import MaskRange, meets_scores
+from tosaic.annotation.observers import MaskRange, WholeNumbers, meets_scores
 from tosaic.fx.annotations.functions import Function
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "TosaicPerChannelHistogramObserver",
     "TosaicPerChannelMinMaxObserver",
     "TosaicPercentileObserver",
+    "TosaicWholeNumbersObserver",
     "name_masks",
 ]
 
@@ -823,6 +824,32 @@ class TosaicEntropyObserver(_TensorHistogram):
     def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
         scale, zero_point, _ = _core.least_entropy_qparams(histogram, **_range_options(self))
         return scale, zero_point, _error_of(histogram, self, scale, zero_point)
+
+
+class TosaicWholeNumbersObserver(_TensorHistogram):
+    """Scale, a power of two, and zero point of samples that are whole numbers.
+
+    `tosaic.annotation.WholeNumbers` has the rule. The observer collects the histogram that
+    `TosaicHistogramObserver` collects, and has its options without `behind`.
+
+    Raises
+    ------
+    UnsupportedOp
+        The scheme is not one per tensor, or the quantization is dynamic.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tosaic.fx.annotations.observers import TosaicWholeNumbersObserver
+    >>> observer = TosaicWholeNumbersObserver(dtype=torch.int8)
+    >>> _ = observer(torch.tensor([-3.0, 1.0, 12.0]))
+    >>> float(observer.calculate_qparams()[0])
+    0.0625
+    """
+
+    def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
+        found = WholeNumbers.qparams(histogram.range, **_range_options(self))
+        return super()._best(histogram) if found is None else (*found, _error_of(histogram, self, *found))
 
 
 def _error_of(histogram: _core.Histogram, observer: Any, scale: float, zero_point: int) -> float:

@@ -233,6 +233,21 @@ TEST_CASE("a result that only a function reads says so", "[planner]") {
   CHECK(rule("silu") == "activation");
 }
 
+TEST_CASE("a result of whole numbers says so", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4}), y = c.input("y", {2, 4});
+  const ValueId round = c.add(Op::kRound, {x}, "round"), floor = c.add(Op::kFloor, {y}, "floor");
+  const ValueId product = c.add(Op::kMul, {round, floor}, "product");
+  const ValueId sum = c.add(Op::kAdd, {product, y}, "sum");
+  const Planned found(c.output(sum), kPrecision);
+  const auto rule = [&](const char* name) {
+    return found.plan->rule(found.plan->output(found.at(name))->rule).name;
+  };
+  CHECK(rule("round") == kWholeNumbers);
+  CHECK(rule("product") == kWholeNumbers);
+  CHECK(rule("sum") == "activation");
+}
+
 // conv -> silu, beside linear -> silu, with and without an attention behind them
 TEST_CASE("convolutions of programs with attention are not rounded before a function", "[planner]") {
   for (const bool attends : {true, false}) {
