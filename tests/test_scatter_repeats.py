@@ -38,6 +38,9 @@ WRITES: dict[str, Write] = {
     "index_put of elements": lambda x, i: put(x, (i[0] % 5, i[0]), 4.0),
     "index_put of one row": lambda x, i: put(x, (i[0] % 5,), x[0]),
     "index_put of one column": lambda x, i: put(x, (slice(None), i[0]), x[:, :1]),
+    "index_put of a computed row": lambda x, i: put(x, (i[0] % 5,), (x[:1] * 3).expand(5, 6)),
+    "index_copy of a computed row": lambda x, i: x.index_copy(0, i[0] % 5, (x[:1] * 3).expand(5, 6)),
+    "index_fill of a computed number": lambda x, i: x.index_fill(1, i[0], x[0, 0] * 2),
 }
 
 
@@ -88,6 +91,20 @@ def test_integers_are_written_as_floats_are() -> None:
     assert reference.status == "VALID"
     np.testing.assert_array_equal(reference.outputs, lowered.run(x, index))
     assert tosaic.compare(quantized, lowered, [(x, index)]).ok
+
+
+@pytest.mark.parametrize("how", [how for how in WRITES if "index_" in how])
+def test_a_value_is_converted_before_it_is_repeated(how: str) -> None:
+    """The write and the value have ranges of their own, so that a RESCALE stood between both."""
+    args = arguments()
+    exported = torch.export.export(Written(WRITES[how]), args)
+    quantized = tosaic.quantize(exported, [args], progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
+    reference = run_reference_model(lowered, *args)
+    assert reference.status == "VALID"
+    np.testing.assert_array_equal(reference.outputs, lowered.run(*args))
+    np.testing.assert_allclose(lowered.run(*args), quantized.run(*args), atol=1e-5)
+    assert "tosa.scatter" not in lowered.graph.text()
 
 
 def test_many_places_of_a_long_axis_are_refused_by_node() -> None:

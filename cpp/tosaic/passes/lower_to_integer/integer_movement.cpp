@@ -13,6 +13,7 @@
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/rules.h"
 #include "tosaic/passes/lower_to_integer/terms.h"
+#include "tosaic/passes/match.h"
 
 namespace tosaic::passes {
 namespace {
@@ -187,6 +188,19 @@ ValueId with_least(IntegerBuilder& build, const ScaledInteger& x, ValueId id, co
                            {hidden, build.number(to.qmin, type.rank(), type.dtype), id});
 }
 
+bool writes_at_places(Op op) { return op == Op::kIndexPut || op == Op::kScatter; }
+
+// requantize(), before x is repeated if it is. A write at places that repeat has to see that it has one value.
+ValueId requantized_once(IntegerBuilder& build, const ScaledInteger& x, const QParams& to) {
+  const Node* const expand = produced_by(build.graph(), x.id, Op::kExpand);
+  if (expand == nullptr || x.axis) return requantize(build, x, to);
+  const ShapeAttrs attrs = Graph::attrs<ShapeAttrs>(*expand);
+  ScaledInteger single = x;
+  single.id = build.graph().operands(*expand)[0];
+  const ValueId made = requantize(build, single, to);
+  return made == single.id ? x.id : build.emit(Op::kExpand, attrs, {made});
+}
+
 Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numbers, const QParams& to) {
   Moved out{{}, {to.zero_points.front(), to.zero_points.front()}};
   for (std::size_t i = 0; i < ctx.node.operand_count(); ++i) {
@@ -208,7 +222,8 @@ Moved in_parameters(const RuleContext& ctx, const std::vector<std::size_t>& numb
         require_steps(ctx, i, x, to.scales.front());
         if (to.scales.front() > x.scale() && !ctx.is_known(i)) ctx.values.set_rounded(ctx.node.result());
       }
-      out.operands.push_back(requantize(ctx.build, x, to));
+      out.operands.push_back(writes_at_places(ctx.node.op()) ? requantized_once(ctx.build, x, to)
+                                                             : requantize(ctx.build, x, to));
       if (x.minus_infinity && out.operands.back() != x.id) {
         out.operands.back() = with_least(ctx.build, x, out.operands.back(), to);
         out.range.low = to.qmin;
