@@ -5,6 +5,7 @@ The lowered program has bits for both, or the refusal names the node.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import tosaic
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e  # noqa: E402
 
 LARGEST = 3.4028234663852886e38
 MASKED: dict[str, Callable[..., Any]] = {
@@ -33,7 +35,23 @@ MASKED: dict[str, Callable[..., Any]] = {
     "truth times a number": lambda net, x, m, c: (net.linear(x) + m.float() * c).amax(1),
     "sigmoid": lambda net, x, m, c: net.linear(x).masked_fill(m, c).sigmoid(),
     "maximum": lambda net, x, m, c: torch.maximum(net.linear(x).masked_fill(m, c), x),
+    "minimum with a constant, softmax": lambda net, x, m, c: minimum(net, x, c, 50.0).softmax(-1),
+    "minimum, clamp": lambda net, x, m, c: minimum(net, x, c, -c).clamp(min=-2),
+    "minimum, amax": lambda net, x, m, c: minimum(net, x, c, -c).amax(1),
+    "minimum of selections, gelu": lambda net, x, m, c: nn.functional.gelu(
+        torch.minimum(net.linear(x), torch.where(m, c, 50.0))
+    ),
+    "maximum with a constant": lambda net, x, m, c: torch.maximum(net.linear(x), far(-c, c)).clamp(max=2),
 }
+
+
+def far(even: float, odd: float) -> Any:
+    """A constant in which every second element is a mask."""
+    return torch.tensor([even, odd]).repeat(4)
+
+
+def minimum(net: Any, x: Any, c: float, other: float) -> Any:
+    return torch.minimum(net.linear(x), far(other, c))
 
 
 class Net(nn.Module):
@@ -92,6 +110,78 @@ def test_an_operand_that_would_lose_its_bits_is_named() -> None:
     message = str(refused.value)
     assert re.search(r"one unit for all operands leaves \d+ of the 255 steps of operand 'linear", message)
     assert re.search(r"node 'masked_fill', test_shared_units.py:\d+", message)
+
+
+LOWEST: dict[str, Callable[..., Any]] = {
+    "clamp": lambda y, low: y.clamp(min=low),
+    "maximum": lambda y, low: torch.maximum(y, torch.tensor(low)),
+}
+UNNOTICED: dict[str, Callable[..., Any]] = {
+    "softmax": lambda y: y.softmax(-1),
+    "gelu": nn.functional.gelu,
+    "amax": lambda y: y.amax(1),
+    "visible sum": lambda y: torch.where(y < -100, torch.zeros(()), y).sum(1),
+}
+
+
+def by_door(door: str, net: Any, config: Any) -> Any:
+    if door == "quantize":
+        return quantized(net, config=config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(net.eval(), sample(0)).module()
+        prepared = prepare_pt2e(exported, tosaic.Quantizer(config))
+        for i in range(32):
+            prepared(*sample(i))
+        return torch.export.export(convert_pt2e(prepared), sample(0))
+
+
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
+@pytest.mark.parametrize("reader", UNNOTICED)
+@pytest.mark.parametrize("bound", LOWEST)
+def test_a_bound_in_the_place_of_minus_infinity_takes_no_bits(bound: str, reader: str, door: str) -> None:
+    """Nothing but what a mask hides is at the bound."""
+
+    def masked(net: Any, x: Any, m: Any, c: float) -> Any:
+        seen = m.logical_and(torch.arange(8) > 0)
+        return UNNOTICED[reader](LOWEST[bound](net.linear(x).masked_fill(seen, -math.inf), c))
+
+    for number, config in ((-1e30, tosaic.QConfig.int8()), (-1e9, tosaic.QConfig.int16x8())):
+        net = Net(masked, number)
+        target = "TOSA-1.0+INT" if config == tosaic.QConfig.int8() else "TOSA-1.0+INT+int16"
+        lowered = tosaic.lower(by_door(door, net, config), target=target)
+        x = sample(100)
+        assert ratio(net(*x).detach().numpy(), lowered.run(*x)) > 25
+
+
+@pytest.mark.parametrize("bound", LOWEST)
+def test_a_bound_in_the_place_of_minus_infinity_that_is_returned_is_named(bound: str) -> None:
+    def masked(net: Any, x: Any, m: Any, c: float) -> Any:
+        return LOWEST[bound](net.linear(x).masked_fill(m, -math.inf), c)
+
+    program = quantized(Net(masked, -1e30))
+    with pytest.raises(tosaic.UnsupportedOp) as refused:
+        tosaic.lower(program, target="TOSA-1.0+INT")
+    assert re.search(
+        rf"'{bound}' is left to floats: one unit for all operands leaves 0 of", str(refused.value)
+    )
+    x = sample(100)
+    found = tosaic.lower(program, target="TOSA-1.0+INT+FP").run(*x)
+    hidden = x[1].expand(2, 6, 8).numpy()
+    exact = Net(masked, -1e30)(*x).detach().numpy()
+    assert ratio(exact[~hidden], found[~hidden]) > 25
+    assert np.array_equal(found[hidden], exact[hidden])
+
+
+def test_numbers_that_a_mask_hides_before_a_bound_keep_their_order() -> None:
+    """A row whose numbers a finite mask hides as a whole is as if nothing was hidden."""
+
+    def masked(net: Any, x: Any, m: Any, c: float) -> Any:
+        return (net.linear(x) + torch.tensor([[c], [0.0]]).repeat(3, 1)).clamp(min=-1e30).softmax(-1)
+
+    net, x = Net(masked, -2000.0), sample(100)
+    lowered = tosaic.lower(quantized(net, config=tosaic.QConfig.int16x8()), target="TOSA-1.0+INT+int16")
+    assert ratio(net(*x).detach().numpy(), lowered.run(*x)) > 20
 
 
 def test_a_number_that_a_pad_inserts_is_not_rounded_to_a_whole_number() -> None:

@@ -81,6 +81,27 @@ Numbers index_put(const Site& s, std::size_t i) {
 }
 Numbers scatter(const Site& s, std::size_t i) { return i == 1 ? Numbers::all() : s.wanted; }
 
+// Both of what a reader wants and of what can reach it.
+Numbers reaching(const Numbers& wanted, const Numbers& passing) {
+  const auto within = [&](double x) { return std::clamp(x, passing.low, passing.high); };
+  return {within(wanted.low), within(wanted.high)};
+}
+
+// How far inputs other than the samples may be beyond the bounds of a value.
+double beyond_samples(const Site& s, const Numbers& bounds) {
+  return s.of_samples ? kMargin * magnitude(bounds).high : 0;
+}
+
+// A maximum has no number below those of the other operand, and a minimum none above.
+Numbers maximum(const Site& s, std::size_t i) {
+  const Numbers other = s.range(1 - i).bounds;
+  return reaching(s.wanted, {other.low - beyond_samples(s, other), kInf});
+}
+Numbers minimum(const Site& s, std::size_t i) {
+  const Numbers other = s.range(1 - i).bounds;
+  return reaching(s.wanted, {-kInf, other.high + beyond_samples(s, other)});
+}
+
 Numbers relu(const Site& s, std::size_t) {
   return {std::max(s.wanted.low, 0.0), std::max(s.wanted.high, 0.0)};
 }
@@ -136,12 +157,6 @@ Numbers passing(const Site& s, ValueId x, ValueId truth, bool passes) {
   if (!std::isfinite(other.low) || !std::isfinite(other.high)) return Numbers::all();
   if (kPassesGreater.contains(node->op) == (is_first == passes)) return {other.low - beside(other), kInf};
   return {-kInf, other.high + beside(other)};
-}
-
-// Both of what a reader wants and of what can reach it.
-Numbers reaching(const Numbers& wanted, const Numbers& passing) {
-  const auto within = [&](double x) { return std::clamp(x, passing.low, passing.high); };
-  return {within(wanted.low), within(wanted.high)};
 }
 
 Numbers where(const Site& s, std::size_t i) {
@@ -279,6 +294,15 @@ bool is_hiding_product(const Site& s, ValueId id, double depth) {
          (is_truth(range(1)) && range(0).bounds.high < -depth);
 }
 
+// The elements of a constant that do not hide scores; no numbers if all do.
+Numbers visible_elements(const Constant& constant) {
+  Numbers out{kInf, -kInf};
+  const Elements elements(constant);
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    if (const double x = elements.as_double(i); x > kFarBelow) out = united(out, {x, x});
+  return out;
+}
+
 Numbers visible_of(const Site& s, ValueId id, int depth);
 
 // The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the softmax
@@ -295,6 +319,13 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   if (node == nullptr || depth > kDeepest || node->result_count != 1) return s.ranges.of(id).bounds;
   const auto operand = [&](std::size_t i) { return graph.operands(*node)[i]; };
   const auto at = [&](std::size_t i) { return visible(s, operand(i), depth + 1); };
+  // A constant that is chosen from hides with some of its elements.
+  const auto chosen_at = [&](std::size_t i) {
+    const Constant* const constant = constant_of(graph, operand(i));
+    if (constant == nullptr || !constant->storage.bound()) return at(i);
+    const Numbers seen = visible_elements(*constant);
+    return seen.low <= seen.high ? seen : at(i);
+  };
   const auto is_number = [&](ValueId each) { return each.valid() && is_float(graph.type(each).dtype); };
   double floor = -kInf;
   if (s.slack > 0 && (kJoins.contains(node->op) || node->op == Op::kMaximum))
@@ -309,8 +340,15 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   if (kJoins.contains(op)) {
     Numbers out{kInf, -kInf};
     for (std::size_t i = 0; i < node->operand_count; ++i)
-      if (is_number(operand(i)) && !hides(i)) out = united(out, at(i));
+      if (is_number(operand(i)) && !hides(i)) out = united(out, chosen_at(i));
     return out;
+  }
+  if (op == Op::kMinimum) return smaller_of(chosen_at(0), chosen_at(1));
+  if (op == Op::kClamp) {
+    const auto& attrs = Graph::attrs<ClampAttrs>(*node);
+    const double low = attrs.min ? as_double(*attrs.min) : -kInf;
+    const double high = attrs.max ? as_double(*attrs.max) : kInf;
+    return low <= high ? reaching(at(0), {low, high}) : s.ranges.of(id).bounds;
   }
   if (op == Op::kMaximum) return hides(0) ? at(1) : hides(1) ? at(0) : larger_of(at(0), at(1));
   if (op == Op::kAdd && *node->attrs == default_attrs(op)) {
@@ -437,8 +475,8 @@ const RuleTable<Rule>& rules() {
       {Op::kTriu, as_result},
       {Op::kSliceScatter, as_result},
       {Op::kAdaptiveMaxPool, as_result},
-      {Op::kMaximum, as_result},
-      {Op::kMinimum, as_result},
+      {Op::kMaximum, maximum},
+      {Op::kMinimum, minimum},
       {Op::kWhere, where},
       {Op::kScatter, scatter},
       {Op::kIndexPut, index_put},

@@ -114,6 +114,13 @@ std::optional<double> lower_infinity(IntegerBuilder& build, std::vector<Term>& t
   return hides ? std::optional(least) : std::nullopt;
 }
 
+// The numbers that are not minus infinity.
+ScaledInteger finite_part(const ScaledInteger& x) {
+  ScaledInteger out = x;
+  if (x.minus_infinity) out.range.low = std::min(std::max(x.range.low, *x.minus_infinity + 1), x.range.high);
+  return out;
+}
+
 // The number that the clamp makes of every number of x, if one of its bounds is beyond them all. In torch, the
 // upper bound wins.
 std::optional<double> only_number(const ClampAttrs& attrs, const ScaledInteger& x) {
@@ -154,8 +161,11 @@ RuleResult clamped(const RuleContext& ctx) {
     if (x.minus_infinity) {
       const double low = attrs.min ? std::abs(as_double(*attrs.min)) : 0;
       if (const double finite = std::max(finite_magnitude(x), std::isfinite(low) ? low : 0);
-          -finite < static_cast<double>(*x.minus_infinity) * x.scale())
+          -finite < static_cast<double>(*x.minus_infinity) * x.scale()) {
+        const ScaledInteger visible = finite_part(x);
         x = with_lower_infinity(ctx.build, x, finite + hidden_below(finite));
+        ctx.require_bits(0, visible, x.scale());
+      }
     }
     x = in_unit_of_bounds(ctx.build, attrs, x);
     const double scale = x.scale();
@@ -200,12 +210,15 @@ RuleResult integer_extremum(const RuleContext& ctx) {
   std::vector<Term> terms{term_of(ctx, 0), term_of(ctx, 1)};
   for (const Term& term : terms) require_finite(term);
   const bool larger = op == Op::kMaximum;
+  std::vector<Term> finite = terms;
+  for (Term& term : finite)
+    if (term.scaled) term.scaled = finite_part(*term.scaled);
   const std::optional<double> least = lower_infinity(ctx.build, terms);
   if (!least)
     bring_closer(ctx.build, terms, ctx.node.eventual_qparams(),
                  larger ? Between::kMaximum : Between::kMinimum);
   const double unit = common_unit(terms);
-  require_bits(ctx, terms, unit);
+  require_bits(ctx, least ? finite : terms, unit);
   const Integers a = in_unit(ctx.build, terms[0], unit), b = in_unit(ctx.build, terms[1], unit);
   const auto pick = [&](std::int64_t x, std::int64_t y) { return larger ? std::max(x, y) : std::min(x, y); };
   const ValueRange range{pick(a.range.low, b.range.low), pick(a.range.high, b.range.high)};

@@ -10,7 +10,8 @@
 // the quantize node (analysis/ranges, Relevance).
 //
 // A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes them of
-// its integers. pad gets another number. A computed operand gets a clamp, if its range is known.
+// its integers. pad gets another number, and so does the bound of a clamp that replaces minus infinity. A computed
+// operand gets a clamp, if its range is known.
 // Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
 // Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
 // stays too if the sum with it has no bits of the scores: in a row that is hidden as a whole, all shares are
@@ -55,6 +56,10 @@ constexpr OpTable<bool> kSharesUnit = {
     {Op::kBaddbmm, true}, {Op::kConv, true},    {Op::kLinear, true}};
 constexpr OpTable<bool> kAddsBias = {
     {Op::kAddmm, true}, {Op::kBaddbmm, true}, {Op::kConv, true}, {Op::kLinear, true}};
+// Operators whose results are numbers of their operands.
+constexpr OpTable<bool> kChooses = {{Op::kWhere, true},   {Op::kCat, true},     {Op::kStack, true},
+                                    {Op::kScatter, true}, {Op::kMinimum, true}, {Op::kMaximum, true}};
+constexpr int kDeepest = 8;  // operators that hides_by_infinity() looks through
 constexpr OpTable<bool> kArithmetic = {{Op::kAdd, true}, {Op::kSub, true}, {Op::kMul, true}};
 
 // False for the computed operands of comparisons, which lower-to-integer bounds itself, and for computed biases: no
@@ -111,8 +116,10 @@ class Bounds {
       }
     }
     Attrs attrs = *node.attrs;
-    const bool pads = which_ == Operands::kConstant && node.op == Op::kPad && bounds_pad(node, attrs);
-    if (constants.empty() && clamps.empty() && !pads) return rewriter_.copy(node);
+    const bool changes =
+        which_ == Operands::kConstant && ((node.op == Op::kPad && bounds_pad(node, attrs)) ||
+                                          (node.op == Op::kClamp && bounds_clamp(node, attrs)));
+    if (constants.empty() && clamps.empty() && !changes) return rewriter_.copy(node);
     static_cast<void>(rewriter_.begin_output(node));
     std::vector<ValueId> mapped = rewriter_.map_operands(node);
     for (const auto& [i, constant] : constants) mapped[i] = rewriter_.constant(node, constant);
@@ -181,6 +188,42 @@ class Bounds {
     if (bounds.low > bounds.high || !is_far(value, bounds)) return false;
     pad.value = std::clamp(value, bounds.low, bounds.high);
     return true;
+  }
+
+  // clamp(masked_fill(x, -inf), -1e30): only what hides is at the bound.
+  bool bounds_clamp(const Node& node, Attrs& attrs) const {
+    ClampAttrs& clamp = *get_if<ClampAttrs>(&attrs);
+    if (!clamp.min || graph_.type(graph_.operands(node)[0]).dtype != DType::kF32) return false;
+    const analysis::RelevantNumbers relevant = relevance_.of_results(node);
+    const Numbers& bounds = relevant.bounds;
+    const double least = as_double(*clamp.min);
+    if (bounds.low > bounds.high || !is_far(least, bounds) || !(least < bounds.low)) return false;
+    if (relevant.by_row && !hides_by_infinity(graph_.operands(node)[0], bounds.low)) return false;
+    clamp.min = bounds.low;
+    return true;
+  }
+
+  // True if no number but minus infinity is below `low`. Other hidden numbers may differ in a row that is hidden as a
+  // whole, and a softmax tells them apart.
+  [[nodiscard]] bool hides_by_infinity(ValueId id, double low, int depth = 0) const {
+    if (ranges_.of(id).bounds.low >= low) return true;
+    if (depth > kDeepest) return false;
+    const Value& value = graph_.value(id);
+    if (value.kind == ValueKind::kConstant) {
+      if (!value.constant->storage.bound()) return false;
+      const Elements elements(*value.constant);
+      for (std::size_t k = 0; k < elements.size(); ++k)
+        if (const double x = elements.as_double(k); x < low && std::isfinite(x)) return false;
+      return true;
+    }
+    const Node* const producer = graph_.producer(id);
+    if (producer == nullptr || producer->result_count != 1) return false;
+    if (!kChooses.contains(producer->op) && !info(producer->op).has(kElementsOfInput)) return false;
+    const std::span<const ValueId> operands = graph_.operands(*producer);
+    return std::ranges::all_of(operands, [&](ValueId operand) {
+      return !operand.valid() || !is_float(graph_.type(operand).dtype) ||
+             hides_by_infinity(operand, low, depth + 1);
+    });
   }
 
   Rewriter rewriter_;

@@ -237,11 +237,14 @@ bool Planner::may_turn(const Node& node) const {
 Large Planner::large_numbers_of(const Call& c, const Node& node) {
   if (node.op == Op::kFull) return large_number(scalar_of(Graph::attrs<FullAttrs>(node).value));
   if (node.op == Op::kPad) return large_number(scalar_of(Graph::attrs<PadAttrs>(node).value));
-  if (node.op == Op::kMaximum || node.op == Op::kMinimum || node.op == Op::kClamp || divides(node)) return {};
+  if (node.op == Op::kClamp || divides(node)) return {};
   Large out;
   for (const ValueId operand : graph_.operands(node))
     if (operand.valid() && graph_.value(operand).kind == ValueKind::kConstant)
       out = out.with(constant_numbers(operand));
+  // A minimum has the low numbers of its operands, and no high one as long as others are present.
+  if (node.op == Op::kMinimum) return {out.low, false};
+  if (node.op == Op::kMaximum) return {false, out.high};
   const bool is_sub = node.op == Op::kSub, is_mul = node.op == Op::kMul;
   if (is_sub && graph_.value(graph_.operands(node)[1]).kind == ValueKind::kConstant) return out.negated();
   // The product of a constant and truth values, or other whole numbers, has the sign of the constant.
