@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tosaic.annotation.crowded import HIDING_REMEDY
 from tosaic.annotation.plan import Change, Conflict, Group, Plan, RuleRecord
 from tosaic.annotation.specs import Derived, Edge, Fixed, Foreign, Observed, Output, Slot, Spec
 from tosaic.dtypes import is_float
@@ -91,20 +92,25 @@ class FloatTensor:
 
 @dataclass(frozen=True)
 class NarrowOperand:
-    """An operand of a join, such as a concatenation, that uses few of the integers of the result.
+    """Numbers that use few of the integers of a result.
+
+    They are those of an operand of a join, such as a concatenation, or those that an operator brings together
+    with far larger ones, such as a selection between data and -300.
 
     Attributes
     ----------
     node, operand : str
-        The join, and what it reads.
+        The operator, and what it reads; no operand, if the numbers may be those of several.
     integers : int
-        How many integers of the result lie between the least and the greatest number of the operand.
+        How many integers of the result lie between the least and the greatest of the numbers.
     of : int
         How many integers the result has.
     least, greatest : float
-        The range of the operand over the samples.
+        The range of the numbers over the samples.
     module_path, source : str
-        Of the join, as far as torch recorded them.
+        Of the operator, as far as torch recorded them.
+    beside : float, optional
+        The largest number of the result. None for operands of joins.
     """
 
     node: str
@@ -115,11 +121,20 @@ class NarrowOperand:
     greatest: float
     module_path: str = ""
     source: str = ""
+    beside: float | None = None
 
     @property
     def text(self) -> str:
         """A sentence that says what is lost and what helps."""
         place = f" ({self.source})" if self.source else ""
+        if self.beside is not None:
+            whose = f" of '{self.operand}'" if self.operand else ""
+            return (
+                f"'{self.node}'{place} leaves {self.integers} of its {self.of:,} integers to the numbers"
+                f"{whose} from {self.least:.3g} to {self.greatest:.3g}, since others are about "
+                f"{self.beside:.3g}. {HIDING_REMEDY}. If they are results, return or read the operands of "
+                f"'{self.node}' separately"
+            )
         return (
             f"'{self.node}'{place} joins '{self.operand}', in {self.least:.4g} to {self.greatest:.4g}, with "
             f"wider numbers: it uses {self.integers} of the {self.of:,} integers of the result. Return the "
@@ -174,7 +189,8 @@ class Resolution(Reportable):
     authors : tuple of RuleRecord
         Quantizers and rules, with their matches.
     narrow : tuple of NarrowOperand
-        Of `tosaic.quantize`: operands of joins that use fewer than 16 of the integers of the result.
+        Of `tosaic.quantize`: operands of joins, and numbers beside far larger ones, that use fewer than 16 of
+        the integers of a result.
     """
 
     slots: tuple[ResolvedSlot, ...]

@@ -18,7 +18,7 @@ from tosaic.annotation.specs import Edge, Slot
 from tosaic.calibration.calibrate import calibrate
 from tosaic.calibration.choose import chosen_qparams, infinite_masks
 from tosaic.calibration.insert import with_quantization
-from tosaic.calibration.narrow import joined_values, narrow_by_ranges
+from tosaic.calibration.narrow import joined_values, narrow_by_histograms, narrow_by_ranges
 from tosaic.calibration.observations import observations
 from tosaic.calibration.plan_program import PlannedProgram, plan_program
 from tosaic.calibration.relevant import relevant_bounds, unobserved_values
@@ -49,7 +49,7 @@ class Draft:
     elements : dict of Edge to Constant
         What calls read in the place of weights of the graph.
     narrow : tuple of NarrowOperand
-        Operands of joins that use few of the integers of the result.
+        Operands of joins, and numbers beside larger ones, that use few of the integers of a result.
     bounds : dict of int to (float, float)
         By sharing group: where its range ends, if samples have numbers far beyond those that matter.
     """
@@ -112,6 +112,7 @@ class Drafting:
         bounds = relevant_bounds(planned, observed, statistics, ranges)
         qparams = chosen_qparams(planned, observed, statistics, bounds=bounds)
         narrow = narrow_by_ranges(planned, qparams, ranges)
+        narrow += narrow_by_histograms(planned, qparams, observed.statistics_of, statistics)
         return Draft(planned, qparams, tuple(statistics), narrow=narrow, bounds=bounds)
 
     def redrafted(self, draft: Draft, graph: _core.Graph) -> Draft:

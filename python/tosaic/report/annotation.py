@@ -156,7 +156,8 @@ def _sections(resolution: Resolution) -> list[Section]:
 
 
 def narrow_sections(resolution: Resolution) -> list[Section]:
-    """Returns the operands of joins that use few integers of the result, and what helps."""
+    """Returns the numbers that use few integers of a result, and what helps."""
+    joins = [row for row in resolution.narrow if row.beside is None]
     rows = [
         (
             row.node,
@@ -166,11 +167,27 @@ def narrow_sections(resolution: Resolution) -> list[Section]:
             row.module_path,
             row.source,
         )
-        for row in resolution.narrow
+        for row in joins
     ]
     columns = ("join", "operand", "integers", "range", "module", "source")
     title = "operands with few integers: return them separately, or scale them to one range"
-    return _long(title, columns, rows) if rows else []
+    sections = _long(title, columns, rows) if rows else []
+    others = [
+        (
+            row.node,
+            row.operand,
+            f"{row.integers} of {row.of:,}",
+            f"{row.least:.4g} to {row.greatest:.4g}",
+            f"{row.beside:.4g}",
+            row.module_path,
+            row.source,
+        )
+        for row in resolution.narrow
+        if row.beside is not None
+    ]
+    columns2 = ("result", "operand", "integers", "numbers", "beside", "module", "source")
+    title = "numbers with few integers: if the larger ones only hide, make them about ten times as large"
+    return [*sections, *(_long(title, columns2, others) if others else [])]
 
 
 def _authors(resolution: Resolution) -> Any:

@@ -22,6 +22,8 @@ INF = float("inf")
 HIDDEN = torch.rand(2, 6, 8, generator=torch.Generator().manual_seed(5)) < 0.35
 HIDDEN[..., 0] = False
 HIDDEN[:, 0] = False
+LEAST = torch.finfo(torch.float32).min
+ROW = torch.linspace(-1, 1, 8)
 AT = torch.tensor([1, 4])[None, :, None].expand(2, 2, 8)
 
 
@@ -75,6 +77,7 @@ UNNOTICED: dict[str, Callable[..., torch.Tensor]] = {
     "tanh of where": lambda y, m: torch.where(m, -300.0, y).tanh(),
     "hardtanh of where": lambda y, m: F.hardtanh(torch.where(m, -1e9, y), -2, 2),
     "mean of relu": lambda y, m: y.masked_fill(m, -INF).relu().mean(1),
+    "softmax of minimum": lambda y, m: torch.minimum(y, torch.where(m, LEAST, 50.0)).softmax(-1),
     "gelu of cat": lambda y, m: F.gelu(torch.cat([y, torch.full((2, 2, 8), -400.0)], 1)),
 }
 
@@ -125,6 +128,7 @@ def test_rows_of_equal_numbers_only_have_a_range() -> None:
 NOTICED: dict[str, Callable[..., torch.Tensor]] = {
     "returned": lambda y, m: torch.where(m, -300.0, y),
     "read by a product": lambda y, m: torch.where(m, -300.0, torch.cat([y[:, :3], y[:, 3:] * 2], 1)).tanh(),
+    "a mask that is scaled": lambda y, m: (y.masked_fill(m, -1e9) * 0.3 + ROW).amax(1),
     "a mask that is added": lambda y, m: torch.sin(y + torch.where(m, -300.0, 0.0)),
 }
 

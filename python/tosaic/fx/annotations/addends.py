@@ -48,6 +48,9 @@ class SumOf:
         self._call, self._elements, self._read = call, elements, read
         self._noted = False
 
+    def watch(self, observer: Any, samples: np.ndarray[Any, Any]) -> None:
+        """Asks no more of samples than their bounds, which observers have."""
+
     def note(self, _: Any, scale: torch.Tensor, __: torch.Tensor) -> None:
         """Warns once if a scale of the addend leaves too few bits to channels."""
         addend, result = self._observers

@@ -1,11 +1,8 @@
-"""Numbers that leave few integers to others with the same scale.
+"""Warns of results whose largest numbers leave few integers to the others.
 
-Where each operator has a scale of its own, a selection has one scale with its operands, and observers end
-ranges only where few rules say that no reader notices::
-
-    where(hidden, -256, x)     x is in -2..4, so that one step for both is 1: x has 7 integers
-
-The observer of a result, which has a histogram, says so when it chooses its scale at conversion.
+The observer of a result, which has a histogram, asks `tosaic.annotation.crowded` when it chooses its scale at
+conversion. Where each operator has a scale of its own, a selection has one scale with its operands, so that
+all results are asked. Else those of operators are that bring numbers of several operands into one result.
 """
 
 from __future__ import annotations
@@ -18,72 +15,113 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-__all__ = ["CrowdedNumbers", "note_crowded_numbers"]
+from tosaic import _core
+from tosaic.annotation.crowded import HIDING_REMEDY, LARGEST_NEAR, crowded_numbers
+
+__all__ = ["NoteOfCrowdedNumbers", "note_crowded_numbers"]
 
 _LOG = logging.getLogger(__name__)
-_FEW = 16  # integers, as for the operands of joins
-_EACH = 4  # numbers for each integer: fewer are truth values or counts
-_LEAST_RATIO = 100.0  # of the squares of numbers to those of their errors: 20 dB
+_ATEN = torch.ops.aten
+_SHARING = frozenset(
+    (
+        _ATEN.add,
+        _ATEN.add_,
+        _ATEN.cat,
+        _ATEN.constant_pad_nd,
+        _ATEN.index_fill,
+        _ATEN.index_fill_,
+        _ATEN.index_put,
+        _ATEN.index_put_,
+        _ATEN.masked_fill,
+        _ATEN.masked_fill_,
+        _ATEN.masked_scatter,
+        _ATEN.maximum,
+        _ATEN.minimum,
+        _ATEN.nan_to_num,
+        _ATEN.pad,
+        _ATEN.scatter,
+        _ATEN.scatter_,
+        _ATEN.select_scatter,
+        _ATEN.slice_scatter,
+        _ATEN.stack,
+        _ATEN.sub,
+        _ATEN.sub_,
+        _ATEN.where,
+    )
+)
+_OWN_SCALES = "A configuration without every_operator gives operands scales of their own"
+_SEPARATELY = "If they are results, return or read the operands of '{}' separately"
 
 
-class CrowdedNumbers:
+class NoteOfCrowdedNumbers:
     """A result whose largest numbers may leave few integers to the others, as its observer knows it.
 
     Parameters
     ----------
     call : str
+    remedy : str
+        What helps if the largest numbers do not only hide others.
     """
 
-    def __init__(self, call: str) -> None:
+    def __init__(self, call: str, remedy: str) -> None:
         self._call = call
+        self._remedy = remedy
+        self._near: _core.Histogram | None = None
         self._noted = False
+
+    def watch(self, observer: Any, samples: np.ndarray[Any, Any]) -> None:
+        """Counts numbers that the histogram will count as zero, beside far larger ones."""
+        is_near = max(-float(samples.min()), float(samples.max())) <= LARGEST_NEAR
+        if self._near is None and is_near:
+            return
+        if self._near is None:
+            self._near = _core.Histogram()
+            for each in observer.histograms:
+                self._near.merge(each)
+        self._near.observe(samples if is_near else samples[np.abs(samples) <= LARGEST_NEAR])
 
     def note(self, observer: Any, scale: torch.Tensor, zero_point: torch.Tensor) -> None:
         """Warns once if the largest numbers of a histogram leave few integers to all others."""
         histograms: Any = getattr(observer, "histograms", ())
-        if self._noted or scale.numel() != 1 or len(histograms) != 1 or not histograms[0].range.finite:
+        if self._noted or scale.numel() != 1 or len(histograms) != 1:
             return
-        unit, zero = float(scale), int(zero_point)
-        (histogram,) = histograms
-        numbers: Any = np.array(histogram.means, np.float64)
-        counts: Any = np.array([count for _, count in histogram.counts], np.float64)
-        integers = np.clip(np.rint(numbers / unit) + zero, observer.quant_min, observer.quant_max) - zero
-        magnitudes = np.abs(numbers)
-        largest = integers[magnitudes.argmax()]
-        others = (magnitudes < magnitudes.max() / 2) & (integers != largest)
-        used = len(np.unique(integers[others]))
-        if not 0 < used < _FEW or others.sum() <= _EACH * used:
-            return
-        numbers, counts, integers = numbers[others], counts[others], integers[others]
-        error = float((counts * (numbers - integers * unit) ** 2).sum())
-        if float((counts * numbers**2).sum()) >= _LEAST_RATIO * error:
+        integers = observer.quant_min, observer.quant_max
+        found = crowded_numbers(histograms[0], float(scale), int(zero_point), *integers, near=self._near)
+        if found is None:
             return
         self._noted = True
         _LOG.warning(
             "the numbers of '%s' from %.3g to %.3g have %d of the %s integers, since others are about %.3g. "
-            "If those only hide elements, make them about ten times the largest of the first. A "
-            "configuration without every_operator gives operands scales of their own",
+            "%s. %s",
             self._call,
-            numbers.min(),
-            numbers.max(),
-            used,
-            f"{observer.quant_max - observer.quant_min + 1:,}",
-            largest * unit,
+            found.least,
+            found.greatest,
+            found.integers,
+            f"{integers[1] - integers[0] + 1:,}",
+            found.beside,
+            HIDING_REMEDY,
+            self._remedy,
         )
 
 
-def note_crowded_numbers(observers: Mapping[Any, Any]) -> None:
+def note_crowded_numbers(observers: Mapping[Any, Any], *, every_operator: bool) -> None:
     """Makes the observers of results warn if most of their numbers have few integers.
 
     Parameters
     ----------
     observers : mapping
         By node, or by edge (node, reader): the observer, or the fake-quantize module that has it.
+    every_operator : bool
+        Each operator has a scale of its own.
     """
     known = set()
     for place, module in observers.items():
         node = place if isinstance(place, Node) else place[0]
         observer = getattr(module, "activation_post_process", module)
-        if node.op == "call_function" and hasattr(observer, "notes") and id(observer) not in known:
+        is_asked = every_operator or getattr(node.target, "overloadpacket", None) in _SHARING
+        if node.op != "call_function" or not is_asked or not hasattr(observer, "notes"):
+            continue
+        if id(observer) not in known:
             known.add(id(observer))
-            observer.notes = (*observer.notes, CrowdedNumbers(node.name))
+            remedy = _OWN_SCALES if every_operator else _SEPARATELY.format(node.name)
+            observer.notes = (*observer.notes, NoteOfCrowdedNumbers(node.name, remedy))

@@ -182,7 +182,7 @@ class _Joinable:
     """An observer that may take the scale of another one, with which a join reads its tensor."""
 
     joins: Any = None  # JoinedScales, if the tensor is an operand or the result of a join
-    notes: tuple[Any, ...] = ()  # SumOf and CrowdedNumbers, which warn of a scale that leaves few integers
+    notes: tuple[Any, ...] = ()  # which warn of a scale that leaves few integers
     is_of_input = False
     has_minus_infinity = False  # among the samples of an input of the program
 
@@ -686,7 +686,10 @@ class _TensorHistogram(_HistogramBase):
             self._chosen = None
             if not self._histograms:
                 self._histograms = [_core.Histogram()]
-            self._histograms[0].observe(_in_memory_order(x_orig)[0])
+            samples = _in_memory_order(x_orig)[0]
+            for each in self.notes:
+                each.watch(self, samples)
+            self._histograms[0].observe(samples)
             self._look_for_minus_infinity(x_orig, self.infinities)
         return x_orig
 

@@ -288,9 +288,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     ) -> None:
         """Tells observers what they need to know: biases, averages of the same group, and names of masks."""
         link_biases(edge_or_node_to_obs_or_fq)
-        if self.compatible_with == "arm" or self.config.every_operator:
+        every_operator = self.compatible_with == "arm" or self.config.every_operator
+        if every_operator:
             link_addends(model, edge_or_node_to_obs_or_fq)
-            note_crowded_numbers(edge_or_node_to_obs_or_fq)
+        note_crowded_numbers(edge_or_node_to_obs_or_fq, every_operator=every_operator)
         name_masks(edge_or_node_to_obs_or_fq)
         separate_averages(edge_or_node_to_obs_or_fq)
 
