@@ -164,3 +164,20 @@ def test_what_a_histogram_counts_as_zero() -> None:
     found = crowded_numbers(histogram, scale, 127, -128, 127, near=near)
     assert found is not None
     assert (found.least, found.greatest, found.integers) == (-2, 2, 1)
+
+
+@pytest.mark.parametrize("door", ["arm", "every_operator"])
+def test_a_coarse_addend_before_a_scaled_gelu_is_named(door: str, caplog: Any) -> None:
+    for far in (-30.0, 30.0, -3.0):
+        addend = torch.linspace(-0.05, 0.05, 8)
+        addend[3] = far
+
+        def place(y: Tensor, m: Tensor, c: float, addend: Tensor = addend) -> Tensor:
+            return F.gelu(10 * (0.05 * torch.tanh(y) + addend))
+
+        arm = tosaic.Quantizer(compatible_with="arm")
+        quantizer = arm if door == "arm" else tosaic.Quantizer(tosaic.QConfig.int8(every_operator=True))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="tosaic"):
+            by_torchao(Net(place, -1e3), quantizer)
+        assert "the addend of 'add'" in caplog.text
