@@ -104,7 +104,8 @@ class Branches(nn.Module):
             call = OPERATORS[branch.operator].make()
             with torch.no_grad():
                 _fill(call, branch)
-            kind = _NORMS.get(len(OPERATORS[branch.operator].shape)) if norm else None
+            is_conv = isinstance(call, nn.modules.conv._ConvNd)
+            kind = _NORMS.get(len(OPERATORS[branch.operator].shape)) if norm and is_conv else None
             parts = [call, *([] if kind is None else [kind(_CHANNELS)])]
             self.calls.append(nn.Sequential(*parts, *([nn.ReLU()] if branch.spread == "below" else [])))
 
