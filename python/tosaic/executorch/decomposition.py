@@ -42,7 +42,7 @@ def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     Parameters
     ----------
     model : torch.fx.GraphModule
-        It may change.
+        Its graph may change; its tensors, which are those of the caller's module, do not.
     calls : collection of str
         Names of the calls that may be decomposed. Others stay as they are.
     spec : str
@@ -56,12 +56,14 @@ def decompose_for_arm(model: Any, calls: Collection[str], spec: str) -> Any:
     from executorch.backends.arm.quantizer import TOSAQuantizer
     from executorch.backends.arm.tosa import TosaSpecification
 
+    from tosaic.fx.annotations.own_tensors import on_own_tensors
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the method is marked as experimental
         quantizer = TOSAQuantizer(TosaSpecification.create_from_string(spec))
         quantizer.add_quantizer(_Marker(calls, DISALLOW_TFA_META_KEY))
     _remove_guards(model)
-    return quantizer.transform_for_annotation(model)
+    return on_own_tensors(quantizer.transform_for_annotation, model)
 
 
 def _remove_guards(model: Any) -> None:

@@ -104,6 +104,14 @@ def _train(prepared: Any) -> None:
             each.add_(0.01)
 
 
+def _calls(graph: Any) -> list[str]:
+    return [node.name for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def _decompose(graph: Any) -> Any:
+    return tosaic.executorch.decompose_for_arm(graph, _calls(graph), "TOSA-1.0+INT")
+
+
 WAYS: dict[str, Callable[[Before, Path], Any]] = {
     "quantize": lambda b, _: tosaic.quantize(
         b.exported, [b.x], tools=["equalize", "smooth", "bias_correction"], progress=False
@@ -115,6 +123,7 @@ WAYS: dict[str, Callable[[Before, Path], Any]] = {
     "export of a program": lambda b, folder: tosaic.export_model(
         b.exported, folder=folder, samples=[(b.x,)], recipe="tosa-int8"
     ),
+    "decompositions for arm": lambda b, _: _decompose(b.exported.module()),
     "training": lambda b, folder: tosaic.export_model(
         b.module,
         (b.x,),
@@ -130,3 +139,45 @@ def test_no_way_of_tosaic_changes_the_module_or_the_exported_program(way: str, t
     before = Before()
     WAYS[way](before, tmp_path / "folder")
     before.require_unchanged()
+
+
+class Counting(nn.Module):
+    """A batch norm in training mode, and states that a pass may compute: they depend on no input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("steps", torch.zeros(1))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.calls.add_(1)
+        self.steps.add_(1.0)
+        y = self.norm(self.conv(x) * 40).mean((0, 2, 3))
+        self.mean.add_(y.detach())
+        return y * self.steps, self.mean + 0, self.calls + 0
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_decompositions_for_arm_leave_states_and_gradients_alone(is_training: bool) -> None:
+    module = Counting().train(is_training)
+    graph = torch.export.export(module, (torch.randn(2, 3, 8, 8),)).module()
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    before = {name: (each.detach().clone(), each.requires_grad) for name, each in tensors.items()}
+    decomposed = _decompose(graph)
+    for name, each in tensors.items():
+        assert torch.equal(each, before[name][0]), name
+        assert each.requires_grad == before[name][1], name
+    kept = {each.data_ptr() for each in (*decomposed.parameters(), *decomposed.buffers())}
+    assert module.calls.data_ptr() in kept
+
+
+def test_a_program_for_arm_counts_from_what_the_module_holds() -> None:
+    module = Counting().eval()
+    x = torch.randn(2, 3, 8, 8)
+    graph = torch.export.export(module, (x,)).module(check_guards=False)
+    prepared = prepare_pt2e(graph, tosaic.Quantizer(compatible_with="arm"))
+    assert (int(module.calls), float(module.steps)) == (0, 0)
+    assert [int(prepared(x)[2]) for _ in range(3)] == [1, 2, 3]

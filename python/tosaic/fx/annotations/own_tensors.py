@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from tosaic.fx.annotations.memory import Roots, written_arguments
+
 __all__ = ["on_own_tensors"]
 
 _Place = tuple[nn.Module, str]
@@ -22,8 +24,11 @@ def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) 
     """Returns ``transform(model)``, where the transformation may write into tensors of the graph.
 
     The graph has copies meanwhile. Those that were not written are replaced by the tensors that they are
-    copies of, so that only what changed takes memory of its own.
+    copies of, so that only what changed takes memory of its own. So are all states, which are the tensors
+    that calls of the graph write: a pass that computes such a call advances a counter, and the first run
+    begins with the value that the module has.
     """
+    states = _written(model)
     copies: dict[int, torch.Tensor] = {}
     originals: dict[int, torch.Tensor] = {}
     for module, name in list(_places(model)):
@@ -40,16 +45,28 @@ def on_own_tensors(transform: Callable[[GraphModule], Any], model: GraphModule) 
         made = transform(model)
     finally:
         for graph in {id(each): each for each in (model, made)}.values():
-            _restore(graph, originals)
+            _restore(graph, originals, states)
     return made
 
 
-def _restore(graph: nn.Module, originals: dict[int, torch.Tensor]) -> None:
+def _written(model: GraphModule) -> set[object]:
+    """Returns the memory that calls of the graph write, as `_memory` does."""
+    roots = Roots()
+    written = (each for node in model.graph.nodes for each in written_arguments(node))
+    return set().union(*map(roots.of, written))
+
+
+def _restore(graph: nn.Module, originals: dict[int, torch.Tensor], states: set[object]) -> None:
     for module, name in list(_places(graph)):
         tensor = _tensor_at(module, name)
         original = originals.get(id(tensor))
-        if original is not None and _is_same(tensor, original):
+        if original is not None and (_memory(original) in states or _is_same(tensor, original)):
             _put(module, name, original)
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    strided = tensor.layout == torch.strided and not tensor.is_meta and tensor.numel()
+    return tensor.untyped_storage().data_ptr() if strided else None
 
 
 def _is_same(tensor: torch.Tensor, original: torch.Tensor) -> bool:

@@ -29,7 +29,6 @@ from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicHistogramObserver, name_masks
-from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import bound_hiding_constants, is_bounded_above, observe_read_ranges
@@ -254,7 +253,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         calls.update(separate_addends(model, calls))
         is_wide = any(each.activation.dtype == "int16" for each in precisions)
         spec = "TOSA-1.0+INT+int16" if is_wide else "TOSA-1.0+INT"
-        decomposed = on_own_tensors(lambda graph: decompose_for_arm(graph, calls, spec), model)
+        decomposed = decompose_for_arm(model, calls, spec)
         write_to_states(decomposed)
         bound_hiding_constants(decomposed)
         return check_model(decomposed, "Quantizer")
