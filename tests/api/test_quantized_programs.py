@@ -498,6 +498,26 @@ def test_a_whole_number_that_a_scale_misses_is_cast_to_either_integer() -> None:
     assert found > 0
 
 
+@pytest.mark.parametrize("door", ["quantize", "Quantizer"])
+def test_whole_numbers_beyond_the_integers_are_named(door: str, caplog: pytest.LogCaptureFixture) -> None:
+    """181 in a scale of 1.42 is 180.3, which a cast cuts to 180."""
+    samples = [(torch.linspace(-90, 90, 64),) for _ in range(2)]
+    for factor, named in ((2.0, True), (1.0, False)):
+        module = _Of(lambda x, factor=factor: (torch.round(x) * factor).to(torch.int32))
+        exported = torch.export.export(module, samples[0])
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "tosaic"):
+            if door == "quantize":
+                tosaic.quantize(exported, samples, progress=False)
+            else:
+                prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+                prepared(*samples[0])
+                convert_pt2e(prepared)
+        found = [each for each in caplog.messages if "'mul'" in each]
+        assert bool(found) == named, caplog.messages
+        assert all("whole numbers from -180 to 180, which 256 integers do not" in each for each in found)
+
+
 def _whole_functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     return {
         "round": lambda x: torch.round(x).to(torch.int32),

@@ -329,6 +329,24 @@ class WholeNumbers(Observer):
             zero_point = options["qmin"] - math.floor(min(samples.least, 0.0) / scale)
         return scale, min(max(zero_point, options["qmin"]), options["qmax"])
 
+    @staticmethod
+    def coarse(samples: Any, **options: Any) -> str:
+        """Returns what the integers lose of whole numbers whose scale is above 1; else ''.
+
+        Parameters
+        ----------
+        samples : ObservedRange
+        **options
+            Those of ``_core.range_qparams``.
+        """
+        if not samples.finite or WholeNumbers.qparams(samples, **options) is not None:
+            return ""
+        count = options["qmax"] - options["qmin"] + 1
+        return (
+            f"holds whole numbers from {samples.least:.6g} to {samples.greatest:.6g}, which {count:,} "
+            "integers do not represent: a cast to an integer makes others of them. 16 bits keep them"
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class LeastErrorBehind(Observer):

@@ -300,10 +300,14 @@ class _Choice:
         """Chooses from the samples of the tensors: from their one statistic, or the union of their ranges."""
         observer, options = self._observer, self._options
         statistic = statistics[0]
-        if isinstance(observer, WholeNumbers) and (
-            found := observer.qparams(self._range(statistic), **options)
-        ):
-            scale, zero_point = found
+        whole: tuple[float, int] | None = None
+        if isinstance(observer, WholeNumbers):
+            samples = self._range(statistic)
+            whole = observer.qparams(samples, **options)
+            if what := observer.coarse(samples, **options):
+                _LOG.warning("%s %s", " and ".join(map(repr, self._slots)), what)
+        if whole is not None:
+            scale, zero_point = whole
         elif self._bounds is not None:
             scale, zero_point = _core.range_qparams(self._range(statistic), **options)
         elif isinstance(observer, MinMax | MovingAverage):

@@ -851,7 +851,10 @@ class TosaicWholeNumbersObserver(_TensorHistogram):
     """
 
     def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
-        found = WholeNumbers.qparams(histogram.range, **_range_options(self))
+        options = _range_options(self)
+        if what := WholeNumbers.coarse(histogram.range, **options):
+            _LOG.warning("%s %s", getattr(self, "name", "a result"), what)
+        found = WholeNumbers.qparams(histogram.range, **options)
         return super()._best(histogram) if found is None else (*found, _error_of(histogram, self, *found))
 
 
