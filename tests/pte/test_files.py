@@ -17,7 +17,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
 
 import tosaic  # noqa: E402
+from executorch.exir import ExecutorchBackendConfig, to_edge  # noqa: E402
 from executorch.exir._serialize._program import deserialize_pte_binary  # noqa: E402
+from executorch.exir.passes import MemoryPlanningPass  # noqa: E402
 from tosaic import _core  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 
@@ -136,6 +138,41 @@ def test_a_state_persists_and_is_reset() -> None:
     np.testing.assert_allclose(second - first, example.inputs[0].numpy(), rtol=1e-6)
     program.reset_state()
     np.testing.assert_array_equal(program.run(*example.inputs)["y"], first)
+
+
+class Sharing(torch.nn.Module):
+    """Adds to a state, as two methods of a file do."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x.exp() * self.factor)
+        return self.total + x.sin()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_states_that_methods_share_in_the_runtime_are_named(is_shared: bool, tmp_path: Path) -> None:
+    """Each method computes with a state of its own here, which is another number than ExecuTorch's."""
+    x = torch.ones(4)
+    modules = {"one": Sharing(1.0), "two": Sharing(2.0)}
+    exported = {name: torch.export.export(each, (x,)) for name, each in modules.items()}
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=is_shared),
+        emit_mutable_buffer_names=True,
+    )
+    path = tmp_path / "shared.pte"
+    path.write_bytes(to_edge(exported).to_executorch(config).buffer)
+    file = tosaic.load_pte(path)
+    notes = [note for note in file.method("one").program.diagnostics if note.rule == "shared-state"]
+    assert len(notes) == is_shared
+    assert all("where method 'two' has tensors ('total')" in note.message for note in notes)
+    tosaic.save_pte({name: tosaic.from_exported(each) for name, each in exported.items()}, path)
+    own = tosaic.load_pte(path).method("two").program
+    assert not [note for note in own.diagnostics if note.rule == "shared-state"]
 
 
 def test_a_branch_takes_each_side() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tosaic import _core
@@ -16,8 +18,11 @@ from tosaic.pte.instructions import InstructionReader
 from tosaic.pte_sidecar import SidecarMethod
 from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.value import NoValue, Ref
+from tosaic.visible import one_line
 
 __all__ = ["MethodGraph", "read_method"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -69,6 +74,7 @@ def read_method(
     input_tree = tree_of(method.input_containers)
     inputs = _add_inputs(shared, reader, input_tree, recorded)
     reader.run(0, len(shared.instructions))
+    _warn_of_shared_states(shared, [index for index, _ in reader.states])
     output_tree = tree_of(method.output_containers)
     outputs = _add_outputs(shared, reader, output_tree, inputs, recorded)
     graph = builder.finish()
@@ -77,6 +83,66 @@ def read_method(
     else:
         signature, graph = _recorded_signature(recorded), _with_physical_shapes(graph, recorded)
     return MethodGraph(graph, signature, shared.diagnostics, shared.delegate_nodes)
+
+
+def _warn_of_shared_states(shared: MethodFacts, states: Iterable[int]) -> None:
+    """Says which states the methods of the file share: a program has states of its own.
+
+    ExecuTorch plans states that methods share into a memory that has nothing else. In the memory of
+    activations, tensors of two methods overlap by chance.
+    """
+    values = shared.values
+    placed = [(index, values[index]) for index in states if _is_placed(values[index])]
+    own = _Taken(value for _, value in placed)
+    used = filter(_is_placed, map(values.__getitem__, shared.used))
+    mixed = {_bytes_of(value)[0] for value in used if not own.overlaps(value)}
+    alone = [(index, value) for index, value in placed if _bytes_of(value)[0] not in mixed]
+    for other in shared.file.methods if alone else ():
+        if other.name == shared.name:
+            continue
+        taken = _Taken(filter(_is_placed, other.values))
+        names = [_state_name(value, index) for index, value in alone if taken.overlaps(value)]
+        if names:
+            what = (
+                f"method '{shared.name}' has states where method '{other.name}' has tensors "
+                f"({', '.join(map(repr, names))}): in ExecuTorch's runtime they may be one state, and here "
+                "each method has its own"
+            )
+            shared.diagnostics.note("shared-state", what, names[0])
+            _LOG.warning("%s", one_line(what))
+
+
+def _is_placed(value: object) -> bool:
+    return isinstance(value, _core.PteTensor) and value.allocation is not None and value.byte_size > 0
+
+
+class _Taken:
+    """The bytes that tensors have in the memories of a method."""
+
+    def __init__(self, values: Iterable[_core.PteTensor]) -> None:
+        self._begins: dict[int, list[int]] = {}  # by memory, in order
+        self._ends: dict[int, list[int]] = {}  # by memory: where the tensors up to this one end
+        for memory, begin, end in sorted(map(_bytes_of, values)):
+            ends = self._ends.setdefault(memory, [])
+            self._begins.setdefault(memory, []).append(begin)
+            ends.append(max([end, *ends[-1:]]))
+
+    def overlaps(self, value: _core.PteTensor) -> bool:
+        memory, begin, end = _bytes_of(value)
+        before = bisect_left(self._begins.get(memory, ()), end)
+        return before > 0 and self._ends[memory][before - 1] > begin
+
+
+def _bytes_of(value: _core.PteTensor) -> tuple[int, int, int]:
+    """Returns the memory of a tensor, and where it begins and ends in it."""
+    assert value.allocation is not None
+    begin = value.allocation.offset
+    return value.allocation.memory, begin, begin + value.byte_size
+
+
+def _state_name(value: _core.PteTensor, index: int) -> str:
+    name = value.extra.name if value.extra is not None else ""
+    return name or f"state_{index}"
 
 
 def _add_inputs(
