@@ -201,8 +201,8 @@ class Fixed(Short):
         if limits is not None:
             object.__setattr__(self, "qmin", limits[0] if self.qmin is None else self.qmin)
             object.__setattr__(self, "qmax", limits[1] if self.qmax is None else self.qmax)
-            if self.qmin > self.qmax:
-                raise _refusal(self, "the range", "qmin at most qmax", (self.qmin, self.qmax))
+            if self.qmin >= self.qmax:
+                raise _refusal(self, "the range", "qmin below qmax", (self.qmin, self.qmax))
         if self.scheme is not None and self.scheme.startswith("per_channel"):
             raise _refusal(self, "the scheme", "one per tensor, such as 'per_tensor_affine'", self.scheme)
 
@@ -417,8 +417,8 @@ def _check(spec: Any) -> None:
     limits = range_of(spec.dtype)
     for bound in ("qmin", "qmax"):
         _set_whole(spec, bound, "the range", limits, optional=True)
-    if spec.qmin is not None and spec.qmax is not None and spec.qmin > spec.qmax:
-        raise _refusal(spec, "the range", "qmin at most qmax", (spec.qmin, spec.qmax))
+    if spec.qmin is not None and spec.qmax is not None and spec.qmin >= spec.qmax:
+        raise _refusal(spec, "the range", "qmin below qmax", (spec.qmin, spec.qmax))
     if hasattr(spec, "axis"):
         _set_whole(spec, "axis", "the axis", None, optional=True)
 
