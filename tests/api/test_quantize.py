@@ -491,3 +491,32 @@ def test_a_mix_may_have_layers_of_floats(exported) -> None:
     )
     assert found.curve[-1].db == np.inf
     assert found.mix().shares["float"] > 0
+
+
+def test_a_range_that_ends_where_a_function_is_flat_has_the_least_error_behind_it() -> None:
+    """The range of what a sigmoid reads ended where its result stays the same, which is not the best end."""
+    torch.manual_seed(0)
+    layer = nn.Linear(32, 64)
+    with torch.no_grad():
+        layer.weight *= 4
+    module = nn.Sequential(layer, nn.Sigmoid(), nn.Linear(64, 8)).eval()
+    samples = [(torch.randn(64, 32),) for _ in range(4)]
+    quantized = tosaic.quantize(torch.export.export(module, samples[0]), samples, progress=False)
+    qparams = quantized.qparams[Output("linear")]
+    with torch.no_grad():
+        numbers = torch.cat([layer(x).reshape(-1) for (x,) in samples])
+
+    def error(scale: float, zero_point: int) -> float:
+        integers = torch.clamp(torch.round(numbers / scale) + zero_point, -128, 127)
+        rounded = (integers - zero_point) * scale
+        return float((torch.sigmoid(numbers) - torch.sigmoid(rounded)).square().mean())
+
+    least, greatest = float(numbers.min()), float(numbers.max())
+    ranges = [
+        (low, high)
+        for low in np.linspace(least, least / 4, 16)
+        for high in np.linspace(greatest / 4, greatest, 16)
+    ]
+    scales = [((high - low) / 255, low) for low, high in ranges]
+    best = min(error(scale, round(-128 - low / scale)) for scale, low in scales)
+    assert error(qparams.scale, qparams.zero_point) < 1.05 * best

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ __all__ = ["chosen_qparams", "infinite_masks"]
 
 _LOG = logging.getLogger(__name__)
 _NOTED_BITS = 2
+_MOST_SEARCHED = 255  # integers for which a search looks at the error behind a function
 
 
 def chosen_qparams(
@@ -309,7 +311,7 @@ class _Choice:
         if whole is not None:
             scale, zero_point = whole
         elif self._bounds is not None:
-            scale, zero_point = _core.range_qparams(self._range(statistic), **options)
+            scale, zero_point = self._within_bounds(statistic)
         elif isinstance(observer, MinMax | MovingAverage):
             union = _core.ObservedRange()
             for each in statistics:
@@ -333,11 +335,38 @@ class _Choice:
     def _range(self, histogram: Any) -> _core.ObservedRange:
         return _core.ObservedRange(*self._bounds, 1) if self._bounds is not None else histogram.range
 
+    def _within_bounds(self, statistic: Any) -> tuple[float, int]:
+        """Returns the scale and zero point of the bounds, or those of a search if these have a lower error.
+
+        The error is that behind the function that reads the tensor; samples beyond the bounds count as the
+        bounds, since no reader tells them apart. The search, which begins with the range of all samples,
+        finds better ends of the range if the bounds leave most of it.
+        """
+        of_bounds = _core.range_qparams(self._range(statistic), **self._options)
+        _, qmin, qmax = self._storage
+        function = self._function_behind() if qmax - qmin <= _MOST_SEARCHED else None
+        if function is None:
+            return of_bounds
+        means = np.clip(statistic.means, *self._bounds)  # type: ignore[misc]
+        results = function(means.tolist())
+        if results is None:
+            return of_bounds
+        scale, zero_point, _ = _core.least_error_behind(statistic, results, **self._options)
+        counts = np.array([count for _, count in statistic.counts], np.float64)
+
+        def error(chosen: tuple[float, int]) -> float:
+            integers = np.clip(np.rint(means / chosen[0]) + chosen[1], qmin, qmax)
+            found = function(((integers - chosen[1]) * chosen[0]).tolist())
+            return math.inf if found is None else float((counts * (found - results) ** 2).sum())
+
+        return min(of_bounds, (scale, zero_point), key=error)
+
+    def _function_behind(self) -> Callable[[Sequence[float]], Any] | None:
+        return function_of_reader(self._graph, self._before_function) if self._before_function >= 0 else None
+
     def _least_error(self, histogram: Any) -> tuple[float, int]:
-        results = None
-        if self._before_function >= 0:
-            function = function_of_reader(self._graph, self._before_function)
-            results = None if function is None else function(histogram.means)
+        function = self._function_behind()
+        results = None if function is None else function(histogram.means)
         if results is None:
             scale, zero_point, _ = _core.least_error_qparams(histogram, **self._options)
         else:
