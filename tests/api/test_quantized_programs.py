@@ -536,7 +536,7 @@ def _whole_functions() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
 def test_whole_numbers_become_the_same_integers(name: str, config: str, door: str) -> None:
     """A scale of 0.0238 made 2.97 of 3, which a cast cut to 2: 209 of 256 integers were off by one."""
     random = torch.Generator().manual_seed(0)
-    # Eighths, but no halves: no step of the input is on the other side of a rounding.
+    # An eighth above whole numbers: rounding to 8 bits moves none of them across a half or a whole number.
     samples = [((torch.randint(-12, 12, (256,), generator=random) + 0.125),) for _ in range(4)]
     module, made = _Of(_whole_functions()[name]), getattr(tosaic.QConfig, config)()
     exported = torch.export.export(module, samples[0])

@@ -286,7 +286,7 @@ class LeastError(Observer):
 
 @dataclass(frozen=True, repr=False)
 class WholeNumbers(Observer):
-    """The samples are whole numbers, and so is what their integers represent, exactly.
+    """For samples that are whole numbers: the integers represent them exactly.
 
     The scale is a power of two of at most 1, with which the range of all samples just fits: a cast to an
     integer, which drops the fraction, makes 11 of 11.999999. Where the range needs a scale above 1, the
@@ -331,7 +331,7 @@ class WholeNumbers(Observer):
 
     @staticmethod
     def coarse(samples: Any, **options: Any) -> str:
-        """Returns what the integers lose of whole numbers whose scale is above 1; else ''.
+        """Returns what the integers lose of samples for which `qparams` returned None; '' without samples.
 
         Parameters
         ----------
@@ -339,7 +339,7 @@ class WholeNumbers(Observer):
         **options
             Those of ``_core.range_qparams``.
         """
-        if not samples.finite or WholeNumbers.qparams(samples, **options) is not None:
+        if not samples.finite:
             return ""
         count = options["qmax"] - options["qmin"] + 1
         return (

@@ -306,7 +306,7 @@ class _Choice:
         if isinstance(observer, WholeNumbers):
             samples = self._range(statistic)
             whole = observer.qparams(samples, **options)
-            if what := observer.coarse(samples, **options):
+            if whole is None and (what := observer.coarse(samples, **options)):
                 _LOG.warning("%s %s", " and ".join(map(repr, self._slots)), what)
         if whole is not None:
             scale, zero_point = whole

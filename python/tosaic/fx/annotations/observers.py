@@ -852,9 +852,9 @@ class TosaicWholeNumbersObserver(_TensorHistogram):
 
     def _best(self, histogram: _core.Histogram) -> tuple[float, int, float]:
         options = _range_options(self)
-        if what := WholeNumbers.coarse(histogram.range, **options):
-            _LOG.warning("%s %s", getattr(self, "name", "a result"), what)
         found = WholeNumbers.qparams(histogram.range, **options)
+        if found is None and (what := WholeNumbers.coarse(histogram.range, **options)):
+            _LOG.warning("%s %s", getattr(self, "name", "a result"), what)
         return super()._best(histogram) if found is None else (*found, _error_of(histogram, self, *found))
 
 
