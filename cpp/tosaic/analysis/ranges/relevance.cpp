@@ -87,12 +87,13 @@ Numbers reaching(const Numbers& wanted, const Numbers& passing) {
   return {within(wanted.low), within(wanted.high)};
 }
 
-// How far inputs other than the samples may be beyond the bounds of a value.
+// How far a value may be beyond these bounds for inputs that are not among the samples.
 double beyond_samples(const Site& s, const Numbers& bounds) {
   return s.of_samples ? kMargin * magnitude(bounds).high : 0;
 }
 
-// A maximum has no number below those of the other operand, and a minimum none above.
+// A maximum does not depend on what one operand has below all numbers of the other one, nor a minimum on what it has
+// above them.
 Numbers maximum(const Site& s, std::size_t i) {
   const Numbers other = s.range(1 - i).bounds;
   return reaching(s.wanted, {other.low - beyond_samples(s, other), kInf});

@@ -190,7 +190,8 @@ ValueId with_least(IntegerBuilder& build, const ScaledInteger& x, ValueId id, co
 
 bool writes_at_places(Op op) { return op == Op::kIndexPut || op == Op::kScatter; }
 
-// requantize(), before x is repeated if it is. A write at places that repeat has to see that it has one value.
+// Does the same as requantize(). If x is one value that an expand repeats, the value is converted, and repeated
+// afterwards: the rule of a write at places that may repeat looks for the expand.
 ValueId requantized_once(IntegerBuilder& build, const ScaledInteger& x, const QParams& to) {
   const Node* const expand = produced_by(build.graph(), x.id, Op::kExpand);
   if (expand == nullptr || x.axis) return requantize(build, x, to);

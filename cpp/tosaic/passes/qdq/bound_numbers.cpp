@@ -10,7 +10,7 @@
 // the quantize node (analysis/ranges, Relevance).
 //
 // A constant operand is replaced by one with other elements, whether it has floats or a dequantize node makes them of
-// its integers. pad gets another number, and so does the bound of a clamp that replaces minus infinity. A computed
+// its integers. A pad inserts another number, and a clamp that replaces minus infinity gets another bound. A computed
 // operand gets a clamp, if its range is known.
 // Only numbers whose magnitude is 2^8 times that of the relevant numbers are replaced: fewer bits do no harm.
 // Infinities stay, since integer arithmetic hides them (lower_to_integer/scaled_integer.h). An addend of scores
