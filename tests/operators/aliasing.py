@@ -3,7 +3,7 @@
     x = source              a copy made in the graph, an input, or a buffer
     x = layout(x)           as drawn, transposed in memory, every second element, or expanded
     r = overload(x, ...)
-    write to r, or to x     as a whole, a part of it, or through its transpose
+    write to r, or to x     as a whole, a part of it, through its transpose, or through five views
     return everything       all operands and all results, and the sources
 
 The oracle is ``ep.module()``. It runs twice on fresh arguments, since buffers keep what was written. A
@@ -57,7 +57,7 @@ __all__ = [
 SOURCES = ("copy", "input", "buffer")
 LAYOUTS = ("plain", "transposed", "stepped", "offset", "expanded")
 WRITTEN = ("result", "operand", "source")
-WRITES = ("whole", "whole", "part", "transposed", "reshaped")
+WRITES = ("whole", "whole", "part", "transposed", "reshaped", "chain")
 _DECOMPOSE = "run_decompositions"
 _X, _Y = T((2, 3, 4)), T((3, 4))
 
@@ -270,10 +270,21 @@ def _write(tensor: torch.Tensor, how: str) -> None:
         tensor = tensor.transpose(0, -1)
     elif how == "reshaped":
         tensor = tensor.reshape(-1)
+    elif how == "chain":
+        tensor = _far_view(tensor)
     if tensor.dtype is torch.bool:
         tensor.logical_not_()
     else:
         tensor.mul_(-2).add_(5)
+
+
+def _far_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a view of a view, five times: every second element of a diagonal, for example."""
+    if not tensor.dim() or 0 in tensor.shape:
+        return tensor
+    view = tensor.unsqueeze(0).transpose(0, -1)[: (tensor.shape[-1] + 1) // 2]
+    view = view.diagonal(0, 0, 1) if view.dim() > 2 else view.squeeze(-1)
+    return view[..., ::2]
 
 
 # ---- drawing ----

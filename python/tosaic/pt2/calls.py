@@ -87,7 +87,7 @@ class ArchiveReader(NodeReader):
 
     def release(self) -> None:
         """Forgets the nodes, after the last one was read."""
-        self.env, self._aliases = {}, None
+        self.env, self._aliases, self._memory_now = {}, None, None
 
     def _memory(self) -> RecordedMemory:
         return RecordedMemory(self._shared.sizes, self._held)

@@ -1,16 +1,13 @@
-"""Which FX nodes share memory, and what an in-place call changes.
+"""Which FX nodes share memory.
 
-The importer uses this to turn in-place calls into new values. An in-place call assigns a new value to its
-operand, and to every node that has the same element of the same memory at each place (detach, alias, earlier
-in-place results). A node that shares only a part of the elements, or has them in another order, would need
-the value written through the view, so the call is refused if such a node is used later. A node whose elements
-lie elsewhere in the same memory (the other half of a split) does not change.
+A call may return its operand, a view of it, or new memory; several nodes may be the very same tensor object.
+`Memory` says which memory the results of a call have. Torch's program and a file have one each.
 
 A call that changes the shape of its operand in place (``t_``, ``squeeze_``) writes no element. From then on
 all nodes that are that very tensor object (earlier in-place results, a ``contiguous`` with nothing to do)
 have the new shape. The shape of a view does not change, and the view no longer counts as the same tensor.
 
-`Memory` says which memory the results of a call have. Torch's program and a file have one each.
+`tosaic.torch_operators.written_memory` says which values the nodes have after calls wrote into memory.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from tosaic.torch_operators.memory_regions import Region, anywhere_in
 from tosaic.torch_operators.operator_row import OperatorRow
 
-__all__ = ["Aliases", "Conflict", "Memory", "Tensor"]
+__all__ = ["Aliases", "Conflict", "Member", "Memory", "Tensor"]
 
 
 class Tensor:
@@ -83,8 +80,18 @@ class Conflict(NamedTuple):
     is_known: bool
 
 
-class _Member(NamedTuple):
-    """A node that has a tensor: its only one, or one item of several."""
+class Member(NamedTuple):
+    """A node that has a tensor: its only one, or one item of several.
+
+    Attributes
+    ----------
+    position : int
+        Of the node in the graph.
+    node : node
+    item : int or None
+        Which of its results it is.
+    tensor : Tensor
+    """
 
     position: int
     node: Any
@@ -112,7 +119,7 @@ class Aliases:
         self._counts = counts
         self._position = {node: i for i, node in enumerate(nodes)}
         self._tensors: dict[Any, Any] = {}  # by node: a `Tensor`, or a list with `Tensor` or None
-        self._members: dict[Hashable, list[_Member]] = {}  # by storage, in the order of the nodes
+        self._members: dict[Hashable, list[Member]] = {}  # by storage, in the order of the nodes
         self._sources: set[Hashable] = set()  # storages of placeholders and attributes
         self._attributes: set[Hashable] = set()  # storages of attributes that no one writes back
         written: set[Hashable] = set()
@@ -131,10 +138,6 @@ class Aliases:
                     written |= self._written_by(node, row)
         self._written = frozenset(written)
         self.mutated = frozenset(member.node for memory in written for member in self._members[memory])
-        # For each storage: the members before the current position that may still be read, and how many
-        # members are before it.
-        self._seen_again: dict[Hashable, list[_Member]] = {}
-        self._passed: dict[Hashable, int] = {}
 
     # ---- which memory a node has ----
 
@@ -175,7 +178,7 @@ class Aliases:
             return
         self._tensors[node] = tensors
         for index, tensor in _items(tensors):
-            member = _Member(self._position[node], node, index, tensor)
+            member = Member(self._position[node], node, index, tensor)
             for memory in tensor.region.memories:
                 self._members.setdefault(memory, []).append(member)
 
@@ -195,6 +198,21 @@ class Aliases:
         return self._tensors.get(argument) if hasattr(argument, "meta") else None
 
     # ---- what may be asked of a node ----
+
+    def position(self, node: Any) -> int:
+        """Returns the position of a node in the graph."""
+        return self._position[node]
+
+    def members_of(self, node: Any) -> list[Member]:
+        """Returns the tensors of a node."""
+        at = self._position.get(node, 0)
+        return [Member(at, node, item, tensor) for item, tensor in _items(self._tensors.get(node))]
+
+    def first_in(self, memory: Hashable) -> Member:
+        """Returns the tensor that has all of a memory: its largest input or attribute, or what made it."""
+        members = self._members[memory]
+        sources = [member for member in members if member.node.op != "call_function"]
+        return max(sources, key=lambda member: member.tensor.region.count) if sources else members[0]
 
     def reaches_source(self, node: Any) -> bool:
         """True if this node shares memory with an input or an attribute."""
@@ -273,82 +291,31 @@ class Aliases:
                     )
         return None
 
-    def update(
-        self,
-        node: Any,
-        operand: Any,
-        env: dict[Any, Any],
-        fresh: Any,
-        refuse: Callable[[Conflict], Exception],
-    ) -> None:
-        """Assigns `fresh`, which call `node` wrote to `operand`, to every node with the same elements.
+    def same_as(self, node: Any, operand: Any) -> list[Member] | Conflict:
+        """Returns the nodes that have the tensor object whose shape call `node` changes.
 
-        Raises
-        ------
-        UnsupportedOp
-            By `refuse`: a node shares only a part of the written elements, and is used or seen later.
-        """
-        now = self._position[node]
-        for _, tensor in _items(self._tensors.get(operand)):
-            region = tensor.at(now)[2]
-            for memory in sorted(region.memories, key=str):
-                kept = []
-                for other in self._before(memory, now):
-                    if not self._is_seen_after(other.node, now):
-                        continue
-                    kept.append(other)
-                    its = other.tensor.at(now)[2]
-                    if other.node not in env or (other.tensor is not tensor and not its.overlaps(region)):
-                        continue
-                    if other.tensor is tensor or its.is_same(region):
-                        _assign(env, other, fresh)
-                        continue
-                    is_known = its.layout is not None and region.layout is not None
-                    raise refuse(
-                        Conflict(
-                            f"'{operand.name}', whose memory '{other.node.name}' "
-                            f"{'shares in part' if is_known else 'may share'} and is seen later",
-                            is_known and its.is_certain and region.is_certain,
-                        )
-                    )
-                self._seen_again[memory] = kept
-
-    def reshape(self, node: Any, operand: Any, env: dict[Any, Any], fresh: Any) -> Conflict | None:
-        """Assigns `fresh`, the `operand` that call `node` reshaped, to nodes of the same tensor object.
-
-        Returns a conflict if other nodes may be the same object.
+        Returns a conflict if other nodes may have it, too.
         """
         now = self._position[node]
         tensor = self._tensors.get(operand)
         if not isinstance(tensor, Tensor):
             return Conflict(f"the shape of '{operand.name}', whose memory is not known", False)
+        found = []
         for memory in tensor.region.memories:
-            kept = [each for each in self._before(memory, now) if self._is_seen_after(each.node, now)]
-            for other in kept:
-                if other.node not in env:
+            for other in self._members.get(memory, []):
+                if other.position >= now or not self._is_seen_after(other.node, now):
                     continue
                 if other.tensor is tensor:
-                    _assign(env, other, fresh)
+                    found.append(other)
                 elif other.tensor.region.layout is None or tensor.region.layout is None:
                     return Conflict(
                         f"the shape of '{operand.name}', which may be the same tensor as '{other.node.name}'",
                         False,
                     )
-            self._seen_again[memory] = kept
-        return None
+        return found
 
     def _is_seen_after(self, node: Any, position: int) -> bool:
         return node.op == "placeholder" or self._used_after(node, position)
-
-    def _before(self, memory: Hashable, now: int) -> list[_Member]:
-        """Returns the members before a position, without those that earlier updates found unread."""
-        members, alive = self._members.get(memory, []), self._seen_again.get(memory, [])
-        passed = self._passed.get(memory, 0)
-        while passed < len(members) and members[passed].position < now:
-            alive.append(members[passed])
-            passed += 1
-        self._passed[memory] = passed
-        return alive
 
     def _used_after(self, node: Any, position: int) -> bool:
         # A user that is not among the nodes is not read: a planner leaves out calls that store a state.
@@ -371,12 +338,3 @@ def _nodes_in(tree: Any) -> Iterator[Any]:
         yield from _nodes_in(list(tree.values()))
     elif hasattr(tree, "meta"):
         yield tree
-
-
-def _assign(env: dict[Any, Any], member: _Member, fresh: Any) -> None:
-    if member.item is None:
-        env[member.node] = fresh
-    elif isinstance(env[member.node], list | tuple):
-        held = list(env[member.node])
-        held[member.item] = fresh
-        env[member.node] = held

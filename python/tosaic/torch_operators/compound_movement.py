@@ -79,6 +79,16 @@ class Movements:
             [after if i == axis else 0 for i, _ in enumerate(zeros)],
         )
 
+    def slice_scatter(self, x: Ref, source: Ref, axis: int, start: int, end: int, step: int) -> Ref:
+        """Replaces the elements that `slice` takes."""
+        return self._emit(
+            "slice_scatter", {"axis": axis, "start": start, "end": end, "step": step}, x, source
+        )
+
+    def put(self, x: Ref, indices: Any, source: Ref) -> Ref:
+        """Replaces elements of an `x` with one axis."""
+        return self.index_put(x, [self.constant(indices)], source, False, last=False)
+
     def cast(self, x: Ref, dtype: int) -> Ref:
         """Casts, unless `x` has the dtype already."""
         return x if x.dtype == dtype else self._emit("cast", {"dtype": dtype}, x)

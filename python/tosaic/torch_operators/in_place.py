@@ -1,24 +1,35 @@
-"""In-place calls: each assigns a new value to the nodes that are the same tensor."""
+"""In-place calls: each notes the new value of what it writes, and which tensors have a new shape."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
 from tosaic.torch_operators.aliasing import Aliases, Conflict
+from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
 from tosaic.torch_operators.operator_row import OperatorRow
-from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.writer import CallWriter
+from tosaic.torch_operators.written_memory import Write, WrittenMemory
+
+if TYPE_CHECKING:
+    from tosaic.torch_operators.call import Call
 
 __all__ = ["InPlaceCalls"]
+
+_LAST = 1 << 62  # a position behind all nodes
 
 
 class InPlaceCalls(CallWriter):
     """The part of a reader of FX nodes that reads in-place calls."""
 
+    _memory_now: WrittenMemory | None = None
+
     if TYPE_CHECKING:
         env: dict[Any, Any]
+        _node: Any
+        _row: Any
+        _shared: Any
         _aliases: Aliases | None
         _prefix: str
 
@@ -29,7 +40,7 @@ class InPlaceCalls(CallWriter):
             """Returns what to do about a call that writes an operand."""
 
     def _written(self, node: Any, row: OperatorRow, result: Any) -> None:
-        """Assigns the new value of each written operand to all nodes with the same elements."""
+        """Notes the new value of each written operand."""
         assert self._aliases is not None
         if row.writes_nothing(node):
             return
@@ -62,8 +73,9 @@ class InPlaceCalls(CallWriter):
             conflict = self._aliases.conflict_in(node, row, operand)
             if conflict is not None:
                 raise self._refuse_write(conflict, OUT_OF_PLACE)
-            fresh = result if type(result) is Ref else result[index]
-            self._aliases.update(node, operand, self.env, fresh, self._refuse_write)
+            fresh = result[index] if isinstance(result, list | tuple) else result
+            assert self._memory_now is not None
+            self._memory_now.note(node, operand, fresh)
 
     def _reshaped(self, node: Any, operand: Any, result: Any) -> None:
         """Assigns the reshaped result to all nodes that are the same tensor object as the operand."""
@@ -74,9 +86,33 @@ class InPlaceCalls(CallWriter):
                 f"it changes the shape of input '{operand.name}' in place, which the caller would see",
                 hint="Write x = x.unsqueeze(0) for x.unsqueeze_(0)",
             )
-        conflict = self._aliases.reshape(node, operand, self.env, result)
-        if conflict is not None:
-            raise self._refuse_write(conflict)
+        same = self._aliases.same_as(node, operand)
+        if isinstance(same, Conflict):
+            raise self._refuse_write(same)
+        assert self._memory_now is not None
+        for member in same:
+            self._memory_now.assign(member, result)
+
+    def _refresh(self, node: Any, row: OperatorRow | None) -> None:
+        """Gives the operands of a node the values that were written into their memory."""
+        assert self._aliases is not None
+        assert self._memory_now is not None
+        item = node.args[1] if row is not None and row.getitem else None
+        self._memory_now.refresh(node.all_input_nodes, self._aliases.position(node), self._refuse_read, item)
+
+    def current(self, node: Any) -> Any:
+        """Returns the value of a node after the last call."""
+        if self._memory_now is not None:
+            self._memory_now.refresh([node], _LAST, self._refuse_read)
+        return self.env[node]
+
+    def _moves_at(self, node: Any) -> Movements:
+        self._node, self._row = node, self._shared.rows.get(node.target)
+        return Movements(cast("Call", self))
+
+    def _refuse_read(self, write: Write, conflict: Conflict) -> Exception:
+        self._node, self._row = write.node, self._shared.rows.get(write.node.target)
+        return self._refuse_write(conflict)
 
     def _refuse_write(self, conflict: Conflict, hint: str = "") -> Exception:
         return self.error(

@@ -11,11 +11,16 @@ operands, for example.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = ["Region", "anywhere_in", "in_memory"]
+
+_MOST_COMPARED = 1 << 20  # elements of a tensor whose places are compared with those of another
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,11 @@ class Region:
         return tuple(stride for _, stride in self.layout[2])
 
     @property
+    def count(self) -> int:
+        """The number of elements; 0 if the layout is not known."""
+        return 0 if self.layout is None else math.prod(self.shape)
+
+    @property
     def is_empty(self) -> bool:
         """True if the tensor has no elements."""
         return self.layout is not None and 0 in self.shape
@@ -103,7 +113,26 @@ class Region:
             return True
         first, last = self._bytes()
         first_2, last_2 = other._bytes()
-        return first < last_2 and first_2 < last
+        return first < last_2 and first_2 < last and not self._alternates_with(other)
+
+    def _alternates_with(self, other: Region) -> bool:
+        """True if no element is shared although both lie in one range, such as two columns."""
+        if self.unit != other.unit or max(self.count, other.count) > _MOST_COMPARED:
+            return False
+        first, last = (bound // self.unit for bound in self._bytes())
+        if last - first > 16 * _MOST_COMPARED:
+            return False
+        mine = np.zeros(last - first, np.bool_)
+        mine[self._places() - first] = True
+        its = other._places() - first
+        return not mine[its[(its >= 0) & (its < len(mine))]].any()
+
+    def _places(self) -> np.ndarray[Any, Any]:
+        """Where the elements lie."""
+        where = np.full(1, self.offset, np.int64)
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            where = (where[:, None] + stride * np.arange(size if stride else 1)).reshape(-1)
+        return where
 
     def _bytes(self) -> tuple[int, int]:
         assert self.layout is not None

@@ -20,6 +20,7 @@ from tosaic.torch_operators.in_place import InPlaceCalls
 from tosaic.torch_operators.nested_graphs import NestedGraphs
 from tosaic.torch_operators.origins import module_path, source_of
 from tosaic.torch_operators.value import NoValue, Ref
+from tosaic.torch_operators.written_memory import WrittenMemory
 
 if TYPE_CHECKING:
     from tosaic.torch_operators.call import Call
@@ -87,6 +88,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             found.append(row)
         if mutates:
             self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory(), states)
+            self._memory_now = WrittenMemory(self._aliases, self.env, self._moves_at)
 
     @property
     def mutated(self) -> frozenset[Any]:
@@ -99,6 +101,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         node = None
         try:
             for node, row in zip(nodes, self._rows, strict=True):
+                if self._memory_now is not None:
+                    self._refresh(node, row)
                 if row is not None and row.is_ordinary and not foreign:
                     self._node, self._row = node, row
                     env[node] = self._read_call(node, row)

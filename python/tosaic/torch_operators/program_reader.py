@@ -280,7 +280,7 @@ class ProgramReader:
             if node in mutated and node.name in self.input_at:
                 index, path = self.input_at[node.name]
                 order = self.order_at.get(node.name)  # states have none
-                self.importer.builder.add_output(self.importer.env[node].id, path, index, order)
+                self.importer.builder.add_output(self.importer.current(node).id, path, index, order)
                 count += 1
         return count
 

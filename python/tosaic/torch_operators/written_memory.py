@@ -1,0 +1,246 @@
+"""Values of tensors whose memory in-place calls write.
+
+The graph that is being read has values, which nothing changes. So each write is noted: which elements of a
+memory got which value. When a node is read again whose elements were written since, it gets a new value: what
+was written, if that has all of its elements; else its part of the first tensor of the memory, into which the
+writes are put one after another.
+
+    t = x.clone()          a memory of its own
+    t[:, 0].add_(1)        is noted: select(t) has the value of add
+    t.sum()                t is read: slice_scatter(clone, add)
+
+Nothing is written for a tensor that no one reads again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from tosaic.torch_operators.aliasing import Aliases, Conflict, Member, Tensor
+from tosaic.torch_operators.memory_regions import Region
+from tosaic.torch_operators.value import Complex, Ref
+from tosaic.torch_operators.view_paths import Moves, Path, path_between
+
+__all__ = ["Write", "WrittenMemory"]
+
+_FEW = 8  # newer writes that are looked at before the first tensor of the memory is
+
+
+class Write(NamedTuple):
+    """What a call wrote.
+
+    Attributes
+    ----------
+    position : int
+        Of the call among the nodes.
+    node : node
+        The call.
+    operand : node
+        What it wrote.
+    tensor : Tensor
+    region : Region
+        The memory of the operand at that time.
+    value : Ref or Complex
+        The new value of the operand.
+    """
+
+    position: int
+    node: Any
+    operand: Any
+    tensor: Tensor
+    region: Region
+    value: Any
+
+
+class _Log:
+    """The writes to one memory, and the value of its first tensor after some of them."""
+
+    def __init__(self, region: Region, value: Any) -> None:
+        self.region, self.value = region, value
+        self.writes: list[Write] = []
+        self.positions: list[int] = []
+        self._done = 0  # how many writes the value contains
+
+    def add(self, write: Write) -> None:
+        self.writes.append(write)
+        self.positions.append(write.position)
+
+    def whole(self, moves_at: Callable[[Any], Moves]) -> Any:
+        """Returns the value of the first tensor after all writes; a `Write` after which it is not known."""
+        paths: list[tuple[Write, Path]] = []  # since the last write to all elements
+        for write in self.writes[self._done :]:
+            path = path_between(self.region, write.region, is_written=True)
+            if path is None or not _has_value(self.value) or type(write.value) is not type(self.value):
+                return write
+            if path.is_whole:
+                paths.clear()
+            paths.append((write, path))
+        for write, path in paths:
+            moves = moves_at(write.node)
+            self.value = _by_parts(partial(path.write, moves), self.value, write.value)
+        self._done = len(self.writes)
+        return self.value
+
+
+class WrittenMemory:
+    """The writes of one graph, up to the node that is being read.
+
+    Parameters
+    ----------
+    aliases : Aliases
+    env : dict
+        The values of the nodes; those that a node reads are kept up to date by `refresh`.
+    moves_at : callable
+        Returns what writes nodes in the name of a call.
+    """
+
+    def __init__(self, aliases: Aliases, env: dict[Any, Any], moves_at: Callable[[Any], Moves]) -> None:
+        self._aliases, self._env, self._moves_at = aliases, env, moves_at
+        self._logs: dict[Hashable, _Log] = {}
+        self._seen: dict[
+            tuple[Any, int | None, Hashable], int
+        ] = {}  # how many writes a node's value contains
+
+    def note(self, node: Any, operand: Any, value: Any) -> None:
+        """Notes that a call wrote an operand."""
+        now = self._aliases.position(node)
+        for member in self._aliases.members_of(operand):
+            region = member.tensor.at(now)[2]
+            write = Write(now, node, operand, member.tensor, region, value)
+            for memory in region.memories:
+                log = self._logs.get(memory)
+                if log is None:
+                    first = self._aliases.first_in(memory)
+                    log = _Log(first.tensor.at(now)[2], _value_of(self._env, first))
+                    self._logs[memory] = log
+                log.add(write)
+
+    def refresh(
+        self, nodes: Sequence[Any], now: int, refuse: Callable[[Write, Conflict], Exception], item: Any = None
+    ) -> None:
+        """Gives nodes that are about to be read the values of their elements.
+
+        Parameters
+        ----------
+        nodes : sequence of nodes
+        now : int
+            The position of the reader.
+        refuse : callable
+            Makes an error.
+        item : int, optional
+            The only item of a node with several results that is read.
+
+        Raises
+        ------
+        UnsupportedOp
+            By `refuse`: which elements were written is not known, or they were written as another dtype.
+        """
+        if not self._logs:
+            return
+        for node in nodes:
+            for member in self._aliases.members_of(node):
+                if item is not None and member.item not in (None, item):
+                    continue
+                region = member.tensor.at(now - 1)[2]
+                for memory in region.memories:
+                    log = self._logs.get(memory)
+                    if log is not None:
+                        self._refresh(member, region, memory, log, refuse)
+
+    def assign(self, member: Member, value: Any) -> None:
+        """Gives a node a value that contains all writes."""
+        for memory in member.tensor.region.memories:
+            if memory in self._logs:
+                self._seen[member.node, member.item, memory] = len(self._logs[memory].writes)
+        _assign(self._env, member, value)
+
+    def _refresh(
+        self,
+        member: Member,
+        region: Region,
+        memory: Hashable,
+        log: _Log,
+        refuse: Callable[[Write, Conflict], Exception],
+    ) -> None:
+        key = (member.node, member.item, memory)
+        since = self._seen.get(key)
+        if since is None:  # a call has read what was written before it; inputs and attributes have old values
+            is_call = member.node.op == "call_function"
+            since = bisect_right(log.positions, member.position) if is_call else 0
+        count = len(log.writes)
+        self._seen[key] = count
+        if since == count:
+            return
+        first = max(since, count - _FEW)
+        last = next(
+            (write for write in reversed(log.writes[first:]) if _reaches(write, member.tensor, region)), None
+        )
+        if last is None and first == since:
+            return
+        value = self._value(member, region, log, last)
+        if isinstance(value, Write):
+            raise refuse(value, _conflict(value, member, region))
+        _assign(self._env, member, value)
+
+    def _value(self, member: Member, region: Region, log: _Log, last: Write | None) -> Any:
+        """Returns the value of a tensor; a `Write` after which it is not known."""
+        if last is not None:
+            if not _has_value(last.value):
+                return last
+            if last.tensor is member.tensor and last.region == region:
+                return last.value
+            path = path_between(last.region, region)
+            if path is not None:
+                return self._read(path, last.value, member, last)
+        path = path_between(log.region, region)
+        if path is None:
+            return last or log.writes[-1]
+        whole = log.whole(self._moves_at)
+        return whole if isinstance(whole, Write) else self._read(path, whole, member, log.writes[-1])
+
+    def _read(self, path: Path, value: Any, member: Member, write: Write) -> Any:
+        source = member.tensor.source
+        moves = self._moves_at(source if source.op == "call_function" else write.node)
+        return _by_parts(partial(path.read, moves), value)
+
+
+def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:
+    """True if a write may have changed an element of a tensor."""
+    return write.tensor is tensor or write.region.overlaps(region)
+
+
+def _has_value(value: Any) -> bool:
+    return type(value) in (Ref, Complex)
+
+
+def _by_parts(function: Callable[..., Any], *values: Any) -> Any:
+    """Applies a function of tensors to both parts of complex ones."""
+    if type(values[0]) is not Complex:
+        return function(*values)
+    return Complex(function(*(each.real for each in values)), function(*(each.imag for each in values)))
+
+
+def _value_of(env: dict[Any, Any], member: Member) -> Any:
+    held = env.get(member.node)
+    return held if member.item is None or held is None else held[member.item]
+
+
+def _conflict(write: Write, member: Member, region: Region) -> Conflict:
+    is_known = region.layout is not None and write.region.layout is not None
+    return Conflict(
+        f"'{write.operand.name}', whose memory '{member.node.name}' "
+        f"{'shares in part' if is_known else 'may share'} and is seen later",
+        is_known and region.is_certain and write.region.is_certain,
+    )
+
+
+def _assign(env: dict[Any, Any], member: Member, value: Any) -> None:
+    if member.item is None:
+        env[member.node] = value
+    elif isinstance(env[member.node], list | tuple):
+        held = list(env[member.node])
+        held[member.item] = value
+        env[member.node] = held
