@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import tosaic._core as core
 from fx.agreement import assert_agrees
 from fx.exporting import exported, imported, ops
 from tosaic.fx import from_exported

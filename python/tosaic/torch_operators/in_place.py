@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["InPlaceCalls"]
 
 _LAST = 1 << 62  # a position behind all nodes
+
+
+@dataclass(frozen=True, eq=False)
+class _After:
+    """Stands for a node whose value a call has changed: what its nodes are named after, and come from."""
+
+    name: str
+    target: Any
+    meta: Any
 
 
 class InPlaceCalls(CallWriter):
@@ -106,8 +116,10 @@ class InPlaceCalls(CallWriter):
             self._memory_now.refresh([node], _LAST, self._refuse_read)
         return self.env[node]
 
-    def _moves_at(self, node: Any) -> Movements:
-        self._node, self._row = node, self._shared.rows.get(node.target)
+    def _moves_of(self, node: Any, write: Any) -> Movements:
+        """Returns what writes nodes for the value that a node has after a call wrote its memory."""
+        self._row = self._shared.rows.get(write.target)
+        self._node = _After(f"{node.name}.after.{write.name}", write.target, write.meta)
         return Movements(cast("Call", self))
 
     def _refuse_read(self, write: Write, conflict: Conflict) -> Exception:

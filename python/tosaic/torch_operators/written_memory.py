@@ -58,8 +58,8 @@ class Write(NamedTuple):
 class _Log:
     """The writes to one memory, and the value of its first tensor after some of them."""
 
-    def __init__(self, region: Region, value: Any) -> None:
-        self.region, self.value = region, value
+    def __init__(self, node: Any, region: Region, value: Any) -> None:
+        self.node, self.region, self.value = node, region, value
         self.writes: list[Write] = []
         self.positions: list[int] = []
         self._done = 0  # how many writes the value contains
@@ -68,7 +68,7 @@ class _Log:
         self.writes.append(write)
         self.positions.append(write.position)
 
-    def whole(self, moves_at: Callable[[Any], Moves]) -> Any:
+    def whole(self, moves_of: Callable[[Any, Any], Moves]) -> Any:
         """Returns the value of the first tensor after all writes; a `Write` after which it is not known."""
         paths: list[tuple[Write, Path]] = []  # since the last write to all elements
         for write in self.writes[self._done :]:
@@ -79,7 +79,7 @@ class _Log:
                 paths.clear()
             paths.append((write, path))
         for write, path in paths:
-            moves = moves_at(write.node)
+            moves = moves_of(self.node, write.node)
             self.value = _by_parts(partial(path.write, moves), self.value, write.value)
         self._done = len(self.writes)
         return self.value
@@ -93,12 +93,12 @@ class WrittenMemory:
     aliases : Aliases
     env : dict
         The values of the nodes; those that a node reads are kept up to date by `refresh`.
-    moves_at : callable
-        Returns what writes nodes in the name of a call.
+    moves_of : callable
+        Returns what makes the value that a node has after a call wrote: called with both.
     """
 
-    def __init__(self, aliases: Aliases, env: dict[Any, Any], moves_at: Callable[[Any], Moves]) -> None:
-        self._aliases, self._env, self._moves_at = aliases, env, moves_at
+    def __init__(self, aliases: Aliases, env: dict[Any, Any], moves_of: Callable[[Any, Any], Moves]) -> None:
+        self._aliases, self._env, self._moves_of = aliases, env, moves_of
         self._logs: dict[Hashable, _Log] = {}
         self._seen: dict[
             tuple[Any, int | None, Hashable], int
@@ -114,7 +114,7 @@ class WrittenMemory:
                 log = self._logs.get(memory)
                 if log is None:
                     first = self._aliases.first_in(memory)
-                    log = _Log(first.tensor.at(now)[2], _value_of(self._env, first))
+                    log = _Log(first.node, first.tensor.at(now)[2], _value_of(self._env, first))
                     self._logs[memory] = log
                 log.add(write)
 
@@ -198,13 +198,11 @@ class WrittenMemory:
         path = path_between(log.region, region)
         if path is None:
             return last or log.writes[-1]
-        whole = log.whole(self._moves_at)
+        whole = log.whole(self._moves_of)
         return whole if isinstance(whole, Write) else self._read(path, whole, member, log.writes[-1])
 
     def _read(self, path: Path, value: Any, member: Member, write: Write) -> Any:
-        source = member.tensor.source
-        moves = self._moves_at(source if source.op == "call_function" else write.node)
-        return _by_parts(partial(path.read, moves), value)
+        return _by_parts(partial(path.read, self._moves_of(member.node, write.node)), value)
 
 
 def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:
