@@ -128,7 +128,7 @@ def test_a_decomposition_that_drops_a_write_is_not_taken_for_a_fault() -> None:
     )
     found = check(RandomModule(163, (leaf,), steps, ("x0",)))
     assert found.failures == []
-    assert "import" in found.passed or "changes the numbers" in found.skipped["functional import"]
+    assert "import" in found.passed
 
 
 def test_what_a_statement_writes_is_a_result_of_the_module() -> None:
@@ -139,11 +139,11 @@ def test_what_a_statement_writes_is_a_result_of_the_module() -> None:
         assert set(module.outputs).issuperset([name for name in written if name not in leaves][-4:])
 
 
-def test_a_module_that_torch_makes_functional_wrongly_is_checked_without_its_writes() -> None:
+def test_a_module_that_torch_makes_functional_wrongly_is_checked_with_its_writes() -> None:
     """Seed 163 writes into an `unsafe_chunk`, and its decomposition drops the write."""
     found = result_of(163)
     assert found.failures == []
-    assert "changes the numbers" in found.skipped["functional import"]
+    assert found.skipped == {}
     assert {"import", "lower", "quantize"} <= set(found.passed)
 
 

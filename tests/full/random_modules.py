@@ -51,9 +51,7 @@ The modules, of {steps:,} calls ({writes:,} of which write into tensors), are ge
 with what, and within which bounds. {compared:,} elements are compared with eager; {undecided:,} more are not,
 since noise of a few ulp decides them. {failed} modules have wrong numbers or internal errors.
 
-If the import refuses a module, the check goes on with the program of `ep.run_decompositions({{}})`, which is
-a step of its own; if torch's decomposition fails or changes the numbers itself (*not compared*), with the
-module without its writes. A step is reached if the steps before it passed; *agree* counts comparisons that
+A step is reached if the steps before it passed; *agree* counts comparisons that
 were made and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts
 modules, also those that the next target takes.
 

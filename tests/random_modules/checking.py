@@ -45,7 +45,6 @@ __all__ = ["STEPS", "Bounded", "Checked", "Refusal", "bounded", "check", "effect
 STEPS = (
     "export",
     "import",
-    "functional import",
     "lower",
     "reference model",
     "quantize",
@@ -140,7 +139,7 @@ class _Check:
         try:
             exported = self._exported()
             self._expect()
-            exported, program = self._imported(exported)
+            program = self._step("import", lambda: self._import(exported))
         except _Stop:
             return
         if self.beyond_32_bits:
@@ -213,7 +212,7 @@ class _Check:
         for name, value in before.items():
             exported.state_dict[name].copy_(value)
 
-    def _expect(self, functional: bool = False) -> None:
+    def _expect(self) -> None:
         """Derives the bound of each element from noisy variants of the module.
 
         A variant in which a step cannot be evaluated at other samples leaves the bounds of its call open.
@@ -241,9 +240,7 @@ class _Check:
             if (text := bounded.disagreement(bounded.expected.exact))
         ]
         if torch_itself:
-            who = "run_decompositions" if functional else "torch.export"
-            step = "functional import" if functional else "import"
-            self.found.skipped[step] = f"{who} changes the numbers: {torch_itself[0]}"[:200]
+            self.found.skipped["import"] = f"torch.export changes the numbers: {torch_itself[0]}"[:200]
             raise _Stop
         self.found.compared = sum(b.decided for call in self.expected for b in call)
         self.found.undecided = sum(b.undecided for call in self.expected for b in call)
@@ -271,42 +268,13 @@ class _Check:
 
     # ---- floats ----
 
-    def _imported(self, exported: Any) -> tuple[Any, tosaic.Program]:
-        """Returns the program; if the import refuses it, the program that torch makes functional.
-
-        If torch's decomposition fails or itself changes the numbers, which is recorded, the check goes on
-        with the module without its statements that write.
-        """
-        try:
-            return exported, self._step("import", lambda: self._import(exported))
-        except _Stop:
-            if self.found.failures:
-                raise
-        try:
-            functional = exported.run_decompositions({})
-            self._eager(functional)
-            self._expect(functional=True)
-        except _Stop:
-            return self._without_writes()
-        except Exception as error:
-            self.found.skipped["functional import"] = f"{type(error).__name__}: {error}"[:200]
-            return self._without_writes()
-        program = self._step("functional import", lambda: self._import(functional, "functional import"))
-        return functional, program
-
-    def _without_writes(self) -> tuple[Any, tosaic.Program]:
-        self.module = self.module.without_writes()
-        exported = self._exported()
-        self._expect()
-        return exported, self._step("import", lambda: self._import(exported))
-
-    def _import(self, exported: Any, step: str = "import") -> tosaic.Program:
+    def _import(self, exported: Any) -> tosaic.Program:
         program = tosaic.from_exported(exported)
         opaque = [node.attrs["target"] for node in program.graph.nodes if node.op == "opaque"]
         if opaque:
-            self.found.refusals.append(Refusal(step, f"unknown operator {opaque[0]}", str(opaque)))
+            self.found.refusals.append(Refusal("import", f"unknown operator {opaque[0]}", str(opaque)))
             raise _Stop
-        self._judge(step, self._wrong(program.run, program.reset_state))
+        self._judge("import", self._wrong(program.run, program.reset_state))
         return program
 
     def _lowered(self, step: str, program: Any, targets: Sequence[str]) -> tosaic.Lowered:

@@ -116,10 +116,6 @@ class RandomModule(RandomProgram):
             module.register_buffer(leaf.name, leaf.draw(self.seed))
         return module.eval()
 
-    def without_writes(self) -> RandomModule:
-        """Returns the module without the statements that write. Its states keep their initial values."""
-        return replace(self, steps=tuple(step for step in self.steps if step.results)).pruned()
-
     def on_the_model(self) -> RandomModule:
         """Returns the module with the errors that the reference model makes beyond those of rounding.
 

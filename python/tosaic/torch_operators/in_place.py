@@ -108,21 +108,22 @@ class InPlaceCalls(CallWriter):
         assert self._aliases is not None
         assert self._memory_now is not None
         item = node.args[1] if row is not None and row.getitem else None
-        self._memory_now.refresh(node.all_input_nodes, self._aliases.position(node), self._refuse_read, item)
+        self._memory_now.refresh(node.all_input_nodes, self._aliases.position(node), self, item)
 
     def current(self, node: Any) -> Any:
         """Returns the value of a node after the last call."""
         if self._memory_now is not None:
-            self._memory_now.refresh([node], _LAST, self._refuse_read)
+            self._memory_now.refresh([node], _LAST, self)
         return self.env[node]
 
-    def _moves_of(self, node: Any, write: Any) -> Movements:
+    def moves_of(self, node: Any, write: Any) -> Movements:
         """Returns what writes nodes for the value that a node has after a call wrote its memory."""
         self._row = self._shared.rows.get(write.target)
         self._node = _After(f"{node.name}.after.{write.name}", write.target, write.meta)
         return Movements(cast("Call", self))
 
-    def _refuse_read(self, write: Write, conflict: Conflict) -> Exception:
+    def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
+        """Returns the error for a read after a write of which the elements are not known."""
         self._node, self._row = write.node, self._shared.rows.get(write.node.target)
         return self._refuse_write(conflict)
 

@@ -88,7 +88,7 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             found.append(row)
         if mutates:
             self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory(), states)
-            self._memory_now = WrittenMemory(self._aliases, self.env, self._moves_of)
+            self._memory_now = WrittenMemory(self._aliases, self.env)
 
     @property
     def mutated(self) -> frozenset[Any]:

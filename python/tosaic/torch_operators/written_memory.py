@@ -17,14 +17,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tosaic.torch_operators.aliasing import Aliases, Conflict, Member, Tensor
 from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.view_paths import Moves, Path, path_between
 
-__all__ = ["Write", "WrittenMemory"]
+__all__ = ["Reader", "Write", "WrittenMemory"]
 
 _FEW = 8  # newer writes that are looked at before the first tensor of the memory is
 
@@ -55,6 +55,16 @@ class Write(NamedTuple):
     value: Any
 
 
+class Reader(Protocol):
+    """What reads the nodes."""
+
+    def moves_of(self, node: Any, write: Any) -> Moves:
+        """Returns what makes the value that a node has after a call wrote."""
+
+    def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
+        """Returns the error for a read after a write of which the elements are not known."""
+
+
 class _Log:
     """The writes to one memory, and the value of its first tensor after some of them."""
 
@@ -68,7 +78,7 @@ class _Log:
         self.writes.append(write)
         self.positions.append(write.position)
 
-    def whole(self, moves_of: Callable[[Any, Any], Moves]) -> Any:
+    def whole(self, reader: Reader) -> Any:
         """Returns the value of the first tensor after all writes; a `Write` after which it is not known."""
         paths: list[tuple[Write, Path]] = []  # since the last write to all elements
         for write in self.writes[self._done :]:
@@ -79,7 +89,7 @@ class _Log:
                 paths.clear()
             paths.append((write, path))
         for write, path in paths:
-            moves = moves_of(self.node, write.node)
+            moves = reader.moves_of(self.node, write.node)
             self.value = _by_parts(partial(path.write, moves), self.value, write.value)
         self._done = len(self.writes)
         return self.value
@@ -93,16 +103,13 @@ class WrittenMemory:
     aliases : Aliases
     env : dict
         The values of the nodes; those that a node reads are kept up to date by `refresh`.
-    moves_of : callable
-        Returns what makes the value that a node has after a call wrote: called with both.
     """
 
-    def __init__(self, aliases: Aliases, env: dict[Any, Any], moves_of: Callable[[Any, Any], Moves]) -> None:
-        self._aliases, self._env, self._moves_of = aliases, env, moves_of
+    def __init__(self, aliases: Aliases, env: dict[Any, Any]) -> None:
+        self._aliases, self._env = aliases, env
         self._logs: dict[Hashable, _Log] = {}
-        self._seen: dict[
-            tuple[Any, int | None, Hashable], int
-        ] = {}  # how many writes a node's value contains
+        # How many writes to a memory the value of a node, or of one of its items, contains.
+        self._seen: dict[tuple[Any, int | None, Hashable], int] = {}
 
     def note(self, node: Any, operand: Any, value: Any) -> None:
         """Notes that a call wrote an operand."""
@@ -118,9 +125,7 @@ class WrittenMemory:
                     self._logs[memory] = log
                 log.add(write)
 
-    def refresh(
-        self, nodes: Sequence[Any], now: int, refuse: Callable[[Write, Conflict], Exception], item: Any = None
-    ) -> None:
+    def refresh(self, nodes: Sequence[Any], now: int, reader: Reader, item: int | None = None) -> None:
         """Gives nodes that are about to be read the values of their elements.
 
         Parameters
@@ -128,15 +133,14 @@ class WrittenMemory:
         nodes : sequence of nodes
         now : int
             The position of the reader.
-        refuse : callable
-            Makes an error.
+        reader : Reader
         item : int, optional
             The only item of a node with several results that is read.
 
         Raises
         ------
         UnsupportedOp
-            By `refuse`: which elements were written is not known, or they were written as another dtype.
+            Which elements were written is not known, or they were written as another dtype.
         """
         if not self._logs:
             return
@@ -148,7 +152,7 @@ class WrittenMemory:
                 for memory in region.memories:
                     log = self._logs.get(memory)
                     if log is not None:
-                        self._refresh(member, region, memory, log, refuse)
+                        self._refresh(member, region, memory, log, reader)
 
     def assign(self, member: Member, value: Any) -> None:
         """Gives a node a value that contains all writes."""
@@ -163,7 +167,7 @@ class WrittenMemory:
         region: Region,
         memory: Hashable,
         log: _Log,
-        refuse: Callable[[Write, Conflict], Exception],
+        reader: Reader,
     ) -> None:
         key = (member.node, member.item, memory)
         since = self._seen.get(key)
@@ -180,12 +184,12 @@ class WrittenMemory:
         )
         if last is None and first == since:
             return
-        value = self._value(member, region, log, last)
+        value = self._value(member, region, log, last, reader)
         if isinstance(value, Write):
-            raise refuse(value, _conflict(value, member, region))
+            raise reader.refuse_read(value, _conflict(value, member, region))
         _assign(self._env, member, value)
 
-    def _value(self, member: Member, region: Region, log: _Log, last: Write | None) -> Any:
+    def _value(self, member: Member, region: Region, log: _Log, last: Write | None, reader: Reader) -> Any:
         """Returns the value of a tensor; a `Write` after which it is not known."""
         if last is not None:
             if not _has_value(last.value):
@@ -194,15 +198,14 @@ class WrittenMemory:
                 return last.value
             path = path_between(last.region, region)
             if path is not None:
-                return self._read(path, last.value, member, last)
+                return _by_parts(partial(path.read, reader.moves_of(member.node, last.node)), last.value)
         path = path_between(log.region, region)
         if path is None:
             return last or log.writes[-1]
-        whole = log.whole(self._moves_of)
-        return whole if isinstance(whole, Write) else self._read(path, whole, member, log.writes[-1])
-
-    def _read(self, path: Path, value: Any, member: Member, write: Write) -> Any:
-        return _by_parts(partial(path.read, self._moves_of(member.node, write.node)), value)
+        whole = log.whole(reader)
+        if isinstance(whole, Write):
+            return whole
+        return _by_parts(partial(path.read, reader.moves_of(member.node, log.writes[-1].node)), whole)
 
 
 def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:
