@@ -234,6 +234,30 @@ class Aliases:
         position, changed, _ = tensor.at(self._position[reader] - 1)
         return node if position < 0 else changed
 
+    @property
+    def written(self) -> frozenset[Hashable]:
+        """The memories that calls write."""
+        return self._written
+
+    def is_written_in_parts(self, memory: Hashable) -> bool:
+        """True if a call writes some elements of a memory, and another tensor with them is seen later."""
+        members = self._members[memory]
+        for node, row in self._calls:
+            now = self._position[node]
+            args = row.complete(node.args, node.kwargs)
+            for position in row.mutates:
+                for _, tensor in _items(self._of_argument(args[position])):
+                    region = tensor.at(now)[2]
+                    if memory in region.memories and any(
+                        other.tensor is not tensor
+                        and not other.tensor.at(now)[2].is_same(region)
+                        and other.tensor.at(now)[2].overlaps(region)
+                        and (other.position > now or self._is_seen_after(other.node, now))
+                        for other in members
+                    ):
+                        return True
+        return False
+
     def calls_in_written_memory(self) -> list[Any]:
         """Returns the calls that write, and those with results in memory that any call writes."""
         found = dict.fromkeys(node for node, _ in self._calls)

@@ -91,6 +91,11 @@ class NodeReader(InPlaceCalls, NestedGraphs):
             self._memory_now = WrittenMemory(self._aliases, self.env)
 
     @property
+    def aliases(self) -> Aliases | None:
+        """Which nodes share memory; None if no call writes."""
+        return self._aliases
+
+    @property
     def mutated(self) -> frozenset[Any]:
         """The nodes whose memory a call writes."""
         return frozenset() if self._aliases is None else self._aliases.mutated

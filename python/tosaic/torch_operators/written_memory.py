@@ -43,8 +43,8 @@ class Write(NamedTuple):
     tensor : Tensor
     region : Region
         The memory of the operand at that time.
-    value : Ref or Complex
-        The new value of the operand.
+    value : Ref, Complex or node
+        The new value of the operand: what the reader has for a tensor.
     """
 
     position: int
@@ -214,7 +214,8 @@ def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:
 
 
 def _has_value(value: Any) -> bool:
-    return type(value) in (Ref, Complex)
+    """False for what has no tensor: `NoValue`, or a number."""
+    return isinstance(value, Ref | Complex) or hasattr(value, "meta")
 
 
 def _by_parts(function: Callable[..., Any], *values: Any) -> Any:

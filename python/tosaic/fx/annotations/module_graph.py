@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from tosaic.process import collection_paused
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["import_module"]
+__all__ = ["import_module", "module_reader"]
 
 # Rows by call target, which do not depend on the module.
 _ROWS: dict[Any, OperatorRow | None] = {}
@@ -38,17 +39,10 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     UnsupportedOp
         As `tosaic.from_exported`.
     """
-    diagnostics = Diagnostics(logged=False)
-    shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
-    importer = Importer(shared, _core.GraphBuilder("forward"), model)
     nodes = list(_in_evaluation(model.graph).nodes)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     with collection_paused():
-        shared.sizes.bind(
-            [(node.name, node.name, node.meta.get("val")) for node in placeholders],
-            _traced_sizes(placeholders),
-            {},
-        )
+        importer, shared = module_reader(model, placeholders)
         for node in placeholders:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
@@ -78,6 +72,18 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     return importer.builder.finish(), values
+
+
+def module_reader(model: GraphModule, placeholders: Sequence[Node]) -> tuple[Importer, Shared]:
+    """Returns a reader of the nodes of a module, for the sizes that torch traced it with."""
+    diagnostics = Diagnostics(logged=False)
+    shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
+    shared.sizes.bind(
+        [(node.name, node.name, node.meta.get("val")) for node in placeholders],
+        _traced_sizes(placeholders),
+        {},
+    )
+    return Importer(shared, _core.GraphBuilder("forward"), model), shared
 
 
 def _state(importer: Importer, node: Node, shared: Shared) -> Ref:
@@ -113,7 +119,7 @@ def _trains(node: Node) -> int | None:
     return None
 
 
-def _traced_sizes(placeholders: list[Any]) -> dict[tuple[int, int], int]:
+def _traced_sizes(placeholders: Sequence[Any]) -> dict[tuple[int, int], int]:
     sizes = {}
     for at, node in enumerate(placeholders):
         value = node.meta.get("val")

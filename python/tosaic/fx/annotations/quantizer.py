@@ -24,6 +24,7 @@ from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.crowded_numbers import note_crowded_numbers
+from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
@@ -155,11 +156,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
 
-        Calls that update a state in place become calls whose result can be rounded before it is stored.
+        Writes to parts of tensors and to inputs become functional. Calls that update a state in place become
+        calls whose result can be rounded before it is stored.
 
         With `compatible_with`, decomposes the calls that are quantized.
         """
         check_model(model, "Quantizer")
+        with_functional_parts(model)
         with_rounded_writes(model)
         if self.compatible_with is not None:
             model = self._decompose(model)

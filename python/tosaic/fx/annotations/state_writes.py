@@ -22,7 +22,14 @@ from torch.fx import GraphModule, Node
 
 from tosaic.fx.annotations.memory import Roots, is_in_place, memory_of, written_arguments
 
-__all__ = ["state_writes", "states_of", "value_of", "with_rounded_writes", "write_to_states"]
+__all__ = [
+    "functional_overload",
+    "state_writes",
+    "states_of",
+    "value_of",
+    "with_rounded_writes",
+    "write_to_states",
+]
 
 _COPY = torch.ops.aten.copy_.default
 
@@ -153,7 +160,7 @@ def _can_round(node: Node, state: Node) -> bool:
     """True for a copy to the state, and for a call that can become a functional one."""
     if node.target == _COPY:
         return True
-    target = _functional(node)
+    target = functional_overload(node)
     if target is None or not _same_kind(node, state):
         return False
     given = [value for each in node.all_input_nodes if (value := value_of(each)) is not None]
@@ -161,7 +168,7 @@ def _can_round(node: Node, state: Node) -> bool:
     return all(each.dtype == given[0].dtype or not each.dtype.is_floating_point for each in given)
 
 
-def _functional(node: Node) -> torch._ops.OpOverload | None:
+def functional_overload(node: Node) -> torch._ops.OpOverload | None:
     """Returns the overload that computes the same and writes nothing, or None."""
     name = str(node.target.name()).removeprefix("aten::").split(".")[0]  # type: ignore[union-attr]
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None) if name.endswith("_") else None
@@ -190,7 +197,7 @@ def _read_current(node: Node, current: dict[Node, Node], *, states: bool) -> Non
 
 def _make_functional(node: Node, state: Node, current: dict[Node, Node]) -> None:
     _read_current(node, current, states=True)
-    node.target = _functional(node)  # type: ignore[assignment]  # the call keeps its name, by which plans know it
+    node.target = functional_overload(node)  # type: ignore[assignment]  # the call keeps its name, by which plans know it
     graph = node.graph
     with graph.inserting_after(node):
         stored = graph.call_function(_COPY, (state, node))

@@ -1,0 +1,269 @@
+"""Makes writes functional that quantize nodes would separate from those who read the memory.
+
+::
+
+    y = linear(x)                     y = linear(x)
+    part = y[:, 0]                    part = y[:, 0]
+    relu_ = relu_(part)               relu_ = relu(part)
+    z = linear(y)                     y.after.relu_ = slice_scatter(y, relu_.reshape(..), 1, 0, 1)
+                                      z = linear(y.after.relu_)
+
+torchao puts a quantize node behind ``y``, and the second ``linear`` reads what it returns: a tensor of its
+own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
+buffers get their new values by ``copy_`` at the end of the graph.
+
+Memory that calls write as a whole, and that is no input, keeps its writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from tosaic.fx.annotations.memory import is_in_place
+from tosaic.fx.annotations.module_graph import module_reader
+from tosaic.fx.annotations.state_writes import functional_overload, value_of
+from tosaic.torch_operators.aliasing import Aliases, Conflict
+from tosaic.torch_operators.written_memory import Write, WrittenMemory
+
+__all__ = ["with_functional_parts"]
+
+_ATEN = torch.ops.aten
+_LAST = 1 << 62  # a position behind all nodes
+
+
+def with_functional_parts(model: GraphModule) -> None:
+    """Makes the changes in the graph of the model. A graph that cannot be changed so stays as it is."""
+    nodes = [node for node in model.graph.nodes if node.op != "call_module"]
+    if not any(_is_mutable(node) for node in nodes):
+        return
+    importer, _ = module_reader(model, [node for node in nodes if node.op == "placeholder"])
+    importer.prepare(nodes, {node for node in nodes if node.op == "get_attr"})
+    aliases = importer.aliases
+    if aliases is None:
+        return
+    chosen = {
+        memory
+        for memory in aliases.written
+        if aliases.first_in(memory).node.op == "placeholder" or aliases.is_written_in_parts(memory)
+    }
+    if not chosen:
+        return
+    change = _Functional(model, nodes, aliases, chosen)
+    try:
+        change.make()
+    except _RefusedError:
+        change.undo()
+    model.recompile()
+
+
+def _is_mutable(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+class _RefusedError(Exception):
+    """A write that has no functional form here."""
+
+
+class _Functional:
+    """The nodes of a graph, each read with the values that it has at its place."""
+
+    def __init__(
+        self, model: GraphModule, nodes: Sequence[Node], aliases: Aliases, chosen: set[Hashable]
+    ) -> None:
+        self._nodes, self._aliases, self._chosen = nodes, aliases, chosen
+        self._env: dict[Any, Any] = {node: node for node in nodes}
+        self._memory = WrittenMemory(aliases, self._env)
+        self._before: list[tuple[Node, Any, Any, Any, Any]] = []
+        self._moves = _NodeMoves(model)
+
+    def make(self) -> None:
+        """Makes the changes."""
+        for node in self._nodes:
+            self._moves.before = node
+            self._memory.refresh(node.all_input_nodes, self._aliases.position(node), self)
+            operand: Any = node.args[0] if node.args else None
+            self._before.append((node, node.target, node.args, node.kwargs, node.meta.get("val")))
+            node.args = map_arg(node.args, self._env.__getitem__)
+            node.kwargs = map_arg(node.kwargs, self._env.__getitem__)
+            if node.op == "output":
+                self._write_back()
+            elif _is_mutable(node) and self._is_chosen(operand):
+                self._make_functional(node, operand)
+        for node in reversed(self._nodes):
+            if node.op == "call_function" and not node.users and self._is_chosen(node):
+                node.graph.erase_node(node)
+
+    def undo(self) -> None:
+        """Restores the graph."""
+        for node, target, args, kwargs, value in self._before:
+            node.target, node.args, node.kwargs = target, args, kwargs
+            if value is not None:
+                node.meta["val"] = value
+        self._moves.undo()
+
+    def moves_of(self, node: Any, write: Any) -> _NodeMoves:
+        """Returns what makes the value that a node has after a call wrote."""
+        self._moves.name, self._moves.write = f"{node.name}_after_{write.name}", write
+        return self._moves
+
+    def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
+        """Returns the error for a read after a write of which the elements are not known."""
+        return _RefusedError(f"{write.node.name}: {conflict.what}")
+
+    def _is_chosen(self, node: Any) -> bool:
+        members = self._aliases.members_of(node)
+        return any(member.tensor.region.memories & self._chosen for member in members)
+
+    def _make_functional(self, node: Node, operand: Node) -> None:
+        before = value_of(node)
+        if before is None or not is_in_place(node):
+            raise _RefusedError(node.name)
+        if node.target == _ATEN.copy_.default:
+            self._copy(node, before)
+            self._memory.note(node, operand, node)
+            return
+        target = functional_overload(node)
+        if target is None:
+            raise _RefusedError(node.name)
+        node.target = target
+        made = self._moves.value_of_call(target, node.args, node.kwargs)
+        node.meta["val"] = made
+        value = node
+        if made.dtype != before.dtype:  # in place, the result has the dtype of the operand
+            self._moves.name, self._moves.write = f"{node.name}_converted", node
+            value = self._moves.call(_ATEN._to_copy.default, (node,), {"dtype": before.dtype}, after=node)
+        self._env[node] = value
+        self._memory.note(node, operand, value)
+
+    def _copy(self, node: Node, before: torch.Tensor) -> None:
+        """Makes a call of ``copy_`` one that copies its source alone."""
+        source: Any = node.args[1]
+        value = value_of(source) if isinstance(source, Node) else None
+        if value is None:
+            raise _RefusedError(node.name)
+        if value.shape != before.shape:
+            self._moves.name, self._moves.write = f"{node.name}_expanded", node
+            source = self._moves.expand(source, list(before.shape))
+        node.target = _ATEN.clone.default if value.dtype == before.dtype else _ATEN._to_copy.default
+        node.args, node.kwargs = (source,), {} if value.dtype == before.dtype else {"dtype": before.dtype}
+        node.meta["val"] = self._moves.value_of_call(node.target, node.args, node.kwargs)
+
+    def _write_back(self) -> None:
+        for memory in self._chosen:
+            node = self._aliases.first_in(memory).node
+            if node.op != "call_function":
+                self._memory.refresh([node], _LAST, self)
+                if self._env[node] is not node:
+                    self.moves_of(node, self._env[node])
+                    self._moves.call(_ATEN.copy_.default, (node, self._env[node]))
+
+
+class _NodeMoves:
+    """Adds nodes of torch that move elements.
+
+    Attributes
+    ----------
+    before : Node
+        The node in front of which they are added.
+    name : str
+    write : Node
+        The call that they belong to.
+    """
+
+    def __init__(self, model: GraphModule) -> None:
+        self._model = model
+        self._made: list[Node] = []
+        self._places: list[str] = []
+        self.before: Node = next(iter(model.graph.nodes))
+        self.name = ""
+        self.write: Node = self.before
+
+    def reshape(self, x: Node, shape: Sequence[int]) -> Node:
+        """Reshapes `x`."""
+        return self.call(_ATEN.reshape.default, (x, list(shape)))
+
+    def permute(self, x: Node, perm: Sequence[int]) -> Node:
+        """Axis i of the result is axis ``perm[i]``."""
+        return self.call(_ATEN.permute.default, (x, list(perm)))
+
+    def expand(self, x: Node, shape: Sequence[int]) -> Node:
+        """Repeats axes of extent 1."""
+        return self.call(_ATEN.expand.default, (x, list(shape)))
+
+    def slice(self, x: Node, axis: int, start: int, end: int, step: int = 1) -> Node:
+        """Takes every `step`-th element of [start, end) on an axis."""
+        return self.call(_ATEN.slice.Tensor, (x, axis, start, end, step))
+
+    def slice_scatter(self, x: Node, source: Node, axis: int, start: int, end: int, step: int) -> Node:
+        """Replaces the elements that `slice` takes."""
+        return self.call(_ATEN.slice_scatter.default, (x, source, axis, start, end, step))
+
+    def take(self, x: Node, axis: int, indices: Any) -> Node:
+        """Selects the positions of an axis that `indices` lists."""
+        return self.call(_ATEN.index_select.default, (x, axis, self._constant(indices)))
+
+    def put(self, x: Node, indices: Any, source: Node) -> Node:
+        """Replaces elements of an `x` with one axis."""
+        return self.call(_ATEN.index_put.default, (x, [self._constant(indices)], source))
+
+    def call(self, target: Any, args: tuple[Any, ...], kwargs: Any = None, after: Node | None = None) -> Node:
+        """Adds a call."""
+        graph = self._model.graph
+        with graph.inserting_after(after) if after is not None else graph.inserting_before(self.before):
+            made = graph.create_node("call_function", target, args, kwargs or {}, name=self.name)
+        made.meta = {key: each for key, each in self.write.meta.items() if key != "val"}
+        self._made.append(made)
+        made.meta["val"] = self.value_of_call(target, args, kwargs or {})
+        return made
+
+    def value_of_call(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Returns the tensor without data that a call returns."""
+        values = [value_of(each) for each in _nodes_in(args)]
+        mode = detect_fake_mode([each for each in values if isinstance(each, FakeTensor)])
+        if mode is None:
+            raise _RefusedError(str(target))
+
+        def operand(node: Node) -> Any:
+            value = value_of(node)
+            if value is None:
+                raise _RefusedError(node.name)
+            return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
+
+        with mode:
+            return target(*map_arg(args, operand), **map_arg(kwargs, operand))
+
+    def undo(self) -> None:
+        """Removes all nodes."""
+        for node in reversed(self._made):
+            self._model.graph.erase_node(node)
+        for name in self._places:
+            delattr(self._model, name)
+
+    def _constant(self, indices: Any) -> Node:
+        name = f"_tosaic_places_{len(self._places)}"
+        while hasattr(self._model, name):
+            name += "_"
+        places = torch.as_tensor(np.asarray(indices, np.int64))
+        self._model.register_buffer(name, places, persistent=False)
+        self._places.append(name)
+        with self._model.graph.inserting_before(self.before):
+            made = self._model.graph.get_attr(name)
+        self._made.append(made)
+        mode = detect_fake_mode([value_of(self.write)])
+        made.meta["val"] = places if mode is None else mode.from_tensor(places)
+        return made
+
+
+def _nodes_in(tree: Any) -> list[Node]:
+    found: list[Node] = []
+    map_arg(tree, found.append)
+    return found
