@@ -239,8 +239,8 @@ class Aliases:
         """The memories that calls write."""
         return self._written
 
-    def is_written_in_parts(self, memory: Hashable) -> bool:
-        """True if a call writes some elements of a memory, and another tensor with them is seen later."""
+    def is_written_through_views(self, memory: Hashable) -> bool:
+        """True if a call writes elements of a memory, and another tensor object with them is seen later."""
         members = self._members[memory]
         for node, row in self._calls:
             now = self._position[node]
@@ -250,7 +250,6 @@ class Aliases:
                     region = tensor.at(now)[2]
                     if memory in region.memories and any(
                         other.tensor is not tensor
-                        and not other.tensor.at(now)[2].is_same(region)
                         and other.tensor.at(now)[2].overlaps(region)
                         and (other.position > now or self._is_seen_after(other.node, now))
                         for other in members

@@ -12,7 +12,7 @@ torchao puts a quantize node behind ``y``, and the second ``linear`` reads what 
 own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
 buffers get their new values by ``copy_`` at the end of the graph.
 
-Memory that calls write as a whole, and that is no input, keeps its writes.
+Memory that is no input, and that calls write through one tensor only, keeps its writes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def with_functional_parts(model: GraphModule) -> None:
     chosen = {
         memory
         for memory in aliases.written
-        if aliases.first_in(memory).node.op == "placeholder" or aliases.is_written_in_parts(memory)
+        if aliases.first_in(memory).node.op == "placeholder" or aliases.is_written_through_views(memory)
     }
     if not chosen:
         return
