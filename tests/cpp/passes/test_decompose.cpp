@@ -87,5 +87,34 @@ TEST_CASE("expansions do not change results", "[passes][decompose]") {
   changed_by(decompose, c.graph);
 }
 
+TEST_CASE("writes to parts of one axis become one concatenation of what is left", "[passes][decompose]") {
+  Case c;
+  ValueId x = c.input("x", {2, 5});
+  x = c.add(Op::kSliceScatter, {x, c.input("a", {2, 1})}, SliceAttrs{1, 1, 2, 1});
+  x = c.add(Op::kSliceScatter, {x, c.input("b", {2, 2})}, SliceAttrs{1, 2, 4, 1});
+  x = c.add(Op::kSliceScatter, {x, c.input("d", {2, 1})}, SliceAttrs{1, 1, 2, 1});
+  const std::optional<Graph> after = decompose(c.output(x).graph);
+  REQUIRE(after.has_value());
+  const std::span<const ValueId> parts = after->operands(after->nodes().back());
+  CHECK(parts.size() == 4);
+  CHECK(after->value(parts[1]).name == "d");
+  CHECK(after->value(parts[2]).name == "b");
+  const std::vector<std::vector<double>> given{
+      {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {10, 20}, {11, 12, 13, 14}, {30, 40}};
+  require_same(results_of(*after, given), {{0, 30, 11, 12, 4, 5, 40, 13, 14, 9}});
+}
+
+TEST_CASE("parts of one tensor that are written beside each other are read at once", "[passes][decompose]") {
+  Case c;
+  const ValueId x = c.input("x", {6}), y = c.input("y", {6});
+  ValueId z =
+      c.add(Op::kSliceScatter, {x, c.add(Op::kSlice, {y}, SliceAttrs{0, 2, 4, 1})}, SliceAttrs{0, 2, 4, 1});
+  z = c.add(Op::kSliceScatter, {z, c.add(Op::kSlice, {y}, SliceAttrs{0, 4, 6, 1})}, SliceAttrs{0, 4, 6, 1});
+  const std::optional<Graph> after = decompose(c.output(z).graph);
+  REQUIRE(after.has_value());
+  CHECK(after->operands(after->nodes().back()).size() == 2);
+  require_same(results_of(*after, {{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 11}}), {{0, 1, 8, 9, 10, 11}});
+}
+
 }  // namespace
 }  // namespace tosaic::passes

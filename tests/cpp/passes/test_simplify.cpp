@@ -72,6 +72,27 @@ TEST_CASE("a linear layer with another reader is not merged with the addition", 
   CHECK_FALSE(simplify(c.graph).has_value());
 }
 
+TEST_CASE("a slice of a concatenation reads the part that has its elements", "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 3}), y = c.add(Op::kExp, {c.input("y", {2, 4})});
+  const ValueId both = c.add(Op::kCat, {x, y}, AxisAttrs{1});
+  c.output(c.add(Op::kSlice, {both}, SliceAttrs{1, 4, 7, 2}));
+  c.output(c.add(Op::kSelect, {both}, SelectAttrs{1, 2}));
+  const Graph after = changed_by(simplify, c.graph);
+  CHECK(ops_of(after) == "exp slice select");
+  const std::vector<Node> nodes(after.nodes().begin(), after.nodes().end());
+  CHECK(Graph::attrs<SliceAttrs>(nodes[1]) == SliceAttrs{1, 1, 4, 2});
+  CHECK(after.value(after.operands(nodes[2])[0]).name == "x");
+}
+
+TEST_CASE("a slice of a concatenation that reads several parts stays", "[passes][simplify]") {
+  Case c;
+  const ValueId both = c.add(Op::kCat, {c.input("x", {2, 3}), c.input("y", {2, 4})}, AxisAttrs{1});
+  c.output(c.add(Op::kSlice, {both}, SliceAttrs{1, 2, 4, 1}));
+  c.output(c.add(Op::kSlice, {both}, SliceAttrs{0, 1, 2, 1}));
+  CHECK_FALSE(simplify(c.graph).has_value());
+}
+
 TEST_CASE("a chain of 10,000 views becomes one node", "[passes][simplify]") {
   Case c;
   ValueId x = c.input("x", {2, 3});

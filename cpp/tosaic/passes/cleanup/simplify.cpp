@@ -6,7 +6,7 @@
 //   slice of everything     ->  x                   add(linear(x, W), b)  ->  linear(x, W, b)
 //   pad by nothing          ->  x                   conv(pad(x))          ->  conv(x) that pads
 //   mul(x, 1)               ->  x                   add(expand(x), y)     ->  add(x, y), if the shape stays
-//   where(true, a, b)       ->  a
+//   where(true, a, b)       ->  a                   slice(cat(x, y))      ->  slice(x), if it reads x only
 //
 // All rules preserve every bit of the result, signed zeros included, except that a bias added inside a
 // contraction preserves it within the contraction's tolerance.
@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "tosaic/ir/op_table.h"
+#include "tosaic/ir/quantized.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -320,6 +321,56 @@ bool takes_padding(Site& site) {
   return site.become(site.node.op, std::move(made), operands, origin);
 }
 
+// The elements of an axis that a node reads; empty for nodes that read all of them.
+struct Read {
+  std::size_t axis = 0;
+  std::int64_t first = 0, last = -1;
+};
+
+Read read_of(const Site& site) {
+  if (const auto* select = get_if<SelectAttrs>(site.node.attrs.get()))
+    return {static_cast<std::size_t>(select->axis), select->index, select->index};
+  const auto* slice = get_if<SliceAttrs>(site.node.attrs.get());
+  if (slice == nullptr || site.node.op != Op::kSlice || !has_elements(site)) return {};
+  const auto axis = static_cast<std::size_t>(slice->axis);
+  const std::int64_t count = site.result_type().shape[axis];
+  return {axis, slice->start, slice->start + (count - 1) * slice->step};
+}
+
+// True if the elements of a part mean in it what they mean in the whole.
+bool is_read_as(const TensorType& part, const TensorType& whole) {
+  return part.order == whole.order && same_qparams(part.qparams, whole.qparams) &&
+         !(part.qparams && part.qparams->axis);
+}
+
+// slice(cat(x, y)) -> slice(x) and select(cat(x, y)) -> select(x), if only elements of x are read. Writes to
+// parts of a tensor become such a cat.
+bool reads_one_part(Site& site) {
+  const Read read = read_of(site);
+  if (read.last < read.first) return false;
+  const Node* cat = produced_by(site.now(), site.operands[0], Op::kCat);
+  if (cat == nullptr || static_cast<std::size_t>(Graph::attrs<AxisAttrs>(*cat).axis) != read.axis)
+    return false;
+  std::int64_t begin = 0;
+  for (const ValueId part : site.now().operands(*cat)) {
+    const TensorType& type = site.now().type(part);
+    const std::int64_t end = begin + type.shape[read.axis];
+    if (read.first < end) {
+      if (read.last >= end || !is_read_as(type, site.operand_type(0))) return false;
+      const OriginRef origin = cat->origin;
+      if (site.node.op == Op::kSelect)
+        return site.become(Op::kSelect, SelectAttrs{static_cast<std::int64_t>(read.axis), read.first - begin},
+                           {part}, origin);
+      SliceAttrs attrs = Graph::attrs<SliceAttrs>(site.node);
+      attrs.start -= begin;
+      attrs.end = read.last - begin + 1;
+      return site.become(Op::kSlice, attrs, {part}, origin);
+    }
+    begin = end;
+  }
+  return false;
+}
+
 std::optional<Graph> simplify_once(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes()) {
@@ -331,7 +382,7 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
-                           folds_bias(site) || takes_padding(site);
+                           folds_bias(site) || takes_padding(site) || reads_one_part(site);
     if (!rewritten) rewriter.copy(node);
   }
   return std::move(rewriter).finish();

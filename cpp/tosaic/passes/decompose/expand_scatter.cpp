@@ -343,6 +343,84 @@ ValueId expand_scatter(Emitter& e) {
   return e.emit(Op::kIndexPut, IndexPutAttrs{false}, operands);
 }
 
+namespace {
+
+// The elements [start, end) of an axis of a value.
+struct Part {
+  ValueId from;
+  std::int64_t start = 0, end = 0;
+};
+
+Part part_of_slice(const Emitter& e, ValueId x, std::size_t axis) {
+  const Node* node = e.graph().producer(x);
+  if (node != nullptr && node->op == Op::kSlice) {
+    const auto& attrs = Graph::attrs<SliceAttrs>(*node);
+    if (static_cast<std::size_t>(attrs.axis) == axis && attrs.step == 1)
+      return {e.graph().operands(*node)[0], attrs.start, attrs.start + e.type(x).shape[axis]};
+  }
+  return {x, 0, e.type(x).shape[axis]};
+}
+
+// A write to the places of an axis from `start` on.
+struct Write {
+  std::int64_t start = 0;
+  ValueId source;
+};
+
+const Node* dense_write(const Graph& graph, const Node* node, std::int64_t axis) {
+  if (node == nullptr || node->op != Op::kSliceScatter) return nullptr;
+  const auto& attrs = Graph::attrs<SliceAttrs>(*node);
+  const std::int64_t count = graph.type(graph.operands(*node)[1]).shape[static_cast<std::size_t>(attrs.axis)];
+  return attrs.axis == axis && (attrs.step == 1 || count == 1) && count != 0 ? node : nullptr;
+}
+
+// The writes to one axis that end in this node, last first. A write whose result only another one reads is
+// expanded alone, and its expansion has no reader.
+std::vector<Write> writes_before(const Emitter& e, std::int64_t axis) {
+  const Graph& graph = e.source();
+  const auto is_written = [&](NodeId user) {
+    return dense_write(graph, &graph.node(user), axis) != nullptr &&
+           graph.operands(graph.node(user))[0] == graph.result(e.node());
+  };
+  const std::span<const NodeId> users = graph.users(graph.result(e.node()));
+  const bool is_last = graph.is_output(graph.result(e.node())) || !std::ranges::all_of(users, is_written);
+  std::vector<Write> writes;
+  for (const Node* node = &e.node(); node != nullptr;) {
+    const ValueId x = graph.operands(*node)[0];
+    writes.push_back({Graph::attrs<SliceAttrs>(*node).start, graph.operands(*node)[1]});
+    node = is_last ? dense_write(graph, graph.producer(x), axis) : nullptr;
+  }
+  return writes;
+}
+
+// Adds what lies in [start, end) of these parts, which follow each other. Neighbours of one value become one.
+void add_range(std::vector<Part>& out, const std::vector<Part>& parts, std::int64_t start, std::int64_t end) {
+  std::int64_t at = 0;
+  for (const Part& part : parts) {
+    const std::int64_t first = std::max(start, at), last = std::min(end, at + part.end - part.start);
+    if (first < last) {
+      const Part cut{part.from, part.start + first - at, part.start + last - at};
+      if (!out.empty() && out.back().from == cut.from && out.back().end == cut.start)
+        out.back().end = cut.end;
+      else
+        out.push_back(cut);
+    }
+    at += part.end - part.start;
+  }
+}
+
+ValueId emit_parts(Emitter& e, std::size_t axis, const std::vector<Part>& parts) {
+  std::vector<ValueId> values;
+  for (const Part& part : parts) {
+    const bool is_whole = part.start == 0 && part.end == e.type(part.from).shape[axis];
+    values.push_back(is_whole ? part.from : e.slice(part.from, axis, part.start, part.end));
+  }
+  if (values.size() == 1) return values[0];
+  return e.emit(Op::kCat, AxisAttrs{static_cast<std::int64_t>(axis)}, values);
+}
+
+}  // namespace
+
 ValueId expand_slice_scatter(Emitter& e) {
   const auto& attrs = e.attrs<SliceAttrs>();
   const auto axis = static_cast<std::size_t>(attrs.axis);
@@ -350,11 +428,22 @@ ValueId expand_slice_scatter(Emitter& e) {
   const std::int64_t extent = e.type(x).shape[axis], count = e.type(source).shape[axis];
   if (count == 0) return x;
   if (attrs.step == 1 || count == 1) {
-    std::vector<ValueId> parts;
-    if (attrs.start > 0) parts.push_back(e.slice(x, axis, 0, attrs.start));
-    parts.push_back(source);
-    if (attrs.start + count < extent) parts.push_back(e.slice(x, axis, attrs.start + count, extent));
-    return parts.size() == 1 ? source : e.emit(Op::kCat, AxisAttrs{attrs.axis}, parts);
+    const std::vector<Write> writes = writes_before(e, attrs.axis);
+    const Graph& source_graph = e.source();
+    const Node* first = &e.node();
+    for (std::size_t i = 1; i < writes.size(); ++i)
+      first = source_graph.producer(source_graph.operands(*first)[0]);
+    std::vector<Part> parts{part_of_slice(e, e.mapped(source_graph.operands(*first)[0]), axis)};
+    for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
+      const Part part = part_of_slice(e, e.mapped(write->source), axis);
+      const std::int64_t end = write->start + part.end - part.start;
+      std::vector<Part> next;
+      add_range(next, parts, 0, write->start);
+      add_range(next, {part}, 0, part.end - part.start);
+      add_range(next, parts, end, extent);
+      parts = std::move(next);
+    }
+    return emit_parts(e, axis, parts);
   }
   std::vector<double> from;
   for (std::int64_t i = 0; i < extent; ++i) {
