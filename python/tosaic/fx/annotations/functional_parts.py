@@ -238,7 +238,7 @@ class _NodeMoves:
                 raise _RefusedError(node.name)
             return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
 
-        with mode:
+        with mode, torch.no_grad():
             return target(*map_arg(args, operand), **map_arg(kwargs, operand))
 
     def undo(self) -> None:
