@@ -37,3 +37,9 @@ def test_a_result_that_is_off_by_units_is_a_failure(bits: int, monkeypatch: pyte
     monkeypatch.setattr(tosaic.Lowered, "run", halved)
     outcome = check_integers(Case("abs", (T((3, 5), "f32", "normal", 1),)), bits)
     assert "units off" in outcome.failure
+
+
+def test_a_difference_of_coarse_integers_is_as_exact_as_they_are() -> None:
+    """Inputs in units of 1000 and a result in units of 1: no finer number is lost, and none is there."""
+    outcome = check_integers(Case("sub.Tensor", (T((), "f32"), T((), "f32"))), 16)
+    assert (outcome.refused, outcome.failure, outcome.elements) == ("", "", 1)

@@ -1,6 +1,7 @@
 #include "tosaic/passes/lower_to_integer/node_lowering.h"
 
 #include <algorithm>
+#include <array>
 
 #include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/backend_forms.h"
@@ -87,6 +88,15 @@ bool is_lost_in(const ScaledInteger& made, const QParams& to) {
   return integers > 0x1p16 && made.scale() > 2 * step && largest_number(to) < kFewest * made.scale();
 }
 
+// True if the node adds integers in their own units, or in finer ones: its result is as exact as they are.
+bool adds_in_their_units(const RuleContext& ctx, const ScaledInteger& made) {
+  if (ctx.node.op() != Op::kAdd && ctx.node.op() != Op::kSub) return false;
+  if (as_double(Graph::attrs<AlphaAttrs>(ctx.node.node()).alpha) != 1.0) return false;
+  return std::ranges::all_of(std::array<std::size_t, 2>{0, 1}, [&](std::size_t i) {
+    return ctx.is_scaled(i) && made.scale() <= std::ranges::min(ctx.scaled(i).scales);
+  });
+}
+
 }  // namespace
 
 Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& made) {
@@ -96,7 +106,7 @@ Outcome store_result(const RuleContext& ctx, std::uint32_t r, const RuleResult& 
   const ScaledInteger* const scaled = std::get_if<ScaledInteger>(&made);
   if (scaled != nullptr && ctx.node.op() != Op::kQuantize) {
     const std::optional<QParams> ends = to ? to : ctx.node.eventual_qparams();
-    if (ends && is_lost_in(*scaled, *ends))
+    if (ends && is_lost_in(*scaled, *ends) && !adds_in_their_units(ctx, *scaled))
       return Refusal{
           "its arithmetic reaches numbers so large that their unit leaves nearly nothing of its result"};
   }
