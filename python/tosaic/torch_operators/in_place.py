@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,6 +11,7 @@ from tosaic.torch_operators.aliasing import Aliases, Conflict
 from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
 from tosaic.torch_operators.operator_row import OperatorRow
+from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.writer import CallWriter
 from tosaic.torch_operators.written_memory import Write, WrittenMemory
 
@@ -23,11 +25,31 @@ _LAST = 1 << 62  # a position behind all nodes
 
 @dataclass(frozen=True, eq=False)
 class _After:
-    """Stands for a node whose value a call has changed: what its nodes are named after, and come from."""
+    """Stands for a node of torch that there would be if the call that wrote were functional."""
 
     name: str
     target: Any
     meta: Any
+
+
+class _NamedMovements(Movements):
+    """Writes each node in the name of a node of its own, as the functional program would have."""
+
+    def __init__(self, reader: InPlaceCalls, names: Iterator[str], write: Any) -> None:
+        super().__init__(cast("Call", reader))
+        self._reader, self._names, self._write = reader, names, write
+
+    def _emit(self, op: str, attrs: dict[str, Any] | None, *operands: Ref) -> Ref:
+        self._name()
+        return super()._emit(op, attrs, *operands)
+
+    def put(self, x: Ref, indices: Any, source: Ref) -> Ref:
+        """Replaces elements of an `x` with one axis."""
+        self._name()
+        return super().put(x, indices, source)
+
+    def _name(self) -> None:
+        self._reader._node = _After(next(self._names), self._write.target, self._write.meta)
 
 
 class InPlaceCalls(CallWriter):
@@ -116,11 +138,10 @@ class InPlaceCalls(CallWriter):
             self._memory_now.refresh([node], _LAST, self)
         return self.env[node]
 
-    def moves_of(self, node: Any, write: Any) -> Movements:
-        """Returns what writes nodes for the value that a node has after a call wrote its memory."""
+    def moves_of(self, names: Iterator[str], write: Any) -> Movements:
+        """Returns what writes nodes of these names, in the place of a call that wrote."""
         self._row = self._shared.rows.get(write.target)
-        self._node = _After(f"{node.name}.after.{write.name}", write.target, write.meta)
-        return Movements(cast("Call", self))
+        return _NamedMovements(self, names, write)
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
         """Returns the error for a read after a write of which the elements are not known."""

@@ -109,8 +109,6 @@ class Region:
             return False
         if self.layout is None or other.layout is None:
             return True
-        if not self.is_certain or not other.is_certain:
-            return True
         first, last = self._bytes()
         first_2, last_2 = other._bytes()
         return first < last_2 and first_2 < last and not self._alternates_with(other)

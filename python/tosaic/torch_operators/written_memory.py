@@ -15,8 +15,9 @@ Nothing is written for a tensor that no one reads again.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from tosaic.torch_operators.aliasing import Aliases, Conflict, Member, Tensor
@@ -58,8 +59,8 @@ class Write(NamedTuple):
 class Reader(Protocol):
     """What reads the nodes."""
 
-    def moves_of(self, node: Any, write: Any) -> Moves:
-        """Returns what makes the value that a node has after a call wrote."""
+    def moves_of(self, names: Iterator[str], write: Any) -> Moves:
+        """Returns what makes nodes of these names, in the place of a call that wrote."""
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
         """Returns the error for a read after a write of which the elements are not known."""
@@ -68,8 +69,8 @@ class Reader(Protocol):
 class _Log:
     """The writes to one memory, and the value of its first tensor after some of them."""
 
-    def __init__(self, node: Any, region: Region, value: Any) -> None:
-        self.node, self.region, self.value = node, region, value
+    def __init__(self, region: Region, value: Any) -> None:
+        self.region, self.value = region, value
         self.writes: list[Write] = []
         self.positions: list[int] = []
         self._done = 0  # how many writes the value contains
@@ -89,7 +90,7 @@ class _Log:
                 paths.clear()
             paths.append((write, path))
         for write, path in paths:
-            moves = reader.moves_of(self.node, write.node)
+            moves = reader.moves_of(_names(f"after_{write.node.name}"), write.node)
             self.value = _by_parts(partial(path.write, moves), self.value, write.value)
         self._done = len(self.writes)
         return self.value
@@ -121,7 +122,7 @@ class WrittenMemory:
                 log = self._logs.get(memory)
                 if log is None:
                     first = self._aliases.first_in(memory)
-                    log = _Log(first.node, first.tensor.at(now)[2], _value_of(self._env, first))
+                    log = _Log(first.tensor.at(now)[2], _value_of(self._env, first))
                     self._logs[memory] = log
                 log.add(write)
 
@@ -174,11 +175,11 @@ class WrittenMemory:
         if since is None:  # a call has read what was written before it; inputs and attributes have old values
             is_call = member.node.op == "call_function"
             since = bisect_right(log.positions, member.position) if is_call else 0
-        count = len(log.writes)
-        self._seen[key] = count
-        if since == count:
+        known = len(log.writes)
+        self._seen[key] = known
+        if since == known:
             return
-        first = max(since, count - _FEW)
+        first = max(since, known - _FEW)
         last = next(
             (write for write in reversed(log.writes[first:]) if _reaches(write, member.tensor, region)), None
         )
@@ -198,14 +199,27 @@ class WrittenMemory:
                 return last.value
             path = path_between(last.region, region)
             if path is not None:
-                return _by_parts(partial(path.read, reader.moves_of(member.node, last.node)), last.value)
+                return _read(path, last.value, member, last, reader)
         path = path_between(log.region, region)
         if path is None:
             return last or log.writes[-1]
         whole = log.whole(reader)
         if isinstance(whole, Write):
             return whole
-        return _by_parts(partial(path.read, reader.moves_of(member.node, log.writes[-1].node)), whole)
+        return _read(path, whole, member, log.writes[-1], reader)
+
+
+def _read(path: Path, value: Any, member: Member, write: Write, reader: Reader) -> Any:
+    """Returns a tensor of the memory after a write, from one that has all of its elements."""
+    names = _names(f"{member.node.name}_after_{write.node.name}")
+    return _by_parts(partial(path.read, reader.moves_of(names, write.node)), value)
+
+
+def _names(first: str) -> Iterator[str]:
+    """Names of nodes, which a functional program of torch could have, too."""
+    yield first
+    for step in count(1):
+        yield f"{first}_step{step}"
 
 
 def _reaches(write: Write, tensor: Tensor, region: Region) -> bool:

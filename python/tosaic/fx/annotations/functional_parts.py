@@ -3,10 +3,10 @@
 ::
 
     y = linear(x)                     y = linear(x)
-    part = y[:, 0]                    part = y[:, 0]
+    part = y[:, :2]                   part = y[:, :2]
     relu_ = relu_(part)               relu_ = relu(part)
-    z = linear(y)                     y.after.relu_ = slice_scatter(y, relu_.reshape(..), 1, 0, 1)
-                                      z = linear(y.after.relu_)
+    z = linear(y)                     after_relu_ = slice_scatter(y, relu_, 1, 0, 2)
+                                      z = linear(after_relu_)
 
 torchao puts a quantize node behind ``y``, and the second ``linear`` reads what it returns: a tensor of its
 own, which ``relu_`` does not write. Without writes, each reader has an edge to what it reads. Inputs and
@@ -17,7 +17,7 @@ Memory that is no input, and that calls write through one tensor only, keeps its
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,9 @@ class _Functional:
                 node.meta["val"] = value
         self._moves.undo()
 
-    def moves_of(self, node: Any, write: Any) -> _NodeMoves:
-        """Returns what makes the value that a node has after a call wrote."""
-        self._moves.name, self._moves.write = f"{node.name}_after_{write.name}", write
+    def moves_of(self, names: Iterator[str], write: Any) -> _NodeMoves:
+        """Returns what makes nodes of these names, in the place of a call that wrote."""
+        self._moves.names, self._moves.write = names, write
         return self._moves
 
     def refuse_read(self, write: Write, conflict: Conflict) -> Exception:
@@ -139,8 +139,8 @@ class _Functional:
         node.meta["val"] = made
         value = node
         if made.dtype != before.dtype:  # in place, the result has the dtype of the operand
-            self._moves.name, self._moves.write = f"{node.name}_converted", node
-            value = self._moves.call(_ATEN._to_copy.default, (node,), {"dtype": before.dtype}, after=node)
+            moves = self.moves_of(iter([f"{node.name}_converted"]), node)
+            value = moves.call(_ATEN._to_copy.default, (node,), {"dtype": before.dtype}, after=node)
         self._env[node] = value
         self._memory.note(node, operand, value)
 
@@ -151,8 +151,7 @@ class _Functional:
         if value is None:
             raise _RefusedError(node.name)
         if value.shape != before.shape:
-            self._moves.name, self._moves.write = f"{node.name}_expanded", node
-            source = self._moves.expand(source, list(before.shape))
+            source = self.moves_of(iter([f"{node.name}_expanded"]), node).expand(source, list(before.shape))
         node.target = _ATEN.clone.default if value.dtype == before.dtype else _ATEN._to_copy.default
         node.args, node.kwargs = (source,), {} if value.dtype == before.dtype else {"dtype": before.dtype}
         node.meta["val"] = self._moves.value_of_call(node.target, node.args, node.kwargs)
@@ -163,8 +162,8 @@ class _Functional:
             if node.op != "call_function":
                 self._memory.refresh([node], _LAST, self)
                 if self._env[node] is not node:
-                    self.moves_of(node, self._env[node])
-                    self._moves.call(_ATEN.copy_.default, (node, self._env[node]))
+                    moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
+                    moves.call(_ATEN.copy_.default, (node, self._env[node]))
 
 
 class _NodeMoves:
@@ -174,7 +173,7 @@ class _NodeMoves:
     ----------
     before : Node
         The node in front of which they are added.
-    name : str
+    names : iterator of str
     write : Node
         The call that they belong to.
     """
@@ -184,7 +183,7 @@ class _NodeMoves:
         self._made: list[Node] = []
         self._places: list[str] = []
         self.before: Node = next(iter(model.graph.nodes))
-        self.name = ""
+        self.names: Iterator[str] = iter(())
         self.write: Node = self.before
 
     def reshape(self, x: Node, shape: Sequence[int]) -> Node:
@@ -219,7 +218,7 @@ class _NodeMoves:
         """Adds a call."""
         graph = self._model.graph
         with graph.inserting_after(after) if after is not None else graph.inserting_before(self.before):
-            made = graph.create_node("call_function", target, args, kwargs or {}, name=self.name)
+            made = graph.create_node("call_function", target, args, kwargs or {}, name=next(self.names))
         made.meta = {key: each for key, each in self.write.meta.items() if key != "val"}
         self._made.append(made)
         made.meta["val"] = self.value_of_call(target, args, kwargs or {})

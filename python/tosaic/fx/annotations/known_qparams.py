@@ -29,6 +29,7 @@ from tosaic import _core
 from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
 from tosaic.dtypes import TORCH
+from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
 from tosaic.fx.annotations.quantizer import pass_by_position
@@ -232,8 +233,10 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one.
 
-        Calls that update a state in place become calls whose result can be rounded before it is stored.
+        Writes to parts of tensors and to inputs become functional. Calls that update a state in place become
+        calls whose result can be rounded before it is stored.
         """
+        with_functional_parts(model)
         with_rounded_writes(model)
         pass_by_position(model)
         self._add_biases(model)
