@@ -668,3 +668,25 @@ def test_a_rounding_between_two_scales_that_is_off_by_a_unit_is_no_fault() -> No
     comparison = tosaic.compare(quantized, lowered, samples[:2])
     assert any(row.metrics.mismatches for row in comparison.outputs), str(comparison)
     assert comparison.ok, str(comparison)
+
+
+def test_a_number_near_a_tie_may_be_rounded_either_way_in_front_of_a_movement() -> None:
+    """16 bits are requantized by a multiplier, and in the reference by numbers that are rounded to f32."""
+
+    class Greatest(torch.nn.Module):
+        def forward(self, x: torch.Tensor, most: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            values, places = torch.max(torch.minimum(x, most), -1)
+            return values.reshape(-1), places
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(40, 300, 3) * 4 - 2, torch.ones(40, 300, 1)) for _ in range(2)]
+    exported = torch.export.export(Greatest(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    differing = 0
+    for x in samples:
+        found, wanted = (np.asarray(each.run(*x)[0]) for each in (lowered, quantized))
+        differing += int((found != wanted).sum())
+        comparison = tosaic.compare(quantized, lowered, [x])
+        assert comparison.ok, str(comparison)
+    assert differing

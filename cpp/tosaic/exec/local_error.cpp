@@ -93,21 +93,27 @@ Array copy_of(const Array& array) {
   return out;
 }
 
-// If a number is within `error` units of a tie, arithmetic with an error of up to `error` units may round it
-// up instead of down, or down instead of up. Changes such integers of 8 bits in `rounded` to the neighbor on
-// the other side of `real`, unless they differ from `base`: those were rounded otherwise already. Each variant
-// changes a part of them; variants 0 and 1 together change all. Returns true if any was changed.
+// How far arithmetic may be off before a rounding: units of the integer, and a part of the number.
+struct ErrorBeforeRounding {
+  double units = 0, relative = 0;
+};
+
+// If a number is within `error` of a tie, arithmetic with an error of up to `error` may round it up instead of
+// down, or down instead of up. Changes such integers in `rounded` to the neighbor on the other side of `real`,
+// unless they differ from `base`: those were rounded otherwise already. Each variant changes a part of them;
+// variants 0 and 1 together change all. Returns true if any was changed.
 bool round_ties_otherwise(Array& rounded, const ArrayView& base, const ArrayView& real,
-                          const QuantizeAttrs& attrs, double error, std::uint64_t seed, std::size_t variant) {
+                          const QuantizeAttrs& attrs, const ErrorBeforeRounding& error, std::uint64_t seed,
+                          std::size_t variant) {
   const std::vector<double> values = doubles(rounded.view()), before = doubles(base), exact = doubles(real);
   const ScaleGrid grid(rounded.shape, attrs);
   Array out;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (sign(seed + variant / 2, i) != (variant % 2 == 0 ? 1 : -1) || values[i] != before[i]) continue;
     const std::size_t c = grid.of(static_cast<std::int64_t>(i));
-    const double off =
-        exact[i] * inverse_scale(attrs.scales[c]) + static_cast<double>(attrs.zero_points[c]) - values[i];
-    if (!(std::fabs(std::fabs(off) - 0.5) <= error)) continue;
+    const double number = exact[i] * inverse_scale(attrs.scales[c]);
+    const double off = number + static_cast<double>(attrs.zero_points[c]) - values[i];
+    if (!(std::fabs(std::fabs(off) - 0.5) <= error.units + error.relative * std::fabs(number))) continue;
     if (!out.storage.bound()) out = copy_of(rounded);
     store_element(out.dtype, out.storage.writable() + i * byte_size(out.dtype),
                   std::clamp(values[i] + std::copysign(1.0, off), static_cast<double>(attrs.qmin),
@@ -431,6 +437,13 @@ bool LocalReference::run(const Node& node) {
     has_errors = has_errors || !estimate.variants.empty();
     if (is_float(operands.back().dtype)) dtype = operands.back().dtype;
   }
+  // For integers of 8 bits, inner_units is 0 if no arithmetic computed the number: both runs then round it to the
+  // same integer. Those of 16 bits have as many bits as make the rounding of their numbers to f32 matter.
+  const auto before_rounding = [this](DType to, int units) -> std::optional<ErrorBeforeRounding> {
+    if (byte_size(to) == 1 && units > 0) return ErrorBeforeRounding{error_before_rounding(units), 0};
+    if (byte_size(to) == 2) return ErrorBeforeRounding{0, 0x1p-22};
+    return std::nullopt;
+  };
   std::optional<std::vector<Array>> results = compute(node, operands);
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
@@ -455,11 +468,12 @@ bool LocalReference::run(const Node& node) {
                                  graph_.result(node).index(), k));
       } else if (!operands.empty()) {
         variants.push_back(compute_with_errors(node, k, *results));
-        // inner_units is 0 if no arithmetic computed the number: both runs then round it to the same integer.
-        if (node.op == Op::kQuantize && byte_size((*results)[0].dtype) == 1 && inner_units > 0)
-          ties |= round_ties_otherwise(variants.back()[0], (*results)[0].view(), operands[0],
-                                       Graph::attrs<QuantizeAttrs>(node), error_before_rounding(inner_units),
-                                       graph_.result(node).index(), k);
+        if (node.op == Op::kQuantize)
+          if (const std::optional<ErrorBeforeRounding> error =
+                  before_rounding((*results)[0].dtype, inner_units))
+            ties |= round_ties_otherwise(variants.back()[0], (*results)[0].view(), operands[0],
+                                         Graph::attrs<QuantizeAttrs>(node), *error,
+                                         graph_.result(node).index(), k);
       }
     }
   for (std::uint32_t r = 0; r < node.result_count; ++r) {
