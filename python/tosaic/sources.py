@@ -108,7 +108,7 @@ def _program_of_import(
         imported.signature,
         (*notes, *imported.diagnostics, *_without_calls(imported.graph, described)),
         imported.verify,
-        list(described.values()),
+        [*described.values(), *imported.by_torch],
         imported.module_types,
     )
 

@@ -22,8 +22,8 @@ def test_an_unsupported_operator_is_named_with_its_place() -> None:
 
     assert refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(3))) == (
         "[legalize-tosa] operator 'aten.special_i0.default' is foreign to tosaic "
-        f"{place(forward, 'special_i0')}. Replace it, decompose the program with run_decompositions(), or "
-        "describe it with a domain and a name: tosaic.from_exported(program, "
+        f"{place(forward, 'special_i0')}. Leave it on the host, tosaic.lower(..., unsupported='split'), "
+        "replace it in the module, or describe it with a domain and a name: tosaic.from_exported(program, "
         "operators=[tosaic.ForeignOp('aten.special_i0.default', kernel, domain='my_library', "
         "name='my_operator')]), in C++ OpaqueAttrs::domain and name."
     )

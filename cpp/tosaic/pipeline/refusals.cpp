@@ -44,10 +44,11 @@ ErrorParts float_operator(const Graph& graph, const Node& node, bool moves) {
   if (node.op != Op::kOpaque) return parts(std::string(info(node.op).name), {});
   const auto& attrs = Graph::attrs<OpaqueAttrs>(node);
   if (attrs.integers) return parts(attrs.target, "Quantize all its float operands and results");
-  return parts(attrs.target,
-               "Quantize its operands and results, and describe it with a function of integers: "
-               "tosaic.ForeignOp('" +
-                   attrs.target + "', ..., quantized=function)");
+  return parts(
+      attrs.target,
+      "Leave it on the host, tosaic.lower(..., unsupported='split'), or quantize its operands and results "
+      "and describe it with a function of integers: tosaic.ForeignOp('" +
+          attrs.target + "', ..., quantized=function)");
 }
 
 // The operators that compute with floats: those that a quantizer omitted, or all of them. Movement of floats

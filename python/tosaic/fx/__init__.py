@@ -13,6 +13,7 @@ from tosaic.boundary_orders import Form
 from tosaic.extras import naming_extras
 from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.fx.applied import AppliedLayout, Conversion, Convert, Unmet
+from tosaic.fx.torch_kernel import TorchKernel
 from tosaic.layout import Objective
 from tosaic.options import checked
 from tosaic.signature import Signature, Tree
@@ -31,6 +32,7 @@ __all__ = [
     "Convert",
     "Quantizer",
     "Signature",
+    "TorchKernel",
     "Tree",
     "Unmet",
     "apply_layout",

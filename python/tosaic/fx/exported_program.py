@@ -223,6 +223,7 @@ def read_program(
             tuple(program.diagnostics.items),
             program.shared.weights.verify,
             module_types(program.nodes),
+            tuple(program.shared.by_torch.values()),
         ),
         importer.env,
         program.shared.sizes,

@@ -17,11 +17,13 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tosaic import _core
+from tosaic.foreign import ForeignOp
 from tosaic.fx.decomposed import Expansion, is_random
 from tosaic.fx.executed_memory import ExecutedMemory
 from tosaic.fx.functional_trial import keeps_numbers
 from tosaic.fx.node_writer import NodeWriter, Shared
 from tosaic.fx.targets import Row, row_for
+from tosaic.fx.torch_kernel import NAMESPACES, TorchKernel, is_functional
 from tosaic.fx.weights import CODE_OF, TORCH_OF
 from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
@@ -172,6 +174,15 @@ class Importer(NodeReader, NodeWriter):
         if row is not None and row.is_training(row.complete(node.args, node.kwargs)):
             return "training"
         return "random" if is_random(node.target) else ""
+
+    def _run_by_torch(self, target: str) -> ForeignOp | None:
+        operator = self._node.target
+        if not isinstance(operator, torch._ops.OpOverload) or operator.namespace not in NAMESPACES:
+            return None
+        if not is_functional(operator._schema):
+            return None
+        known: dict[str, ForeignOp] = self._shared.by_torch
+        return known.setdefault(target, ForeignOp(target, TorchKernel(target)))
 
     def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
         """Returns the results of the call by torch's decomposition, or None and the reason for that."""

@@ -38,6 +38,7 @@ class Shared:
     rows: dict[Any, OperatorRow | None]
     decompositions: Decompositions
     foreign: Mapping[str, ForeignOp] = field(default_factory=dict)  # by target
+    by_torch: dict[str, ForeignOp] = field(default_factory=dict)  # by target: operators that torch runs
     written: list[Aliases] = field(default_factory=list)  # of the graphs that write in place
     can_be_decomposed: Callable[[], bool] = lambda: True  # by torch: the program as a whole
 

@@ -58,6 +58,11 @@ class ForeignCalls(CallWriter):
         """Returns how to make the program functional with the same numbers."""
         return OUT_OF_PLACE
 
+    def _run_by_torch(self, target: str) -> ForeignOp | None:
+        """Returns a description of an operator of torch that tosaic does not have, if torch may run it."""
+        del target
+        return None
+
     def _hint_of_writing(self, row: OperatorRow) -> str:
         """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
         if row.target.startswith("aten."):
@@ -136,20 +141,24 @@ class ForeignCalls(CallWriter):
             raise self.error(
                 _core.UnsupportedOp, f"{target} with a complex result is not supported", hint=HINT
             )
-        text, operands = arguments_json(args, kwargs, self._describe, self._no_text, self._mark())
+        mark = self._mark()
+        text, operands = arguments_json(args, kwargs, self._describe, self._no_text, mark)
+        by_torch = self._run_by_torch(target) if described is None and not mark else None
         types = [self._type_of(item) for item in items if isinstance(item, self.tensor_type)]
         attributes = {"target": target, "arguments": text}
-        if described is not None:
+        description = described or by_torch
+        if description is not None:
             tensors = tensors_of([args, list(kwargs.values())])
             attributes |= attributes_of_call(
-                described,
+                description,
                 [len(tensor.shape) for tensor in tensors if isinstance(tensor, Ref)],
                 [len(shape) for _, shape in types],
             )
         first = self.builder.add_many(OP["opaque"], attributes, operands, self._name(), self._origin(), types)
         if described is None:
             because = f": {reason}" if reason else ""
-            self.note("opaque", f"'{node.name}' ({target}) is kept as an opaque node{because}")
+            where = "an opaque node" if by_torch is None else "an opaque node, which torch runs"
+            self.note("opaque", f"'{node.name}' ({target}) is kept as {where}{because}")
         refs = iter(Ref(first + i, dtype, shape) for i, (dtype, shape) in enumerate(types))
         results = [next(refs) if isinstance(item, self.tensor_type) else NoValue(target) for item in items]
         return results if isinstance(recorded, list | tuple) else results[0]

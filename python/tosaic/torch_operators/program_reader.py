@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tosaic import _core
 from tosaic.diagnostics import Diagnostic, Diagnostics
 from tosaic.dim_order import dim_order_of
+from tosaic.foreign import ForeignOp
 from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
 from tosaic.torch_operators.call_trees import arguments_tree, input_paths, results_tree
 from tosaic.torch_operators.complex_values import HINT
@@ -42,6 +43,8 @@ class ImportedProgram:
         are not dense) has changed since.
     module_types : callable
         Returns the types of the modules that contain calls, by path.
+    by_torch : tuple of ForeignOp
+        Operators that tosaic does not have, and torch runs.
     """
 
     graph: _core.Graph
@@ -49,6 +52,7 @@ class ImportedProgram:
     diagnostics: tuple[Diagnostic, ...]
     verify: Callable[[], None]
     module_types: Callable[[], dict[str, str]]
+    by_torch: tuple[ForeignOp, ...] = ()
 
 
 class InputSpec(NamedTuple):

@@ -41,11 +41,12 @@ namespace {
     l.refuse(name + "is described without a domain and name, which its tosa.custom needs",
              "tosaic.ForeignOp('" + attrs.target +
                  "', ..., domain='my_library', name='my_operator'), in C++ OpaqueAttrs::domain and name");
-  l.refuse(name + "is foreign to tosaic",
-           "Replace it, decompose the program with run_decompositions(), or describe it with a domain and a "
-           "name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
-               attrs.target +
-               "', kernel, domain='my_library', name='my_operator')]), in C++ OpaqueAttrs::domain and name");
+  l.refuse(
+      name + "is foreign to tosaic",
+      "Leave it on the host, tosaic.lower(..., unsupported='split'), replace it in the module, or describe "
+      "it with a domain and a name: tosaic.from_exported(program, operators=[tosaic.ForeignOp('" +
+          attrs.target +
+          "', kernel, domain='my_library', name='my_operator')]), in C++ OpaqueAttrs::domain and name");
 }
 
 DimOrder order_of(const Legalizer& l, const OpaqueAttrs& attrs, const TensorType& type) {

@@ -1,0 +1,151 @@
+"""Operators that tosaic does not have are run by torch on the host, from the import to the files."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tosaic
+
+torch = pytest.importorskip("torch")
+
+from function_module import FunctionModule  # noqa: E402
+from tosaic.fx import TorchKernel  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+nn = torch.nn
+
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "topk": lambda x: torch.topk(x, 3, largest=False),
+    "sort": lambda x: torch.sort(x, 0, descending=True),
+    "stable sort": lambda x: torch.sort(x, dim=1, stable=True),
+    "argsort": lambda x: torch.argsort(x, -1),
+    "msort": lambda x: torch.msort(x),
+    "cummax": lambda x: torch.cummax(x, 1),
+    "cummin": lambda x: torch.cummin(x, 0),
+    "median": lambda x: (x.median(-1), x.median()),
+    "nanmedian": lambda x: x.nanmedian(0),
+    "mode": lambda x: x.round().mode(1)[0],
+    "kthvalue": lambda x: torch.kthvalue(x, 2),
+    "quantile": lambda x: torch.quantile(x, 0.3, 1),
+    "scatter_reduce": lambda x: x.scatter_reduce(0, (x > 0).long(), x, "amax"),
+    "histc": lambda x: torch.histc(x, 5, -2, 2),
+    "bucketize": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])),
+    "searchsorted": lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x),
+    "gcd": lambda x: torch.gcd((x * 12).int(), torch.tensor(6, dtype=torch.int32)),
+    "lgamma": lambda x: torch.lgamma(x.abs() + 0.1),
+    "i0": lambda x: torch.special.i0(x),
+    "cholesky": lambda x: torch.linalg.cholesky(x @ x.T + 9 * torch.eye(4)),
+    "a dtype as argument": lambda x: torch.cumprod(x, 0, dtype=torch.float64).sort(0)[0],
+}
+X = torch.randn(4, 5, generator=torch.Generator().manual_seed(2))
+
+
+def leaves(found: Any) -> list[Any]:
+    if isinstance(found, tuple | list):
+        return [leaf for each in found for leaf in leaves(each)]
+    return [found]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_float_run_equals_eager_and_the_program_can_be_pickled(name: str) -> None:
+    exported = torch.export.export(FunctionModule(OPERATORS[name]), (X,))
+    program = pickle.loads(pickle.dumps(tosaic.from_exported(exported)))
+    for found, wanted in zip(leaves(program.run(X)), leaves(OPERATORS[name](X)), strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted.numpy(), rtol=1e-5, atol=1e-6)
+        assert np.asarray(found).dtype == wanted.numpy().dtype
+
+
+def test_floats_that_numpy_lacks_are_given_to_torch_and_taken_back() -> None:
+    x = X.to(torch.bfloat16)
+    program = tosaic.from_exported(torch.export.export(FunctionModule(lambda x: torch.sort(x, 1)[0]), (x,)))
+    found = np.asarray(program.run(x))
+    np.testing.assert_array_equal(found.view(np.int16), torch.sort(x, 1)[0].view(torch.int16).numpy())
+
+
+def test_random_numbers_and_trained_calls_are_not_left_to_torch() -> None:
+    exported = torch.export.export(FunctionModule(lambda x: torch.bernoulli(x.sigmoid())), (X,))
+    program = tosaic.from_exported(exported)
+    with pytest.raises(tosaic.UnsupportedOp, match="no kernel for the foreign operator"):
+        program.run(X)
+
+
+def test_a_description_of_the_user_takes_precedence() -> None:
+    own = tosaic.ForeignOp("aten::msort", lambda x: np.zeros_like(x))
+    exported = torch.export.export(FunctionModule(torch.msort), (X,))
+    assert not np.asarray(tosaic.from_exported(exported, operators=[own]).run(X)).any()
+
+
+def test_a_file_needs_the_kernel_that_the_hint_names(tmp_path: Path) -> None:
+    """A file of a stranger does not choose what torch runs."""
+    exported = torch.export.export(FunctionModule(torch.msort), (X,))
+    tosaic.from_exported(exported).save(tmp_path / "m.tosaic")
+    program = tosaic.load(tmp_path / "m.tosaic")
+    with pytest.raises(tosaic.UnsupportedOp, match=r"no kernel for the foreign operator 'aten.msort"):
+        program.run(X)
+    described = tosaic.ForeignOp("aten::msort", TorchKernel("aten.msort.default"))
+    found = program.with_operators([described]).run(X)
+    np.testing.assert_array_equal(np.asarray(found), torch.msort(X).numpy())
+
+
+@pytest.mark.parametrize("target", ["aten.add_.Tensor", "aten.from_file.default", "mylib.op.default", "aten"])
+def test_a_kernel_is_of_a_functional_operator_of_torch(target: str) -> None:
+    with pytest.raises(tosaic.UnsupportedOp, match="is no operator that torch can run here"):
+        TorchKernel(target)(np.ones(2, np.float32), np.ones(2, np.float32))
+
+
+def test_a_pickled_program_without_torch_names_what_to_install(tmp_path: Path) -> None:
+    exported = torch.export.export(FunctionModule(torch.msort), (X,))
+    (tmp_path / "m.pickle").write_bytes(pickle.dumps(tosaic.from_exported(exported)))
+    code = f"""
+import sys, pickle, numpy as np
+sys.modules["torch"] = None
+program = pickle.loads(open({str(tmp_path / "m.pickle")!r}, "rb").read())
+try:
+    program.run(np.ones((4, 5), np.float32))
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'tosaic[torch]'" in done.stdout, done.stderr
+
+
+class Detector(nn.Module):
+    """Scores, of which the best are kept, and a part behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.scores = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 16, 12)
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        scores = self.scores(torch.relu(self.conv(x)).flatten(1)).softmax(-1)
+        best, places = torch.topk(scores, 4)
+        return self.last(best), places, torch.sort(scores, -1)[0]
+
+
+@pytest.mark.parametrize("recipe", ["tosa-int8", "ethos-u85", "cortex-m"])
+def test_what_the_target_takes_is_lowered_and_the_rest_runs_on_the_host(recipe: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 3, 4, 4),) for _ in range(6)]
+    folder = tmp_path / "out"
+    result = tosaic.export_model(
+        Detector().eval(), samples[0], recipe=recipe, samples=samples, folder=folder, verbose=0
+    )
+    assert result.ok
+    assert any((folder / "groups").iterdir())
+
+
+def test_a_split_program_runs_the_operators_of_the_host() -> None:
+    torch.manual_seed(0)
+    model, x = Detector().eval(), torch.randn(1, 3, 4, 4)
+    program = tosaic.from_exported(torch.export.export(model, (x,)))
+    split = tosaic.lower(program, target="TOSA-1.0+FP", unsupported="split")
+    for found, wanted in zip(split.run(x), model(x), strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
