@@ -149,3 +149,34 @@ def test_a_split_program_runs_the_operators_of_the_host() -> None:
     split = tosaic.lower(program, target="TOSA-1.0+FP", unsupported="split")
     for found, wanted in zip(split.run(x), model(x), strict=True):
         np.testing.assert_allclose(np.asarray(found), wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_export_takes_descriptions_of_the_user(tmp_path: Path) -> None:
+    """The operator is of another library, which torch is not asked to run."""
+    with torch.library._scoped_library("lab_of_exports", "DEF") as library:
+        library.define("halved(Tensor x) -> Tensor")
+        library.impl("halved", lambda x: x / 2, "CompositeExplicitAutograd")
+
+        class Net(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.one, self.two = nn.Linear(4, 8), nn.Linear(8, 3)
+
+            def forward(self, x: Any) -> Any:
+                return self.two(torch.ops.lab_of_exports.halved(torch.relu(self.one(x))))
+
+        torch.manual_seed(1)
+        samples = [(torch.randn(2, 4),) for _ in range(4)]
+        exported = torch.export.export(Net().eval(), samples[0])
+        halved = tosaic.ForeignOp("lab_of_exports::halved", lambda x: x / 2)
+        given: list[Any] = [exported, tosaic.from_exported(exported)]
+        for at, model in enumerate(given):
+            result = tosaic.export_model(
+                model,
+                recipe="tosa-int8",
+                samples=samples,
+                operators=[halved],
+                folder=tmp_path / str(at),
+                verbose=0,
+            )
+            assert result.ok

@@ -12,6 +12,7 @@ from tosaic import _core
 from tosaic.exporting.context import LOG
 from tosaic.exporting.flow import STEPS, Flow, FlowOptions
 from tosaic.exporting.result import CheckError, ExportResult
+from tosaic.foreign import ForeignOp, operators_by_target
 from tosaic.options import checked, refusal, shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.process import log_shown
@@ -45,6 +46,7 @@ def export_model(
     claimants: Sequence[str | Claimant] | None = None,
     strict: bool = False,
     bind: Any = None,
+    operators: Sequence[ForeignOp] = (),
     trust: bool = False,
     check_on: Sequence[Literal["reference", "vgf"]] = (),
     check_samples: int = 2,
@@ -88,6 +90,8 @@ def export_model(
         The option of ``torch.export.export``.
     bind : optional
         Sizes of symbolic dimensions, as in `tosaic.from_exported`.
+    operators : sequence of ForeignOp
+        Descriptions of operators that tosaic does not have, as in `tosaic.from_exported`.
     trust : bool
         Whether torch may run code that a ``.pt2`` file has, as in `tosaic.open_program`.
     check_on : sequence of {"reference", "vgf"}
@@ -141,7 +145,15 @@ def export_model(
     """
     chosen = _recipe(recipe, quantize, io, orders, rgba, claimants)
     options = FlowOptions(
-        input_specs, output_specs, strict, bind, _check_on(check_on), check_samples, check_nodes, least_db
+        input_specs,
+        output_specs,
+        strict,
+        bind,
+        _check_on(check_on),
+        check_samples,
+        check_nodes,
+        least_db,
+        tuple(operators_by_target(_WHERE, operators).values()),
     )
     if least_db is not None and not check_samples:
         raise refusal(_WHERE, "check_samples", "1 or more, for 'least_db'", check_samples)
@@ -152,6 +164,8 @@ def export_model(
         require_new_folder(folder)
     require_tools(chosen)
     source, example = _source(model, inputs, chosen, trust)
+    if operators and isinstance(source, Program):
+        source = source.with_operators(options.operators)
     flow = Flow(source, example, samples, chosen, options, name)
     with (
         log_shown("tosaic", logging.DEBUG if verbose > 2 else logging.INFO) if verbose > 1 else nullcontext()

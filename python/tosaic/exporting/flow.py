@@ -47,6 +47,7 @@ from tosaic.exporting.checks import (
 )
 from tosaic.exporting.context import LOG, ExportContext
 from tosaic.exporting.result import ExportResult
+from tosaic.foreign import ForeignOp
 from tosaic.options import shown
 from tosaic.partitions.split_lowered import SplitLowered
 from tosaic.program import Program
@@ -84,6 +85,7 @@ class FlowOptions:
     check_samples : int
     check_nodes : bool
     least_db : float, optional
+    operators : tuple of ForeignOp
     """
 
     input_specs: Any = None
@@ -94,6 +96,7 @@ class FlowOptions:
     check_samples: int = 2
     check_nodes: bool = False
     least_db: float | None = None
+    operators: tuple[ForeignOp, ...] = ()
 
 
 class Flow:
@@ -197,6 +200,7 @@ class Flow:
                 tools=tuple(recipe.tools),
                 progress=False,
                 bind=None if context.exported is None else self._options.bind,
+                operators=() if context.exported is None else self._options.operators,
             )
             context.set_quantized(quantized, quantized)
         if len(self._held) < self._options.check_samples:
@@ -360,7 +364,7 @@ class Flow:
 
     def _imported(self, exported: Any) -> Program:
         with _TRACING:
-            return from_exported(exported, bind=self._options.bind)
+            return from_exported(exported, bind=self._options.bind, operators=self._options.operators)
 
     def _quantizable(self) -> Any:
         """Returns the exported program, if there is one: a quantized program can become one again."""
