@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
+from function_module import FunctionModule
 from fx.agreement import assert_agrees
 from torch import nn
 
@@ -140,3 +141,19 @@ def test_a_scale_that_is_not_the_ratio_of_extents_agrees_with_torch(extent: int,
     assert_agrees(lambda x: torch.ops.aten.upsample_nearest1d.vec(x, None, [scale]), picture[..., 0])
     bilinear = torch.ops.aten.upsample_bilinear2d.vec
     assert_agrees(lambda x: bilinear(x, None, False, [scale, 1.0]), picture, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("options", [(-100, 0), (3, 0), (0, -1)])
+def test_a_grid_sampler_with_an_unknown_mode_is_refused_by_name(options: tuple[int, int]) -> None:
+    """In 5-d, torch takes such a number; -1 was read as the last mode."""
+
+    def call(x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.grid_sampler(x, grid, 0, 0, False)
+
+    exported = torch.export.export(
+        FunctionModule(call), (torch.ones(1, 1, 1, 1, 1), torch.ones(1, 1, 1, 1, 3)), strict=False
+    )
+    (node,) = (each for each in exported.graph.nodes if "grid_sampler" in str(each.target))
+    node.args = (*node.args[:2], *options, False)
+    with pytest.raises(tosaic.InvalidGraph, match=r"an unknown \w+_mode: expected 0 .* \(node 'grid_sampler"):
+        tosaic.from_exported(exported)

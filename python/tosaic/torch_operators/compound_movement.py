@@ -862,11 +862,19 @@ def bicubic_vec(c: Call, x: Ref, _size: Any, corners: bool, factors: Any) -> Ref
 ROWS["upsample_bicubic2d"], ROWS["upsample_bicubic2d.vec"] = bicubic, bicubic_vec
 
 
+def _option(c: Call, what: str, number: int, names: Sequence[str]) -> str:
+    """Returns the name of an option that torch numbers; in 5-d, its kernels compute nothing for others."""
+    if not 0 <= number < len(names):
+        expected = ", ".join(f"{i} ({name})" for i, name in enumerate(names))
+        raise c.error(_core.InvalidGraph, f"an unknown {what}", expected=expected, got=str(number))
+    return names[number]
+
+
 @on("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(c: Call, x: Ref, grid: Ref, mode: int, padding: int, corners: bool) -> Ref:
     attrs = {
-        "mode": ("bilinear", "nearest", "bicubic")[mode],
-        "padding": ("zeros", "border", "reflection")[padding],
+        "mode": _option(c, "interpolation_mode", mode, ("bilinear", "nearest", "bicubic")),
+        "padding": _option(c, "padding_mode", padding, ("zeros", "border", "reflection")),
         "align_corners": corners,
     }
     return c.emit(OP["grid_sample"], attrs, (x.id, grid.id))
