@@ -463,6 +463,7 @@ AS_EAGER: dict[str, Callable[..., Any] | nn.Module] = {
     "a shape that changes after a write": lambda x: _shape_after(x + 1),
     "constants in parts": _constants_in_parts,
     "a loop over columns": _columns,
+    "nothing, and then a part": _after(lambda y: (y[:, :0].fill_(0), y[1:].mul_(2))[1]),
 }
 
 

@@ -117,6 +117,8 @@ class WrittenMemory:
         now = self._aliases.position(node)
         for member in self._aliases.members_of(operand):
             region = member.tensor.at(now)[2]
+            if region.is_empty:
+                continue
             write = Write(now, node, operand, member.tensor, region, value)
             for memory in region.memories:
                 log = self._logs.get(memory)
