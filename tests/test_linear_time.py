@@ -65,6 +65,17 @@ def lstm(steps: int) -> tuple[nn.Module, torch.Tensor]:
     return nn.LSTM(4, 4), torch.randn(steps, 1, 4)
 
 
+def written_rows(count: int) -> tuple[nn.Module, torch.Tensor]:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros(count, 2)
+        for row in range(count):
+            made[row] = torch.sin(x) + row
+            made[row // 2].mul_(0.5)
+        return made
+
+    return FunctionModule(call), torch.randn(2)
+
+
 # For each model: a function that builds it with a given length, and the length that tests/full uses.
 # This file uses one tenth and four tenths of that length.
 MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] = {
@@ -74,6 +85,7 @@ MODELS: dict[str, tuple[Callable[[int], tuple[nn.Module, torch.Tensor]], int]] =
     "unbind into parts": (parts(lambda x: x.unbind()), 1000),
     "split into parts": (parts(lambda x: x.split(1)), 1000),
     "the steps of an LSTM": (lstm, 1000),
+    "writes to rows": (written_rows, 1000),
 }
 
 
@@ -112,6 +124,15 @@ def test_files_grow_as_the_graph_does(lowered: tuple[tosaic.Lowered, tosaic.Lowe
     sizes = [len(one.graph.nodes) for one in lowered]
     for lengths in (texts, files):
         assert lengths[1] / lengths[0] <= 1.2 * sizes[1] / sizes[0]
+
+
+def test_the_visits_of_a_node_that_reads_one_value_often_grow_with_the_reads() -> None:
+    """Each of 400 reads considered the node 400 times: a second for 3 nodes."""
+    visits = []
+    for count in (50, 400):
+        program = tosaic.from_exported(exported(lambda x, n=count: torch.cat([x * 2] * n), torch.ones(1, 8)))
+        visits.append(sum(timing.visits for timing in tosaic.lower(program).timings))
+    assert visits[1] <= 10 * visits[0]
 
 
 def pooled_and_flat(count: int) -> tosaic.Program:

@@ -53,9 +53,11 @@ class OptionSearch {
       if (const Node* producer = graph_.producer(next.value);
           producer != nullptr && !rules_.has_one_option(*producer))
         consider(*producer, rules_.by_result(*producer, graph_.value(next.value).result_index, next.order));
+      NodeId previous;
       for (const NodeId user : graph_.users(next.value)) {
         const Node& node = graph_.node(user);
-        if (rules_.has_one_option(node)) continue;
+        const bool again = user == std::exchange(previous, user);  // a node reads the value several times
+        if (again || rules_.has_one_option(node)) continue;
         const std::span<const ValueId> operands = graph_.operands(node);
         for (std::size_t i = 0; i < operands.size(); ++i)
           if (operands[i] == next.value) consider(node, rules_.by_operand(node, i, next.order));

@@ -93,6 +93,25 @@ TEST_CASE("a slice of a concatenation that reads several parts stays", "[passes]
   CHECK_FALSE(simplify(c.graph).has_value());
 }
 
+TEST_CASE("a slice behind writes to other parts reads what was written to its own", "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {5, 2}), y = c.input("y", {2, 2});
+  ValueId z = c.add(Op::kSliceScatter, {x, y}, SliceAttrs{0, 1, 3, 1}, "first");
+  z = c.add(Op::kSliceScatter, {z, c.input("w", {1, 2})}, SliceAttrs{0, 4, 5, 1});
+  c.output(c.add(Op::kSelect, {z}, SelectAttrs{0, 2}, "inside"));
+  c.output(c.add(Op::kSlice, {z}, SliceAttrs{0, 3, 4, 1}, "outside"));
+  c.output(c.add(Op::kSlice, {z}, SliceAttrs{0, 2, 4, 1}, "both"));
+  const std::optional<Graph> after = simplify(c.graph);
+  REQUIRE(after.has_value());
+  const auto read_by = [&](const std::string& name) {
+    const Node* node = after->producer(after->find_value(name));
+    return after->value(after->operands(*node)[0]).name;
+  };
+  CHECK(read_by("inside") == "y");
+  CHECK(read_by("outside") == "x");
+  CHECK(read_by("both") == "first");
+}
+
 TEST_CASE("a chain of 10,000 views becomes one node", "[passes][simplify]") {
   Case c;
   ValueId x = c.input("x", {2, 3});

@@ -7,6 +7,7 @@
 //   pad by nothing          ->  x                   conv(pad(x))          ->  conv(x) that pads
 //   mul(x, 1)               ->  x                   add(expand(x), y)     ->  add(x, y), if the shape stays
 //   where(true, a, b)       ->  a                   slice(cat(x, y))      ->  slice(x), if it reads x only
+//                                                   slice(slice_scatter(x, y)) -> slice(x) or slice(y)
 //
 // All rules preserve every bit of the result, signed zeros included, except that a bias added inside a
 // contraction preserves it within the contraction's tolerance.
@@ -343,32 +344,57 @@ bool is_read_as(const TensorType& part, const TensorType& whole) {
          !(part.qparams && part.qparams->axis);
 }
 
-// slice(cat(x, y)) -> slice(x) and select(cat(x, y)) -> select(x), if only elements of x are read. Writes to
-// parts of a tensor become such a cat.
-bool reads_one_part(Site& site) {
-  const Read read = read_of(site);
-  if (read.last < read.first) return false;
-  const Node* cat = produced_by(site.now(), site.operands[0], Op::kCat);
-  if (cat == nullptr || static_cast<std::size_t>(Graph::attrs<AxisAttrs>(*cat).axis) != read.axis)
-    return false;
-  std::int64_t begin = 0;
-  for (const ValueId part : site.now().operands(*cat)) {
-    const TensorType& type = site.now().type(part);
-    const std::int64_t end = begin + type.shape[read.axis];
-    if (read.first < end) {
-      if (read.last >= end || !is_read_as(type, site.operand_type(0))) return false;
-      const OriginRef origin = cat->origin;
-      if (site.node.op == Op::kSelect)
-        return site.become(Op::kSelect, SelectAttrs{static_cast<std::int64_t>(read.axis), read.first - begin},
-                           {part}, origin);
-      SliceAttrs attrs = Graph::attrs<SliceAttrs>(site.node);
-      attrs.start -= begin;
-      attrs.end = read.last - begin + 1;
-      return site.become(Op::kSlice, attrs, {part}, origin);
+// The part of `from` from which a node reads all of its elements, if `from` is a concatenation along the axis, or a
+// tensor with a part written. Moves the places that are read to those in the part.
+std::optional<ValueId> part_read(const Graph& graph, ValueId from, Read& read) {
+  const Node* node = graph.producer(from);
+  if (node == nullptr) return std::nullopt;
+  const std::span<const ValueId> operands = graph.operands(*node);
+  const auto extent = [&](ValueId id) { return graph.type(id).shape[read.axis]; };
+  if (node->op == Op::kCat && static_cast<std::size_t>(Graph::attrs<AxisAttrs>(*node).axis) == read.axis) {
+    std::int64_t begin = 0;
+    for (const ValueId part : operands) {
+      const std::int64_t end = begin + extent(part);
+      if (read.first < end) {
+        if (read.last >= end || !is_read_as(graph.type(part), graph.type(from))) return std::nullopt;
+        read.first -= begin;
+        read.last -= begin;
+        return part;
+      }
+      begin = end;
     }
-    begin = end;
   }
-  return false;
+  if (node->op != Op::kSliceScatter) return std::nullopt;
+  const auto& attrs = Graph::attrs<SliceAttrs>(*node);
+  const std::int64_t begin = attrs.start, end = begin + extent(operands[1]);
+  const bool is_dense = attrs.step == 1 || end - begin == 1;
+  if (static_cast<std::size_t>(attrs.axis) != read.axis || !is_dense) return std::nullopt;
+  const bool is_inside = begin <= read.first && read.last < end,
+             is_outside = read.last < begin || end <= read.first;
+  const ValueId part = operands[is_inside ? 1 : 0];
+  if (!(is_inside || is_outside) || !is_read_as(graph.type(part), graph.type(from))) return std::nullopt;
+  if (is_inside) {
+    read.first -= begin;
+    read.last -= begin;
+  }
+  return part;
+}
+
+// slice(cat(x, y)) -> slice(x), slice(slice_scatter(x, y)) -> slice(x) or slice(y), and the same for select, if only
+// elements of one operand are read. A loop that writes and reads rows has many of these behind each other.
+bool reads_one_part(Site& site) {
+  Read read = read_of(site);
+  if (read.last < read.first) return false;
+  const std::int64_t before = read.first;
+  ValueId from = site.operands[0];
+  while (const std::optional<ValueId> part = part_read(site.now(), from, read)) from = *part;
+  if (from == site.operands[0]) return false;
+  if (site.node.op == Op::kSelect)
+    return site.become(Op::kSelect, SelectAttrs{static_cast<std::int64_t>(read.axis), read.first}, {from});
+  SliceAttrs attrs = Graph::attrs<SliceAttrs>(site.node);
+  attrs.start += read.first - before;
+  attrs.end = read.last + 1;
+  return site.become(Op::kSlice, attrs, {from});
 }
 
 std::optional<Graph> simplify_once(const Graph& graph) {
