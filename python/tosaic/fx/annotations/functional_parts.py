@@ -92,8 +92,8 @@ class _Functional:
             self._memory.refresh(node.all_input_nodes, self._aliases.position(node), self)
             operand: Any = node.args[0] if node.args else None
             self._before.append((node, node.target, node.args, node.kwargs, node.meta.get("val")))
-            node.args = map_arg(node.args, self._env.__getitem__)
-            node.kwargs = map_arg(node.kwargs, self._env.__getitem__)
+            node.args = map_arg(node.args, self._value)
+            node.kwargs = map_arg(node.kwargs, self._value)
             if node.op == "output":
                 self._write_back()
             elif _is_mutable(node) and self._is_chosen(operand):
@@ -101,6 +101,9 @@ class _Functional:
         for node in reversed(self._nodes):
             if node.op == "call_function" and not node.users and self._is_chosen(node):
                 node.graph.erase_node(node)
+
+    def _value(self, node: Node) -> Any:
+        return self._env.get(node, node)
 
     def undo(self) -> None:
         """Restores the graph."""
@@ -237,8 +240,11 @@ class _NodeMoves:
                 raise _RefusedError(node.name)
             return value if isinstance(value, FakeTensor) else mode.from_tensor(value)
 
-        with mode, torch.no_grad():
-            return target(*map_arg(args, operand), **map_arg(kwargs, operand))
+        try:
+            with mode, torch.no_grad():
+                return target(*map_arg(args, operand), **map_arg(kwargs, operand))
+        except RuntimeError as error:  # torch knows no type of the result
+            raise _RefusedError(str(target)) from error
 
     def undo(self) -> None:
         """Removes all nodes."""
