@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
+from tosaic.calibration.streams import single_samples
 from tosaic.collapsed_operands import CollapsedOperand, collapsed_operands, tosa_graphs
 from tosaic.comparison import CompareRow, Comparison, Metrics, ModelRow, OutputRow, Unmatched
 from tosaic.defaults import THRESHOLD_DB
@@ -131,7 +132,7 @@ def compare_programs(
     local = local and not any(isinstance(each, SplitLowered) for each in (a, b))
     local = local and not any(isinstance(side.runnable, PteMethodProgram) for side in sides)
     pair = _Pair(*sides, threshold_db, local, Models(models))
-    results = pair.compare(list(read_samples(samples, pair.a.source)))
+    results = pair.compare(list(single_samples(read_samples(samples, pair.a.source), pair.a.source)))
     outputs = [result.outputs for result in results]
     return Comparison(
         name_a=f"{pair.a.name} (torch)" if pair.a.exported is not None else pair.a.name,

@@ -205,3 +205,38 @@ def test_integer_inputs_and_outputs_have_the_declared_order(form: str) -> None:
         assert np.array_equal(low.run(last.permute(0, 2, 3, 1)), expected.transpose(0, 2, 3, 1))
     else:
         assert np.array_equal(low.run(last), expected)
+
+
+def channels_last_network() -> tuple[Any, list[torch.Tensor]]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+    example = torch.randn(1, 3, 6, 5).to(memory_format=torch.channels_last)
+    return torch.export.export(model, (example,)), [torch.randn(1, 3, 6, 5) for _ in range(4)]
+
+
+def test_samples_of_another_dim_order_than_the_example_are_taken() -> None:
+    """A file of arrays has no dim orders, and a DataLoader stacks row-major images."""
+    exported, rows = channels_last_network()
+    last = [x.to(memory_format=torch.channels_last) for x in rows]
+    stack = np.concatenate([x.numpy() for x in rows])
+    texts = {
+        tosaic.quantize(exported, samples, progress=False).graph.text() for samples in (rows, last, stack)
+    }
+    assert len(texts) == 1
+    with pytest.raises(tosaic.LayoutMismatch, match="another dim order than was declared"):
+        tosaic.from_exported(exported).run(rows[0])
+
+
+@pytest.mark.parametrize("orders", [None, {"inputs": "nhwc", "outputs": "nhwc"}], ids=["as traced", "nhwc"])
+def test_a_comparison_takes_stacks_of_samples_as_quantize_does(orders: Any) -> None:
+    exported, rows = channels_last_network()
+    stack = np.concatenate([x.numpy() for x in rows])
+    quantized = tosaic.quantize(exported, stack, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT", orders=orders)
+    one_by_one = tosaic.compare(quantized, lowered, rows)
+    for samples in (stack, {"input": stack}, [stack[:2], stack[2:]]):
+        found = tosaic.compare(quantized, lowered, samples)
+        assert found.ok
+        assert found.samples == 4
+        assert [row.metrics for row in found.outputs] == [row.metrics for row in one_by_one.outputs]
+    assert tosaic.compare(exported, lowered, stack).samples == 4

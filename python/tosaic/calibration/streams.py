@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tosaic import _core
-from tosaic.samples import iterate_samples
+from tosaic.arrays import in_memory_order
+from tosaic.samples import Sample, iterate_samples, read_samples
 
 if TYPE_CHECKING:
     from tosaic.ports import Port
     from tosaic.program import Program
 
-__all__ = ["sample_arrays"]
+__all__ = ["sample_arrays", "single_samples"]
 
 
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
@@ -20,7 +23,8 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
 
     A sample may hold a stack of samples: arrays with one more axis in front, or with a multiple of the
     program's extent on the first axis. All stacked arrays of a sample have the same number of entries. An
-    array that fits as it is belongs to all of them.
+    array that fits as it is belongs to all of them. An array in another dim order than that of its input is
+    copied: files of samples have no dim orders.
 
     Raises
     ------
@@ -34,7 +38,7 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
     for sample in iterate_samples(samples, program):
         try:
             for arrays in _entries(program.arrays(*sample.args, **sample.kwargs), program):
-                yield arrays
+                yield [_laid_out(array, port) for array, port in zip(arrays, program.inputs, strict=True)]
                 runs += 1
         except _core.Error as error:
             raise at_sample(runs, error) from error
@@ -46,6 +50,31 @@ def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
             expected="a stack with at least one sample",
             got="stacks without entries",
         )
+
+
+def single_samples(samples: Sequence[Sample], program: Program) -> Iterator[Sample]:
+    """Yields samples as they are, and stacks of samples (see `sample_arrays`) one entry after the other.
+
+    A sample that does not fit the inputs is yielded as it is, for the error of the run.
+    """
+    for sample in samples:
+        try:
+            entries = list(_entries(program.arrays(*sample.args, **sample.kwargs), program))
+        except _core.Error:
+            entries = []
+        if len(entries) < 2:
+            yield sample
+            continue
+        names = [port.path or port.name for port in program.inputs]
+        for arrays in entries:
+            yield from read_samples(dict(zip(names, arrays, strict=True)), program)
+
+
+def _laid_out(array: Any, port: Port) -> Any:
+    """Returns an array of the shape of an input in the dim order of the input."""
+    if not isinstance(array, np.ndarray) or array.shape != tuple(port.shape):
+        return array
+    return in_memory_order(array, port.array_order)
 
 
 def at_sample(index: int, error: Any) -> Exception:
