@@ -331,8 +331,8 @@ def compare(
         A tuple holds positional arguments, a dict keyword arguments or arrays by input name or path. Arrays
         have the shapes and dtypes of the exported program; they are permuted and quantized as the inputs of
         either side need it. Arrays with one more axis in front, or with a multiple of the program's extent
-        on the first axis, are stacks of samples, as in `tosaic.quantize`. Each sample runs from the initial values of all states. Over several samples the
-        worst of each figure is reported.
+        on the first axis, are stacks of samples, as in `tosaic.quantize`. Each sample runs from the initial
+        values of all states. Over several samples the worst of each figure is reported.
     threshold_db : float
         The least signal to noise ratio of an output of floats, in dB. If the reference has quantize or
         rescale nodes, its outputs are judged by their local errors instead: see `Comparison.ok`. If b is

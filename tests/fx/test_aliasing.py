@@ -547,16 +547,25 @@ def test_operators_of_other_libraries_write_what_their_schemas_say() -> None:
 
 
 def test_out_is_what_is_written_later() -> None:
-    """The call of an overload that writes `out` has no row: its node is the new value of `out`."""
-
     def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = x + 1
-        torch.add(x, 1, out=made)
-        return made * 2, x * 1
+        torch.add(x, 1, alpha=2, out=made)
+        torch.sum(x, 1, out=made[:, 0].t()[:3])
+        torch.mul(x[0].int(), 2, out=made[2])
+        return made * 2, x * 1, made
 
-    graph = from_exported(exported(call, X)).graph
-    (read,) = (node for node in graph.nodes if node.op == "mul" and node.results[0].name == "mul")
-    assert read.operands[0].producer.op == "opaque"
+    assert_equals_eager(call, X)
+
+
+def test_a_diagonal_is_filled() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        tall, cube = x.t() + 1, torch.zeros(3, 3, 3)
+        torch.cat([tall, tall], 0).fill_diagonal_(2.5)
+        wrapped = torch.cat([tall, tall], 0).fill_diagonal_(7, wrap=True)
+        cube[:, :2].add_(1)
+        return tall[1:].fill_diagonal_(-1), tall, wrapped, cube.fill_diagonal_(4)
+
+    assert_equals_eager(call, X)
 
 
 # ---- files ----

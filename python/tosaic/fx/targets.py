@@ -80,6 +80,8 @@ def _emit(name: str, schema: Schema) -> Emit | None:
     written = [i for i, each in enumerate(schema.parameters) if each.writes]
     if not written:
         return TABLE.get(base + suffix) or TABLE.get(base.removesuffix("_copy") + suffix)
+    if written == [len(schema.parameters) - 1] and schema.parameters[-1].name == "out":
+        return _writing_out(base, [each.name for each in schema.parameters[:-1]])
     if written != [0] or len(schema.results) != 1:
         return None
     if base.startswith("__i") and base.endswith("__"):
@@ -88,6 +90,12 @@ def _emit(name: str, schema: Schema) -> Emit | None:
         return None
     base = base.removesuffix("_")
     return TABLE.get(base + suffix) or _overload_alike(base, [each.name for each in schema.parameters])
+
+
+def _writing_out(base: str, names: Sequence[str]) -> Emit | None:
+    """Returns the row of the overload that returns what another one writes into its last operand, `out`."""
+    emit = _overload_alike(base, names)
+    return None if emit is None else lambda c, *values: emit(c, *values[:-1])
 
 
 def _overload_alike(base: str, names: Sequence[str]) -> Emit | None:

@@ -303,6 +303,15 @@ def diagonal_scatter(c: Call, x: Ref, source: Ref, offset: int, dim1: int, dim2:
     return m.done(m.permute(y, [perm.index(i) for i in range(rank)]))
 
 
+@on("fill_diagonal")
+def fill_diagonal(c: Call, x: Ref, value: Any, wrap: bool) -> Ref:
+    """Selects the number at the places of the diagonal, which goes on below a tall matrix if it wraps."""
+    places = np.zeros(tuple(x.shape), np.bool_)
+    np.fill_diagonal(places, True, wrap)
+    filled = c.constant(fit(value, x.dtype), x.dtype)
+    return c.emit(OP["where"], None, ids(c.lifted(places), filled, x))
+
+
 # ---- rolls, repetitions, shuffles ----
 
 
