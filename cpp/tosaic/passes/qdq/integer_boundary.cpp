@@ -78,10 +78,21 @@ class Boundaries {
     });
   }
 
-  // agrees() then compares the quantization with that of the new value.
+  // agrees() then compares the quantization with that of the new value. A state that nobody reads has the latter.
   void find_quantizations_of_state(ValueId id) {
-    const Quantizations all = quantization_by_readers(graph_, id).found;
+    const Quantizations all =
+        is_unread(id) ? quantization_of_new_value(id) : quantization_by_readers(graph_, id).found;
     if (all.size() == 1 && !all.front().axis) mark(id, all);
+  }
+
+  [[nodiscard]] Quantizations quantization_of_new_value(ValueId state) const {
+    for (const Output& output : graph_.outputs()) {
+      if (output.kind != OutputKind::kMutation) continue;
+      if (graph_.inputs()[output.mutated_input].value != state) continue;
+      if (const std::optional<DequantizedOutput> found = dequantized_output(graph_, output.value))
+        return {attrs_of_qparams<QuantizeAttrs>(found->qparams->storage, *found->qparams)};
+    }
+    return {};
   }
 
   // Records the quantizations of the value, and of all values that movements make of it.
