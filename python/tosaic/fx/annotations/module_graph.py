@@ -30,9 +30,9 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
 
     Batch norms and dropouts in training mode are read as in evaluation, which the quantized network does.
-    Without `stores`, calls of ``copy_`` that store a float state, and whose results are not read, are left
-    out: the planner has nothing to round in them. Symbolic sizes have the values that torch traced them with.
-    Calls of modules (guards) have no value.
+    Calls of ``copy_`` that store a float state are outputs, too. Without `stores` they are not, and those
+    whose results are not read are left out: the planner has nothing to round in them. Symbolic sizes have the
+    values that torch traced them with. Calls of modules (guards) have no value.
 
     Raises
     ------
@@ -69,6 +69,10 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
         for i, node in enumerate(nodes[-1].all_input_nodes):
             if type(result := importer.env.get(node)) is Ref:
                 importer.builder.add_output(result.id, f"out[{i}]")
+        stored = [node for node in calls if stores and _stores(node, states)]
+        for i, node in enumerate(stored):
+            if type(result := importer.env.get(node)) is Ref:
+                importer.builder.add_output(result.id, f"stored[{i}]")
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
     return importer.builder.finish(), values
