@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 import tosaic
 from errors.broken import export, place
+from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
 from refusals import refusal
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from tosaic.annotation import Observed, Outputs
 
 BOTH = "TOSA-1.0+FP+INT"
 
@@ -190,6 +195,38 @@ def test_integers_that_the_profile_lacks_are_refused() -> None:
     assert "Bound the operands, e.g. with clamp, or lower for TOSA-1.0+INT+FP." in text
     assert "holds 33554432, which does not fit the 24 bits that f32 counts exactly" in text
     assert tosaic.lower(exported, target=BOTH + "+cf")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_floats_that_are_returned_are_named_before_rules_of_the_target() -> None:
+    class Returns(torch.nn.Module):
+        def __init__(self, which: str) -> None:
+            super().__init__()
+            self.linear, self.which = torch.nn.Linear(4, 4), which
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return self.linear(x), {"x": x, "y": y, "weight": self.linear.weight}[self.which]
+
+    arguments = torch.randn(2, 4), torch.randn(3)
+    for which, source in (("x", "the input 'x'"), ("y", "the input 'y'"), ("weight", "the constant")):
+        exported = torch.export.export(Returns(which).eval(), arguments)
+        quantizer = xnnpack.XNNPACKQuantizer().set_global(xnnpack.get_symmetric_quantization_config())
+        for rules in ([], [Outputs({1: Observed("int8", -128, 127)})]):
+            prepared = prepare_pt2e(exported.module(), tosaic.wrap_quantizer(quantizer, rules=rules))
+            prepared(*arguments)
+            quantized = torch.export.export(convert_pt2e(prepared), arguments)
+            if rules:
+                assert tosaic.lower(quantized, target="TOSA-1.0+INT").outputs[1].qparams.dtype == "i8"
+                continue
+            text = refusal(tosaic.UnsupportedOp, tosaic.lower, quantized, target="TOSA-1.0+INT")
+            assert text.startswith(f"[lower] output 'out[1]' is {source}"), text
+            assert "as floats: it was not quantized. Quantize what is returned, e.g. with a rule" in text
+        with pytest.raises(tosaic.UnsupportedOp, match="this program computes with floats"):
+            tosaic.lower(exported, target="TOSA-1.0+INT")
+    text = refusal(
+        tosaic.UnsupportedOp, tosaic.lower, export(lambda x: x, torch.ones(2)), target="TOSA-1.0+INT"
+    )
+    assert "[lower] this program returns floats, and TOSA-1.0+INT has none. Quantize it first" in text
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,28 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
+// The outputs that are inputs or constants of floats as they are: no operator computes them.
+std::vector<ErrorParts> float_outputs(const Graph& graph) {
+  std::vector<ErrorParts> found;
+  for (const Output& output : graph.outputs()) {
+    const Value& value = graph.value(output.value);
+    if (!is_float(value.type.dtype) || value.kind == ValueKind::kResult) continue;
+    const bool is_constant = value.kind == ValueKind::kConstant, is_user = output.kind == OutputKind::kUser;
+    const std::string source = (is_constant ? "the constant " : "the input ") + quoted(value.name);
+    const std::string place = is_user ? "output " + quoted(output.path) : "the state " + quoted(output.path);
+    found.push_back({.where = "lower",
+                     .what = place + " is " + source + " as floats: it was not quantized",
+                     .hint = "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs"});
+  }
+  return found;
+}
+
+// The operators that compute with floats, or, if there are none, the outputs of floats.
+std::vector<ErrorParts> float_parts(const Graph& graph) {
+  std::vector<ErrorParts> found = float_operators(graph);
+  return found.empty() ? float_outputs(graph) : found;
+}
+
 // The reasons why operators of a quantized program still compute with floats: those that integer lowering
 // reports or, if it reports none, that no quantizer has quantized an operator.
 std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::TargetSpec& target) {
@@ -71,7 +93,7 @@ std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::Tar
   if (!lowered.left.empty()) return lowered.left;
   const std::optional<Graph> with_integer_boundary =
       passes::quantize_boundary(lowered.graph, {.target = target});
-  return float_operators(with_integer_boundary ? *with_integer_boundary : lowered.graph);
+  return float_parts(with_integer_boundary ? *with_integer_boundary : lowered.graph);
 }
 
 std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
@@ -154,10 +176,12 @@ void refuse_floats(const Graph& exported, const Graph& quantized, const target::
     if (!left.empty()) throw UnsupportedOp("lower-to-integer", needs, left);
     return;
   }
-  const std::vector<ErrorParts> all = float_operators(exported);
+  const std::vector<ErrorParts> computing = float_operators(exported);
+  const std::vector<ErrorParts> all = computing.empty() ? float_outputs(exported) : computing;
   if (all.empty()) return;
+  const std::string verb = computing.empty() ? "returns" : "computes with";
   const ErrorParts cause{.where = "lower",
-                         .what = "this program computes with floats, and " + name + " has none",
+                         .what = "this program " + verb + " floats, and " + name + " has none",
                          .hint =
                              "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
                              "lower it for TOSA-1.0+FP"};
