@@ -1110,6 +1110,7 @@ def plan_specs(
     precisions: list[tuple[Any, ...]],
     every_operator: bool = False,
     call_of_node: Sequence[int] = ...,
+    returned_numbers: bool = True,
 ) -> tuple[list[tuple[str, str, bool]], list[tuple[Any, Any]]]: ...
 
 # ---- calibration ----

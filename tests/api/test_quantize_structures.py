@@ -11,6 +11,8 @@ import tosaic
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic import QConfig
+from tosaic.annotation import Outputs
+from tosaic.reference_model import run_reference_model
 
 INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
 MASKED = (
@@ -223,15 +225,174 @@ def test_an_input_that_is_returned_has_the_scale_with_which_it_is_read() -> None
     require_same_in_torch(quantized, batch)
 
 
-def test_an_input_that_is_returned_only_stays_float_and_is_listed() -> None:
-    class Beside(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-            return torch.sigmoid(x), y
+class Beside(nn.Module):
+    """A linear layer, and beside it what a function returns of the input and of the layer."""
 
-    inputs = torch.randn(2, 3), torch.randn(4)
-    quantized = tosaic.quantize(torch.export.export(Beside(), inputs), [inputs], progress=False)
-    assert [row.node for row in quantized.quantization.left_float] == ["y"]
-    np.testing.assert_array_equal(quantized.run(*inputs)[1], inputs[1].numpy())
+    def __init__(self, function: Any, *, linear: bool = True) -> None:
+        super().__init__()
+        self.linear, self.function, self.has_linear = nn.Linear(4, 4), function, linear
+        self.register_buffer("table", torch.linspace(-1, 3, 9))
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        found = self.function(self, *args)
+        return (self.linear(args[0]), found) if self.has_linear else found
+
+
+def beside(function: Any, *shapes: tuple[int, ...], linear: bool = True, **options: Any) -> Any:
+    """Quantizes such a module; returns samples, the program, and torch's results of a sample."""
+    generator = torch.Generator().manual_seed(0)
+    samples = [tuple(torch.randn(each, generator=generator) for each in shapes) for _ in range(4)]
+    torch.manual_seed(0)
+    exported = torch.export.export(Beside(function, linear=linear).eval(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False, **options)
+    with torch.no_grad():
+        return samples, quantized, leaves(exported.module()(*samples[0]))
+
+
+def require_integers(quantized: Any, x: Any, target: str = "TOSA-1.0+INT") -> Any:
+    lowered = tosaic.lower(quantized, target=target)
+    assert tosaic.compare(quantized, lowered, [x]).ok
+    found = leaves(lowered.run(*x))
+    for one, other in zip(found, leaves(run_reference_model(lowered, *x).outputs), strict=True):
+        np.testing.assert_array_equal(one, other)
+    require_same_in_torch(quantized, *x)
+    return lowered
+
+
+MOVED = {
+    "a view": lambda _, x: x.reshape(-1),
+    "a chain": lambda _, x: x.T.reshape(2, 4).flip(0)[:, 1:],
+    "parts": lambda _, x: x.split(2, 1),
+    "padded": lambda _, x: nn.functional.pad(x, (1, 1)),
+    "by index": lambda _, x: x[torch.tensor([1, 0, 1])],
+    "the input": lambda _, x: x,
+    "several": lambda _, x: (x, x.T, x),
+}
+
+
+@pytest.mark.parametrize("linear", [True, False])
+@pytest.mark.parametrize("how", MOVED)
+def test_an_input_that_is_returned_moved_has_the_scale_of_the_input(how: str, *, linear: bool) -> None:
+    samples, quantized, wanted = beside(MOVED[how], (2, 4), linear=linear)
+    lowered = require_integers(quantized, samples[0])
+    of_input = quantized.inputs[0].qparams
+    assert lowered.inputs[0].qparams == of_input
+    first = 1 if linear else 0
+    for port, found, exact in list(
+        zip(lowered.outputs, leaves(lowered.run(*samples[0])), wanted, strict=True)
+    )[first:]:
+        assert port.qparams == of_input
+        np.testing.assert_allclose(found, exact, atol=0.501 * of_input.scale)
+    assert not quantized.quantization.left_float
+
+
+def test_an_input_that_is_returned_bounded_has_integers_of_what_is_returned() -> None:
+    for function in (
+        lambda _, x: torch.relu(x),
+        lambda _, x: x.clamp(-0.5, 0.5),
+        lambda _, x: nn.functional.relu6(x.reshape(4, 2)).T,
+        lambda _, x: nn.functional.max_pool1d(x, 2),
+        lambda _, x: x.amax(1),
+    ):
+        samples, shared, wanted = beside(function, (2, 4))
+        lowered = require_integers(shared, samples[0])
+        assert lowered.outputs[1].qparams == shared.inputs[0].qparams
+        np.testing.assert_allclose(
+            leaves(shared.run(*samples[0]))[1], wanted[1], atol=0.501 * shared.inputs[0].qparams.scale
+        )
+    # Nothing else reads the input, so that its integers end a quarter beyond the result.
+    samples, own, wanted = beside(lambda _, x: x.clamp(-0.5, 0.5), (2, 4), linear=False)
+    lowered = require_integers(own, samples[0])
+    assert lowered.outputs[0].qparams == own.inputs[0].qparams
+    assert own.inputs[0].qparams.scale < 1.26 / 255
+    np.testing.assert_allclose(leaves(own.run(*samples[0]))[0], wanted[0], atol=0.501 * 1.26 / 255)
+
+
+def test_an_input_that_is_returned_only_has_a_scale_of_its_own() -> None:
+    for function in (lambda _, x, y: y, lambda _, x, y: y.T, lambda _, x, y: torch.relu(y)):
+        samples, quantized, wanted = beside(function, (2, 4), (3, 5))
+        lowered = require_integers(quantized, samples[0])
+        assert [port.qparams for port in lowered.inputs] == [port.qparams for port in quantized.inputs]
+        scale = quantized.inputs[1].qparams.scale
+        assert scale != quantized.inputs[0].qparams.scale
+        np.testing.assert_allclose(leaves(quantized.run(*samples[0]))[1], wanted[1], atol=0.501 * scale)
+
+
+def test_constants_that_are_returned_are_rounded() -> None:
+    for function in (
+        lambda module, _: module.table,
+        lambda module, _: module.linear.weight,
+        lambda module, _: module.table.reshape(3, 3) * 2,
+        lambda _, x: torch.arange(5.0),
+    ):
+        samples, quantized, wanted = beside(function, (2, 4))
+        require_integers(quantized, samples[0])
+        found = leaves(quantized.run(*samples[0]))[1]
+        np.testing.assert_allclose(found, wanted[1], atol=0.51 * np.ptp([*wanted[1].ravel(), 0]) / 255)
+
+
+def test_constants_that_have_infinities_stay_float_where_they_are_returned() -> None:
+    mask = torch.tensor([0.0, INFINITE])
+    samples, quantized, wanted = beside(lambda _, x: mask, (2, 4))
+    np.testing.assert_array_equal(leaves(quantized.run(*samples[0]))[1], wanted[1])
+
+
+def test_what_is_returned_follows_the_configuration() -> None:
+    wide, target = QConfig.int16x8(), "TOSA-1.0+INT+int16"
+    for function in (lambda _, x: x, lambda _, x: torch.relu(x.reshape(-1))):
+        samples, quantized, _ = beside(function, (2, 4), config=wide)
+        require_integers(quantized, samples[0], target)
+        assert quantized.outputs[1].qparams.dtype == "i16"
+        samples, quantized, _ = beside(function, (2, 4), config=QConfig.int8(every_operator=True))
+        require_integers(quantized, samples[0])
+        assert quantized.outputs[1].qparams == quantized.inputs[0].qparams
+        # The linear layer needs floats, so that the input is not rounded beside it.
+        floats = QConfig.int8().set(None, type="Linear")
+        with pytest.raises(tosaic.InvalidGraph, match="nothing of the program is quantized"):
+            beside(function, (2, 4), config=floats)
+        only = QConfig().set(QConfig.int8(), type="Linear")
+        samples, quantized, _ = beside(function, (2, 4), config=only)
+        require_integers(quantized, samples[0])
+
+
+def test_a_rule_leaves_an_input_float_where_it_is_returned() -> None:
+    rules = [Outputs({1: None})]
+    samples, quantized, wanted = beside(lambda _, x, y: y, (2, 4), (3, 5), rules=rules)
+    assert [row.node for row in quantized.quantization.left_float] == ["args_1"]
+    np.testing.assert_array_equal(leaves(quantized.run(*samples[0]))[1], wanted[1])
+
+
+class Remembers(nn.Module):
+    """Stores its input, and returns what it stored before."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.linear, self.how = nn.Linear(4, 4), how
+        self.register_buffer("held", torch.zeros(2, 4))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        before = self.held.clone()
+        self.held.copy_(torch.relu(x) if "bounded" in self.how else x)
+        if "unread" in self.how:
+            return self.linear(x)
+        if "both" in self.how:
+            return self.linear(x), before, x
+        return before.reshape(-1)
+
+
+@pytest.mark.parametrize("how", ["unread", "moved", "both", "unread, bounded", "bounded", "both, bounded"])
+def test_an_input_that_is_stored_has_the_scale_of_the_state(how: str) -> None:
+    samples = [(torch.randn(2, 4, generator=torch.Generator().manual_seed(i)),) for i in range(4)]
+    exported = torch.export.export(Remembers(how).eval(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    assert tosaic.compare(quantized, lowered, samples).ok
+    require_same_in_torch(quantized, *samples[0])
+    module = exported.module()  # writes to the states of the exported program
+    with torch.no_grad():
+        for sample in samples:
+            for found, wanted in zip(leaves(lowered.run(*sample)), leaves(module(*sample)), strict=True):
+                np.testing.assert_allclose(found, wanted, atol=0.03)
 
 
 def test_results_that_are_fused_are_not_left_float() -> None:

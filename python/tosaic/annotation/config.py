@@ -292,6 +292,9 @@ class QConfig:
     def resolve(self, plan: Plan) -> tuple[list[int], list[Precision]]:
         """Returns the index of the precision of each node of a graph, or -1 (float), and the precisions.
 
+        The precision of the output node is that of numbers that are returned without any call. Selections
+        without conditions select it.
+
         Raises
         ------
         InvalidGraph
@@ -310,6 +313,9 @@ class QConfig:
                     what=f"{where!r} selects nothing",
                     hint=plan._core.explain_empty(where),
                 )
+            if where == Select() and at:
+                last = next(reversed(at))
+                names += (last,) if plan.graph[last].kind == "output" else ()
             for name in names:
                 chosen[at[name]] = index
         return chosen, precisions

@@ -14,7 +14,7 @@ from tosaic.annotation.choice import planner_fields
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Group, Plan
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
-from tosaic.annotation.specs import Edge, Output, Shared, Slot
+from tosaic.annotation.specs import Edge, Output, Slot
 from tosaic.annotation.states import share_states
 from tosaic.overrides import all_nodes
 from tosaic.pipeline import Pipeline
@@ -167,7 +167,6 @@ def plan_program(
     left, joined = _core.plan_specs(plan._core, graph, values, chosen, fields, config.every_operator, of_node)
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
-    _round_returned_inputs(plan)
     _share_states(plan, graph, values)
     # Slots of equal specs share implicitly, which may turn references between them into a circle.
     plan.refer_to_first()
@@ -203,24 +202,6 @@ def _elements(graph: _core.Graph, value_of: Mapping[str, int], name: str) -> Any
     value = value_of[name]
     constant = graph.values[value].constant if value >= 0 else None
     return None if constant is None else constant.array
-
-
-def _round_returned_inputs(plan: Plan) -> None:
-    """Inputs that are returned as they are have the scale with which quantized calls read them.
-
-    Otherwise a program of integers would need the input as floats, too.
-    """
-    read: dict[str, Edge] = {}
-    for slot in plan:
-        if isinstance(slot, Edge):
-            read.setdefault(slot.producer, slot)
-    outputs = [call for call in plan.graph if call.kind == "output"]
-    for output in outputs:
-        for name in dict.fromkeys(operand.producer for operand in output.operands):
-            returned = Edge(name, output.name)
-            if name in read and plan.graph[name].kind == "placeholder" and plan.get(returned) is None:
-                with plan.authored_by("returned input"):
-                    plan.set(returned, Shared(read[name]))
 
 
 def _share_states(plan: Plan, graph: _core.Graph, values: Sequence[int]) -> None:

@@ -90,6 +90,40 @@ def quantized_close_to_float(
     return lowered
 
 
+class Returns(nn.Module):
+    """A linear layer, and beside it what a function returns of the input."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.linear(x), self.function(self, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: x,
+        lambda _, x: x.reshape(-1).flip(0),
+        lambda _, x: torch.relu(x).T,
+        lambda _, x: x.clamp(-0.5, 0.5),
+        lambda module, _: module.linear.weight,
+    ],
+)
+@pytest.mark.parametrize("every_operator", [False, True])
+def test_inputs_and_constants_that_are_returned_are_integers(function: Any, *, every_operator: bool):
+    torch.manual_seed(0)
+    samples = images(4, (2, 4))
+    module = Returns(function)
+    quantizer = tosaic.Quantizer(QConfig.int8(every_operator=every_operator))
+    lowered = lowered_equals_torch(converted(module, samples, quantizer), samples)
+    with torch.no_grad():
+        wanted, found = module(*samples[0])[1].detach(), lowered.run(*samples[0])[1]
+    assert np.abs(wanted.numpy() - found).max() <= 0.501 * lowered.outputs[1].qparams.scale
+    assert all(port.qparams.dtype == "i8" for port in lowered.outputs)
+
+
 class ConvNet(nn.Module):
     def __init__(self, *, bias: bool = True) -> None:
         super().__init__()

@@ -21,6 +21,7 @@ PlannedSpecs Planner::run() {
     for (std::uint32_t i = 0; i < calls_.size(); ++i) decide(NodeIndex(i));
   }
   emit_groups();
+  if (input_.returned_numbers) round_returned_numbers();
   leave_moved_floats();
   return {std::move(left_), std::move(joins_)};
 }

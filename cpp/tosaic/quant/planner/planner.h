@@ -6,9 +6,10 @@
 //                                        output(relu) observed; the view has the integers of relu
 //
 // A tensor is rounded once, where it is computed. Operators that move or select elements read and write the
-// same integers, so they get no specs. These tensors stay float:
+// same integers, so they get no specs. An input that only such operators stand between it and an output is
+// rounded where the first of them reads it. These tensors stay float:
 //
-//   constants other than weights   they are folded, or stand beside integers
+//   constants other than weights   they are folded, or stand beside integers. Those that are returned are rounded
 //   positions and masks            what depends on integers only, and what may hold a number beyond +-10^4: in
 //                                  8 bits, such a number leaves no precision to the others. A mask that is an
 //                                  input has 16 bits, and the sum with it stays float
@@ -60,6 +61,9 @@ struct PlannerInput {
   std::vector<NodeIndex> call_of_node = {};
   // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
   bool every_operator = false;
+  // Inputs, states and constants that are returned without arithmetic are rounded, too: a program of integers
+  // returns no floats. The precision of the output call is that of numbers that no call moves.
+  bool returned_numbers = true;
 };
 
 // A call whose result is a float tensor that gets no scale of its own, and why.

@@ -6,6 +6,7 @@
 //   contractions.cpp     data, weights and biases of contractions
 //   masks.cpp            masks that are inputs, and rows that they hide as a whole
 //   results.cpp          where a result is rounded, and with which spec
+//   returned.cpp         inputs, states and constants that are returned
 //   every_operator.cpp   decisions where each operator has a scale of its own
 //   groups.cpp           slots that share one scale
 #pragma once
@@ -209,6 +210,15 @@ class Planner {
   bool reader_is_function(NodeIndex i);
   [[nodiscard]] static std::optional<FixedSpec> range_of(Behaviour behaviour, const ObservedSpec& activation);
   void set(Slot slot, QSpec spec, const char* rule);
+
+  // ---- what is returned without arithmetic ----
+
+  void round_returned_numbers();
+  void round_returned(NodeIndex p, NodeIndex output);
+  void round_bounded(NodeIndex p, NodeIndex output, Slot input);
+  [[nodiscard]] Slot scale_of_slot(Slot slot) const;
+  [[nodiscard]] const PlanEntry* spec_of_readers(NodeIndex p) const;
+  [[nodiscard]] bool is_read_as_float(NodeIndex p);
 
   // ---- joins ----
 

@@ -194,7 +194,13 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for each in precisions
         ]
         left, joined = _core.plan_specs(
-            plan._core, graph, values, chosen, fields, for_arm or self.config.every_operator
+            plan._core,
+            graph,
+            values,
+            chosen,
+            fields,
+            for_arm or self.config.every_operator,
+            returned_numbers=not for_arm,
         )
         stored = ((state.name, source.name) for _, state, source in state_writes(model))
         share_states(plan, [names for names in stored if not taken.intersection(names)])

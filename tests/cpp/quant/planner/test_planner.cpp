@@ -123,6 +123,34 @@ TEST_CASE("a call that is not selected stays float, and says so", "[planner]") {
   CHECK(found.output("relu") == nullptr);  // a part of the same numbers
 }
 
+TEST_CASE("inputs and constants are rounded where they are returned", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4}), y = c.input("y", {4}), table = c.weights("table", {4});
+  const ValueId relu = c.add(Op::kRelu, {x}, "relu");
+  c.output(c.add(Op::kAdd, {x, y}, AlphaAttrs{}, "add")).output(relu).output(table);
+  c.output(c.add(Op::kClamp, {c.input("z", {4})}, ClampAttrs{-0.5, 0.5}, "clamp"));
+  const Planned found(c, kPrecision);
+  REQUIRE(found.edge("source0", "relu") != nullptr);
+  CHECK(*found.edge("source0", "relu") ==
+        QSpec(SharedSpec{Slot::edge(found.at("source0"), found.at("add"))}));
+  REQUIRE(found.edge("source2", "output") != nullptr);
+  CHECK(*found.edge("source2", "output") == QSpec(kInt8));
+  CHECK(found.edge("relu", "output") == nullptr);  // has the integers of x
+  const auto z = Slot::edge(found.at("source5"), found.at("clamp"));
+  REQUIRE(found.plan->find(z) != nullptr);
+  REQUIRE(found.edge("clamp", "output") != nullptr);
+  CHECK(*found.edge("clamp", "output") == QSpec(SharedSpec{z}));
+}
+
+TEST_CASE("an input that a float call reads stays float where it is returned", "[planner]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 4});
+  c.output(c.add(Op::kExp, {x}, "exp")).output(c.add(Op::kRelu, {x}, "relu"));
+  const Planned found(c, kPrecision, {"exp"});
+  CHECK(found.edge("source0", "relu") == nullptr);
+  CHECK(found.reason("relu") == "it moves numbers that stay float");
+}
+
 TEST_CASE("operands that only a concatenation reads share the scale of its result", "[planner]") {
   Case c;
   const ValueId x = c.input("x", {2, 4});

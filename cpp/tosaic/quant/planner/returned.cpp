@@ -1,0 +1,90 @@
+// returned: numbers that are returned without arithmetic, as they are or behind calls that move or bound them.
+//
+//   x -> linear -> output             x is observed at the edge x -> linear,
+//   x -> reshape -> output            and read with the same scale at the edge x -> reshape
+//   y -> output                       y is observed at the edge y -> output
+//   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
+//                                     has the same scale: the bounds of a clamp need not be integers
+//
+// An input that an operator reads as floats stays float where it is returned, too.
+#include <algorithm>
+
+#include "tosaic/quant/planner/planning.h"
+
+namespace tosaic::quant {
+namespace {
+
+constexpr const char* kReturnedInput = "returned input";
+
+}  // namespace
+
+void Planner::round_returned_numbers() {
+  for (std::uint32_t n = 0; n < calls_.size(); ++n) {
+    const NodeIndex i(n);
+    if (node(i).kind != CallKind::kOutput || (plan_.has_annotation(i) && plan_.annotated(i))) continue;
+    for (const NodeIndex operand : call(i).operands)
+      if (is_float_value(operand)) round_returned(operand, i);
+  }
+}
+
+void Planner::round_returned(NodeIndex p, NodeIndex output) {
+  const bool is_constant = call(p).dependence == Dependence::kNothing;
+  if (!is_constant && !is_data(p)) return;
+  const Root root = is_constant ? Root{p, Slot::edge(p, output)} : root_of(p, output);
+  const Call& from = call(root.call);
+  const bool is_leaf = node(root.call).kind != CallKind::kCall;
+  if (!is_constant && (!is_leaf || from.rounding != Rounding::kFloat)) return;
+  if (has_doubles(p) || (node(root.edge.node).kind == CallKind::kCall && has_doubles(root.edge.node))) return;
+  const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(p, output);
+  const Precision* const wanted = precision(slot.node);
+  if (is_constant) {
+    // Infinities, and numbers that leave no precision to the others, stay float.
+    if (wanted == nullptr || from.large || (value(p).valid() && constant_numbers(value(p)))) return;
+    return set(slot, wanted->activation, "returned constant");
+  }
+  if (plan_.find(slot) == nullptr) {
+    if (const PlanEntry* const read = spec_of_readers(root.call))
+      set(slot, SharedSpec{scale_of_slot(read->slot)}, kReturnedInput);
+    else if (wanted != nullptr && !is_read_as_float(root.call))
+      set(slot, wanted->activation, kReturnedInput);
+    else
+      return;
+  }
+  round_bounded(p, output, slot);
+}
+
+// Rounds the result of the last clamp between an input and an output to the scale of the input.
+void Planner::round_bounded(NodeIndex p, NodeIndex output, Slot input) {
+  for (NodeIndex user = output; call(p).rounding == Rounding::kTransparent; user = p, p = call(p).base) {
+    const Node* const main = call(p).main;
+    if (main == nullptr || main->op != Op::kClamp || Slot::edge(p, user) == input || !accepts(user)) continue;
+    return set(Slot::edge(p, user), SharedSpec{scale_of_slot(input)}, kReturnedInput);
+  }
+}
+
+// The slot whose own spec a slot has.
+Slot Planner::scale_of_slot(Slot slot) const {
+  const PlanEntry* const entry = plan_.find(slot);
+  const auto* const shared = entry == nullptr ? nullptr : std::get_if<SharedSpec>(&entry->spec);
+  return shared == nullptr ? slot : scale_of_slot(shared->with);
+}
+
+// The spec with which the first quantized call reads an input; null if there is none.
+const PlanEntry* Planner::spec_of_readers(NodeIndex p) const {
+  for (const NodeIndex user : node(p).users) {
+    const PlanEntry* const entry = plan_.find(Slot::edge(p, user));
+    if (entry != nullptr && !tosaic::quant::is_float(entry->spec)) return entry;
+  }
+  return nullptr;
+}
+
+// True if a call that stays float reads the numbers, possibly behind movement.
+bool Planner::is_read_as_float(NodeIndex p) {
+  return std::ranges::any_of(node(p).users, [&](NodeIndex user) {
+    if (node(user).kind != CallKind::kCall || plan_.find(Slot::edge(p, user)) != nullptr) return false;
+    return call(user).rounding == Rounding::kTransparent ? is_read_as_float(user)
+                                                         : call(user).rounding == Rounding::kFloat;
+  });
+}
+
+}  // namespace tosaic::quant
