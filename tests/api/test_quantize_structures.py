@@ -420,6 +420,31 @@ def test_results_that_are_fused_are_not_left_float() -> None:
     assert [row["node"] for row in report.data["left_float"]] == list(left)
 
 
+# ---- what is known before samples are run ----
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.var(x.sum(), dim=[], correction=0),
+        lambda x: torch.std(x.sum(), dim=[], correction=0.5),
+        lambda x: x[:, :1].std(1, correction=0),
+        lambda x: torch.std_mean(x[:, :1], 1, correction=-1),
+        lambda x: torch.var_mean(x[:1], 0, correction=0, keepdim=True),
+        lambda x: torch.add(x, torch.exp(x), alpha=0),
+        lambda x: torch.sub(x, torch.exp(x), alpha=0),
+    ],
+)
+@pytest.mark.parametrize("make", [QConfig.int8, QConfig.int16x8])
+def test_results_that_do_not_depend_on_a_quantized_operand_are_integers(function: Any, make: Any) -> None:
+    samples, quantized, wanted = beside(
+        lambda module, x: function(module.linear(x)), (2, 4), config=make(), linear=False
+    )
+    lowered = require_integers(quantized, samples[0], "TOSA-1.0+INT+int16")
+    for found, exact in zip(leaves(lowered.run(*samples[0])), wanted, strict=True):
+        np.testing.assert_allclose(found, exact, atol=0.02)
+
+
 # ---- sensitivity ----
 
 

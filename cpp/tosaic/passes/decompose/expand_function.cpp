@@ -587,8 +587,6 @@ ValueId expand_addc(Emitter& e) {
 
 // ---- reductions ----
 
-ValueId expand_std(Emitter& e) { return sqrt(e, expand_var(e)); }
-
 // logsumexp. If the maximum is finite, it is subtracted from the exponents.
 ValueId expand_logsumexp(Emitter& e) {
   const auto& attrs = e.attrs<ReduceAttrs>();

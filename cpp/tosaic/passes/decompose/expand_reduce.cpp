@@ -38,6 +38,13 @@ ValueId expand_var(Emitter& e) {
   return e.mul(total, 1.0 / freedom);
 }
 
+// The variance of one element is 0 or NaN, and so is its root.
+ValueId expand_std(Emitter& e) {
+  const ValueId variance = expand_var(e);
+  const bool is_of_one = extent_of(e.type(e.operand(0)).shape, e.attrs<VarAttrs>().axes) == 1;
+  return is_of_one ? variance : e.unary(Op::kSqrt, variance);
+}
+
 // argmin is the argmax of the values in reversed order: -x for floats, and ~x for integers, which cannot
 // overflow.
 ValueId expand_argmin(Emitter& e) {

@@ -28,6 +28,10 @@ Term term_of(const RuleContext& ctx, std::size_t operand, double factor) {
       out.scale = static_cast<double>(static_cast<float>(qparams->scales[0]));
   } else {
     out.scaled = ctx.with_one_scale(operand);
+    if (factor == 0 && !out.is_hiding()) {  // integers have no infinities, which times 0 would be NaN
+      out.scaled.reset();
+      out.numbers.assign(static_cast<std::size_t>(num_elements(out.shape)), 0.0);
+    }
   }
   return out;
 }
