@@ -190,7 +190,7 @@ class Decision {
       case IntegerUse::kIndex:
         return Needed::kAsResult;
       case IntegerUse::kCast:
-        if (!is_signed_integer(result)) return Needed::kRounded;
+        if (!is_integer(result)) return Needed::kRounded;
         return byte_size(result) < 4 ? Needed::kExact : Needed::kAsResult;
       case IntegerUse::kSelect:
         return i == 0 ? Needed::kRounded : Needed::kAsResult;
@@ -218,7 +218,7 @@ class Decision {
     const IntegerUse use = use_of(node.op);
     if (use == IntegerUse::kComparison)
       return !in_region_ && is_signed_integer(graph_.type(operands[0]).dtype) && !compares_roundings(node);
-    if (!is_signed_integer(graph_.type(result).dtype)) return false;
+    if (!is_integer(graph_.type(result).dtype)) return false;
     if (use == IntegerUse::kBitwise) return true;
     const bool shifts = node.op == Op::kLeftShift || node.op == Op::kRightShift;
     if (shifts && !splat_of(graph_, operands[1])) return true;

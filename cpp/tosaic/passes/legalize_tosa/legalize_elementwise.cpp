@@ -298,6 +298,13 @@ ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
+// The integers that are left if a cast to an unsigned dtype of so many bits wraps.
+ValueId low_bits(Legalizer& l, ValueId x, std::int64_t bits) {
+  const ValueId whole = l.cast(x, DType::kI32);
+  const ValueId mask = l.number_like(whole, static_cast<double>((std::int64_t{1} << bits) - 1));
+  return l.binary(Op::kTosaBitwiseAnd, whole, mask);
+}
+
 // torch's cast: floats are truncated toward zero before they become integers.
 ValueId cast(Legalizer& l, ValueId x) {
   const DType from = l.logical_type(0).dtype, to = l.result_type().dtype;
@@ -306,11 +313,11 @@ ValueId cast(Legalizer& l, ValueId x) {
     x = l.emit(Op::kTosaClamp, TosaClampAttrs{-448.0, 448.0, NanMode::kPropagate}, {x});
   }
   if (is_float(from) && is_integer(to)) x = floor_or_ceil_toward_zero(l, x);
-  if (is_unsigned(to) && !is_float(from) && from != DType::kBool && from != to)
-    l.refuse("a cast of integers to " + std::string(to_string(to)) + " wraps around, which TOSA does not do",
-             "Cast through a float, e.g. x.float().to(torch.uint8)");
   if (l.has_integers() && is_unsigned(from) && to != from) x = to_signed(l, x, from);
-  if (l.has_integers() && is_unsigned(to) && to != from) return to_unsigned(l, x, to);
+  if (l.has_integers() && is_unsigned(to) && to != from) {
+    if (!is_float(from) && l.wraps()) x = low_bits(l, x, bits_of(to));
+    return to_unsigned(l, x, to);
+  }
   if (is_float(from) && is_integer(to) && !is_unsigned(to) && byte_size(to) < 4)
     x = l.cast(x, to);  // saturates
   return l.cast(x, l.physical_dtype(to));
@@ -525,8 +532,7 @@ ValueId legalize_binary(Legalizer& l, const Rule& rule, ValueId a, ValueId b) {
 ValueId settled(Legalizer& l, ValueId y) {
   const DType dtype = l.result_type().dtype;
   const bool from_integers = l.node().op != Op::kCast || !is_float(l.logical_type(0).dtype);
-  if (!l.has_integers() && l.wraps() && from_integers && byte_size(dtype) < 4)
-    y = wrap_integers(l, y, static_cast<int>(bits_of(dtype)));
+  if (!l.has_integers() && l.wraps() && from_integers && byte_size(dtype) < 4) y = wrap_integers(l, y, dtype);
   return l.cast(y, l.result_dtype());
 }
 

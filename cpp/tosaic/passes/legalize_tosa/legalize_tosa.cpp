@@ -340,11 +340,16 @@ ValueId Legalizer::physical_constant(ValueId id) {
   const ConstantRef& constant = value.constant;
   if (num_elements(constant->shape) == 0)
     refuse("tensor of shape " + to_string(constant->shape) + " has no elements, which TOSA does not allow");
-  if (!has_tosa_type(constant->dtype))
+  if (!has_tosa_type(constant->dtype) && !is_representable(id))
     refuse("constant '" + value.name + "' has dtype " + std::string(to_string(constant->dtype)) +
            ", which TOSA lacks");
   const DType physical = physical_dtype(id);
   if (physical == constant->dtype) return out_.add_constant(constant);
+  if (physical == without_sign(constant->dtype)) {  // readers take the bits
+    auto bits = std::make_shared<Constant>(*constant);
+    bits->dtype = physical;
+    return out_.add_constant(std::move(bits));
+  }
   // In a program, narrow_integers plans the constant as i32 unless it fits 24 bits or only its value rounded
   // to f32 matters. In a region it plans every integer as f32, so the constant has to be exact there.
   const bool in_24_bits = is_float(physical) && part_ == Part::kRegion;

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "tosaic/base/error.h"
+#include "tosaic/passes/legalize_tosa/f32_integers.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 
@@ -263,10 +264,15 @@ ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes) 
   return *lower;
 }
 
-ValueId wrap_integers(Legalizer& l, ValueId x, int bits) {
+ValueId wrap_integers(Legalizer& l, ValueId x, DType dtype) {
+  const int bits = static_cast<int>(8 * byte_size(dtype));
+  const bool is_signed = is_signed_integer(dtype);
   const double range = std::ldexp(1.0, bits);
-  if (!is_float(l.type(x).dtype)) return as_float(l, arithmetic_right(l, left(l, x, 32 - bits), 32 - bits));
-  const ValueId shifted = add(l, x, l.number_like(x, range / 2));
+  if (!is_float(l.type(x).dtype)) {
+    const ValueId high = left(l, x, 32 - bits);
+    return as_float(l, is_signed ? arithmetic_right(l, high, 32 - bits) : right(l, high, 32 - bits));
+  }
+  const ValueId shifted = is_signed ? add(l, x, l.number_like(x, range / 2)) : x;
   const ValueId turns = l.unary(Op::kTosaFloor, l.mul(shifted, l.number_like(x, 1 / range)));
   return subtract(l, x, l.mul(turns, l.number_like(x, range)));
 }

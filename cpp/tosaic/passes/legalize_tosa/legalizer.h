@@ -197,8 +197,8 @@ using layout::physical_dims;
 [[nodiscard]] ValueId wide_extreme(Legalizer& l, Op reduce, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_sum(Legalizer& l, ValueId x, const std::vector<std::size_t>& axes);
 [[nodiscard]] ValueId wide_argmax(Legalizer& l, ValueId x, std::size_t axis);
-// Wraps integers x, in f32 or i32, to two's complement integers of `bits` bits. The result is f32.
-[[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, int bits);
+// Wraps integers x, in f32 or i32, to the range of an integer dtype. The result is f32.
+[[nodiscard]] ValueId wrap_integers(Legalizer& l, ValueId x, DType dtype);
 [[nodiscard]] Physical legalize_reduction(Legalizer& l);  // legalize_reduction.cpp
 [[nodiscard]] Physical legalize_argmax(Legalizer& l);
 [[nodiscard]] Physical legalize_conv(Legalizer& l);  // legalize_contraction.cpp

@@ -33,8 +33,7 @@ std::vector<bool> wrapping(const Graph& graph, const IntegerRanges& ranges) {
   std::vector<bool> wraps;
   for (const Node& node : graph.nodes()) {
     const DType dtype = node.result_count == 1 ? graph.type(graph.result(node)).dtype : DType::kBool;
-    wraps.push_back(is_signed_integer(dtype) &&
-                    !analysis::range_of_dtype(dtype).contains(ranges.computed(node)));
+    wraps.push_back(is_integer(dtype) && !analysis::range_of_dtype(dtype).contains(ranges.computed(node)));
   }
   return wraps;
 }

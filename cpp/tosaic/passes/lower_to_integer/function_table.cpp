@@ -8,6 +8,7 @@
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/rescaling.h"
 #include "tosaic/passes/lower_to_integer/table_lookup.h"
+#include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
 namespace {
@@ -54,13 +55,27 @@ RuleResult numbers_at(const RuleContext& ctx, ValueId position, const Constant& 
   return made;
 }
 
+// The entries of a table of u8. TOSA has no such tables: they are smaller by 128 in a table of i8.
+ValueId unsigned_at(IntegerBuilder& build, const ScaledInteger& x, const Constant& table) {
+  const Elements elements(table);
+  std::vector<double> entries;
+  for (std::size_t i = 0; i < elements.size(); ++i) entries.push_back(elements.as_double(i) - 128);
+  const ValueId made = looked_up(build, x, *make_constant(table.name, DType::kI8, table.shape, entries));
+  const double one[] = {1.0};
+  RescaleAttrs attrs;
+  attrs.rescale = quant::plan_rescale({DType::kI8, -128}, {DType::kU8, 0}, one);
+  return build.emit(Op::kRescale, attrs, {made});
+}
+
 RuleResult of_one(const RuleContext& ctx, FunctionOperands operands) {
   const ScaledInteger x = ctx.scaled(operands.variables.front().front());
   const QParams qparams = full_range_qparams(ctx.build, x);
   operands.set(0, ramp(qparams.storage), &qparams);
   const ConstantRef f = as_integers(evaluate_stored(ctx.node, operands.constants, operands.qparams));
   if (is_float(f->dtype)) return numbers_at(ctx, position_of(ctx.build, x), *f);
-  if (ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr && f->dtype != DType::kI8)
+  const bool casts = ctx.node.op() == Op::kCast && ctx.node.result_qparams() == nullptr;
+  if (casts && f->dtype == DType::kU8) return in_shape(ctx, unsigned_at(ctx.build, x, *f));
+  if (casts && f->dtype != DType::kI8)
     return in_shape(ctx, gathered(ctx.build, position_of(ctx.build, x), *f));
   return as_result(ctx, looked_up(ctx.build, x, *f));
 }

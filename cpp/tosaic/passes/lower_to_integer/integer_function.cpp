@@ -157,12 +157,13 @@ constexpr OpTable<FunctionRule> kFunctions = {
 }  // namespace
 
 std::optional<RuleResult> integer_function(const RuleContext& ctx) {
-  if (ctx.node.op() == Op::kCast && ctx.is_scaled(0) &&
-      (ctx.node.result_type().dtype == DType::kI32 || ctx.node.result_type().dtype == DType::kI64)) {
+  if (ctx.node.op() == Op::kCast && ctx.is_scaled(0) && is_integer(ctx.node.result_type().dtype)) {
     const ScaledInteger whole = in_whole_numbers(ctx.build, ctx.with_one_scale(0), Op::kTrunc);
-    // The clamp changes no value. Without it, narrow_integers.cpp would not know the range of the integers.
-    // Indices are computed from i64, other integers from i32.
-    const ClampAttrs within{Scalar(whole.range.low), Scalar(whole.range.high)};
+    // Casts of floats saturate. The range of 32 bits changes no value, but without the clamp, narrow_integers.cpp
+    // would not know it. Indices are computed from i64, other integers from i32.
+    const ValueRange limits = *integer_limits(ctx.node.result_type().dtype);
+    const ClampAttrs within{Scalar(std::max(whole.range.low, limits.low)),
+                            Scalar(std::min(whole.range.high, limits.high))};
     const ValueId bounded = ctx.build.emit(Op::kClamp, within, {whole.id});
     return ctx.node.result_type().dtype == DType::kI32
                ? bounded
