@@ -283,6 +283,45 @@ def test_floats_of_16_bits_between_quantizers_lower_to_integers(name: str, dtype
         assert not any("f16" in value.dtype for value in lowered.graph.values)
 
 
+# ---- poles ----
+
+SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "8 bits": lambda x: qdq(x, 0.05, 0),
+    "16 bits": lambda x: qdq(x, 1e-3, 0, torch.int16),
+    "a sum": lambda x: qdq(x, 1e-3, 0, torch.int16) + qdq(x.flip(1), 1e-3, 0, torch.int16),
+    "a sum above zero": lambda x: (
+        qdq(x, 1e-3, 0, torch.int16) + qdq(x.flip(1), 1e-3, 0, torch.int16)
+    ).relu(),
+    "many terms": lambda x: qdq(x, 0.05, 0).cumsum(1),
+}
+
+
+@pytest.mark.parametrize("power", [-1, -2, -3, -4, -7])
+@pytest.mark.parametrize("name", SUMS)
+def test_inverse_powers_of_numbers_that_may_be_zero_saturate_where_torch_has_infinities(
+    name: str, power: int
+) -> None:
+    near = torch.tensor([0.0, 1, -0.5, 0.06, 2, -3, 0.1, 0, 0.001, -0.001, 0.002, -0.0017, 0.05, -0.05])
+    numbers = torch.randn(300, generator=torch.Generator().manual_seed(1))
+    x = torch.cat([near, numbers, torch.zeros(1)])[None]
+    assert torch.isinf(SUMS[name](x) ** power).any()
+    for scale, dtype in ((0.05, torch.int16), (1e-3, torch.int16), (0.05, torch.int8)):
+        call = lambda x, s=scale, d=dtype: qdq(SUMS[name](x) ** power, s, 0, d)  # noqa: E731
+        agrees(call, x, units=1, scale=scale, target="TOSA-1.0+INT+int16")
+        if power == -1:
+            call = lambda x, s=scale, d=dtype: qdq(SUMS[name](x).reciprocal(), s, 0, d)  # noqa: E731
+            agrees(call, x, units=1, scale=scale, target="TOSA-1.0+INT+int16")
+
+
+@pytest.mark.parametrize("power", [-1, -3])
+def test_inverse_powers_whose_sign_the_bits_cannot_tell_are_refused(power: int) -> None:
+    x = torch.tensor([[0.0, 1, -2, 3]])
+    total = lambda x: qdq(x, 1e-3, 0, torch.int16) + qdq(x, 7e-4, 0, torch.int16)  # noqa: E731
+    program = exported(lambda x: qdq(total(x) ** power, 0.05, 0), x)
+    with pytest.raises(tosaic.UnsupportedOp, match="may be closer to zero than its bits can tell"):
+        tosaic.lower(program, target="TOSA-1.0+INT+int16")
+
+
 # ---- unsigned results ----
 
 WHOLE = torch.tensor([[1, 200, 3, 300], [0, -5, 255, 256]])

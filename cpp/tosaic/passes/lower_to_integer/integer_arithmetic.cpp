@@ -308,6 +308,10 @@ bool is_floor_of(const NodeView& node, std::size_t i, std::size_t of) {
 
 }  // namespace
 
+ScaledInteger product_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b) {
+  return product(build, a, b);
+}
+
 RuleResult integer_add(const RuleContext& ctx) {
   if (!is_number(ctx.node)) return Refusal{kNoNumber};
   const double alpha = as_double(ctx.node.attrs<AlphaAttrs>().alpha);

@@ -15,6 +15,8 @@ namespace tosaic::passes {
 // a + b and a - b.
 [[nodiscard]] ScaledInteger total(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
 [[nodiscard]] ScaledInteger difference(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
+// a * b, without the bits beyond 30.
+[[nodiscard]] ScaledInteger product_of(IntegerBuilder& build, const ScaledInteger& a, const ScaledInteger& b);
 // x * operand i and x + operand i. `own` is the shape of operand i that broadcasts to the shape of x.
 [[nodiscard]] ScaledInteger times(const RuleContext& ctx, const ScaledInteger& x, std::size_t i,
                                   const Shape& own);

@@ -124,8 +124,62 @@ std::optional<ScaledInteger> whole_number(const RuleContext& ctx, const ScaledIn
   return in_whole_numbers(ctx.build, x, ctx.node.op());
 }
 
+// As require_distance(), for functions that have poles of both signs at zero if `is_odd`: the sign of x is then lost.
+void require_pole(const NodeView& node, const ScaledInteger& x, bool is_odd, const IntegerMath::Function& f) {
+  if (x.error == 0 || x.range.low > 0 || x.range.high < 0) return;
+  if (is_odd && x.range.low < 0 && x.range.high > 0)
+    throw NoIntegerForm("its operand may be closer to zero than its bits can tell");
+  require_distance(node, x, f);
+}
+
+// 1 / x in a unit for results up to `most`: results beyond are larger than `most`, and saturate in the end.
+ScaledInteger bounded_reciprocal(IntegerBuilder& build, const ScaledInteger& x, double most) {
+  const std::size_t rank = build.type(x.id).rank();
+  QParams to;
+  to.scales = {most};
+  to.zero_points = {0};
+  to.qmin = -1, to.qmax = 1;
+  return quotient_of(build, {build.number(1, rank), {1.0}, 0, {1, 1}}, x, to);
+}
+
 std::optional<ScaledInteger> reciprocal(const RuleContext& ctx, const ScaledInteger& x) {
-  return reciprocal_of(ctx.build, x);
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const bool may_be_zero = x.range.low <= 0 && x.range.high >= 0;
+  require_pole(ctx.node, x, true, [](double v) { return 1 / v; });
+  return to && may_be_zero ? bounded_reciprocal(ctx.build, x, largest_number(*to))
+                           : reciprocal_of(ctx.build, x);
+}
+
+constexpr double kMostFactors = 16;
+
+// True for x ** -n with a whole number n.
+bool is_inverse_power(const RuleContext& ctx) {
+  if (ctx.node.op() != Op::kPow || !ctx.node.is_constant(1)) return false;
+  const std::vector<double> exponents = ctx.numbers(1);
+  return exponents.size() == 1 && exponents[0] < 0 && exponents[0] >= -kMostFactors &&
+         exponents[0] == std::trunc(exponents[0]);
+}
+
+// (1 / x) ^ n. The pole would be lost between the points of by_samples(), and with it the sign next to it. What
+// saturates in the end is bounded after each product, so that the other results keep their bits.
+std::optional<ScaledInteger> inverse_power(const RuleContext& ctx, const ScaledInteger& x) {
+  const int factors = static_cast<int>(-ctx.numbers(1)[0]);
+  require_pole(ctx.node, x, factors % 2 != 0, [&](double v) { return std::pow(v, -factors); });
+  const std::optional<QParams> to = ctx.node.eventual_qparams();
+  const double most = to ? std::pow(largest_number(*to), 1.0 / factors) : 0;
+  const ScaledInteger inverse = to ? bounded_reciprocal(ctx.build, x, most) : reciprocal_of(ctx.build, x);
+  ScaledInteger power = inverse;
+  for (int i = 1; i <= factors; ++i) {
+    if (i > 1) power = product_of(ctx.build, power, inverse);
+    if (!to) continue;
+    const double enough = std::ceil(4 * std::pow(most, i) / power.scale());
+    if (enough >= 0x1p31) continue;
+    const auto limit = static_cast<std::int64_t>(enough);
+    const ValueRange within{std::max(power.range.low, -limit), std::min(power.range.high, limit)};
+    power.id = ctx.build.bounded(power.id, power.range, within);
+    power.range = within;
+  }
+  return power;
 }
 
 std::optional<ScaledInteger> sign(const RuleContext& ctx, const ScaledInteger& x) {
@@ -143,6 +197,7 @@ constexpr OpTable<FunctionRule> kFunctions = {
     {Op::kRsqrt, {rsqrt, true}},
     {Op::kSqrt, {sqrt, true}},
     {Op::kReciprocal, {reciprocal, true}},
+    {Op::kPow, {inverse_power, true}},
     {Op::kLog, {log, true}},
     {Op::kExp, {exp}},
     {Op::kFloor, {whole_number}},
@@ -184,7 +239,8 @@ std::optional<RuleResult> integer_function(const RuleContext& ctx) {
   if (!operands || operands->variables.size() != 1) return std::nullopt;
   const std::size_t variable = operands->variables.front().front();
   const ScaledInteger x = widened(ctx.build, ctx.with_one_scale(variable));
-  const FunctionRule* const function = kFunctions.find(ctx.node.op());
+  const bool has_rule = ctx.node.op() != Op::kPow || is_inverse_power(ctx);
+  const FunctionRule* const function = has_rule ? kFunctions.find(ctx.node.op()) : nullptr;
   if (function != nullptr && function->steep_at_zero && is_vague_near_zero(x))
     if (std::optional<RuleResult> made = smooth_composition(ctx)) return made;
   if (function != nullptr) {

@@ -111,6 +111,7 @@ ValueId table_of_bytes(IntegerBuilder& build, const ScaledInteger& x, const Cons
   std::vector<std::int64_t> knots;  // each entry appears twice, so 256 * x is at a knot for an i8 x
   for (const std::int64_t entry : entries) knots.insert(knots.end(), 2, entry);
   knots.push_back(entries.back());
+  if (!slopes_fit(knots)) return gathered(build, position_of(build, x), f);
   const ScaledInteger spread{x.id, {256.0}, 0, *integer_limits(DType::kI8)};
   return table_of_16_bits(build, rescaled(build, spread, DType::kI16, 1.0).id, knots, DType::kI16);
 }
