@@ -47,7 +47,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "channel_shuffle": (lambda x: F.channel_shuffle(x, 2), (torch.arange(16.0).reshape(1, 4, 2, 2),)),
     "cdist": (torch.cdist, (X, Y)),
     "bilinear": (F.bilinear, (X, Y, torch.randn(5, 4, 4, generator=generator))),
-    "cumprod": (lambda x: x.cumprod(1), (X,)),
     "logcumsumexp": (lambda x: x.logcumsumexp(0), (X,)),
     "heaviside": (torch.heaviside, (torch.tensor([-1.0, 0.0, 2.0]), torch.tensor(0.5))),
     "copysign": (torch.copysign, (X, torch.tensor([-0.0, 0.0, -1.0, 1.0]))),
@@ -57,7 +56,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "deg2rad": (torch.deg2rad, (X,)),
     "exp2": (torch.exp2, (X,)),
     "outer": (torch.outer, (X[0], Y[1])),
-    "kron": (torch.kron, (X, Y)),
     "meshgrid": (lambda x, y: torch.meshgrid(x, y, indexing="ij"), (X[0], Y[:, 0])),
     "count_nonzero": (lambda x: torch.count_nonzero(x, 1), (X.relu(),)),
     "aminmax": (lambda x: torch.aminmax(x, dim=1), (X,)),
@@ -146,6 +144,34 @@ def test_a_call_is_imported_by_torchs_decomposition(name: str) -> None:
     program = tosaic.from_exported(exported(call, *args))
     assert "opaque" not in [node.op for node in program.graph.nodes]
     all_close(program.run(*args), call(*args))
+
+
+# Calls that torch's decomposition would express by more axes, or by a slice without elements.
+OWN: dict[str, Any] = {
+    "cumprod": (lambda x: x.cumprod(1), (X,)),
+    "kron": (torch.kron, (X, Y)),
+    "kron of 4 axes": (torch.kron, (SQUARE.reshape(2, 2, 2, 2), SQUARE.reshape(2, 2, 2, 2) * 3)),
+    "kron of axes of 1": (torch.kron, (SQUARE.reshape(2, 1, 2, 1, 4), torch.rand(1, 3, 2, 1, 1))),
+    "kron of 5 axes and 2": (torch.kron, (SQUARE.reshape(1, 2, 2, 2, 2), torch.rand(3, 2))),
+    "kron of a number": (torch.kron, (X, torch.tensor(2.0))),
+    "kron of integers and floats": (torch.kron, (torch.arange(4).reshape(2, 2), Y)),
+    "cumprod of 6 axes": (lambda x: x.reshape(1, 2, 2, 1, 2, 2).cumprod(2), (SQUARE,)),
+    "cumprod of integers": (lambda x: x.cumprod(-1), (torch.arange(1, 7).reshape(2, 3),)),
+    "cumprod of a number": (lambda x: x.cumprod(0), (torch.tensor(2.0),)),
+    "cumprod in another dtype": (lambda x: x.cumprod(0, dtype=torch.float32), (torch.arange(4),)),
+    "cumprod behind a zero": (lambda x: x.cumprod(0), (torch.tensor([0.0, 1e30, 1e30, 2.0]),)),
+    "pad of nothing": (lambda x: F.pad(x, (-4, 2)), (X,)),
+    "pad of nothing by a number": (lambda x: F.pad(x, (1, 1, -2, 3), value=7.0) + 1, (X[:2],)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_call_with_many_axes_or_without_elements_inside_lowers(name: str) -> None:
+    call, args = OWN[name]
+    program = exported(call, *args)
+    all_close(tosaic.from_exported(program).run(*args), call(*args))
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    all_close(lowered.run(*args), call(*args))
 
 
 LOWERED = ("cross_entropy", "cdist", "vander", "bicubic", "fmax", "round to decimals")

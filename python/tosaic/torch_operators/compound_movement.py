@@ -151,6 +151,58 @@ class Movements:
         return self._c.emit(OP["reshape"], {"shape": self._c.shape}, (x.id,))
 
 
+# ---- products and scans with several axes ----
+
+
+@on("kron")
+def kron(c: Call, a: Ref, b: Ref) -> Ref:
+    """Multiplies after views that interleave the axes or, if these are too many, after repeats."""
+    m, rank = Movements(c), max(len(a.shape), len(b.shape))
+    a, b = m.cast(a, c.dtype), m.cast(b, c.dtype)
+    pairs = list(zip(*([1] * (rank - len(x.shape)) + list(x.shape) for x in (a, b)), strict=True))
+    axes: list[tuple[int, int]] = []  # extents of a and b, of which one is 1
+    alone = (each for p, q in pairs for each in ((p, 1), (1, q)))
+    for p, q in (each for each in alone if each != (1, 1)):
+        if axes and (axes[-1][0] == p == 1 or axes[-1][1] == q == 1):
+            axes[-1] = (axes[-1][0] * p, axes[-1][1] * q)
+        else:
+            axes.append((p, q))
+    if len(axes) <= _MOST_AXES:
+        a, b = m.reshape(a, [p for p, _ in axes]), m.reshape(b, [q for _, q in axes])
+    else:
+        a, b = m.reshape(a, [p for p, _ in pairs]), m.reshape(b, [q for _, q in pairs])
+        for axis, (p, q) in enumerate(pairs):
+            if p != 1 and q != 1:
+                a, b = _repeated(m, a, axis, (p, 1), q), _repeated(m, b, axis, (1, q), p)
+    return m.done(c.emit_inferred(OP["mul"], None, (a.id, b.id)))
+
+
+def _repeated(m: Movements, x: Ref, axis: int, extents: tuple[int, int], times: int) -> Ref:
+    """Repeats each element of an axis so often, or the axis as a whole: where `extents` has a 1."""
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    both = [times if each == 1 else each for each in extents]
+    y = m.expand(m.reshape(x, [outer, *extents, inner]), [outer, *both, inner])
+    return m.reshape(y, [*x.shape[:axis], math.prod(both), *x.shape[axis + 1 :]])
+
+
+@on("cumprod")
+def cumprod(c: Call, x: Ref, dim: int, _dtype: Any) -> Ref:
+    """Multiplies the elements of each prefix: element i counts in result j if i <= j."""
+    if not x.shape:
+        return c.emit(OP["cast"], {"dtype": c.dtype}, (x.id,))
+    m, axis = Movements(c), axis_of(dim, len(x.shape))
+    n, outer, inner = x.shape[axis], math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    m.require(x.shape)
+    places = m.constant(np.arange(n))
+    counts = c.emit_inferred(OP["le"], None, (m.reshape(places, [n, 1]).id, places.id))
+    counts = m.reshape(counts, [n, n, 1])
+    one = c.constant(fit(1, x.dtype), x.dtype)
+    spread_out = m.reshape(x, [outer, n, 1, inner])
+    prefixes = c.emit_inferred(OP["where"], None, (counts.id, spread_out.id, one.id))
+    attrs = {"axes": [1], "keepdim": False, "dtype": c.dtype}
+    return m.done(c.emit_inferred(OP["prod"], attrs, (prefixes.id,)))
+
+
 # ---- windows ----
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tosaic.torch_operators.arguments import OP, axis_of, per_overload
+from tosaic.torch_operators.arguments import OP, axis_of, fit, per_overload
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.value import Ref
 
@@ -158,7 +158,13 @@ def _pad(c: Call, x: Ref, padding: Sequence[int], mode: str, value: Any = None) 
             cut = {"axis": axis, "start": first, "end": last, "step": 1}
             x = c.emit_inferred(OP["slice"], cut, (x.id,))
         before[axis], after[axis] = max(0, before[axis]), max(0, after[axis])
-    attrs = {"before": before, "after": after, "mode": mode, "value": 0.0 if value is None else value}
+    value = 0.0 if value is None else value
+    ends = list(zip(x.shape, before, after, strict=True))
+    if mode == "constant" and min((n + min(a, 0) + min(b, 0) for n, a, b in ends), default=1) == 0:
+        # Nothing of x is left between the pads.
+        attrs = {"shape": [n + a + b for n, a, b in ends], "value": fit(value, x.dtype), "dtype": x.dtype}
+        return c.emit(OP["full"], attrs, ())
+    attrs = {"before": before, "after": after, "mode": mode, "value": value}
     return c.emit(OP["pad"], attrs, (x.id,))
 
 
