@@ -11,7 +11,7 @@ import tosaic
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic import QConfig
-from tosaic.annotation import Outputs
+from tosaic.annotation import Output, Outputs
 from tosaic.reference_model import run_reference_model
 
 INFINITE, LOWEST = float("-inf"), torch.finfo(torch.float32).min
@@ -443,6 +443,31 @@ def test_results_that_do_not_depend_on_a_quantized_operand_are_integers(function
     lowered = require_integers(quantized, samples[0], "TOSA-1.0+INT+int16")
     for found, exact in zip(leaves(lowered.run(*samples[0])), wanted, strict=True):
         np.testing.assert_allclose(found, exact, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["kron", "cumprod"])
+def test_a_call_of_several_nodes_behind_a_view_has_a_scale_of_its_own(name: str) -> None:
+    """One view of two, the second of which is inside of the call, is no unit."""
+
+    def call(module: Any, x: torch.Tensor) -> torch.Tensor:
+        y = module.linear(x).reshape(1, 2, 1, 2, 1, 2)
+        return y.cumprod(1) if name == "cumprod" else torch.kron(y[0, :, 0, :, 0], x.reshape(2, 2, 2))
+
+    samples, quantized, wanted = beside(call, (2, 4), linear=False)
+    require_integers(quantized, samples[0])
+    assert quantized.plan[Output(name)] is not None
+    assert quantized.outputs[0].qparams.dtype == "i8"
+    assert sqnr_db(leaves(quantized.run(*samples[0]))[0], torch.tensor(wanted[0])) > 25
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")  # of torch.export
+@pytest.mark.parametrize("cls", [nn.GRU, nn.LSTM, nn.RNN])
+def test_recurrent_layers_of_one_step_are_quantized(cls: Any) -> None:
+    x = torch.randn(1, 2, 4)
+    exported = torch.export.export(cls(4, 4, 2, bidirectional=True).eval(), (x,))
+    quantized = tosaic.quantize(exported, [(x,)] * 2, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    assert tosaic.compare(quantized, lowered, [(x,)]).ok
 
 
 # ---- sensitivity ----

@@ -77,10 +77,14 @@ Behaviour Planner::node_behaviour(const Node& node) {
 void Planner::read_units(const std::unordered_map<std::string_view, std::uint32_t>& by_name) {
   for (const Node& each : input_.recognized.nodes()) {
     if (!each.origin || each.origin->parents.empty()) continue;
-    const auto result = by_name.find(input_.recognized.node_name(each));
+    const std::string& name = input_.recognized.node_name(each);
+    const auto result = by_name.find(name);
     if (result == by_name.end()) continue;
+    // A node inside of a call may have origins of other calls, too: one view of two.
+    const ValueId made = value(NodeIndex(result->second));
+    const bool is_result = !made.valid() || graph_.value(made).name == name;
     Call& whole = calls_[result->second];
-    if (whole.main == nullptr || whole.main->op == each.op) continue;
+    if (!is_result || whole.main == nullptr || whole.main->op == each.op) continue;
     for (const OriginRef& leaf : leaves(each.origin))
       if (const auto found = by_name.find(leaf->fx_name);
           found != by_name.end() && found->second < result->second)
