@@ -350,9 +350,12 @@ def test_what_is_returned_follows_the_configuration() -> None:
         floats = QConfig.int8().set(None, type="Linear")
         with pytest.raises(tosaic.InvalidGraph, match="nothing of the program is quantized"):
             beside(function, (2, 4), config=floats)
-        only = QConfig().set(QConfig.int8(), type="Linear")
-        samples, quantized, _ = beside(function, (2, 4), config=only)
-        require_integers(quantized, samples[0])
+    only = QConfig().set(QConfig.int8(), type="Linear")
+    samples, quantized, _ = beside(lambda _, x: x, (2, 4), config=only)
+    require_integers(quantized, samples[0])
+    without = QConfig.int8().set(None, op="clamp")
+    samples, quantized, wanted = beside(lambda _, x: x.clamp(-1, 1), (2, 4), config=without)
+    np.testing.assert_array_equal(leaves(quantized.run(*samples[0]))[1], wanted[1])
 
 
 def test_a_rule_leaves_an_input_float_where_it_is_returned() -> None:
@@ -388,6 +391,12 @@ def test_an_input_that_is_stored_has_the_scale_of_the_state(how: str) -> None:
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
     assert tosaic.compare(quantized, lowered, samples).ok
     require_same_in_torch(quantized, *samples[0])
+    model = torch.export.export(Remembers(how).eval(), samples[0]).module()
+    prepared = prepare_pt2e(model, tosaic.Quantizer())
+    for sample in samples:
+        prepared(*sample)
+    converted = torch.export.export(convert_pt2e(prepared), samples[0])
+    assert tosaic.compare(converted, tosaic.lower(converted, target="TOSA-1.0+INT"), samples).ok
     module = exported.module()  # writes to the states of the exported program
     with torch.no_grad():
         for sample in samples:

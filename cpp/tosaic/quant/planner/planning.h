@@ -214,6 +214,7 @@ class Planner {
   // ---- what is returned without arithmetic ----
 
   void round_returned_numbers();
+  [[nodiscard]] bool stores(NodeIndex i) const;
   void round_returned(NodeIndex p, NodeIndex output);
   void round_bounded(NodeIndex p, NodeIndex output, Slot input);
   [[nodiscard]] Slot scale_of_slot(Slot slot) const;

@@ -6,7 +6,8 @@
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
 //
-// An input that an operator reads as floats stays float where it is returned, too.
+// An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
+// bounded by a call that is not selected. Torch's calls that store an input in a state are as outputs.
 #include <algorithm>
 
 #include "tosaic/quant/planner/planning.h"
@@ -21,10 +22,18 @@ constexpr const char* kReturnedInput = "returned input";
 void Planner::round_returned_numbers() {
   for (std::uint32_t n = 0; n < calls_.size(); ++n) {
     const NodeIndex i(n);
-    if (node(i).kind != CallKind::kOutput || (plan_.has_annotation(i) && plan_.annotated(i))) continue;
-    for (const NodeIndex operand : call(i).operands)
+    const bool is_output = node(i).kind == CallKind::kOutput;
+    if ((!is_output && !stores(i)) || (plan_.has_annotation(i) && plan_.annotated(i))) continue;
+    for (const NodeIndex operand : std::span(call(i).operands).subspan(is_output ? 0 : 1))
       if (is_float_value(operand)) round_returned(operand, i);
   }
+}
+
+// True for a call of torch that stores its second operand in a state. In graphs of tosaic, outputs do so.
+bool Planner::stores(NodeIndex i) const {
+  const std::vector<NodeIndex>& operands = calls_[i.index()].operands;
+  return node(i).target.starts_with("aten.copy_") && operands.size() == 2 &&
+         node(operands[0]).kind == CallKind::kGetAttr;
 }
 
 void Planner::round_returned(NodeIndex p, NodeIndex output) {
@@ -43,6 +52,7 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
     return set(slot, wanted->activation, "returned constant");
   }
   if (plan_.find(slot) == nullptr) {
+    if (wanted == nullptr && node(slot.node).kind == CallKind::kCall) return;
     if (const PlanEntry* const read = spec_of_readers(root.call))
       set(slot, SharedSpec{scale_of_slot(read->slot)}, kReturnedInput);
     else if (wanted != nullptr && !is_read_as_float(root.call))
