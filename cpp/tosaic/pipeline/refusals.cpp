@@ -71,10 +71,11 @@ std::vector<ErrorParts> float_outputs(const Graph& graph) {
     const Value& value = graph.value(output.value);
     if (!is_float(value.type.dtype) || value.kind == ValueKind::kResult) continue;
     const bool is_constant = value.kind == ValueKind::kConstant, is_user = output.kind == OutputKind::kUser;
-    const std::string source = (is_constant ? "the constant " : "the input ") + quoted(value.name);
-    const std::string place = is_user ? "output " + quoted(output.path) : "the state " + quoted(output.path);
+    std::string what = (is_user ? "output " : "the state ") + quoted(output.path);
+    what += is_constant ? " is the constant " : " is the input ";
+    what += quoted(value.name) + " as floats: it was not quantized";
     found.push_back({.where = "lower",
-                     .what = place + " is " + source + " as floats: it was not quantized",
+                     .what = std::move(what),
                      .hint = "Quantize what is returned, e.g. with a rule tosaic.annotation.Outputs"});
   }
   return found;
