@@ -119,10 +119,18 @@ def test_a_refused_profile_leaves_no_file(files, capsys) -> None:
     assert not Path("out.tosa").exists()
 
 
+class Noisy(torch.nn.Module):
+    """Draws random numbers, which no kernel computes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bernoulli(x.sigmoid()) + x
+
+
 @pytest.fixture
 def refused(files, unliftable):
     """Adds files that commands refuse to the folder of valid ones."""
     torch.export.save(unliftable, "bad.pt2")
+    torch.export.save(torch.export.export(Noisy(), (torch.from_numpy(np.load("x.npz")["x"]),)), "noisy.pt2")
     Path("words.txt").write_text("hello")
     Path("cut.tosa").write_bytes(Path("model.tosa").read_bytes()[:100])
     np.savez("wrong.npz", x=np.zeros((1, 2), np.float32))
@@ -148,7 +156,7 @@ def refused(files, unliftable):
         (("quantize", "model.pt2", "--samples", "x.npz", "-o", "no/such/folder/x"), 2, "WriteError"),
         (("quantize", "model.pt2", "--samples", "x.npz", "-o", "q.tosa"), 2, "InvalidGraph"),
         (("quantize", "model.tosa", "--samples", "x.npz"), 2, "InvalidGraph"),
-        (("quantize", "bad.pt2", "--samples", "x.npz"), 3, "UnsupportedOp"),
+        (("quantize", "noisy.pt2", "--samples", "x.npz"), 3, "UnsupportedOp"),
         (("quantize", "model.pt2", "--samples", "x.npz", "--weight-bits", "9"), 2, "InvalidGraph"),
         (("quantize", "model.pt2", "--samples", "x.npz", "--workers", "0"), 2, "usage"),
         (("quantize", "model.pt2", "--samples", "x.npz", "--config", "int3"), 2, "usage"),
@@ -165,7 +173,7 @@ def refused(files, unliftable):
         (("run", "model.tosa", "--input", "wrong.npz", "-o", "y.npz", "--profile"), 2, "LayoutMismatch"),
         (("run", "nowhere.tosa", "--input", "x.npz", "-o", "y.npz", "--profile"), 2, "FileNotFoundError"),
         (("lower", "model.pt2", "--profile", "no/such/folder/p.html"), 2, "WriteError"),
-        (("run", "bad.pt2", "--input", "x.npz", "-o", "y.npz"), 3, "UnsupportedOp"),
+        (("run", "noisy.pt2", "--input", "x.npz", "-o", "y.npz"), 3, "UnsupportedOp"),
         (("compare", "model.pt2", "cut.tosa", "--input", "x.npz"), 2, "InvalidGraph"),
         (("compare", "model.pt2", "model.tosa", "--input", "x.npz", "--threshold", "a"), 2, "usage"),
         (("diff", "model.pt2", "words.txt"), 2, "InvalidGraph"),

@@ -579,8 +579,7 @@ def test_the_bounded_form_of_a_result_is_not_taken_for_the_form_that_floats_read
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
     comparison = tosaic.compare(quantized, lowered, samples[:2])
     assert comparison.ok, str(comparison)
-    several = [each.fx_name for each in comparison.unmatched if each.reason == "several values in a"]
-    assert several, str(comparison)
+    assert any(node.op == "tosa.scatter" for node in lowered.graph.nodes)
     wrong = tosaic.compare(
         quantized, lowered, samples[:2], models={"tosa.scatter": lambda call: call.default() + 1}
     )

@@ -78,6 +78,11 @@ def _entry(row: Any, schema: Any) -> dict[str, Any]:
     return entry | ({"pointwise": True} if schema.is_pointwise else {})
 
 
+def _writes_out(overload: Any) -> bool:
+    last = overload._schema.arguments[-1:]
+    return any(each.name == "out" and each.alias_info is not None for each in last)
+
+
 def table() -> dict[str, Any]:
     """Returns what the file has."""
     import torch
@@ -87,7 +92,7 @@ def table() -> dict[str, Any]:
     operators = {}
     for overload in _overloads():
         row = row_for(overload)
-        if row is None:
+        if row is None or _writes_out(overload):  # a file with such a call is read by torch
             continue
         if row.emit or row.dropped or row.evaluated or is_known(row.name, None):
             operators[row.target] = _entry(row, schema_of(overload._schema, overload.tags))
