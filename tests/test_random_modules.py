@@ -21,7 +21,7 @@ from random_modules.shrinking import shrink
 SEEDS = range(25)
 # Failed once. 196, 225: compare matched values of a call that is quantized for each reader; 4610: the
 # reference model rounds a tie otherwise; 4894: a cast of -3e38 to an integer
-FOUND = (196, 225, 4610, 4894)
+FOUND = (196, 225, 1962, 4610, 4894)
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_traces")
 
