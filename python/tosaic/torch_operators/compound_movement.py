@@ -16,6 +16,7 @@ from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of, fit, ids, spread
 from tosaic.torch_operators.call import Call, Rows
 from tosaic.torch_operators.dtypes import CATEGORY, CODE
+from tosaic.torch_operators.places import FEW_PLACES, places, positions
 from tosaic.torch_operators.pooling import max_pool, resize
 from tosaic.torch_operators.value import Ref
 
@@ -28,7 +29,6 @@ _MOST_AXES = 6  # the maximal rank of TOSA's level 8K
 _I64 = CODE["i64"]
 _FEW_TAPS = 1 << 24  # of all windows of a pooling whose indices are read
 _FAR = 1 << 62  # an address that is near the end of the 64-bit integers
-_FEW_INDICES = 1 << 20  # a list of so many is made for a smaller result too, such as one without elements
 
 
 class Movements:
@@ -123,11 +123,11 @@ class Movements:
                 expected=str(tuple(shape)),
                 got=str(tuple(made)),
             )
-        if indices is not None and indices > max(_FEW_INDICES, math.prod(shape)):
+        if indices is not None and indices > max(FEW_PLACES, math.prod(shape)):
             raise self._c.error(
                 _core.InvalidGraph,
                 "the call needs more indices than its result has elements",
-                expected=f"at most {max(_FEW_INDICES, math.prod(shape))}",
+                expected=f"at most {max(FEW_PLACES, math.prod(shape))}",
                 got=str(indices),
             )
 
@@ -453,56 +453,11 @@ def as_strided(c: Call, x: Ref, size: Sequence[int], stride: Sequence[int], offs
         return None
     # an axis of stride 0 repeats elements
     once = [extent if step else min(extent, 1) for extent, step in zip(size, stride, strict=True)]
-    found = _positions(_addresses(first, once, stride), x.shape, strides, start)
+    found = positions(places(first, once, stride), start, x.shape, strides)
     if found is None:
         return None
     taken = m.take(m.reshape(x, [math.prod(x.shape)]), 0, found)
     return m.done(taken if once == list(size) else m.expand(m.reshape(taken, once), size))
-
-
-def _addresses(start: int, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Returns where the elements of a tensor lie, in row-major order."""
-    if 0 in shape:
-        return np.empty(0, np.int64)
-    where = np.full(1, start, np.int64)
-    for extent, step in zip(shape, strides, strict=True):
-        where = (where[:, None] + step * np.arange(extent)).reshape(-1)
-    return where
-
-
-def _positions(
-    where: np.ndarray[Any, Any], shape: Sequence[int], strides: Sequence[int], start: int
-) -> np.ndarray[Any, Any] | None:
-    """Returns which elements of a tensor, in row-major order, lie at these addresses; None if one has none.
-
-    The addresses are divided by the strides, so that nothing of the tensor's own size is computed. If axes
-    share addresses, all elements are looked at, and a large tensor has no answer.
-    """
-    if 0 in shape:
-        return None
-    axes = sorted((axis for axis, extent in enumerate(shape) if extent != 1), key=lambda axis: -strides[axis])
-    reach = 0
-    for axis in reversed(axes):
-        if strides[axis] <= reach:
-            break
-        reach += strides[axis] * (shape[axis] - 1)
-    else:
-        rest, found = where - start, np.zeros_like(where)
-        for axis in axes:
-            index = rest // strides[axis]
-            rest -= index * strides[axis]
-            if ((index < 0) | (index >= shape[axis])).any():
-                return None
-            found += index * math.prod(shape[axis + 1 :])
-        return None if rest.any() else found
-    if math.prod(shape) > max(_FEW_INDICES, where.size):
-        return None
-    own = _addresses(start, shape, strides)
-    order = np.argsort(own, kind="stable")
-    at = np.searchsorted(own, where, sorter=order)
-    if (at >= own.size).any() or (own[order[at]] != where).any():
-        return None
-    return order[at]
 
 
 @on("resize")

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from tosaic.torch_operators.places import has_own_places, places
+
 __all__ = ["Region", "anywhere_in", "in_memory"]
 
 _MOST_COMPARED = 1 << 20  # elements of a tensor whose places are compared with those of another
@@ -83,12 +85,7 @@ class Region:
         """True if elements of the tensor share memory. False if the layout is not known."""
         if self.layout is None or not self.is_certain:
             return False
-        reach = 0
-        for stride, size in sorted((stride, size) for size, stride in self.layout[2] if size > 1):
-            if stride <= reach:
-                return not self.is_empty
-            reach += stride * (size - 1)
-        return False
+        return not self.is_empty and not has_own_places(self.layout[2])
 
     def is_same(self, other: Region) -> bool:
         """True if both tensors have the same dtype and shape, and the same element at each place."""
@@ -126,11 +123,7 @@ class Region:
         return not mine[its[(its >= 0) & (its < len(mine))]].any()
 
     def _places(self) -> np.ndarray[Any, Any]:
-        """Where the elements lie."""
-        where = np.full(1, self.offset, np.int64)
-        for size, stride in zip(self.shape, self.strides, strict=True):
-            where = (where[:, None] + stride * np.arange(size if stride else 1)).reshape(-1)
-        return where
+        return places(self.offset, self.shape, self.strides)
 
     def _bytes(self) -> tuple[int, int]:
         assert self.layout is not None

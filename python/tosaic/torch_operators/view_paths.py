@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tosaic.torch_operators.memory_regions import Region
+from tosaic.torch_operators.places import has_own_places, places, positions
 
 __all__ = ["Moves", "Path", "path_between"]
 
@@ -162,7 +163,7 @@ def path_between(outer: Region, inner: Region, is_written: bool = False) -> Path
         return None
     if outer.layout[0] != inner.layout[0] or outer.is_empty or inner.is_empty:
         return None
-    if is_written and not (_has_own_places(outer) and _has_own_places(inner)):
+    if is_written and not (has_own_places(outer.layout[2]) and has_own_places(inner.layout[2])):
         return None
     if outer.is_same(inner):
         return Path(())
@@ -185,7 +186,7 @@ def _by_digits(outer: Region, inner: Region) -> Path | None:
     own, order = _in_memory_order(outer)
     its, inner_order = _in_memory_order(inner)
     distance = inner.offset - outer.offset
-    if not (_is_nested(own) and _is_nested(its)) or distance < 0:
+    if not (has_own_places(own) and has_own_places(its)) or distance < 0:
         return None
     natural = _digits(own, _split(its, own), distance)
     if natural is not None and all(len(each) == 1 for each in natural):
@@ -211,22 +212,6 @@ def _in_memory_order(region: Region) -> tuple[_Axes, tuple[int, ...]]:
     ]
     axes.sort(key=lambda axis: -region.strides[axis])
     return [(region.shape[axis], region.strides[axis]) for axis in axes], tuple(axes)
-
-
-def _is_nested(axes: _Axes) -> bool:
-    """True if a step on an axis leads beyond all that the axes behind it reach."""
-    reach = 0
-    for size, stride in reversed(axes):
-        if stride <= reach:
-            return False
-        reach += stride * (size - 1)
-    return True
-
-
-def _has_own_places(region: Region) -> bool:
-    """True if no two elements of the tensor share a place."""
-    axes, order = _in_memory_order(region)
-    return _is_nested(axes) and math.prod(region.shape) == math.prod(region.shape[axis] for axis in order)
 
 
 def _split(axes: _Axes, own: _Axes) -> _Axes:
@@ -355,24 +340,13 @@ def _shape_behind(steps: Sequence[Any], shape: tuple[int, ...]) -> tuple[int, ..
 
 def _by_list(outer: Region, inner: Region) -> Path | None:
     """Returns a path that lists the elements; None if one is missing, or if there are too many."""
-    once = [(size if stride else 1, stride) for size, stride in zip(inner.shape, inner.strides, strict=True)]
-    count, total = math.prod(size for size, _ in once), math.prod(outer.shape)
+    shape = tuple(size if stride else 1 for size, stride in zip(inner.shape, inner.strides, strict=True))
+    count, total = math.prod(shape), outer.count
     if max(count, total) > _MOST_LISTED:
         return None
-    own = _places(outer.offset, list(zip(outer.shape, outer.strides, strict=True)))
-    order = np.argsort(own, kind="stable")
-    wanted = _places(inner.offset, once)
-    at = np.searchsorted(own, wanted, sorter=order)
-    if (at >= total).any() or (own[order[at]] != wanted).any():
+    wanted = places(inner.offset, shape, inner.strides)
+    found = positions(wanted, outer.offset, outer.shape, outer.strides)
+    if found is None:
         return None
-    shape = tuple(size for size, _ in once)
-    steps = (_Reshape(outer.shape, (total,)), _Take(order[at]), _Reshape((count,), shape))
+    steps = (_Reshape(outer.shape, (total,)), _Take(found), _Reshape((count,), shape))
     return Path(steps if shape == inner.shape else (*steps, _Expand(inner.shape)))
-
-
-def _places(offset: int, axes: Sequence[tuple[int, int]]) -> np.ndarray[Any, Any]:
-    """Returns where the elements lie, in row-major order."""
-    where = np.full(1, offset, np.int64)
-    for size, stride in axes:
-        where = (where[:, None] + stride * np.arange(size)).reshape(-1)
-    return where
