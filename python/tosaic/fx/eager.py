@@ -26,6 +26,7 @@ from tosaic.fx.libraries import (
     unreadable,
 )
 from tosaic.fx.stranger_files import cleared
+from tosaic.fx.written import tensor_of
 from tosaic.reading import open_file
 
 __all__ = ["EagerRun", "first_line", "load_exported", "run_eager"]
@@ -321,10 +322,8 @@ class _Unrounded(_Tracer):
 
 def _as_tensor(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
-        if leaf.dtype.name == "bfloat16":
-            return torch.from_numpy(leaf.view(np.int16).copy()).view(torch.bfloat16)
         # A copy, because torch needs writable memory and the program may write to its inputs.
-        return torch.from_numpy(leaf.copy(order="K"))
+        return tensor_of(leaf.copy(order="K"))
     return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 

@@ -21,7 +21,7 @@ _READ_OTHER_THINGS = ("aten::from_file",)
 
 
 class TorchKernel:
-    """Computes an operator of torch, from arrays to arrays: the kernel of a `ForeignOp`.
+    """Computes an operator of torch, from arrays to tensors: the kernel of a `ForeignOp`.
 
     `tosaic.from_exported` describes calls of torch's own operators that it does not know in this way. A
     program that is read from a file needs the description: a file does not choose what torch runs.
@@ -42,7 +42,7 @@ class TorchKernel:
         self.target = target
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns an array, or a list of arrays for an operator with several results.
+        """Returns a tensor, or a list of tensors for an operator with several results.
 
         Raises
         ------
@@ -59,9 +59,7 @@ class TorchKernel:
         named = {key: _given(torch, value, kinds[key]) for key, value in kwargs.items()}
         with torch.no_grad():
             result = operator(*positional, **named)
-        if isinstance(result, torch.Tensor):
-            return _array(torch, result)
-        return [_array(torch, each) for each in result if isinstance(each, torch.Tensor)]
+        return result if isinstance(result, torch.Tensor) else list(result)
 
     def _operator(self, torch: Any) -> Any:
         names = self.target.split(".")
@@ -87,7 +85,9 @@ def is_functional(schema: Any) -> bool:
 def _given(torch: Any, value: Any, kind: str) -> Any:
     """Returns an argument as torch takes it: texts may stand for dtypes and devices."""
     if isinstance(value, np.ndarray):
-        return _tensor(torch, value)
+        from tosaic.fx.written import tensor_of
+
+        return tensor_of(np.array(value))
     if isinstance(value, list | tuple):
         return [_given(torch, each, kind) for each in value]
     if not isinstance(value, str) or "str" in kind:
@@ -95,24 +95,3 @@ def _given(torch: Any, value: Any, kind: str) -> Any:
     if value in TORCH:
         return getattr(torch, TORCH[value])
     return getattr(torch, value.removeprefix("torch.")) if value.startswith("torch.") else torch.device(value)
-
-
-def _tensor(torch: Any, array: np.ndarray[Any, Any]) -> Any:
-    if array.dtype.isbuiltin == 1:
-        return torch.from_numpy(np.array(array))
-    bits = np.array(array).view(_bits_of(array.dtype.itemsize))  # bfloat16 and float8 have other names
-    return torch.from_numpy(bits).view(getattr(torch, array.dtype.name))
-
-
-def _array(torch: Any, tensor: Any) -> np.ndarray[Any, Any]:
-    tensor = tensor.detach().contiguous()
-    if not (tensor.is_floating_point() and tensor.element_size() < 4 and tensor.dtype != torch.float16):
-        return tensor.numpy()  # type: ignore[no-any-return]
-    import ml_dtypes  # who made the arrays of operands has it
-
-    bits = tensor.view(torch.int16 if tensor.element_size() == 2 else torch.uint8).numpy()
-    return bits.view(getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch.")))  # type: ignore[no-any-return]
-
-
-def _bits_of(size: int) -> type[np.generic]:
-    return np.uint8 if size == 1 else np.int16

@@ -1,4 +1,4 @@
-"""Writes new values into torch tensors, like an operator of torch."""
+"""Tensors of torch for arrays, and new values that are written into tensors, like an operator of torch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["write_tensor"]
+__all__ = ["tensor_of", "write_tensor"]
 
-_BITS = {1: torch.uint8, 2: torch.int16}
+_BITS = {1: np.uint8, 2: np.int16}
+
+
+def tensor_of(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """Returns a tensor with the memory of an array, which has to be writable.
+
+    Numpy's bfloat16 and float8 are those of ml_dtypes, with torch's names.
+    """
+    if array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    return _of_bits(array, getattr(torch, array.dtype.name))
+
+
+def _of_bits(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    return torch.from_numpy(array.view(_BITS[array.dtype.itemsize])).view(dtype)
 
 
 def write_tensor(tensor: torch.Tensor, new: np.ndarray[Any, Any]) -> None:
     """Writes an array of the tensor's dtype and shape into the tensor, which increments its version."""
-    if new.dtype.isbuiltin != 1 or tensor.dtype is not _dtype_of(new):  # bfloat16 and float8 have other names
-        bits = _BITS[tensor.element_size()]
-        source = torch.from_numpy(new.view(np.uint8 if bits is torch.uint8 else np.int16)).view(tensor.dtype)
-    else:
-        source = torch.from_numpy(new)
+    has_dtype = new.dtype.isbuiltin == 1 and tensor.dtype is _dtype_of(new)  # else it has the same bits
+    source = torch.from_numpy(new) if has_dtype else _of_bits(new, tensor.dtype)
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.detach().copy_(source)
 
