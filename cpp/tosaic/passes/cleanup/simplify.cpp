@@ -364,18 +364,15 @@ std::optional<ValueId> part_read(const Graph& graph, ValueId from, Read& read) {
       begin = end;
     }
   }
-  if (node->op != Op::kSliceScatter) return std::nullopt;
-  const auto& attrs = Graph::attrs<SliceAttrs>(*node);
-  const std::int64_t begin = attrs.start, end = begin + extent(operands[1]);
-  const bool is_dense = attrs.step == 1 || end - begin == 1;
-  if (static_cast<std::size_t>(attrs.axis) != read.axis || !is_dense) return std::nullopt;
-  const bool is_inside = begin <= read.first && read.last < end,
-             is_outside = read.last < begin || end <= read.first;
+  const std::optional<AxisRange> written = written_range(graph, node);
+  if (!written || written->axis != read.axis) return std::nullopt;
+  const bool is_inside = written->start <= read.first && read.last < written->end;
+  const bool is_outside = read.last < written->start || written->end <= read.first;
   const ValueId part = operands[is_inside ? 1 : 0];
   if (!(is_inside || is_outside) || !is_read_as(graph.type(part), graph.type(from))) return std::nullopt;
   if (is_inside) {
-    read.first -= begin;
-    read.last -= begin;
+    read.first -= written->start;
+    read.last -= written->start;
   }
   return part;
 }

@@ -16,6 +16,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <ranges>
 
 #include "tosaic/base/error.h"
 #include "tosaic/passes/decompose/expansions.h"
@@ -361,36 +362,36 @@ Part part_of_slice(const Emitter& e, ValueId x, std::size_t axis) {
   return {x, 0, e.type(x).shape[axis]};
 }
 
-// A write to the places of an axis from `start` on.
-struct Write {
-  std::int64_t start = 0;
-  ValueId source;
+// Values of the source graph that are written side by side into another value, the last write first.
+struct Written {
+  struct Write {
+    AxisRange to;
+    ValueId source;
+  };
+  ValueId into;
+  std::vector<Write> writes;
 };
 
-const Node* dense_write(const Graph& graph, const Node* node, std::int64_t axis) {
-  if (node == nullptr || node->op != Op::kSliceScatter) return nullptr;
-  const auto& attrs = Graph::attrs<SliceAttrs>(*node);
-  const std::int64_t count = graph.type(graph.operands(*node)[1]).shape[static_cast<std::size_t>(attrs.axis)];
-  return attrs.axis == axis && (attrs.step == 1 || count == 1) && count != 0 ? node : nullptr;
-}
-
-// The writes to one axis that end in this node, last first. A write whose result only another one reads is
-// expanded alone, and its expansion has no reader.
-std::vector<Write> writes_before(const Emitter& e, std::int64_t axis) {
+// The writes to one axis that end in this node. A write whose result only another write reads is expanded alone: its
+// expansion has no reader.
+Written written_by(const Emitter& e, const AxisRange& last) {
   const Graph& graph = e.source();
-  const auto is_written = [&](NodeId user) {
-    return dense_write(graph, &graph.node(user), axis) != nullptr &&
-           graph.operands(graph.node(user))[0] == graph.result(e.node());
+  const ValueId result = graph.result(e.node());
+  const auto range_of = [&](const Node* node) {
+    const std::optional<AxisRange> range = written_range(graph, node);
+    return range && range->axis == last.axis && range->start < range->end ? range : std::nullopt;
   };
-  const std::span<const NodeId> users = graph.users(graph.result(e.node()));
-  const bool is_last = graph.is_output(graph.result(e.node())) || !std::ranges::all_of(users, is_written);
-  std::vector<Write> writes;
-  for (const Node* node = &e.node(); node != nullptr;) {
-    const ValueId x = graph.operands(*node)[0];
-    writes.push_back({Graph::attrs<SliceAttrs>(*node).start, graph.operands(*node)[1]});
-    node = is_last ? dense_write(graph, graph.producer(x), axis) : nullptr;
+  const bool is_read = graph.is_output(result) || !std::ranges::all_of(graph.users(result), [&](NodeId user) {
+                         return range_of(&graph.node(user)) && graph.operands(graph.node(user))[0] == result;
+                       });
+  Written out;
+  const Node* node = &e.node();
+  for (std::optional<AxisRange> range = last; range; range = is_read ? range_of(node) : std::nullopt) {
+    out.into = graph.operands(*node)[0];
+    out.writes.push_back({*range, graph.operands(*node)[1]});
+    node = graph.producer(out.into);
   }
-  return writes;
+  return out;
 }
 
 // Adds what lies in [start, end) of these parts, which follow each other. Neighbours of one value become one.
@@ -427,20 +428,14 @@ ValueId expand_slice_scatter(Emitter& e) {
   const ValueId x = e.operand(0), source = e.operand(1);
   const std::int64_t extent = e.type(x).shape[axis], count = e.type(source).shape[axis];
   if (count == 0) return x;
-  if (attrs.step == 1 || count == 1) {
-    const std::vector<Write> writes = writes_before(e, attrs.axis);
-    const Graph& source_graph = e.source();
-    const Node* first = &e.node();
-    for (std::size_t i = 1; i < writes.size(); ++i)
-      first = source_graph.producer(source_graph.operands(*first)[0]);
-    std::vector<Part> parts{part_of_slice(e, e.mapped(source_graph.operands(*first)[0]), axis)};
-    for (auto write = writes.rbegin(); write != writes.rend(); ++write) {
-      const Part part = part_of_slice(e, e.mapped(write->source), axis);
-      const std::int64_t end = write->start + part.end - part.start;
+  if (const std::optional<AxisRange> last = written_range(e.source(), &e.node())) {
+    const Written written = written_by(e, *last);
+    std::vector<Part> parts{part_of_slice(e, e.mapped(written.into), axis)};
+    for (const auto& [to, source_of_write] : std::views::reverse(written.writes)) {
       std::vector<Part> next;
-      add_range(next, parts, 0, write->start);
-      add_range(next, {part}, 0, part.end - part.start);
-      add_range(next, parts, end, extent);
+      add_range(next, parts, 0, to.start);
+      add_range(next, {part_of_slice(e, e.mapped(source_of_write), axis)}, 0, to.end - to.start);
+      add_range(next, parts, to.end, extent);
       parts = std::move(next);
     }
     return emit_parts(e, axis, parts);
