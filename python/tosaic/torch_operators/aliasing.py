@@ -12,6 +12,7 @@ have the new shape. The shape of a view does not change, and the view no longer 
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -185,12 +186,8 @@ class Aliases:
     def _written_by(self, node: Any, row: OperatorRow) -> frozenset[Hashable]:
         if row.changes_shape or row.writes_nothing(node):
             return frozenset()
-        args = row.complete(node.args, node.kwargs)
-        tensors = [
-            tensor for position in row.mutates for _, tensor in _items(self._of_argument(args[position]))
-        ]
         self._calls.append((node, row))
-        return frozenset[Hashable]().union(*(tensor.region.memories for tensor in tensors))
+        return frozenset(memory for memory, _, _ in self._writes_of(node, row))
 
     def _of_argument(self, argument: Any) -> Any:
         if isinstance(argument, list | tuple):
@@ -239,23 +236,49 @@ class Aliases:
         """The memories that calls write."""
         return self._written
 
-    def is_written_through_views(self, memory: Hashable) -> bool:
-        """True if a call writes elements of a memory, and another tensor object with them is seen later."""
-        members = self._members[memory]
+    def written_through_views(self) -> set[Hashable]:
+        """The memories in which a call writes elements of another tensor object, too, which is seen later."""
+        found: set[Hashable] = set()
+        seen: dict[Hashable, dict[Tensor, float]] = {}  # by memory, the last position of each tensor object
         for node, row in self._calls:
             now = self._position[node]
-            args = row.complete(node.args, node.kwargs)
-            for position in row.mutates:
-                for _, tensor in _items(self._of_argument(args[position])):
-                    region = tensor.at(now)[2]
-                    if memory in region.memories and any(
-                        other.tensor is not tensor
-                        and other.tensor.at(now)[2].overlaps(region)
-                        and (other.position > now or self._is_seen_after(other.node, now))
-                        for other in members
-                    ):
-                        return True
-        return False
+            for memory, tensor, region in self._writes_of(node, row):
+                if memory in found:
+                    continue
+                if memory not in seen:
+                    seen[memory] = self._last_seen(memory)
+                if any(
+                    last > now and other is not tensor and other.at(now)[2].overlaps(region)
+                    for other, last in seen[memory].items()
+                ):
+                    found.add(memory)
+        return found
+
+    def _writes_of(self, node: Any, row: OperatorRow) -> Iterator[tuple[Hashable, Tensor, Region]]:
+        """Yields what a call writes: the tensor objects, in each memory in which they may lie."""
+        args = row.complete(node.args, node.kwargs)
+        for position in row.mutates:
+            for _, tensor in _items(self._of_argument(args[position])):
+                region = tensor.at(self._position[node])[2]
+                for memory in region.memories:
+                    yield memory, tensor, region
+
+    def _last_seen(self, memory: Hashable) -> dict[Tensor, float]:
+        """Returns where each tensor object of a memory is made or used for the last time."""
+        found: dict[Tensor, float] = {}
+        for member in self._members[memory]:
+            found[member.tensor] = max(found.get(member.tensor, 0), self._last_use(member.node))
+        return found
+
+    def _last_use(self, node: Any) -> float:
+        """Returns the last position at which a node is made or used. The caller sees inputs at the end.
+
+        A user that is not among the nodes is not read: a planner leaves out calls that store a state.
+        """
+        if node.op == "placeholder":
+            return math.inf
+        used = [self._position.get(user, -1) for user in node.users if self._counts(user)]
+        return max([self._position[node], *used])
 
     def calls_in_written_memory(self) -> list[Any]:
         """Returns the calls that write, and those with results in memory that any call writes."""
@@ -326,7 +349,7 @@ class Aliases:
         found = []
         for memory in tensor.region.memories:
             for other in self._members.get(memory, []):
-                if other.position >= now or not self._is_seen_after(other.node, now):
+                if other.position >= now or self._last_use(other.node) <= now:
                     continue
                 if other.tensor is tensor:
                     found.append(other)
@@ -336,13 +359,6 @@ class Aliases:
                         False,
                     )
         return found
-
-    def _is_seen_after(self, node: Any, position: int) -> bool:
-        return node.op == "placeholder" or self._used_after(node, position)
-
-    def _used_after(self, node: Any, position: int) -> bool:
-        # A user that is not among the nodes is not read: a planner leaves out calls that store a state.
-        return any(self._position.get(user, -1) > position and self._counts(user) for user in node.users)
 
 
 def _items(tensors: Any) -> Iterator[tuple[int | None, Tensor]]:

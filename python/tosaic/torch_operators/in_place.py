@@ -13,14 +13,12 @@ from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
 from tosaic.torch_operators.operator_row import OperatorRow
 from tosaic.torch_operators.value import Ref
 from tosaic.torch_operators.writer import CallWriter
-from tosaic.torch_operators.written_memory import Write, WrittenMemory
+from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
 if TYPE_CHECKING:
     from tosaic.torch_operators.call import Call
 
 __all__ = ["InPlaceCalls"]
-
-_LAST = 1 << 62  # a position behind all nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +133,7 @@ class InPlaceCalls(CallWriter):
     def current(self, node: Any) -> Any:
         """Returns the value of a node after the last call."""
         if self._memory_now is not None:
-            self._memory_now.refresh([node], _LAST, self)
+            self._memory_now.refresh([node], BEHIND_ALL, self)
         return self.env[node]
 
     def moves_of(self, names: Iterator[str], write: Any) -> Movements:

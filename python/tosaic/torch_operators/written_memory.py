@@ -25,7 +25,10 @@ from tosaic.torch_operators.memory_regions import Region
 from tosaic.torch_operators.value import Complex, Ref
 from tosaic.torch_operators.view_paths import Moves, Path, path_between
 
-__all__ = ["Reader", "Write", "WrittenMemory"]
+__all__ = ["BEHIND_ALL", "Reader", "Write", "WrittenMemory"]
+
+BEHIND_ALL = 1 << 62
+"""A position behind all nodes."""
 
 _FEW = 8  # newer writes that are looked at before the first tensor of the memory is
 
@@ -109,7 +112,7 @@ class WrittenMemory:
     def __init__(self, aliases: Aliases, env: dict[Any, Any]) -> None:
         self._aliases, self._env = aliases, env
         self._logs: dict[Hashable, _Log] = {}
-        # How many writes to a memory the value of a node, or of one of its items, contains.
+        # By node, item and memory: the value in `env` follows from so many of the writes to this memory.
         self._seen: dict[tuple[Any, int | None, Hashable], int] = {}
 
     def note(self, node: Any, operand: Any, value: Any) -> None:

@@ -27,33 +27,29 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from tosaic.fx.annotations.memory import is_in_place
+from tosaic.fx.annotations.memory import is_in_place, written_arguments
 from tosaic.fx.annotations.module_graph import module_reader
 from tosaic.fx.annotations.state_writes import functional_overload, value_of
 from tosaic.torch_operators.aliasing import Aliases, Conflict
-from tosaic.torch_operators.written_memory import Write, WrittenMemory
+from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemory
 
 __all__ = ["with_functional_parts"]
 
 _ATEN = torch.ops.aten
-_LAST = 1 << 62  # a position behind all nodes
 
 
 def with_functional_parts(model: GraphModule) -> None:
     """Makes the changes in the graph of the model. A graph that cannot be changed so stays as it is."""
     nodes = [node for node in model.graph.nodes if node.op != "call_module"]
-    if not any(_is_mutable(node) for node in nodes):
+    if not any(any(written_arguments(node)) for node in nodes):
         return
     importer, _ = module_reader(model, [node for node in nodes if node.op == "placeholder"])
     importer.prepare(nodes, {node for node in nodes if node.op == "get_attr"})
     aliases = importer.aliases
     if aliases is None:
         return
-    chosen = {
-        memory
-        for memory in aliases.written
-        if aliases.first_in(memory).node.op == "placeholder" or aliases.is_written_through_views(memory)
-    }
+    inputs = (memory for memory in aliases.written if aliases.first_in(memory).node.op == "placeholder")
+    chosen = aliases.written_through_views().union(inputs)
     if not chosen:
         return
     change = _Functional(model, nodes, aliases, chosen)
@@ -62,11 +58,6 @@ def with_functional_parts(model: GraphModule) -> None:
     except _RefusedError:
         change.undo()
     model.recompile()
-
-
-def _is_mutable(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
 
 
 class _RefusedError(Exception):
@@ -90,14 +81,14 @@ class _Functional:
         for node in self._nodes:
             self._moves.before = node
             self._memory.refresh(node.all_input_nodes, self._aliases.position(node), self)
-            operand: Any = node.args[0] if node.args else None
+            written = [each for each in written_arguments(node) if self._is_chosen(each)]
             self._before.append((node, node.target, node.args, node.kwargs, node.meta.get("val")))
             node.args = map_arg(node.args, self._value)
             node.kwargs = map_arg(node.kwargs, self._value)
             if node.op == "output":
                 self._write_back()
-            elif _is_mutable(node) and self._is_chosen(operand):
-                self._make_functional(node, operand)
+            elif written:
+                self._make_functional(node, written[0])
         for node in reversed(self._nodes):
             if node.op == "call_function" and not node.users and self._is_chosen(node):
                 node.graph.erase_node(node)
@@ -163,7 +154,7 @@ class _Functional:
         for memory in self._chosen:
             node = self._aliases.first_in(memory).node
             if node.op != "call_function":
-                self._memory.refresh([node], _LAST, self)
+                self._memory.refresh([node], BEHIND_ALL, self)
                 if self._env[node] is not node:
                     moves = self.moves_of(iter([f"{node.name}_stored"]), self._env[node])
                     moves.call(_ATEN.copy_.default, (node, self._env[node]))
