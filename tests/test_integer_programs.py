@@ -372,7 +372,7 @@ def test_quantized_numbers_become_integers_of_every_dtype(name: str) -> None:
     assert reference.ok, reference.log
     found = lowered.run(x)
     np.testing.assert_array_equal(found, reference.outputs)
-    # Torch leaves open what a float beyond the dtype becomes. Here it saturates, as on TOSA's floats.
+    # torch does not define casts of floats that the dtype cannot hold. We saturate them, as TOSA CAST does.
     wanted = tosaic.from_exported(program).run(x)
     assert found.dtype == wanted.dtype
     is_exact = name != "sums" and "16 bits" not in name

@@ -47,8 +47,9 @@ enum class Unread : std::uint8_t { kDropped, kOutput };
 // variables.
 [[nodiscard]] Part group_part(const Graph& graph, std::span<const NodeId> nodes, std::uint32_t number);
 
-// `groups.of[n]` is the group of node n, and `first` the number in the name of the first group. Throws InvalidGraph,
-// which names the nodes, if two groups need results of each other, or if a group reads or assigns variables.
+// Splits the graph into its groups: node n is in group `groups.of[n]`. The names of the groups are numbered from
+// `first` on. Throws InvalidGraph, which names the nodes, if two groups read results of each other, or if a group
+// reads or assigns variables.
 [[nodiscard]] Split split(const Graph& graph, const Groups& groups, std::uint32_t first = 0);
 
 }  // namespace tosaic::partition

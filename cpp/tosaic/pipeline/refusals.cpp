@@ -64,7 +64,7 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
-// The outputs that are inputs or constants of floats as they are: no operator computes them.
+// The outputs of floats that no operator computes: the program returns an input or a constant unchanged.
 std::vector<ErrorParts> float_outputs(const Graph& graph) {
   std::vector<ErrorParts> found;
   for (const Output& output : graph.outputs()) {

@@ -55,6 +55,24 @@ def write_what_is_the_input(s: Any, x: Any) -> Any:
     return s.two(same)
 
 
+def snr(found: Any, wanted: Any) -> float:
+    wanted = torch.as_tensor(wanted)
+    return float(10 * torch.log10(wanted.square().mean() / (wanted - torch.as_tensor(found)).square().mean()))
+
+
+def converted_and_model(function: Any) -> tuple[Any, Any, list[Any]]:
+    """Returns the converted graph and the model, whose states have seen the samples, and the samples."""
+    exported = torch.export.export(Net(function).eval(), (torch.randn(4, 6),))
+    prepared = prepare_pt2e(deepcopy(exported).module(), tosaic.Quantizer())
+    samples = [torch.randn(4, 6) for _ in range(4)]
+    for x in samples:
+        prepared(x.clone())
+    converted, model = convert_pt2e(prepared), exported.module()
+    for x in samples:  # what the state held at first is gone
+        model(x.clone())
+    return converted, model, samples
+
+
 REFUSED = {
     write_a_view: r"the memory of 'linear', which '(linear_1|add)' reads later.*\(node 'relu_', "
     r"test_separated_writes.py:\d+\)",
@@ -136,14 +154,7 @@ def test_a_functional_graph_computes_what_the_model_does_in_each_call(function: 
 @pytest.mark.parametrize("function", MADE_FUNCTIONAL, ids=lambda function: function.__name__)
 @torch.no_grad()
 def test_a_write_through_a_view_is_quantized_and_lowered_to_integers(function: Any) -> None:
-    exported = torch.export.export(Net(function).eval(), (torch.randn(4, 6),))
-    prepared = prepare_pt2e(deepcopy(exported).module(), tosaic.Quantizer())
-    samples = [torch.randn(4, 6) for _ in range(4)]
-    for x in samples:
-        prepared(x.clone())
-    converted, model = convert_pt2e(prepared), exported.module()
-    for x in samples:  # what the state held at first is gone
-        model(x.clone())
+    converted, model, samples = converted_and_model(function)
     program = torch.export.export(converted, (samples[0].clone(),))
     assert tosaic.check(program, target="TOSA-1.0+INT").ok
     for x in samples:
@@ -203,22 +214,10 @@ TAKEN = [
 ]
 
 
-def snr(found: Any, wanted: Any) -> float:
-    wanted = torch.as_tensor(wanted)
-    return float(10 * torch.log10(wanted.square().mean() / (wanted - torch.as_tensor(found)).square().mean()))
-
-
 @pytest.mark.parametrize("function", TAKEN, ids=lambda function: function.__name__)
 @torch.no_grad()
 def test_a_write_that_only_its_readers_see_is_quantized(function: Any) -> None:
-    exported = torch.export.export(Net(function).eval(), (torch.randn(4, 6),))
-    prepared = prepare_pt2e(deepcopy(exported).module(), tosaic.Quantizer())
-    samples = [torch.randn(4, 6) for _ in range(4)]
-    for x in samples:
-        prepared(x.clone())
-    converted, model = convert_pt2e(prepared), exported.module()
-    for x in samples:  # what the state held at first is gone
-        model(x.clone())
+    converted, model, samples = converted_and_model(function)
     for x in samples:
         assert snr(converted(x.clone()), model(x.clone())) > 28
 

@@ -24,8 +24,9 @@ class Emitter {
 
   [[nodiscard]] const Node& node() const { return node_; }
   [[nodiscard]] const Graph& graph() const { return graph_; }
-  // The graph before the pass, and one of its values in the new graph.
+  // The graph that the pass reads.
   [[nodiscard]] const Graph& source() const { return rewriter_.source(); }
+  // Returns the value of the new graph that replaces a value of source().
   [[nodiscard]] ValueId mapped(ValueId id) const { return rewriter_.map(id); }
   [[nodiscard]] bool has(std::size_t i) const { return i < operands_.size() && operands_[i].valid(); }
   [[nodiscard]] ValueId operand(std::size_t i) const { return operands_[i]; }

@@ -298,7 +298,7 @@ ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
 
 bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
-// The integers that are left if a cast to an unsigned dtype of so many bits wraps.
+// Keeps the lowest `bits` bits of each integer, as torch does when it casts to an unsigned dtype.
 ValueId low_bits(Legalizer& l, ValueId x, std::int64_t bits) {
   const ValueId whole = l.cast(x, DType::kI32);
   const ValueId mask = l.number_like(whole, static_cast<double>((std::int64_t{1} << bits) - 1));

@@ -6,7 +6,7 @@
 //                                        output(relu) observed; the view has the integers of relu
 //
 // A tensor is rounded once, where it is computed. Operators that move or select elements read and write the
-// same integers, so they get no specs. An input that only such operators stand between it and an output is
+// same integers, so they get no specs. If only such operators are between an input and an output, the input is
 // rounded where the first of them reads it. These tensors stay float:
 //
 //   constants other than weights   they are folded, or stand beside integers. Those that are returned are rounded
@@ -61,8 +61,8 @@ struct PlannerInput {
   std::vector<NodeIndex> call_of_node = {};
   // Every call gets specs of its own for all float operands and its result, for lowerings that know no units.
   bool every_operator = false;
-  // Inputs, states and constants that are returned without arithmetic are rounded, too: a program of integers
-  // returns no floats. The precision of the output call is that of numbers that no call moves.
+  // The planner also gives specs to inputs, states and constants that the program returns without arithmetic, since
+  // a program of integers can return no floats. If no call moves them, they get the precision of the output call.
   bool returned_numbers = true;
 };
 

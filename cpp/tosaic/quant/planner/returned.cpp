@@ -2,12 +2,12 @@
 //
 //   x -> linear -> output             x is observed at the edge x -> linear,
 //   x -> reshape -> output            and read with the same scale at the edge x -> reshape
-//   y -> output                       y is observed at the edge y -> output
+//   y -> output                       y is observed at this edge
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
 //
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
-// bounded by a call that is not selected. Torch's calls that store an input in a state are as outputs.
+// bounded by a call that is not selected. A call of torch that stores an input in a state is treated as an output.
 #include <algorithm>
 
 #include "tosaic/quant/planner/planning.h"
@@ -47,7 +47,7 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   const Slot slot = accepts(root.edge.node) ? root.edge : Slot::edge(p, output);
   const Precision* const wanted = precision(slot.node);
   if (is_constant) {
-    // Infinities, and numbers that leave no precision to the others, stay float.
+    // A constant stays float if it has infinities, or numbers so large that the others would have few integers.
     if (wanted == nullptr || from.large || (value(p).valid() && constant_numbers(value(p)))) return;
     return set(slot, wanted->activation, "returned constant");
   }
