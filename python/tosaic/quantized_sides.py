@@ -37,10 +37,18 @@ def _scales(rescale: _core.Node) -> bool:
 
 
 def quantizers_of_one(a: _core.Graph, b: _core.Graph) -> set[str]:
-    """Returns the FX nodes of a that quantize or dequantize and of which b has no node.
+    """Returns the FX nodes of a that only quantize or dequantize, and of which b has no node.
 
     What they make is then compared as the value that they quantize: the quantized result of ``conv2d`` as
-    ``conv2d``, not as ``quantize_per_tensor``.
+    ``conv2d``, not as ``quantize_per_tensor``. `tosaic.quantize` adds such nodes to the FX nodes that compute
+    what they quantize. These are not in the result, even if b has merged them into others.
     """
-    found = {origin.fx_name for node in a.nodes if node.op in _QUANTIZATION for origin in node.origins}
-    return found - {origin.fx_name for node in b.nodes for origin in node.origins}
+    found: set[str] = set()
+    computing: set[str] = set()
+    for node in a.nodes:
+        names = {origin.fx_name for origin in node.origins}
+        if node.op in _QUANTIZATION:
+            found |= names
+        elif len(names) == 1:
+            computing |= names
+    return found - computing - {origin.fx_name for node in b.nodes for origin in node.origins}

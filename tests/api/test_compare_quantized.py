@@ -689,3 +689,24 @@ def test_a_number_near_a_tie_may_be_rounded_either_way_in_front_of_a_movement() 
         comparison = tosaic.compare(quantized, lowered, [x])
         assert comparison.ok, str(comparison)
     assert differing
+
+
+def test_a_product_that_a_movement_and_floats_follow_is_judged_with_its_rounding() -> None:
+    """b has merged the movement into the product. The movement that ends in floats is no quantizer."""
+
+    class Product(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = torch.nn.Parameter(torch.rand(1, 4, 4, 2) * 2 - 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.roll(1, 1)[-1] * self.factor).reshape(1, 4, 4, 4, 2)
+
+    torch.manual_seed(0)
+    samples = [(torch.rand(1, 4, 4, 4, 2) * 1.9 - 0.93,) for _ in range(6)]
+    exported = torch.export.export(Product().eval(), samples[0])
+    quantized = tosaic.quantize(exported, samples, config=tosaic.QConfig.int16x8(), progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+int16")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)
+    assert "mul" in {row.fx_name for row in comparison.rows}
