@@ -710,3 +710,23 @@ def test_a_product_that_a_movement_and_floats_follow_is_judged_with_its_rounding
     comparison = tosaic.compare(quantized, lowered, samples[:2])
     assert comparison.ok, str(comparison)
     assert "mul" in {row.fx_name for row in comparison.rows}
+
+
+@pytest.mark.parametrize("seed", [2, 6])
+def test_parts_of_a_doubled_value_have_the_integers_of_the_value_with_another_scale(seed: int) -> None:
+    """b selects parts of x where a selects parts of x + x, and other parts of x are read as x."""
+
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = torch.erf(x)
+            part = y[::2, None, ...]
+            column = (part + part)[0:, -1, :, 1, None, 0:1]
+            return y * 0.5 + 0.1, nn.functional.leaky_relu(column)
+
+    torch.manual_seed(seed)
+    samples = [(torch.rand(2, 8, 6, 1) * 4 - 2,) for _ in range(6)]
+    exported = torch.export.export(Doubled(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)

@@ -448,9 +448,10 @@ bool LocalReference::run(const Node& node) {
   if (!results) return false;
   const kernels::Tolerance own = kernels::tolerance(node.op, dtype);
   // Integers of 8 bits differ only where a few units of a float decide the rounding, and a run of the node
-  // shows where. Wider integers may be off by a unit anywhere.
+  // shows where. Wider integers may be off by a unit anywhere, also where an exact function of other integers is
+  // rounded: its table may be interpolated.
   const bool uncertain = node.op == Op::kQuantize && has_errors && byte_size((*results)[0].dtype) > 1 &&
-                         tolerance.ulp + tolerance.relative > 0;
+                         (tolerance.ulp + tolerance.relative > 0 || int16_units > 0);
   bool floats = false;
   for (const Array& result : *results) floats = floats || is_float(result.dtype);
   // Integers that stand for numbers near a whole number may be cast to either: to the number below in floats, and to

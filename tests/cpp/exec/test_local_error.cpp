@@ -107,7 +107,46 @@ double share_of_cancelled_integers(std::int16_t thousandths, std::int16_t off, i
   return local.share(sum, view(other, DType::kI16, {1}), qparams);
 }
 
+// The share of the numbers of quantize(relu(x)) that are moved and `off` units off, where x has integers of 16 bits at
+// another scale.
+double share_of_rescaled(int off) {
+  constexpr std::int64_t kFew = 6;
+  Builder b;
+  const ValueId x = b.input("x", tensor(DType::kI16, {kFew}));
+  const ValueId number =
+      b.add(Op::kDequantize, {x}, "number", DequantizeAttrs{.axis = {}, .scales = {1}, .zero_points = {0}});
+  const ValueId relu = b.add(Op::kRelu, {number}, "relu");
+  const ValueId rescaled = b.add(Op::kQuantize, {relu}, "rescaled",
+                                 QuantizeAttrs{.dtype = DType::kI16,
+                                               .axis = {},
+                                               .qmin = -32767,
+                                               .qmax = 32767,
+                                               .scales = {1.75F},
+                                               .zero_points = {0}});
+  const ValueId moved = b.add(Op::kFlip, {rescaled}, "moved", AxesAttrs{.axes = {0}});
+  const ValueId result = b.add(Op::kDequantize, {moved}, "result",
+                               DequantizeAttrs{.axis = {}, .scales = {1.75F}, .zero_points = {0}});
+  b.output(result);
+  const std::vector<std::int16_t> integers{1000, 2001, 3002, 4003, 5004, 6005};
+  PrepareOptions options;
+  options.overrides = with_quantizers({});
+  LocalReference local(*b.graph, options);
+  local.set_input(x, {view(integers, DType::kI16, {kFew}), {}});
+  for (const Node& node : b.graph->nodes()) REQUIRE(local.run(node));
+  const auto* made = reinterpret_cast<const float*>(local.made(result).data);
+  std::vector<float> other(made, made + kFew);
+  other[1] += 1.75F * static_cast<float>(off);
+  return local.share(result, view(other, {kFew}), nullptr);
+}
+
 }  // namespace
+
+TEST_CASE("numbers of 16 bits that are rescaled and moved may be off by a unit", "[exec]") {
+  CHECK(share_of_rescaled(0) <= 1);
+  CHECK(share_of_rescaled(1) <= 1);
+  CHECK(share_of_rescaled(-1) <= 1);
+  CHECK(share_of_rescaled(3) > 1);
+}
 
 TEST_CASE("a sum of large numbers that cancel may be off by what floats round", "[exec]") {
   for (int before = 0; before < 100; ++before) {

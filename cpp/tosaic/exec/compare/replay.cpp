@@ -37,7 +37,7 @@ class Replay {
     if (candidates.empty()) return std::nullopt;
     ReplayedResult found;
     if (ran && errors_ != Errors::kMeasured) {
-      const Chosen chosen = least_wrong(value, candidates);
+      const Chosen chosen = least_wrong(value, reference, candidates);
       if (chosen.match != nullptr) found.match = *chosen.match;
       found.share = chosen.share;
     }
@@ -47,12 +47,16 @@ class Replay {
     }
     // An infinite share does not say which alignment is least wrong.
     if (!found.share || std::isinf(*found.share)) found.match = matcher_.nearest(reference, candidates);
+    if (std::optional<double> share = share_in_units_of(reference, value, found.match)) {
+      found.match.has_units_of_reference = true;
+      found.share = share;
+    }
     found.node = &node;
     const bool measured = found.share || (errors_ == Errors::kMeasured && ran);
     if (measured && errors_ != Errors::kTotal) measure(value, reference, found);
     found.quantization = quantization(reference, found.match);
     if (errors_ != Errors::kJudged) found.share.reset();
-    if (std::optional<Held> operand = as_operand(value, found.match))
+    if (std::optional<Held> operand = as_operand(value, reference, found.match))
       local_.accept(value, std::move(*operand));
     return found;
   }
@@ -65,10 +69,10 @@ class Replay {
 
   // The first candidate whose share is at most 1. If there is none, the first candidate, in the alignment in
   // which it is least wrong. Returns nothing if no candidate can be judged.
-  Chosen least_wrong(ValueId value, const std::vector<Match>& candidates) const {
+  Chosen least_wrong(ValueId value, const Reference& reference, const std::vector<Match>& candidates) const {
     Chosen best;
     for (const Match& each : candidates) {
-      const std::optional<double> share = share_of(value, each);
+      const std::optional<double> share = share_of(value, reference, each);
       if (!share) continue;
       const bool same = best.match != nullptr && each.value == best.match->value;
       if (best.match != nullptr && *share > 1 && !(same && *share < *best.share)) continue;
@@ -90,18 +94,32 @@ class Replay {
     return db > kSameResultDb || num_elements(own.shape) == 0;
   }
 
+  // If b's value moves elements, and its label has other numbers than the reference: its share as integers of the
+  // reference, if they are right.
+  std::optional<double> share_in_units_of(const Reference& reference, ValueId value, Match match) const {
+    const Node* const node = b_.graph().producer(match.value);
+    const QParamsRef &own = a_.qparams(value), &stored = b_.qparams(match.value);
+    if (errors_ != Errors::kJudged || !local_.known(value) || node == nullptr || !moves_elements(node->op) ||
+        !own || !stored || !reference.qparams || own->storage != stored->storage || own->axis ||
+        stored->axis || quantization(reference, match) == Quantization::kSame)
+      return std::nullopt;
+    match.has_units_of_reference = true;
+    const std::optional<double> share = share_of(value, reference, match);
+    return share && *share <= 1 ? share : std::nullopt;
+  }
+
   Quantization quantization(const Reference& reference, const Match& match) const {
-    const QParamsRef own = permuted_qparams(b_.qparams(match.value), match.alignment);
+    const QParamsRef own = permuted_qparams(matcher_.qparams(match, reference), match.alignment);
     if (!reference.qparams || !own || has_same_numbers(*reference.qparams, *own)) return Quantization::kSame;
     return is_near(*reference.qparams, *own) ? Quantization::kNear : Quantization::kOther;
   }
 
   // True if b's value can be compared with a's. Integers with other qparams cannot be compared: they
   // represent other numbers.
-  bool is_comparable(ValueId value, const Match& match) const {
+  bool is_comparable(ValueId value, const Reference& reference, const Match& match) const {
     const TensorType& a = a_.graph().type(value);
     const bool is_float_b = is_float(b_.graph().type(match.value).dtype);
-    const QParamsRef &qparams_a = a_.qparams(value), &qparams_b = b_.qparams(match.value);
+    const QParamsRef &qparams_a = a_.qparams(value), &qparams_b = matcher_.qparams(match, reference);
     if (is_float(a.dtype)) return is_float_b || qparams_b;
     const Node* producer = a_.graph().producer(value);
     const bool rounded = producer != nullptr && producer->op == Op::kQuantize;
@@ -109,11 +127,11 @@ class Replay {
     return !is_float_b && (!qparams_b || is_same(qparams_a, qparams_b));
   }
 
-  std::optional<double> share_of(ValueId value, const Match& match) const {
-    const QParamsRef &own = a_.qparams(value), &stored = b_.qparams(match.value);
+  std::optional<double> share_of(ValueId value, const Reference& reference, const Match& match) const {
+    const QParamsRef &own = a_.qparams(value), &stored = matcher_.qparams(match, reference);
     // u8 and i8, for example: b's integers are converted to a's
     const bool moved = own && stored && !is_same(own, stored) && has_same_numbers(*own, *stored);
-    if (!moved && !is_comparable(value, match)) return std::nullopt;
+    if (!moved && !is_comparable(value, reference, match)) return std::nullopt;
     const ArrayView plain =
         own || stored ? b_[match.value] : with_sign_of(a_.graph().type(value).dtype, b_[match.value]);
     const Held numbers = as_numbers(plain, moved ? stored : nullptr);
@@ -137,10 +155,10 @@ class Replay {
 
   // b's value as an operand of a's nodes: dense, in the shape and dtype of a's value. Integers with other
   // qparams are converted: a's integers for the numbers that they represent.
-  std::optional<Held> as_operand(ValueId value, const Match& match) const {
+  std::optional<Held> as_operand(ValueId value, const Reference& reference, const Match& match) const {
     const TensorType& type = a_.graph().type(value);
-    const QParamsRef &own = a_.qparams(value), &qparams = b_.qparams(match.value);
-    const bool comparable = is_comparable(value, match);
+    const QParamsRef &own = a_.qparams(value), &qparams = matcher_.qparams(match, reference);
+    const bool comparable = is_comparable(value, reference, match);
     if (!comparable && !(own && qparams)) return std::nullopt;
     const bool numbers = is_float(type.dtype) || !comparable;
     const ArrayView plain = own || qparams ? b_[match.value] : with_sign_of(type.dtype, b_[match.value]);
