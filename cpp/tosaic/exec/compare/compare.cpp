@@ -35,10 +35,9 @@ std::map<FxId, FxId> moved_nodes(const CompareOptions& options, const FxNodes& f
   return out;
 }
 
-// The names of what an FX node reads in a: its quantized values, and their floats, without its last value and the
-// integers of which the last value is dequantized.
-std::unordered_set<std::string> rounded_operands(const RunValues& a, const NodesOfFx& nodes) {
-  std::unordered_set<std::string> names;
+// The names of values of a that belong to the FX node that reads them, and are no results.
+OtherValues other_values(const RunValues& a, const NodesOfFx& nodes) {
+  OtherValues out;
   for (const Node& node : a.graph().nodes()) {
     const FxId owner = nodes.owner(node);
     if (!owner.valid() || node.result_count == 0) continue;
@@ -47,11 +46,13 @@ std::unordered_set<std::string> rounded_operands(const RunValues& a, const Nodes
     const ValueId value = a.graph().result(node);
     const Node& last = *own.back();
     if (last.op == Op::kDequantize && a.graph().operands(last)[0] == value) continue;
-    const bool is_float_of_one =
-        node.op == Op::kDequantize && names.contains(a.graph().value(a.graph().operands(node)[0]).name);
-    if (a.qparams(value) || is_float_of_one) names.insert(a.graph().value(value).name);
+    const std::string& name = a.graph().value(value).name;
+    const bool is_float_of_one = node.op == Op::kDequantize &&
+                                 out.operands.contains(a.graph().value(a.graph().operands(node)[0]).name);
+    if (!a.qparams(value) && !is_float_of_one) continue;
+    (std::ranges::find(own, &node) == own.end() ? out.operands : out.intermediates).insert(name);
   }
-  return names;
+  return out;
 }
 
 Errors errors_of(const CompareOptions& options) {
@@ -83,8 +84,7 @@ ComparedRuns compare_runs(const std::shared_ptr<const Graph>& a, const std::shar
 
   mark_several(references);
 
-  const Matcher matcher(values_b, fx, a->stage, moved_nodes(options, fx),
-                        rounded_operands(values_a, nodes_a));
+  const Matcher matcher(values_b, fx, a->stage, moved_nodes(options, fx), other_values(values_a, nodes_a));
   LocalReference local(*a, options.a);
   local.set_rescale_error(rescale_error(*b));
   set_inputs(local, *a, run_a.session, inputs_a);

@@ -20,11 +20,11 @@ bool has_integers_only(const ArrayView& view) {
 }  // namespace
 
 Matcher::Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
-                 std::map<FxId, FxId> moved, std::unordered_set<std::string> operands)
+                 std::map<FxId, FxId> moved, OtherValues others)
     : b_(b),
       fx_(fx),
       moved_(std::move(moved)),
-      operands_(std::move(operands)),
+      others_(std::move(others)),
       nodes_(b.graph(), fx, moved_),
       stage_a_(stage_a) {
   for (const Node& node : b.graph().nodes())
@@ -78,7 +78,7 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
                              : has_same_numbers(*reference.qparams, *own) ? labelled
                                                                           : others;
     if (to.size() >= kMostCandidates) continue;
-    if (&to != &labelled && is_operand(value)) continue;
+    if (&to != &labelled && is_no_result(value)) continue;
     const bool may_be_number = reference.rounded && !own && is_float(b_.graph().type(value).dtype);
     const std::vector<Alignment> fitting = alignments_of(value, reference);
     if (!may_be_number || has_integers_only(b_[value]))
@@ -90,11 +90,13 @@ std::vector<Match> Matcher::candidates(const Reference& reference, std::uint32_t
   return labelled.empty() ? others : labelled;
 }
 
-// True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), or these numbers moved.
-bool Matcher::is_operand(ValueId value) const {
+// True if the value is a number that the FX node reads in a, a part of it (%x.dequantize.cast), a number between its
+// nodes, or these numbers moved.
+bool Matcher::is_no_result(ValueId value) const {
   const Graph& graph = b_.graph();
   const auto is_named = [this](std::string name) {
-    while (!operands_.contains(name)) {
+    if (others_.intermediates.contains(name)) return true;
+    while (!others_.operands.contains(name)) {
       const std::size_t dot = name.rfind('.');
       if (dot == std::string::npos) return false;
       name.resize(dot);

@@ -32,14 +32,19 @@ struct Match {
   bool has_units_of_reference = false;
 };
 
+// The names of values of a that belong to the FX node that reads them: its quantized operands, such as the rounding of an
+// input, and their floats; and quantized values between its nodes.
+struct OtherValues {
+  std::unordered_set<std::string> operands, intermediates;
+};
+
 class Matcher {
  public:
   // `stage_a` is the stage of a's graph, or none if there is no such graph.
   // `moved` has the FX nodes whose values b quantizes as the results of other FX nodes (quantized_behind.h).
-  // `operands` has the names of a's values that belong to the FX node that reads them, such as the rounding of
-  // an input.
+  // `others` are no results.
   Matcher(const RunValues& b, const FxNodes& fx, std::optional<Stage> stage_a,
-          std::map<FxId, FxId> moved = {}, std::unordered_set<std::string> operands = {});
+          std::map<FxId, FxId> moved = {}, OtherValues others = {});
 
   [[nodiscard]] const RunValues& values() const { return b_; }
   // The nodes of b that belong to the FX node.
@@ -79,7 +84,7 @@ class Matcher {
   [[nodiscard]] std::optional<Alignment> stored_alignment(ValueId value, const Reference& reference) const;
   [[nodiscard]] std::vector<Alignment> alignments_of(ValueId value, const Reference& reference) const;
   [[nodiscard]] bool means_the_same(ValueId value, const Reference& reference) const;
-  [[nodiscard]] bool is_operand(ValueId value) const;
+  [[nodiscard]] bool is_no_result(ValueId value) const;
   [[nodiscard]] std::optional<ValueId> value_of(const Node& node, const Reference& reference,
                                                 std::uint32_t result_count) const;
   [[nodiscard]] std::unordered_set<std::uint32_t> before_rounding(FxId fx) const;
@@ -87,7 +92,7 @@ class Matcher {
   const RunValues& b_;
   const FxNodes& fx_;
   std::map<FxId, FxId> moved_;
-  std::unordered_set<std::string> operands_;
+  OtherValues others_;
   NodesOfFx nodes_;
   std::set<FxId> merged_;  // FX nodes that have a part in nodes of other FX nodes
   std::optional<Stage> stage_a_;
