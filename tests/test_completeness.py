@@ -38,6 +38,7 @@ INTEGERS_ONLY = {
     "left_shift",
     "right_shift",
     "dequantize",
+    "gcd",
 }
 TRANSFORMS = {"fft2", "rfft2"}  # TOSA has Fourier transforms in f32 only
 # Operators that passes create at stage integer, with the dtypes that are tested; no torch call is imported as

@@ -68,6 +68,7 @@ FUNCTIONS = {
     "atan": Bound(torch.atan, 2.5),
     "atanh": Bound(torch.atanh, 3.5),
     "cosh": Bound(torch.cosh, 2.5),
+    "erfc": Bound(torch.erfc, 5),
     "erfinv": Bound(torch.erfinv, 3.5),
     "expm1": Bound(torch.expm1, 3),
     "log10": Bound(torch.log10, 2),

@@ -252,6 +252,7 @@ SAMPLES: dict[str, Sample] = {
     "index": Sample((X, ((3,), "i64"))),
     "embedding": Sample((X, ((3,), "i64"))),
     "scatter": Sample((X, ((1, 4), "i64"), (1, 4))),
+    "scatter_reduce": Sample((X, ((1, 4), "i64"), (1, 4))),
     "index_put": Sample((X, ROW, ((), "i64"))),
     "slice_scatter": Sample((X, (1, 4)), {"axis": 0, "start": 0, "end": 1}),
     "fft2": Sample(((1, 4, 4), (1, 4, 4)), extensions="+fft"),

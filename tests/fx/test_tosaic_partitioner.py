@@ -76,7 +76,7 @@ class Attention(nn.Module):
 
 
 class Sorted(nn.Module):
-    """A call in the middle that no TOSA target has."""
+    """A call in the middle on numbers that no TOSA target has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Sorted(nn.Module):
         self.last = nn.Conv2d(4, 4, 3)
 
     def forward(self, x: Any) -> Any:
-        return self.last(torch.sort(torch.relu(self.first(x)), dim=-1).values)
+        return self.last(torch.sort(torch.relu(self.first(x)).double(), dim=-1).values.float())
 
 
 class Counting(nn.Module):
@@ -135,7 +135,7 @@ class Shared(nn.Module):
 
     def forward(self, x: Any) -> Any:
         y = torch.relu(self.linear(x))
-        return self.linear(y), torch.sort(y).values, F.linear(y, self.linear.weight)
+        return self.linear(y), torch.sort(y.double()).values.float(), F.linear(y, self.linear.weight)
 
 
 IMAGE, ROW = (1, 3, 8, 8), (2, 4)
@@ -268,7 +268,7 @@ class Twice(nn.Module):
         self.last = nn.Hardswish()
 
     def forward(self, x: Any) -> Any:
-        return self.last(torch.sort(self.first(x)).values) + x
+        return self.last(torch.sort(self.first(x).double()).values.float()) + x
 
 
 def _is_last(node: Any) -> bool:
@@ -601,4 +601,4 @@ def test_a_program_of_which_nothing_can_be_taken_has_no_delegates() -> None:
 
 class Indexed(nn.Module):
     def forward(self, x: Any) -> Any:
-        return torch.sort(x).values
+        return torch.sort(x.double()).values

@@ -22,17 +22,21 @@ SECTIONS: dict[str, str] = {
         conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d
         linear addmm mm bmm baddbmm matmul einsum scaled_dot_product_attention""",
     "elementwise, unary": """
-        abs acos acosh asin asinh atan atanh ceil cos cosh erf erfinv exp expm1 floor log log10 log1p log2 neg
+        abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc erfinv exp expm1 floor log log10 log1p
+        log2 neg
         reciprocal round rsqrt sqrt sigmoid sign sin sinh square tan tanh trunc relu relu6 hardtanh leaky_relu
         elu celu selu gelu silu mish softplus hardsigmoid hardswish logit clamp clamp_min clamp_max
         logical_not bitwise_not isnan isinf nan_to_num""",
     "elementwise, binary and ternary": """
         add sub rsub mul div floor_divide remainder fmod pow maximum minimum atan2 hypot eq ne lt le
         gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift
-        bitwise_right_shift __lshift__ __rshift__ where masked_fill lerp addcmul addcdiv prelu glu""",
+        bitwise_right_shift __lshift__ __rshift__ where masked_fill lerp addcmul addcdiv prelu glu gcd lcm""",
     "reduction": """
         sum mean amax amin max min argmax argmin prod var std var_mean std_mean any all cumsum logsumexp
         linalg_vector_norm norm""",
+    "order and counts": """
+        sort argsort topk msort kthvalue median nanmedian mode quantile nanquantile cummax cummin searchsorted
+        bucketize histc""",
     "normalisation and softmax": """
         batch_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training layer_norm
         native_layer_norm group_norm native_group_norm instance_norm rms_norm _weight_norm softmax _softmax
@@ -41,13 +45,14 @@ SECTIONS: dict[str, str] = {
         avg_pool1d avg_pool2d max_pool1d max_pool2d max_pool1d_with_indices max_pool2d_with_indices
         adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest1d
         upsample_nearest2d upsample_bilinear2d pixel_shuffle pixel_unshuffle grid_sampler grid_sampler_2d
-        affine_grid_generator""",
+        affine_grid_generator _upsample_bilinear2d_aa _upsample_bicubic2d_aa""",
     "shape and data movement": """
         view reshape _unsafe_view flatten unflatten squeeze unsqueeze permute transpose t movedim contiguous
         clone to _to_copy expand repeat repeat_interleave cat stack split split_with_sizes chunk unbind select
         slice narrow slice_scatter select_scatter flip roll pad constant_pad_nd reflection_pad1d
         reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d _pad_circular
-        gather index_select index index_put scatter embedding unfold im2col as_strided tril triu diagonal
+        gather index_select index index_put put masked_scatter scatter scatter_add
+        scatter_reduce index_add index_reduce embedding unfold im2col as_strided tril triu diagonal
         dim_order_ops::_clone_dim_order dim_order_ops::_to_dim_order_copy""",
     "creation": """
         arange full full_like zeros ones eye linspace scalar_tensor zeros_like ones_like new_zeros new_ones

@@ -36,7 +36,8 @@ rows = partial(add_rows, ROWS)
 # ---- one operand ----
 
 rows(
-    "acos acosh asin asinh atan atanh cos cosh erf erfinv exp expm1 log log10 log1p log2 reciprocal rsqrt "
+    "acos acosh asin asinh atan atanh cos cosh erf erfc erfinv exp expm1 log log10 log1p log2 reciprocal "
+    "rsqrt "
     "sigmoid sin sinh tan tanh logit isnan isinf logical_not square",
     unary(ANY),
 )
@@ -261,3 +262,8 @@ def halves(draw: Draw) -> Any:
 
 
 ROWS["glu"] = Row(halves())
+
+
+# ---- divisors ----
+
+ROWS["gcd"] = ROWS["lcm"] = Row(elementwise(2, INTEGER, ("positive", "normal", "integers", "ties")))

@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from tosaic.dim_order import channels_last
 
 from operators.checking import Row, add_rows
-from operators.draw import ANY, FLOAT, arguments, axis, axis_list, indices, maybe, narrowed, shape, tensor
+from operators.draw import (
+    ANY,
+    FLOAT,
+    NUMBER,
+    arguments,
+    axis,
+    axis_list,
+    indices,
+    maybe,
+    narrowed,
+    shape,
+    tensor,
+)
 from operators.values import T
 
 Draw = Callable[[Any], Any]
@@ -429,6 +441,61 @@ def _distinct(sides: list[int], dim: int) -> list[int]:
 ROWS["gather"] = Row(gathered("gather"))
 for _form in ("src", "value", "reduce", "value_reduce"):
     ROWS[f"scatter.{_form}"] = Row(gathered(_form))
+
+
+FACTORS = ("unit", "normal", "small", "integers")
+"""Kinds whose products and sums of a few elements do not overflow."""
+
+
+@st.composite
+def reduced(draw: Draw, form: str) -> Any:
+    """Draws the arguments of the reductions at positions, which may repeat."""
+    x = draw(tensor(shape(1, 4, empty=False), NUMBER, FACTORS))
+    dim = draw(axis(len(x.shape)))
+    at = dim % len(x.shape)
+    seed, const = draw(st.integers(0, 3)), draw(st.booleans())
+    if form.startswith("index"):
+        count = draw(st.integers(1, 5))
+        index = replace(indices((count,), x.shape[at], seed), const=const)
+        sides = tuple(count if i == at else side for i, side in enumerate(x.shape))
+    else:
+        sides = tuple(draw(st.integers(1, 6 if i == at else side)) for i, side in enumerate(x.shape))
+        index = replace(indices(sides, x.shape[at], seed), const=const)
+    args = (x, dim, index, draw(tensor(sides, (x.dtype,), FACTORS)))
+    if form.endswith("add"):
+        return args, {"alpha": draw(st.sampled_from([1, 2, -3]))} if form == "index_add" else {}
+    reductions = ["prod", "mean", "amax", "amin"] + (["sum"] if form == "scatter_reduce" else [])
+    return (*args, draw(st.sampled_from(reductions))), {"include_self": draw(st.booleans())}
+
+
+for _form in ("scatter_add", "index_add"):
+    ROWS[_form] = Row(reduced(_form), scale="terms")
+ROWS["scatter_reduce.two"] = Row(reduced("scatter_reduce"), scale="terms", expanded=True)
+ROWS["index_reduce"] = Row(reduced("index_reduce"), scale="terms", expanded=True)
+
+
+@st.composite
+def flatly_put(draw: Draw) -> Any:
+    x = draw(some(0, 4, empty=False))
+    total = math.prod(x.shape)
+    count = draw(st.integers(1, min(total, 6)))
+    chosen = draw(st.lists(st.integers(0, total - 1), min_size=count, max_size=count, unique=True))
+    index = T((count,), "i64", chosen, const=draw(st.booleans()))
+    return (x, index, draw(tensor((count,), (x.dtype,), FACTORS)), draw(st.booleans())), {}
+
+
+ROWS["put"] = Row(flatly_put(), scale="terms")
+
+
+@st.composite
+def masked(draw: Draw) -> Any:
+    x = draw(some(0, 4, empty=False))
+    mask = draw(tensor(narrowed(x.shape), ("bool",), ("normal",)))
+    total = math.prod(x.shape)
+    return (x, mask, draw(tensor((total + draw(st.integers(0, 3)),), (x.dtype,), KINDS))), {}
+
+
+ROWS["masked_scatter"] = Row(masked())
 
 
 @st.composite

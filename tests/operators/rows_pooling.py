@@ -100,6 +100,30 @@ for _name, _n, _corners in (("nearest1d", 1, False), ("nearest2d", 2, False), ("
 
 
 @st.composite
+def smoothly_resampled(draw: Draw, *, vec: bool) -> Any:
+    x = draw(
+        tensor(
+            (
+                draw(st.integers(1, 2)),
+                draw(st.integers(1, 3)),
+                draw(st.integers(1, 9)),
+                draw(st.integers(1, 9)),
+            ),
+            ("f32", "f64", "f32"),
+            ("normal", "unit", "positive"),
+        )
+    )
+    size = [draw(st.integers(1, 12)), draw(st.integers(1, 12))]
+    corners = draw(st.booleans())
+    return (x, size, corners, None) if vec else (x, size, corners), {}
+
+
+for _name in ("bilinear2d", "bicubic2d"):
+    ROWS[f"_upsample_{_name}_aa"] = Row(smoothly_resampled(vec=False), scale="terms")
+    ROWS[f"_upsample_{_name}_aa.vec"] = Row(smoothly_resampled(vec=True), scale="terms")
+
+
+@st.composite
 def shuffled(draw: Draw, *, undo: bool) -> Any:
     r = draw(st.integers(1, 3))
     front = draw(shape(0, 3, empty=False))[:3]

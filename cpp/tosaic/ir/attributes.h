@@ -36,6 +36,7 @@ enum class GridPadding : std::uint8_t { kZeros, kBorder, kReflection };
 enum class Cell : std::uint8_t { kLstm, kGru, kRnnTanh, kRnnRelu };
 enum class PadMode : std::uint8_t { kConstant, kReflect, kReplicate, kCircular };
 enum class DivRounding : std::uint8_t { kNone, kFloor, kTrunc };
+enum class ScatterReduction : std::uint8_t { kProd, kAmax, kAmin };
 enum class NanMode : std::uint8_t { kPropagate, kIgnore };
 enum class RoundingMode : std::uint8_t { kSingleRound, kInexactRound, kDoubleRound };
 // The dim orders in which a foreign operator reads its operands and writes its results.
@@ -67,6 +68,10 @@ struct EnumNames<PadMode> {
 template <>
 struct EnumNames<DivRounding> {
   static constexpr const char* kNames[] = {"none", "floor", "trunc"};
+};
+template <>
+struct EnumNames<ScatterReduction> {
+  static constexpr const char* kNames[] = {"prod", "amax", "amin"};
 };
 template <>
 struct EnumNames<NanMode> {
@@ -178,6 +183,13 @@ struct AxisAttrs {
   std::int64_t axis = 0;
   TOSAIC_FIELDS(TOSAIC_FIELD(axis))
   bool operator==(const AxisAttrs&) const = default;
+};
+
+struct SortAttrs {
+  std::int64_t axis = 0;
+  bool descending = false;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(descending))
+  bool operator==(const SortAttrs&) const = default;
 };
 
 // softmax, log_softmax, cumsum: an axis and torch's optional dtype, to which the operand is cast first.
@@ -438,6 +450,14 @@ struct IndexPutAttrs {
   bool accumulate = false;
   TOSAIC_FIELDS(TOSAIC_FIELD(accumulate))
   bool operator==(const IndexPutAttrs&) const = default;
+};
+
+struct ScatterReduceAttrs {
+  std::int64_t axis = 0;
+  ScatterReduction reduction = ScatterReduction::kProd;
+  bool include_self = true;
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(reduction) TOSAIC_FIELD(include_self))
+  bool operator==(const ScatterReduceAttrs&) const = default;
 };
 
 // As in TOSA, neither the forward nor the inverse transform is normalised.
@@ -712,7 +732,7 @@ struct TosaVariableAccessAttrs {
   X(AffineGridAttrs) X(IndexPutAttrs) X(FftAttrs) X(RecurrentAttrs) X(QuantizeAttrs)              \
   X(DequantizeAttrs) X(TosaFftAttrs) X(TosaRfftAttrs) X(TosaRescaleAttrs) X(TosaCustomAttrs)      \
   X(TosaVariableAttrs) X(TosaVariableAccessAttrs) X(TosaMatmulAttrs) X(IntegerConvAttrs) X(RescaleAttrs) \
-  X(IntegerGridSampleAttrs)
+  X(IntegerGridSampleAttrs) X(SortAttrs) X(ScatterReduceAttrs)
 // clang-format on
 
 // All attribute structs, NoAttrs first. The index of a struct is its position here.

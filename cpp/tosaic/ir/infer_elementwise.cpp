@@ -117,6 +117,15 @@ Types infer_bitwise(const Call& call) {
   return promoted(call);
 }
 
+Types infer_gcd(const Call& call) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    call.require_integer_or_bool(i);
+    if (call.operand(i).dtype == DType::kBool)
+      call.fail("the dtype of an operand", "an integer dtype", "bool");
+  }
+  return promoted(call);
+}
+
 Types infer_where(const Call& call) {
   call.require_dtype(0, DType::kBool);
   return single_result(promoted_dtype(call.operands().subspan(1)), broadcast_from(call, 0));

@@ -275,10 +275,13 @@ Types infer_triangle(const Call& call) {
   return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
-Types infer_gather(const Call& call) {
+namespace {
+
+// The result of reading one element along the axis for each element of the index.
+Types read_along(const Call& call, std::int64_t along) {
   const TensorType& input = call.operand(0);
   const TensorType& index = call.operand(1);
-  const std::size_t axis = call.axis(call.attrs<AxisAttrs>().axis, input.rank());
+  const std::size_t axis = call.axis(along, input.rank());
   call.require_index(1);
   call.require_rank(1, input.rank());
   for (std::size_t i = 0; i < input.rank(); ++i)
@@ -287,6 +290,17 @@ Types infer_gather(const Call& call) {
                 "at most " + std::to_string(input.shape[i]), std::to_string(index.shape[i]));
   return single_result(input.dtype, index.shape);
 }
+
+Types written_along(const Call& call, std::int64_t axis) {
+  static_cast<void>(read_along(call, axis));
+  call.require_same_dtype(2, 0);
+  call.require_shape(2, call.operand(1).shape);
+  return single_result(call.operand(0).dtype, call.operand(0).shape);
+}
+
+}  // namespace
+
+Types infer_gather(const Call& call) { return read_along(call, call.attrs<AxisAttrs>().axis); }
 
 Types infer_index_select(const Call& call) {
   Shape shape = call.operand(0).shape;
@@ -313,11 +327,11 @@ Types infer_index_put(const Call& call) {
   return single_result(call.operand(0).dtype, call.operand(0).shape);
 }
 
-Types infer_scatter(const Call& call) {
-  static_cast<void>(infer_gather(call));
-  call.require_same_dtype(2, 0);
-  call.require_shape(2, call.operand(1).shape);
-  return single_result(call.operand(0).dtype, call.operand(0).shape);
+Types infer_scatter(const Call& call) { return written_along(call, call.attrs<AxisAttrs>().axis); }
+
+Types infer_scatter_reduce(const Call& call) {
+  call.require_number(0);
+  return written_along(call, call.attrs<ScatterReduceAttrs>().axis);
 }
 
 Types infer_slice_scatter(const Call& call) {

@@ -103,6 +103,14 @@ Types infer_arg(const Call& call) {
   return single_result(DType::kI64, attrs.keepdim ? Shape::filled(input.rank(), 1) : Shape{});
 }
 
+Types infer_positions(const Call& call) {
+  const auto* sorted = get_if<SortAttrs>(&call.attributes());
+  const std::int64_t axis = sorted != nullptr ? sorted->axis : call.attrs<AxisAttrs>().axis;
+  const Shape& shape = call.operand(0).shape;
+  static_cast<void>(call.axis(axis, std::max<std::size_t>(1, shape.size())));
+  return single_result(DType::kI64, shape);
+}
+
 Types infer_cumsum(const Call& call) {
   const auto& attrs = call.attrs<AxisDtypeAttrs>();
   static_cast<void>(call.axis(attrs.axis, std::max<std::size_t>(1, call.operand(0).rank())));

@@ -35,6 +35,7 @@ class Call {
   [[nodiscard]] const TensorType* optional(std::size_t i) const {
     return i < operands_.size() ? operands_[i] : nullptr;
   }
+  [[nodiscard]] const Attrs& attributes() const { return attrs_; }
   template <class A>
   [[nodiscard]] const A& attrs() const {
     return get<A>(attrs_);
@@ -124,6 +125,7 @@ class Call {
 [[nodiscard]] Types infer_compare(const Call& call);
 [[nodiscard]] Types infer_logical(const Call& call);
 [[nodiscard]] Types infer_bitwise(const Call& call);
+[[nodiscard]] Types infer_gcd(const Call& call);
 [[nodiscard]] Types infer_where(const Call& call);
 
 // ---- functions, gates, quantizers ----
@@ -146,6 +148,7 @@ class Call {
 [[nodiscard]] Types infer_any_all(const Call& call);
 [[nodiscard]] Types infer_var(const Call& call);
 [[nodiscard]] Types infer_arg(const Call& call);
+[[nodiscard]] Types infer_positions(const Call& call);  // argsort, cumargmax, cumargmin
 [[nodiscard]] Types infer_cumsum(const Call& call);
 [[nodiscard]] Types infer_diff(const Call& call);
 [[nodiscard]] Types infer_batch_norm(const Call& call);
@@ -180,6 +183,7 @@ class Call {
 [[nodiscard]] Types infer_index_select(const Call& call);
 [[nodiscard]] Types infer_index(const Call& call);
 [[nodiscard]] Types infer_scatter(const Call& call);
+[[nodiscard]] Types infer_scatter_reduce(const Call& call);
 [[nodiscard]] Types infer_index_put(const Call& call);
 [[nodiscard]] Types infer_slice_scatter(const Call& call);
 [[nodiscard]] Types infer_arange(const Call& call);

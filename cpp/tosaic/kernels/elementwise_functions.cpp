@@ -3,6 +3,7 @@
 // values overflow and cancel as in torch.
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "tosaic/kernels/elementwise_block.h"
@@ -83,6 +84,7 @@ TOSAIC_WIDE(Asinh, std::asinh(x))
 TOSAIC_WIDE(Atan, std::atan(x))
 TOSAIC_WIDE(Atanh, std::atanh(x))
 TOSAIC_WIDE(Cosh, std::cosh(x))
+TOSAIC_WIDE(Erfc, std::erfc(x))
 TOSAIC_WIDE(Erfinv, erfinv(x))
 TOSAIC_WIDE(Expm1, std::expm1(x))
 TOSAIC_WIDE(Log10, std::log10(x))
@@ -210,6 +212,7 @@ constexpr Row kFloats[] = {
     {Function::kAtan, map1<T, Atan<T>>},
     {Function::kAtanh, map1<T, Atanh<T>>},
     {Function::kCosh, map1<T, Cosh<T>>},
+    {Function::kErfc, map1<T, Erfc<T>>},
     {Function::kErfinv, map1<T, Erfinv<T>>},
     {Function::kExpm1, map1<T, Expm1<T>>},
     {Function::kLog10, map1<T, Log10<T>>},
@@ -248,6 +251,14 @@ struct RemainderInteger {
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
   }
 };
+template <class T>
+struct Gcd {
+  T operator()(T a, T b, P) const {
+    using U = std::make_unsigned_t<T>;
+    const auto size = [](T x) { return x < 0 ? U{0} - static_cast<U>(x) : static_cast<U>(x); };
+    return static_cast<T>(std::gcd(size(a), size(b)));
+  }
+};
 // A shift count outside [0, width) shifts all bits out: the result is 0 for a left shift, and 0 or -1 (the
 // sign) for a right shift. T has at least `width` bits.
 template <class T>
@@ -266,11 +277,9 @@ struct RightShift {
 
 template <class T>
 constexpr Row kIntegers[] = {
-    {Function::kIsInf, map1<T, IsInf<T>>},
-    {Function::kFmod, map2<T, FmodInteger<T>>},
-    {Function::kRemainder, map2<T, RemainderInteger<T>>},
-    {Function::kLeftShift, map2<T, LeftShift<T>>},
-    {Function::kRightShift, map2<T, RightShift<T>>},
+    {Function::kIsInf, map1<T, IsInf<T>>},         {Function::kGcd, map2<T, Gcd<T>>},
+    {Function::kFmod, map2<T, FmodInteger<T>>},    {Function::kRemainder, map2<T, RemainderInteger<T>>},
+    {Function::kLeftShift, map2<T, LeftShift<T>>}, {Function::kRightShift, map2<T, RightShift<T>>},
     {Function::kAddcmul, map3<T, Addcmul<T>>},
 };
 

@@ -18,6 +18,7 @@ namespace tosaic::kernels {
 [[nodiscard]] Kernel prepare_integer_grid_sample(const Request& request);  // integer_grid_sample.cpp
 [[nodiscard]] Kernel prepare_elementwise(const Request& request);          // elementwise.cpp
 [[nodiscard]] Kernel prepare_reduce(const Request& request);     // reduce.cpp: along any set of axes
+[[nodiscard]] Kernel prepare_sort(const Request& request);       // sort.cpp
 [[nodiscard]] Kernel prepare_scan(const Request& request);       // scan.cpp: along one axis, by positions
 [[nodiscard]] Kernel prepare_normalize(const Request& request);  // normalize.cpp: norms and softmaxes
 [[nodiscard]] Kernel prepare_attention(const Request& request);  // attention.cpp: sdpa
@@ -26,7 +27,8 @@ namespace tosaic::kernels {
 // throws InvalidGraph, which names the index and the limits, if an index is out of range.
 [[nodiscard]] Kernel prepare_index(const Request& request);
 [[nodiscard]] Kernel prepare_index_put(const Request& request);
-[[nodiscard]] Kernel prepare_arange(const Request& request);  // creation.cpp
+[[nodiscard]] Kernel prepare_scatter_reduce(const Request& request);  // scatter_reduce.cpp
+[[nodiscard]] Kernel prepare_arange(const Request& request);          // creation.cpp
 [[nodiscard]] Kernel prepare_full(const Request& request);
 [[nodiscard]] Kernel prepare_table(const Request& request);  // tosa_requantize.cpp
 [[nodiscard]] Kernel prepare_tosa_rescale(const Request& request);

@@ -1,15 +1,15 @@
-// argmax, argmin, cumsum and diff along the middle axis of [outer, extent, inner], in double or 64-bit
-// integers. Up to 64 adjacent columns of the inner axis are computed side by side; threads share these blocks.
+// argmax, argmin, their positions up to each element, cumsum and diff along an axis (axis_columns.h).
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "tosaic/base/error.h"
+#include "tosaic/kernels/axis_columns.h"
 #include "tosaic/kernels/block.h"
 #include "tosaic/kernels/families.h"
-#include "tosaic/kernels/parallel.h"
 #include "tosaic/kernels/scratch.h"
 
 namespace tosaic::kernels {
@@ -17,21 +17,8 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kColumns = 64;
-
-struct Split {
-  int64_t outer = 1, extent = 1, inner = 1;
-};
-
-Split split_at(const Shape& shape, std::size_t axis) {
-  Split split;
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    (i < axis ? split.outer : i == axis ? split.extent : split.inner) *= shape[i];
-  return split;
-}
-
 struct Plan {
-  Split split;
+  AxisSplit split;
   Domain domain = Domain::kF64;
   ConvertBlock load = nullptr, store = nullptr;
   int64_t element = 0, result_element = 0;
@@ -52,27 +39,10 @@ Plan make_plan(const Request& request, DType computes_like, DType stored_as_doma
   return plan;
 }
 
-// Calls body(outer, column, columns, worker) for each block of columns.
 template <class Body>
-void for_each_columns(const Split& split, Team* team, Body body) {
-  const int64_t blocks = (split.inner + kColumns - 1) / kColumns;
-  const Loop loop{
-      .count = split.outer * blocks,
-      .unit_cost = static_cast<double>(split.extent * std::min(kColumns, split.inner)) * 4 * cost::kCopy};
-  parallel_for(team, loop, [&](int64_t begin, int64_t end, Worker worker) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t column = unit % blocks * kColumns;
-      body(unit / blocks, column, std::min(kColumns, split.inner - column), worker);
-    }
-  });
-}
-
-template <class Body>
-void with_number(Domain domain, Body body) {
-  if (is_float(domain))
-    body(double{});
-  else
-    body(int64_t{});
+void for_each_columns(const AxisSplit& split, Team* team, Body body) {
+  const double elements = static_cast<double>(split.extent * std::min(kColumns, split.inner));
+  kernels::for_each_columns(split, elements * 4 * cost::kCopy, team, std::move(body));
 }
 
 // ---- argmax, argmin ----
@@ -132,7 +102,7 @@ void arg_across(const Plan& plan, const ArgMeaning& meaning, const std::byte* fi
 }
 
 void run_arg(const Plan& plan, const ArgMeaning& meaning, const Arrays& arrays) {
-  const Split& split = plan.split;
+  const AxisSplit& split = plan.split;
   with_number(plan.domain, [&](auto number) {
     using T = decltype(number);
     for_each_columns(split, arrays.team, [&](int64_t outer, int64_t column, int64_t columns, Worker) {
@@ -159,6 +129,47 @@ Kernel prepare_arg(const Request& request, const ArgMeaning& meaning, std::optio
                         .got = to_string(input.shape)});
   Kernel kernel;
   kernel.run = [plan, meaning](const Arrays& arrays) { run_arg(plan, meaning, arrays); };
+  return kernel;
+}
+
+// ---- cumargmax, cumargmin ----
+
+// Writes the position of the largest (smallest) element so far for each element: the last of equal ones, or of NaNs.
+template <class T>
+void arg_so_far(const Plan& plan, bool largest, const std::byte* first, int64_t columns, std::byte* result) {
+  alignas(64) std::array<T, kColumns> block;
+  alignas(64) std::array<T, kColumns> best;
+  alignas(64) std::array<int64_t, kColumns> best_at{};
+  for (int64_t i = 0; i < plan.split.extent; ++i) {
+    plan.load(first + i * plan.split.inner * plan.element, block.data(), columns);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(columns); ++k) {
+      const T value = block[k];
+      const bool better = largest ? value >= best[k] : value <= best[k];
+      if (i != 0 && !is_nan(value) && (is_nan(best[k]) || !better)) continue;
+      best[k] = value;
+      best_at[k] = i;
+    }
+    plan.store(best_at.data(), result + i * plan.split.inner * plan.result_element, columns);
+  }
+}
+
+template <bool largest>
+Kernel prepare_arg_so_far(const Request& request) {
+  const Operand& input = request.operands[0];
+  const Plan plan = make_plan(request, input.dtype, DType::kI64,
+                              normalize_axis(attrs_of<AxisAttrs>(request).axis, input.shape.size()));
+  Kernel kernel;
+  kernel.run = [plan](const Arrays& arrays) {
+    const AxisSplit& split = plan.split;
+    with_number(plan.domain, [&](auto number) {
+      using T = decltype(number);
+      for_each_columns(split, arrays.team, [&](int64_t outer, int64_t column, int64_t columns, Worker) {
+        const int64_t at = outer * split.extent * split.inner + column;
+        arg_so_far<T>(plan, largest, arrays.operands[0] + at * plan.element, columns,
+                      arrays.results[0] + at * plan.result_element);
+      });
+    });
+  };
   return kernel;
 }
 
@@ -197,7 +208,7 @@ void cumsum_across(const Plan& plan, const std::byte* first, int64_t columns, st
 }
 
 void run_cumsum(const Plan& plan, const Arrays& arrays) {
-  const Split& split = plan.split;
+  const AxisSplit& split = plan.split;
   with_number(plan.domain, [&](auto number) {
     using T = decltype(number);
     for_each_columns(split, arrays.team, [&](int64_t outer, int64_t column, int64_t columns, Worker) {
@@ -311,6 +322,8 @@ constexpr OpTable<Prepare> kKernels = {
     {Op::kArgmax, prepare_torch_arg<true>},
     {Op::kArgmin, prepare_torch_arg<false>},
     {Op::kTosaArgmax, prepare_tosa_argmax},
+    {Op::kCumargmax, prepare_arg_so_far<true>},
+    {Op::kCumargmin, prepare_arg_so_far<false>},
     {Op::kCumsum, prepare_cumsum},
     {Op::kDiff, prepare_diff},
 };

@@ -35,7 +35,7 @@ class TorchKernel:
     --------
     >>> import tosaic
     >>> from tosaic.fx import TorchKernel
-    >>> topk = tosaic.ForeignOp("aten.topk.default", TorchKernel("aten.topk.default"))
+    >>> lgamma = tosaic.ForeignOp("aten.lgamma.default", TorchKernel("aten.lgamma.default"))
     """
 
     def __init__(self, target: str) -> None:
@@ -72,7 +72,7 @@ class TorchKernel:
                 _core.UnsupportedOp,
                 where="run",
                 what=f"'{self.target}' is no operator that torch can run here",
-                expected="the full name of an operator that writes nothing, such as aten.topk.default",
+                expected="the full name of an operator that writes nothing, such as aten.lgamma.default",
             )
         return found
 

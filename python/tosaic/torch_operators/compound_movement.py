@@ -1,4 +1,4 @@
-"""Rows for calls that move elements: windows, diagonals, rolls, scatters, index_put, resampling.
+"""Rows for calls that move elements: windows, diagonals, rolls, index_put, resampling.
 
 A call that only moves elements becomes several canonical movement nodes, whose names all derive from the
 call's name. Lists of indices that follow from shapes are constants.
@@ -20,7 +20,7 @@ from tosaic.torch_operators.places import FEW_PLACES, places, positions
 from tosaic.torch_operators.pooling import max_pool, resize
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["ROWS", "Movements"]
+__all__ = ["ROWS", "Movements", "along", "within"]
 
 ROWS = Rows()
 on = ROWS.on
@@ -141,7 +141,7 @@ class Movements:
         """Adds the node of the call's result or, if `last` is False, a node in front of it."""
         for axis, index in enumerate(indices):
             if index is not None:
-                _within(self._c, index, x.shape[axis], counts_from_end=True)
+                within(self._c, index, x.shape[axis], counts_from_end=True)
         wide = [index if index is None else self.cast(index, _I64) for index in indices]
         emit = self._c.emit if last else self._c.emit_inferred
         return emit(OP["index_put"], {"accumulate": accumulate}, ids(x, values, *wide))
@@ -499,80 +499,9 @@ def select_scatter(c: Call, x: Ref, source: Ref, dim: int, index: int) -> Ref:
     return c.emit(OP["slice_scatter"], {"axis": axis, "start": at, "end": at + 1, "step": 1}, (x.id, part.id))
 
 
-def _scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    """Reads only the part of the source that the index covers; a tensor of rank 0 is a single element."""
-    m = Movements(c)
-    if not x.shape:
-        return m.done(m.reshape(source, []))
-    for axis, extent in enumerate(index.shape):
-        source = m.slice(source, axis, 0, extent)
-    axis = axis_of(dim, len(x.shape))
-    index = _within(c, index, x.shape[axis])
-    return c.emit(OP["scatter"], {"axis": axis}, (x.id, index.id, source.id))
-
-
-@on("scatter.src")
-def scatter(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    return _scatter(c, x, dim, index, source)
-
-
-@on("scatter.value")
-def scatter_value(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
-    return _scatter(c, x, dim, index, _filled_like(c, value, x, index.shape))
-
-
-def _filled_like(c: Call, value: Any, x: Ref, shape: Sequence[int]) -> Ref:
-    return Movements(c).expand(c.constant(fit(value, x.dtype), x.dtype), shape)
-
-
-def _coordinates(m: Movements, axis: int, index: Ref) -> list[Ref]:
-    """Returns one index tensor per axis: where each element of `index` points to on that axis."""
-    rank = len(index.shape)
-    own = [
-        m.constant(np.arange(extent).reshape([-1 if i == place else 1 for i in range(rank)]))
-        for place, extent in enumerate(index.shape)
-    ]
-    return [index if place == axis else own[place] for place in range(rank)]
-
-
-@on("scatter_add")
-def scatter_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
-    """Becomes an accumulating index_put with index tensors for every axis."""
-    m = Movements(c)
-    if not x.shape:
-        x, index, source = (m.reshape(t, [1]) for t in (x, index, source))
-        return m.done(m.index_put(x, [index], source, True, last=False))
-    for axis, extent in enumerate(index.shape):
-        source = m.slice(source, axis, 0, extent)
-    axis = axis_of(dim, len(x.shape))
-    return m.index_put(x, _coordinates(m, axis, _within(c, index, x.shape[axis])), source, True)
-
-
-@on("scatter.reduce", "scatter_reduce.two")
-def scatter_reduce(
-    c: Call, x: Ref, dim: int, index: Ref, source: Ref, reduce: str, include_self: bool = True
-) -> Ref | None:
-    """Reads reductions by sum; calls with other reductions become opaque."""
-    return scatter_add(c, x, dim, index, source) if reduce in ("sum", "add") and include_self else None
-
-
-def _along(axis: int, index: Ref) -> list[Ref | None]:
+def along(axis: int, index: Ref) -> list[Ref | None]:
+    """Returns index tensors that select positions of one axis."""
     return [None] * axis + [index]
-
-
-@on("index_add")
-def index_add(c: Call, x: Ref, dim: int, index: Ref, source: Ref, alpha: Any) -> Ref:
-    m = Movements(c)
-    if alpha != 1:
-        source = c.emit_inferred(OP["mul"], None, (source.id, c.number(alpha, source).id))
-    if not x.shape:
-        flat = m.index_put(
-            m.reshape(x, [1]), [m.reshape(index, [1])], m.reshape(source, [1]), True, last=False
-        )
-        return m.done(flat)
-    axis = axis_of(dim, len(x.shape))
-    places = m.reshape(_within(c, index, x.shape[axis]), [math.prod(index.shape)])
-    return m.index_put(x, _along(axis, places), source, True)
 
 
 @on("index_copy")
@@ -581,8 +510,8 @@ def index_copy(c: Call, x: Ref, dim: int, index: Ref, source: Ref) -> Ref:
     if not x.shape:
         return m.done(source)
     axis = axis_of(dim, len(x.shape))
-    places = m.reshape(_within(c, index, x.shape[axis]), [math.prod(index.shape)])
-    return m.index_put(x, _along(axis, places), source, False)
+    places = m.reshape(within(c, index, x.shape[axis]), [math.prod(index.shape)])
+    return m.index_put(x, along(axis, places), source, False)
 
 
 @on("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -595,10 +524,10 @@ def index_fill(c: Call, x: Ref, dim: int, index: Ref, value: Any) -> Ref:
     if type(value) is Ref:
         source = m.expand(m.cast(value, x.dtype), shape)
     else:
-        source = _filled_like(c, value, x, shape)
+        source = m.expand(c.constant(fit(value, x.dtype), x.dtype), shape)
     if not rank:
         return m.done(source)
-    return m.index_put(x, _along(axis, m.reshape(index, [count])), source, False)
+    return m.index_put(x, along(axis, m.reshape(index, [count])), source, False)
 
 
 def whole_indices(c: Call, indices: Sequence[Ref | None]) -> list[Ref | None] | None:
@@ -687,7 +616,7 @@ def _wrapped(c: Call, index: Ref, extent: int) -> Ref:
     return c.emit_inferred(OP["remainder"], None, (index.id, c.number(extent, index).id))
 
 
-def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> Ref:
+def within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> Ref:
     """Returns an index, after a check that torch takes it if it is constant or computed from constants.
 
     Raises
@@ -717,7 +646,7 @@ def _within(c: Call, index: Ref, extent: int, counts_from_end: bool = False) -> 
 def one_hot(c: Call, x: Ref, _classes: int) -> Ref:
     m = Movements(c)
     m.require([*x.shape, c.shape[-1] if c.shape else 0], c.shape[-1] if c.shape else 0)
-    _within(c, x, c.shape[-1])
+    within(c, x, c.shape[-1])
     classes = m.constant(np.arange(c.shape[-1]))
     equal = c.emit_inferred(OP["eq"], None, (m.reshape(x, [*x.shape, 1]).id, classes.id))
     return c.emit(OP["cast"], {"dtype": c.dtype}, (equal.id,))

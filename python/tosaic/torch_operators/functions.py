@@ -28,6 +28,7 @@ _FUNCTIONS = {
     "atan": "arctan",
     "atanh": "arctanh",
     "cosh": "",
+    "erfc": "special_erfc",
     "erfinv": "special_erfinv",
     "expm1": "special_expm1",
     "log10": "",
@@ -42,6 +43,18 @@ _FUNCTIONS = {
 for _op, _aliases in _FUNCTIONS.items():
     for _name in [_op, *_aliases.split()]:
         ROWS[_name] = unary(_op)
+
+
+ROWS["gcd"] = binary("gcd")
+
+
+@on("lcm")
+def lcm(c: Call, x: Ref, other: Ref) -> Ref:
+    """Divides by the greatest common divisor first; the multiple of 0 and 0 is 0."""
+    divisor = c.emit_inferred(OP["gcd"], None, (x.id, other.id))
+    divisor = c.emit_inferred(OP["maximum"], None, (divisor.id, c.constant(1, divisor.dtype).id))
+    part = c.emit_inferred(OP["div"], {"rounding": "trunc"}, (x.id, divisor.id))
+    return c.emit(OP["abs"], None, (c.emit_inferred(OP["mul"], None, (part.id, other.id)).id,))
 
 
 @on("isfinite")

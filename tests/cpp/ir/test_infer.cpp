@@ -204,6 +204,8 @@ TEST_CASE("reductions drop or keep axes and widen integers") {
       {Op::kAmax, ReduceAttrs{{1}, false, {}}, {i32({0, 3})}, "i32[0]"},
       {Op::kArgmax, ArgAttrs{{}, true}, {f32({2, 3})}, "i64[1,1]"},
       {Op::kArgmax, ArgAttrs{1, false}, {f32({2, 3})}, "i64[2]"},
+      {Op::kArgsort, SortAttrs{1, true}, {f16({2, 3})}, "i64[2,3]"},
+      {Op::kCumargmax, AxisAttrs{0}, {boolean({2, 3})}, "i64[2,3]"},
       {Op::kCumsum, AxisDtypeAttrs{0, {}}, {boolean({2})}, "i64[2]"},
       {Op::kDiff, DiffAttrs{2, 1}, {f32({2, 5}), f32({2, 1}), none()}, "f32[2,4]"},
       {Op::kDiff, DiffAttrs{9, 1}, {f32({2, 5})}, "f32[2,0]"},

@@ -125,6 +125,55 @@ TEST_CASE("argmax and argmin return the first extremum; NaN counts as one") {
   CHECK(reference(ignoring) == std::vector<double>{0, 2});
 }
 
+TEST_CASE("argsort keeps the order of equal elements, and a NaN is the largest number") {
+  const auto sorted = [](const Array& input, bool descending, std::int64_t axis = 1) {
+    return reference(on(Op::kArgsort, SortAttrs{axis, descending}, input, DType::kI64, input.shape));
+  };
+  const Array line = array(DType::kF32, {1, 6}, {0, kNan, -0.0, kInf, -kInf, kNan});
+  CHECK(sorted(line, false) == std::vector<double>{4, 0, 2, 3, 1, 5});
+  CHECK(sorted(line, true) == std::vector<double>{1, 5, 3, 0, 2, 4});
+  const Array bytes = array(DType::kI8, {3, 2}, {5, -128, -3, 127, 5, 0});
+  CHECK(sorted(bytes, false, 0) == std::vector<double>{1, 0, 0, 2, 2, 1});
+  CHECK(sorted(array(DType::kBool, {1, 3}, {1, 0, 1}), false) == std::vector<double>{1, 0, 2});
+  CHECK(sorted(array(DType::kF32, {2, 0}, {}), false).empty());
+  check_fast_paths(on(Op::kArgsort, SortAttrs{1, true}, line, DType::kI64, {1, 6}));
+  std::vector<double> values(2 * 3 * 70);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 37 % 11);
+  const Array wide = array(DType::kF32, {2, 3, 70}, values);
+  check_fast_paths(on(Op::kArgsort, SortAttrs{1, false}, wide, DType::kI64, {2, 3, 70}));
+}
+
+TEST_CASE("cumargmax and cumargmin return the last extremum so far; a NaN stays") {
+  const auto so_far = [](Op op, const Array& input, std::int64_t axis) {
+    return reference(on(op, AxisAttrs{axis}, input, DType::kI64, input.shape));
+  };
+  const Array line = array(DType::kF32, {1, 7}, {1, 3, 3, 2, kNan, 9, kNan});
+  CHECK(so_far(Op::kCumargmax, line, 1) == std::vector<double>{0, 1, 2, 2, 4, 4, 6});
+  CHECK(so_far(Op::kCumargmin, line, 1) == std::vector<double>{0, 0, 0, 0, 4, 4, 6});
+  CHECK(so_far(Op::kCumargmin, array(DType::kI32, {3, 2}, {5, 1, 5, 2, 4, 1}), 0) ==
+        std::vector<double>{0, 0, 1, 0, 2, 2});
+}
+
+TEST_CASE("scatter_reduce reduces the values of each position, with or without the own element") {
+  const auto reduced = [](ScatterReduction how, bool own, DType dtype) {
+    const Array input = array(dtype, {4}, {2, 3, 4, 5}), index = array(DType::kI64, {4}, {1, 3, 1, 3}),
+                source = array(dtype, {4}, {6, -7, 1, 2});
+    Call call = on(Op::kScatterReduce, ScatterReduceAttrs{0, how, own}, input, dtype, {4});
+    call.operands = {input, index, source};
+    return reference(call);
+  };
+  for (const DType dtype : {DType::kF32, DType::kI8, DType::kI64}) {
+    CHECK(reduced(ScatterReduction::kProd, true, dtype) == std::vector<double>{2, 18, 4, -70});
+    CHECK(reduced(ScatterReduction::kProd, false, dtype) == std::vector<double>{2, 6, 4, -14});
+    CHECK(reduced(ScatterReduction::kAmax, true, dtype) == std::vector<double>{2, 6, 4, 5});
+    CHECK(reduced(ScatterReduction::kAmin, false, dtype) == std::vector<double>{2, 1, 4, -7});
+  }
+  Call beyond = on(Op::kScatterReduce, ScatterReduceAttrs{0, ScatterReduction::kAmax, true},
+                   array(DType::kF32, {2}, {1, 2}), DType::kF32, {2});
+  beyond.operands = {beyond.operands[0], array(DType::kI64, {1}, {2}), array(DType::kF32, {1}, {9})};
+  CHECK_THROWS_AS(reference(beyond), InvalidGraph);
+}
+
 TEST_CASE("cumsum runs along its axis") {
   CHECK(reference(on(Op::kCumsum, AxisDtypeAttrs{1, {}}, kTable, DType::kF32, {2, 3})) ==
         std::vector<double>{1, 6, 9, 4, 6, 12});

@@ -75,6 +75,16 @@ TEST_CASE("expansions do not change results", "[passes][decompose]") {
       .output(c.add(Op::kVar, {x}, VarAttrs{{1}, true, 1}));
   c.output(c.add(Op::kCumsum, {x}, AxisDtypeAttrs{2, {}}))
       .output(c.add(Op::kDiff, {x, ValueId(), ValueId()}, DiffAttrs{2, 1}));
+  c.output(c.add(Op::kArgsort, {x}, SortAttrs{1, false}))
+      .output(c.add(Op::kArgsort, {x}, SortAttrs{2, true}));
+  c.output(c.add(Op::kCumargmax, {x}, AxisAttrs{2})).output(c.add(Op::kCumargmin, {x}, AxisAttrs{1}));
+  c.output(c.add(Op::kErfc, {x}));
+  const ValueId places = c.constant("places", {1, 3, 2}, {3, 0, 3, 1, 0, 3}, DType::kI64);
+  const ValueId values = c.weights("values", {1, 3, 2});
+  for (const ScatterReduction how :
+       {ScatterReduction::kProd, ScatterReduction::kAmax, ScatterReduction::kAmin})
+    for (const bool own : {true, false})
+      c.output(c.add(Op::kScatterReduce, {x, places, values}, ScatterReduceAttrs{1, how, own}));
   c.output(c.add(Op::kLogSoftmax, {x}, AxisDtypeAttrs{1, {}}))
       .output(c.add(Op::kArgmin, {x}, ArgAttrs{1, false}));
   c.output(c.add(Op::kGroupNorm, {x, c.weights("g", {4}), c.weights("h", {4})}, GroupNormAttrs{2, 1e-5}));

@@ -112,6 +112,20 @@ TEST_CASE("a slice behind writes to other parts reads what was written to its ow
   CHECK(read_by("both") == "first");
 }
 
+TEST_CASE("a comparison of integers with themselves is known, and one of floats is not",
+          "[passes][simplify]") {
+  Case c;
+  const ValueId x = c.input("x", {2, 3});
+  const ValueId whole = c.add(Op::kCast, {x}, CastAttrs{DType::kI32});
+  for (const Op op : {Op::kEq, Op::kLt, Op::kNe}) c.output(c.add(op, {whole, whole}));
+  c.output(c.add(Op::kNe, {x, x}));
+  const std::optional<Graph> after = simplify(c.graph);
+  REQUIRE(after.has_value());
+  CHECK(ops_of(*after) == "ne");
+  require_same(results_of(*after, {{1, 2, 3, 4, 5, 6}}),
+               {{1, 1, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}});
+}
+
 TEST_CASE("a chain of 10,000 views becomes one node", "[passes][simplify]") {
   Case c;
   ValueId x = c.input("x", {2, 3});

@@ -143,6 +143,17 @@ ValueRange position(const Site& s) {
   return {0, std::max<std::int64_t>(0, places - 1)};
 }
 
+ValueRange position_on_axis(const Site& s) {
+  const Shape& shape = s.graph.type(s.graph.result(s.node)).shape;
+  const auto* sorted = get_if<SortAttrs>(s.node.attrs.get());
+  const auto axis = static_cast<std::size_t>(sorted != nullptr ? sorted->axis : s.attrs<AxisAttrs>().axis);
+  return {0, axis < shape.size() ? std::max<std::int64_t>(0, shape[axis] - 1) : 0};
+}
+
+ValueRange common_divisor(const Site& s) {
+  return {0, std::max(magnitude(s.at(0)).high, magnitude(s.at(1)).high)};
+}
+
 const RuleTable<Rule>& rules() {
   static constexpr RuleTable<Rule>::Row kRows[] = {
       {Op::kAdd, [](const Site& s) { return sum(s.at(0), scaled_operand(s)); }},
@@ -176,7 +187,11 @@ const RuleTable<Rule>& rules() {
       {Op::kCat, all_operands},
       {Op::kPad,
        [](const Site& s) { return united(s.at(0), ValueRange::only(as_int(s.attrs<PadAttrs>().value))); }},
+      {Op::kGcd, common_divisor},
       {Op::kArgmax, position},
+      {Op::kArgsort, position_on_axis},
+      {Op::kCumargmax, position_on_axis},
+      {Op::kCumargmin, position_on_axis},
   };
   static const RuleTable<Rule> table(first_operand, kRows);
   return table;

@@ -24,6 +24,8 @@ namespace tosaic::passes {
 namespace {
 
 // The node that is being rewritten. `operands` are ids of rewriter.current().
+constexpr std::int64_t kMostTruths = std::int64_t{1} << 20;
+
 struct Site {
   Rewriter& rewriter;
   const Node& node;
@@ -255,6 +257,31 @@ bool drops_neutral_operand(Site& site) {
   return rule != nullptr && (*rule)(site);
 }
 
+constexpr OpTable<bool> kOfItself = {
+    {Op::kEq, true},
+    {Op::kLe, true},
+    {Op::kGe, true},
+    {Op::kTosaEqual, true},
+    {Op::kTosaGreaterEqual, true},
+    {Op::kNe, false},
+    {Op::kLt, false},
+    {Op::kGt, false},
+    {Op::kTosaGreater, false},
+};
+
+// Replaces the comparison of a value with itself by its truth, unless an element may be NaN.
+bool compares_with_itself(Site& site) {
+  const bool* const truth = kOfItself.find(site.node.op);
+  const Shape& shape = site.result_type().shape;
+  if (truth == nullptr || site.operands[0] != site.operands[1] || is_float(site.operand_type(0).dtype) ||
+      !site.result_type().order.is_identity() || num_elements(shape) > kMostTruths)
+    return false;
+  const std::vector<double> truths(static_cast<std::size_t>(num_elements(shape)), *truth ? 1.0 : 0.0);
+  site.rewriter.replace(site.node,
+                        site.rewriter.constant(site.node, make_constant("", DType::kBool, shape, truths)));
+  return true;
+}
+
 // add(linear(x, W), b) -> linear(x, W, b), and the same for conv, if b has one number per output channel.
 bool folds_bias(Site& site) {
   if (site.node.op != Op::kAdd || !has_unit_alpha(site.node)) return false;
@@ -405,7 +432,8 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
                            expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
-                           folds_bias(site) || takes_padding(site) || reads_one_part(site);
+                           compares_with_itself(site) || folds_bias(site) || takes_padding(site) ||
+                           reads_one_part(site);
     if (!rewritten) rewriter.copy(node);
   }
   return std::move(rewriter).finish();

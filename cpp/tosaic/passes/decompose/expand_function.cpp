@@ -16,14 +16,16 @@
 //   atanh   log1p(2a / (1 - a)) / 2
 //   atan    A(x) = x + x^3 P(x^2) for a <= 1; else +-pi / 2 - A(1 / x)
 //   asin    B(a) = a + a^3 Q(a^2) for a <= 1 / 2; else pi / 2 - 2 B(sqrt((1 - a) / 2))
+//   erfc    1 - erf(x) for a < 15/32; else E(a) or 2 - E(a), E(a) = exp(-a^2) T((a - 2.5) / (a + 2.5)) / (1 + 2a)
 //   erfinv  x R(w - 2.5), w = -log(1 - x^2), for w < 5; else x S(sqrt(w) - 3)
 //
-// P, Q, R and S are minimax polynomials in relative error, found by Remez exchange with 40 digits. The
+// P, Q, R, S and T are minimax polynomials in relative error, found by Remez exchange with 40 digits. The
 // comment at each of them states the relative error of the function with rounded coefficients.
 
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <utility>
 
 #include "tosaic/passes/decompose/expansions.h"
 #include "tosaic/passes/match.h"
@@ -399,6 +401,29 @@ ValueId expand_hypot(Emitter& e) {
   return e.where(is_infinite, number_like(e, high, infinity), finite);
 }
 
+// E(x) for x >= 15/32 (see the table above). The square of the part of x with 7 fractional bits is exact, so the error
+// of x^2 is not multiplied by x^2. The relative error of the polynomial is 3.2e-8. Beyond 10.2, erfc rounds to 0.
+ValueId erfc_of_large(Emitter& e, ValueId x) {
+  x = minimum(e, x, 10.25);
+  const ValueId coarse = e.mul(e.unary(Op::kFloor, e.mul(x, 128.0)), 1.0 / 128.0);
+  const ValueId rest = e.mul(e.sub(x, coarse), e.add(x, coarse));
+  const ValueId power = e.mul(exp(e, negate(e, e.mul(coarse, coarse))), exp(e, negate(e, rest)));
+  const ValueId t = e.mul(e.add(x, -2.5), reciprocal(e, e.add(x, 2.5)));
+  const ValueId scaled =
+      polynomial(e, t,
+                 {0x1.43cc7p+0, -0x1.f52c5cp-4, -0x1.959a9ep-4, 0x1.42d366p-3, -0x1.a5c3e8p-4, 0x1.0c5f24p-5,
+                  0x1.f4e7ep-11, -0x1.1e0062p-8, 0x1.b406cep-12, 0x1.215f76p-11});
+  return e.mul(power, e.mul(scaled, reciprocal(e, e.add(e.mul(x, 2.0), 1.0))));
+}
+
+ValueId expand_erfc(Emitter& e) {
+  const ValueId x = argument(e), size = abs(e, x);
+  const ValueId near = subtract_from(e, 1.0, e.unary(Op::kErf, x));
+  const ValueId tail = erfc_of_large(e, maximum(e, size, 15.0 / 32.0));
+  const ValueId far = e.where(less(e, x, 0.0), subtract_from(e, 2.0, tail), tail);
+  return e.where(less(e, size, 15.0 / 32.0), near, far);
+}
+
 // The relative error is 5.6e-9 for w < 5 and 9.8e-9 up to w = 16.7. The largest |x| below 1 is 1 - 2^-24,
 // where w = 15.9.
 ValueId expand_erfinv(Emitter& e) {
@@ -631,6 +656,22 @@ ValueId expand_integer_product(Emitter& e) {
     }
   }
   return e.reshape(x, e.result_type().shape);
+}
+
+// Euclid's algorithm. Numbers below 2^bits need at most as many steps as there are Fibonacci numbers below 2^bits. Where
+// the divisor has become 0, a step changes nothing.
+ValueId expand_gcd(Emitter& e) {
+  const DType dtype = e.result_type().dtype;
+  const ValueId zero = e.number(0.0, dtype), one = e.number(1.0, dtype);
+  ValueId a = abs(e, e.cast(e.operand(0), dtype)), b = abs(e, e.cast(e.operand(1), dtype));
+  const std::size_t bits = std::min<std::size_t>(8 * byte_size(dtype), 32);
+  std::int64_t low = 1, high = 1;
+  for (; high < std::int64_t{1} << bits; low = std::exchange(high, low + high)) {
+    const ValueId rest = e.binary(Op::kFmod, a, e.binary(Op::kMaximum, b, one));
+    a = e.where(e.binary(Op::kEq, b, zero), a, b);
+    b = rest;
+  }
+  return a;
 }
 
 // ---- quantizers ----

@@ -3,18 +3,21 @@
 //
 //   scatter(x, axis, index, source)  ->  index_put with the position on every axis
 //   slice_scatter                    ->  cat of the parts around the source; with a step, a lookup in both
+//   scatter_reduce(x, index, source)  ->  the values of all pairs of an index and a position, reduced
 //   index_put at constant places     ->  each place is written once, with its last value or their sum
 //
 // SCATTER requires that no row is written twice, and its result is unpredictable otherwise. Of places that are
 // known only at run time:
 //
 //   one value for all places     where(any(index == position), value, x): places may repeat, as in torch
-//   values that are accumulated  are written one after the other; at most kMostSteps of them
+//   values that are accumulated  are written one after the other, or, if they are more than kMostSteps, summed by
+//                                position: sum(where(index == position, value, 0))
 //   other values                 the places are assumed to differ: torch does not define the order of the writes
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <ranges>
 
@@ -203,18 +206,22 @@ ValueId occurring(Emitter& e, ValueId index, std::int64_t extent) {
   return found;
 }
 
-// scatter of one value: on the part of x that the index covers, where(occurring, value, x).
-ValueId scatter_number(Emitter& e, ValueId x, ValueId index, std::size_t axis, ValueId value) {
-  const Shape whole = e.type(x).shape, covered = e.type(index).shape;
-  std::int64_t outer = 1, inner = 1;
-  for (std::size_t i = 0; i < whole.size(); ++i)
-    if (i != axis) (i < axis ? outer : inner) *= covered[i];
+// The axes of an index tensor as (outer, count, inner), where `count` is the extent of the axis.
+Shape around_axis(const Shape& covered, std::size_t axis) {
+  Shape out{1, covered[axis], 1};
+  for (std::size_t i = 0; i < covered.size(); ++i)
+    if (i != axis) out[i < axis ? 0 : 2] *= covered[i];
+  return out;
+}
+
+// x, where made(part) replaces the part that an index tensor of shape `covered` covers.
+template <class Made>
+ValueId on_covered_part(Emitter& e, ValueId x, const Shape& covered, std::size_t axis, Made made) {
+  const Shape whole = e.type(x).shape;
   ValueId part = x;
   for (std::size_t i = 0; i < whole.size(); ++i)
     if (i != axis && covered[i] != whole[i]) part = e.slice(part, i, 0, covered[i]);
-  const Shape shape = e.type(part).shape;
-  const ValueId hit = occurring(e, e.reshape(index, {outer, covered[axis], inner}), whole[axis]);
-  ValueId y = e.where(e.reshape(hit, shape), value, part);
+  ValueId y = made(part);
   // What the index does not cover, one axis after the other.
   for (std::size_t i = 0; i < whole.size(); ++i) {
     if (i == axis || covered[i] == whole[i]) continue;
@@ -224,6 +231,16 @@ ValueId scatter_number(Emitter& e, ValueId x, ValueId index, std::size_t axis, V
     y = e.emit(Op::kCat, AxisAttrs{static_cast<std::int64_t>(i)}, {y, rest});
   }
   return y;
+}
+
+// scatter of one value: on the part of x that the index covers, where(occurring, value, x).
+ValueId scatter_number(Emitter& e, ValueId x, ValueId index, std::size_t axis, ValueId value) {
+  const Shape covered = e.type(index).shape;
+  return on_covered_part(e, x, covered, axis, [&](ValueId part) {
+    const Shape shape = e.type(part).shape;
+    const ValueId hit = occurring(e, e.reshape(index, around_axis(covered, axis)), shape[axis]);
+    return e.where(e.reshape(hit, shape), value, part);
+  });
 }
 
 bool is_known(const Graph& graph, ValueId index) {
@@ -246,13 +263,31 @@ bool has_equal_rows(const Graph& graph, ValueId rows) {
   return true;
 }
 
+// For each of the rows, the sum of the values whose index is its own, in one step.
+ValueId add_by_position(Emitter& e, ValueId rows, ValueId values, ValueId index) {
+  const Shape shape = e.type(rows).shape;
+  const std::int64_t count = e.type(index).shape[0];
+  std::vector<double> numbers;
+  for (std::int64_t at = 0; at < shape[0]; ++at) numbers.push_back(static_cast<double>(at));
+  const DType dtype = e.type(values).dtype;
+  const ValueId hit = e.binary(Op::kEq, e.reshape(index, {1, count, 1}),
+                               e.constant(e.type(index).dtype, {shape[0], 1, 1}, numbers));
+  const ValueId kept = e.where(hit, e.reshape(values, {1, count, shape[1]}), e.number(0.0, dtype));
+  return e.add(rows, e.cast(e.reduce(Op::kSum, kept, Dims{1}, false), dtype));
+}
+
 ValueId add_one_by_one(Emitter& e, ValueId rows, ValueId values, ValueId index) {
   const std::int64_t count = e.type(index).shape[0];
+  if (count > kMostSteps &&
+      num_elements(e.type(values).shape) <= kMostCompared / std::max<std::int64_t>(e.type(rows).shape[0], 1))
+    return add_by_position(e, rows, values, index);
   if (count > kMostSteps)
     throw UnsupportedOp({.where = "decompose",
                          .what = "index_put adds at " + std::to_string(count) +
                                  " places that are known only when run, and TOSA writes each place once",
-                         .expected = "constant indices, or at most " + std::to_string(kMostSteps),
+                         .expected = "constant indices, at most " + std::to_string(kMostCompared) +
+                                     " pairs of a value and a position, or at most " +
+                                     std::to_string(kMostSteps) + " indices",
                          .hint = "Make the indices constants, or sum with a matmul of a one-hot matrix"});
   for (std::int64_t i = 0; i < count; ++i) {
     const ValueId at = e.slice(index, 0, i, i + 1);
@@ -342,6 +377,66 @@ ValueId expand_scatter(Emitter& e) {
     operands.push_back(e.constant(DType::kI64, own, positions));
   }
   return e.emit(Op::kIndexPut, IndexPutAttrs{false}, operands);
+}
+
+namespace {
+
+// A number that changes no result of the reduction over axis 1 of the values, unless it reduces nothing else.
+ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
+  const TensorType type = e.type(values);
+  if (reduction == ScatterReduction::kProd) return e.number(1.0, type.dtype);
+  const bool greatest = reduction == ScatterReduction::kAmax;
+  if (!is_float(type.dtype) || type.qparams)
+    return e.reduce(greatest ? Op::kAmin : Op::kAmax, values, Dims{1}, true);
+  const double infinity = std::numeric_limits<double>::infinity();
+  return e.number(greatest ? -infinity : infinity, type.dtype);
+}
+
+}  // namespace
+
+// Each position reduces the values whose index is its own: where(index == position, value, neutral). The neutral number
+// of an extremum of integers is one of the values, and without its own element a position has no other number: then a
+// position without a value keeps its element by a selection.
+ValueId expand_scatter_reduce(Emitter& e) {
+  const auto& attrs = e.attrs<ScatterReduceAttrs>();
+  Shape covered = e.type(e.operand(1)).shape;
+  if (num_elements(covered) == 0) return e.emit(Op::kClone, CloneAttrs{}, {e.operand(0)});
+  const Shape whole = covered.empty() ? Shape{1} : e.type(e.operand(0)).shape;
+  if (covered.empty()) covered = {1};
+  const auto axis = static_cast<std::size_t>(attrs.axis);
+  const Shape lines = around_axis(covered, axis);
+  const std::int64_t extent = whole[axis];
+  if (num_elements(lines) > kMostCompared / std::max<std::int64_t>(extent, 1))
+    throw UnsupportedOp({.where = "decompose",
+                         .what = "TOSA has no reduction at indices, and " +
+                                 std::to_string(num_elements(lines)) + " indices and " +
+                                 std::to_string(extent) + " positions have too many pairs",
+                         .expected = "at most " + std::to_string(kMostCompared) + " pairs to compare",
+                         .hint = "Reduce fewer elements, or leave the call to the host"});
+  const bool is_product = attrs.reduction == ScatterReduction::kProd;
+  const Op over_values = is_product                                   ? Op::kProd
+                         : attrs.reduction == ScatterReduction::kAmax ? Op::kAmax
+                                                                      : Op::kAmin;
+  const Op with_own = is_product                                   ? Op::kMul
+                      : attrs.reduction == ScatterReduction::kAmax ? Op::kMaximum
+                                                                   : Op::kMinimum;
+  const ValueId y = on_covered_part(e, e.reshape(e.operand(0), whole), covered, axis, [&](ValueId part) {
+    const DType dtype = e.type(e.operand(1)).dtype;
+    std::vector<double> numbers;
+    for (std::int64_t at = 0; at < extent; ++at) numbers.push_back(static_cast<double>(at));
+    const ValueId index = e.reshape(e.operand(1), {lines[0], lines[1], 1, lines[2]});
+    const ValueId hit = e.binary(Op::kEq, index, e.constant(dtype, {1, 1, extent, 1}, numbers));
+    const ValueId values = e.reshape(e.operand(2), {lines[0], lines[1], 1, lines[2]});
+    const ValueId kept = e.where(hit, values, neutral(e, attrs.reduction, values));
+    const ValueId reduced = e.cast(e.reduce(over_values, kept, Dims{1}, false), e.type(part).dtype);
+    const Shape shape = e.type(part).shape;
+    const ValueId alone = e.reshape(reduced, shape);
+    const ValueId made = attrs.include_self ? e.binary(with_own, part, alone) : alone;
+    const TensorType type = e.type(values);
+    if (attrs.include_self && (is_product || (is_float(type.dtype) && !type.qparams))) return made;
+    return e.where(e.reshape(e.reduce(Op::kAny, hit, Dims{1}, false), shape), made, part);
+  });
+  return e.reshape(y, e.result_type().shape);
 }
 
 namespace {

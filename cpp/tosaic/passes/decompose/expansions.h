@@ -31,6 +31,7 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_atan(Emitter& e);
 [[nodiscard]] ValueId expand_atanh(Emitter& e);
 [[nodiscard]] ValueId expand_cosh(Emitter& e);
+[[nodiscard]] ValueId expand_erfc(Emitter& e);
 [[nodiscard]] ValueId expand_erfinv(Emitter& e);
 [[nodiscard]] ValueId expand_expm1(Emitter& e);
 [[nodiscard]] ValueId expand_log10(Emitter& e);
@@ -63,11 +64,15 @@ namespace tosaic::passes {
 [[nodiscard]] ValueId expand_wide_exponent(Emitter& e);
 [[nodiscard]] ValueId expand_rounded_division(Emitter& e);
 [[nodiscard]] ValueId expand_integer_product(Emitter& e);
+[[nodiscard]] ValueId expand_gcd(Emitter& e);
 
 // expand_reduce.cpp
 [[nodiscard]] ValueId expand_mean(Emitter& e);
 [[nodiscard]] ValueId expand_var(Emitter& e);
 [[nodiscard]] ValueId expand_argmin(Emitter& e);
+[[nodiscard]] ValueId expand_argsort(Emitter& e);    // expand_order.cpp
+[[nodiscard]] ValueId expand_cumargmax(Emitter& e);  // expand_order.cpp
+[[nodiscard]] ValueId expand_cumargmin(Emitter& e);  // expand_order.cpp
 [[nodiscard]] ValueId expand_cumsum(Emitter& e);
 [[nodiscard]] ValueId expand_diff(Emitter& e);
 // The sum over `axes` divided by the number of elements summed, in the dtype of x.
@@ -104,6 +109,7 @@ struct IndexedRows {
 
 // expand_scatter.cpp
 [[nodiscard]] ValueId expand_scatter(Emitter& e);
+[[nodiscard]] ValueId expand_scatter_reduce(Emitter& e);
 [[nodiscard]] ValueId expand_slice_scatter(Emitter& e);
 [[nodiscard]] ValueId expand_index_put(Emitter& e);
 // True if an index_put overwrites rows of a matrix at one list of i32 indices, which is what TOSA's SCATTER
