@@ -175,3 +175,37 @@ def test_an_export_takes_descriptions_of_the_user(tmp_path: Path) -> None:
                 verbose=0,
             )
             assert result.ok
+
+
+@pytest.mark.parametrize("method", ["matrix_exp", "cayley", "householder"])
+def test_calls_on_parameters_only_are_computed_at_import(method: str) -> None:
+    torch.manual_seed(0)
+    model = nn.utils.parametrizations.orthogonal(nn.Linear(6, 6), orthogonal_map=method).eval()
+    program = tosaic.from_exported(torch.export.export(model, (torch.randn(2, 6),)))
+    assert "opaque" not in {node.op for node in program.graph.nodes}
+    assert "computed" in {each.rule for each in program.diagnostics}
+    x = torch.randn(2, 6)
+    wanted = model(x).detach().numpy()
+    np.testing.assert_allclose(np.asarray(program.run(x)), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(tosaic.lower(program).run(x)), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_calls_on_buffers_only_are_computed_and_states_are_not() -> None:
+    class Whitening(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("square", torch.eye(4) * 2 + 0.1)
+            self.register_buffer("seen", torch.eye(4))
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(x.T @ x)
+            factor, solution = torch.linalg.qr(self.square)[1], torch.linalg.solve(self.square, x.T).T
+            return x @ factor, solution, torch.linalg.slogdet(self.seen)[1]
+
+    model, x = Whitening(), torch.randn(3, 4)
+    program = tosaic.from_exported(torch.export.export(model, (x,)))
+    targets = {node.attrs["target"] for node in program.graph.nodes if node.op == "opaque"}
+    assert "aten.linalg_qr.default" not in targets
+    assert any("slogdet" in each for each in targets)
+    for found, wanted in zip(program.run(x), Whitening()(x), strict=True):
+        np.testing.assert_allclose(np.asarray(found), wanted.numpy(), rtol=1e-4, atol=1e-5)

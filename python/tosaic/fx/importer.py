@@ -10,6 +10,7 @@ import operator
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
@@ -183,6 +184,42 @@ class Importer(NodeReader, NodeWriter):
             return None
         known: dict[str, ForeignOp] = self._shared.by_torch
         return known.setdefault(target, ForeignOp(target, TorchKernel(target)))
+
+    def _computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Computes calls on parameters only, such as the factors of an orthogonal weight."""
+        operands = tensors_of([args, list(kwargs.values())])
+        if not operands or any(isinstance(each, Complex) for each in operands):
+            return None
+        tensors = {each.id: self._known_tensor(each) for each in operands if isinstance(each, Ref)}
+        if any(each is None for each in tensors.values()):
+            return None
+
+        def given(value: Any) -> Any:
+            if isinstance(value, Ref):
+                return tensors[value.id]
+            return type(value)(map(given, value)) if isinstance(value, list | tuple) else value
+
+        made = operator.kernel(*map(given, args), **{key: given(value) for key, value in kwargs.items()})
+        recorded = self._node.meta["val"]
+        single = isinstance(recorded, torch.Tensor)
+        found, wanted = ([made], [recorded]) if single else (list(made), list(recorded))
+        if [(each.dtype, tuple(each.shape)) for each in found] != [
+            (each.dtype, tuple(self._shape_of(each.shape))) for each in wanted
+        ]:
+            return None
+        self.note("computed", f"'{self._node.name}' ({operator.target}) was computed by torch from constants")
+        constants = [self.lifted_tensor(each.contiguous()) for each in found]
+        return constants[0] if single else constants
+
+    def _known_tensor(self, ref: Ref) -> torch.Tensor | None:
+        """Returns the elements of a constant, or of a value that is computed from constants."""
+        numbers = self.known_elements(ref)
+        if numbers is None:
+            folded = self.builder.folded(ref.id)
+            numbers = None if folded is None else folded.numbers()
+        if numbers is None:
+            return None
+        return torch.from_numpy(np.array(numbers)).reshape(tuple(ref.shape)).to(TORCH_OF[ref.dtype])
 
     def _decomposed(self, row: Row, values: Sequence[Any]) -> tuple[Any, str]:
         """Returns the results of the call by torch's decomposition, or None and the reason for that."""

@@ -54,6 +54,19 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     made = cortex_m_program(quantized, claimants=recipe.takers)
     for each in made.refused:
         context.note(f"ExecuTorch has no Cortex-M kernel for '{each.node}': {shown(each.reason)}")
+    checked = _with_effects(made.edge.exported_program())
+    if checked:
+        context.note(
+            "no program of Cortex-M kernels: ExecuTorch writes no calls with effects, such as "
+            f"{', '.join(checked)}. torch.linalg.solve_ex and inv_ex have none"
+        )
+        return
     data = bytes(made.edge.to_executorch().buffer)
     context.add_file(f"{context.name}.cortex_m.pte", data)
     context.add_file("kernels.cortex_m.yaml", kernel_list(data, names=[context.name]).to_yaml())
+
+
+def _with_effects(program: Any) -> list[str]:
+    """Returns the names of operators that are called for an effect, such as the check of a decomposition."""
+    calls = (node for node in program.graph.nodes if node.op == "call_function")
+    return sorted({str(node.args[1]) for node in calls if str(node.target) == "with_effects"})

@@ -63,6 +63,11 @@ class ForeignCalls(CallWriter):
         del target
         return None
 
+    def _computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Returns the results of a call that torch runs as constants, if its operands are constants; else None."""
+        del operator, args, kwargs
+        return None
+
     def _hint_of_writing(self, row: OperatorRow) -> str:
         """Returns what to do about a call that writes an operand; only torch's own have functional forms."""
         if row.target.startswith("aten."):
@@ -144,6 +149,9 @@ class ForeignCalls(CallWriter):
         mark = self._mark()
         text, operands = arguments_json(args, kwargs, self._describe, self._no_text, mark)
         by_torch = self._run_by_torch(target) if described is None and not mark else None
+        computed = None if by_torch is None else self._computed_at_import(by_torch, args, kwargs)
+        if computed is not None:
+            return computed
         types = [self._type_of(item) for item in items if isinstance(item, self.tensor_type)]
         attributes = {"target": target, "arguments": text}
         description = described or by_torch
