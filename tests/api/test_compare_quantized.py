@@ -730,3 +730,21 @@ def test_parts_of_a_doubled_value_have_the_integers_of_the_value_with_another_sc
     lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
     comparison = tosaic.compare(quantized, lowered, samples[:2])
     assert comparison.ok, str(comparison)
+
+
+def test_a_comparison_that_is_known_is_not_taken_for_the_operand_that_others_read() -> None:
+    """b has no comparison of a value with itself, and the widened operand is read by other calls."""
+
+    class Compared(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            whole = x.chunk(1)[0]
+            return torch.lt(x, whole), x.sum(1)
+
+    torch.manual_seed(0)
+    samples = [(torch.randn(3, 5),) for _ in range(4)]
+    exported = torch.export.export(Compared(), samples[0])
+    quantized = tosaic.quantize(exported, samples, progress=False)
+    lowered = tosaic.lower(quantized, target="TOSA-1.0+INT+FP")
+    comparison = tosaic.compare(quantized, lowered, samples[:2])
+    assert comparison.ok, str(comparison)
+    assert "lt" not in {row.fx_name for row in comparison.rows}

@@ -142,10 +142,11 @@ const Match& Matcher::nearest(const Reference& reference, const std::vector<Matc
   return candidates[best];
 }
 
-// False if one side is a float or a quantized value and the other side is an integer without qparams. At
+// False if one side is a truth value and the other one is a number, or if one side is a float or a quantized value and the other side is an integer without qparams. At
 // stage integer, the integers between two quantized values have no qparams, so they cannot be dequantized.
 bool Matcher::means_the_same(ValueId value, const Reference& reference) const {
   const TensorType& type = b_.graph().type(value);
+  if ((reference.array.dtype == DType::kBool) != (type.dtype == DType::kBool)) return false;
   if (reference.rounded)
     return is_float(type.dtype) || b_.qparams(value) ||
            byte_size(type.dtype) == byte_size(reference.qparams->storage);
