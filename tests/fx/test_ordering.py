@@ -149,3 +149,29 @@ def test_numbers_that_are_ordered_are_integers_and_nothing_compares_them_with_na
     result = run_reference_model(lowered, *samples[0])
     for found, own in zip(result.outputs, leaves(lowered.run(*samples[0])), strict=True):
         np.testing.assert_array_equal(np.asarray(found), np.asarray(own))
+
+
+class Kept(torch.nn.Module):
+    """The best of many equal scores, and other positions that torch leaves open."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.relu(x - 1.2)
+        best, places = y.topk(12)
+        return (
+            best,
+            places // 4,
+            y.sort(0, descending=True)[1],
+            y.kthvalue(3)[1],
+            y.median(1)[1],
+            y.argsort(1),
+        )
+
+
+def test_equal_elements_that_torch_orders_otherwise_are_no_errors() -> None:
+    torch.manual_seed(0)
+    sample = (torch.randn(40, 40),)
+    program = torch.export.export(Kept(), sample)
+    comparison = tosaic.compare(program, tosaic.from_exported(program), [sample])
+    assert comparison.ok, str(comparison)
+    result = tosaic.export_model(Kept(), sample, recipe="tosa-fp16", samples=[sample], verbose=0)
+    assert result.ok

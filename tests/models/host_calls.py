@@ -211,7 +211,9 @@ NETWORKS: dict[str, Callable[[Any, Any], Any]] = {
     "sorted tokens": _simple(lambda m, t: m.last(t.sort(1)[0])),
     "trimmed mean": _simple(lambda m, t: m.last(t.sort(1)[0][:, 1:-1].mean(1))),
     "median pooling": _simple(lambda m, t: m.last(t.median(1)[0])),
-    "quantile scaling": _simple(lambda m, t: m.last(t / (t.abs().quantile(0.9, -1, keepdim=True) + 0.1))),
+    "quantile scaling": _simple(
+        lambda m, t: m.last(t / (t.float().abs().quantile(0.9, -1, keepdim=True).to(t.dtype) + 0.1))
+    ),
     "second largest": _simple(lambda m, t: m.last(t) - t.kthvalue(15, -1, keepdim=True)[0]),
     "running maximum": _simple(lambda m, t: m.last(t.cummax(1)[0])),
     "running minimum": _simple(lambda m, t: m.last(t.cummin(1)[0])),

@@ -16,6 +16,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from tosaic import _core
 from tosaic.arrays import as_array
+from tosaic.fx.equal_elements import first_of_equal
 from tosaic.fx.libraries import (
     called,
     declared,
@@ -282,6 +283,10 @@ class _Tracer(torch.fx.Interpreter):
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Returns a copy of a tensor that the module holds, if the program writes."""
         return self._copies.of(super().get_attr(target, args, kwargs))
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Calls an operator; of equal elements, the first one comes first."""
+        return super().call_function(first_of_equal(target), args, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)

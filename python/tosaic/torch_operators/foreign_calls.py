@@ -64,7 +64,7 @@ class ForeignCalls(CallWriter):
         return None
 
     def _computed_at_import(self, operator: ForeignOp, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Returns the results of a call that torch runs as constants, if its operands are constants; else None."""
+        """Returns the results of a call that torch runs, as constants; None unless its operands are."""
         del operator, args, kwargs
         return None
 
