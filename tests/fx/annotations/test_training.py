@@ -104,7 +104,7 @@ def test_copies_of_a_prepared_module_have_observers_of_their_own() -> None:
 
 
 class TwoNorms(nn.Module):
-    """One convolution in front of two batch norms: torchao folds its weight into both of them."""
+    """One convolution in front of two batch norms: torchao alone folds its weight into both of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,9 +137,26 @@ def test_the_trained_module_is_compared_with_the_converted_one(tmp_path: Path) -
     assert result.check("trained").db > 25
 
 
-def test_a_weight_that_torchao_folds_into_two_batch_norms_fails_the_check(tmp_path: Path) -> None:
+def test_a_convolution_in_front_of_two_batch_norms_is_folded_into_each(tmp_path: Path) -> None:
     torch.manual_seed(3)
     x = torch.randn(4, 3, 6, 6)
+    recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(_runs)])
+    result = tosaic.export_model(TwoNorms().eval(), (x,), folder=tmp_path, recipe=recipe, verbose=0)
+    assert result.check("trained").ok
+    assert result.check("trained").db > 25
+
+
+def test_a_conversion_that_differs_from_what_was_trained_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def converted(prepared: Any) -> Any:
+        with torch.no_grad():
+            prepared.conv.weight.mul_(-1)
+        return convert_pt2e(prepared)
+
+    torch.manual_seed(3)
+    x = torch.randn(4, 3, 6, 6)
+    monkeypatch.setattr("torchao.quantization.pt2e.quantize_pt2e.convert_pt2e", converted)
     recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(_runs)])
     with pytest.raises(CheckError, match=r"trained .*against the module that was trained"):
         tosaic.export_model(TwoNorms().eval(), (x,), folder=tmp_path, recipe=recipe, verbose=0)

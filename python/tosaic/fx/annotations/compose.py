@@ -27,6 +27,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
 from tosaic.fx.annotations.graph import call_graph, check_model
+from tosaic.fx.annotations.modes import switch_modes_in_training
 from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
@@ -156,9 +157,13 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
         self._plan = merged.result.plan
 
     def validate(self, model: GraphModule) -> None:
-        """Validates the graph as all quantizers do, in order."""
+        """Validates the graph as all quantizers do, in order.
+
+        For training, the calls of the graph get to know the mode that torchao moves them into.
+        """
         for quantizer in self.quantizers:
             quantizer.validate(model)
+        switch_modes_in_training(model)
 
     def prepare_obs_or_fq_callback(
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]

@@ -11,6 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from tosaic import _core
 from tosaic.diagnostics import Diagnostics
 from tosaic.fx.annotations.state_writes import states_of, value_of
+from tosaic.fx.annotations.training_calls import Products, arguments_in, is_in_training, with_arguments
 from tosaic.fx.decomposed import Decompositions
 from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
@@ -29,7 +30,7 @@ _ROWS: dict[Any, OperatorRow | None] = {}
 def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Graph, list[int]]:
     """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
 
-    Batch norms and dropouts in training mode are read as in evaluation, which the quantized network does.
+    Calls in training mode are read as in evaluation, which the quantized network does.
     Calls of ``copy_`` that store a float state are outputs, too. Without `stores` they are not, and those
     whose results are not read are left out: the planner has nothing to round in them. Symbolic sizes have the
     values that torch traced them with. Calls of modules (guards) have no value.
@@ -39,7 +40,7 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     UnsupportedOp
         As `tosaic.from_exported`.
     """
-    nodes = list(_in_evaluation(model.graph).nodes)
+    nodes, unread = _in_evaluation(model.graph)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     with collection_paused():
         importer, shared = module_reader(model, placeholders)
@@ -58,7 +59,7 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
         for node in nodes:
             if node.name in states:
                 importer.env[node] = _state(importer, node, shared)
-        calls = [node for node in nodes if node.op != "call_module"]
+        calls = [node for node in nodes if node.op != "call_module" and node not in unread]
         calls = [
             node
             for node in calls
@@ -102,25 +103,27 @@ def _stores(node: Node, states: set[str]) -> bool:
     return is_copy and isinstance(node.args[0], Node) and node.args[0].name in states
 
 
-def _in_evaluation(graph: Graph) -> Graph:
-    """Returns the graph, or a copy with equal names in which no call is in training mode."""
-    if all(_trains(node) is None for node in graph.nodes):
-        return graph
+def _in_evaluation(graph: Graph) -> tuple[list[Node], set[Node]]:
+    """Returns the nodes, or copies with equal names of which none is in training mode.
+
+    The set has the calls that only training reads, such as those that draw the noise of a product.
+    """
+    kept = {node.name: operand.name for node, operand in Products(graph).kept.items()}
+    if not kept and not any(is_in_training(node) for node in graph.nodes):
+        return list(graph.nodes), set()
     made = Graph()
     made.output(made.graph_copy(graph, {}))
+    nodes = {node.name: node for node in made.nodes}
     for node in made.nodes:
-        if (at := _trains(node)) is not None:
-            node.update_arg(at, False)
-    return made
-
-
-def _trains(node: Node) -> int | None:
-    """Returns the position of the argument that puts a call into training mode."""
-    schema = getattr(node.target, "_schema", None)
-    for at, argument in enumerate(schema.arguments if schema else ()):
-        if argument.name in ("train", "training") and at < len(node.args) and node.args[at] is True:
-            return at
-    return None
+        if node.name in kept:
+            node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (nodes[kept[node.name]],), {}
+        elif is_in_training(node):
+            node.args, node.kwargs = with_arguments(node, arguments_in(node, training=False))
+    unread: set[Node] = set()
+    for before, node in zip(reversed(graph.nodes), reversed(made.nodes), strict=True):
+        if before.users and node.op == "call_function" and unread.issuperset(node.users):
+            unread.add(node)
+    return list(made.nodes), unread
 
 
 def _traced_sizes(placeholders: Sequence[Any]) -> dict[tuple[int, int], int]:

@@ -28,6 +28,7 @@ from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.joined_observers import JoinedScales
+from tosaic.fx.annotations.modes import switch_modes
 from tosaic.fx.annotations.module_graph import import_module
 from tosaic.fx.annotations.observers import TosaicHistogramObserver, name_masks
 from tosaic.fx.annotations.quantizers import plan_of, state_without
@@ -287,7 +288,9 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         return [-1 if each is None else each for each in found.values()], self.config.precisions()
 
     def validate(self, model: GraphModule) -> None:
-        """Accepts every graph."""
+        """Accepts every graph. For training, its calls get to know the mode that torchao moves them into."""
+        if self.qat:
+            switch_modes(model)
 
     def prepare_obs_or_fq_callback(
         self,

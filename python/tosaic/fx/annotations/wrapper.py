@@ -27,6 +27,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
+from tosaic.fx.annotations.modes import switch_modes_in_training
 from tosaic.fx.annotations.own_tensors import on_own_tensors
 from tosaic.fx.annotations.quantizers import (
     add_earlier,
@@ -150,8 +151,12 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
         self._plans[path] = found.plan
 
     def validate(self, model: GraphModule) -> None:
-        """Validates the graph as the inner quantizer does."""
+        """Validates the graph as the inner quantizer does.
+
+        For training, the calls of the graph get to know the mode that torchao moves them into.
+        """
         self.inner.validate(model)
+        switch_modes_in_training(model)
 
     def prepare_obs_or_fq_callback(
         self, model: GraphModule, edge_or_node_to_obs_or_fq: dict[Any, Any]

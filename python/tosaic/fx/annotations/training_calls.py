@@ -1,0 +1,269 @@
+"""Calls that compute something else in training than in evaluation, and what they compute there.
+
+::
+
+    feature_dropout(x, 0.3, True)                        feature_dropout(x, 0.3, False)
+    batch_norm(x, .., mean, var, True, 0.1, 1e-05)       batch_norm(x, .., mean, var, False, 0.1, 1e-05)
+    scaled_dot_product_attention(q, k, v, None, 0.2)     scaled_dot_product_attention(q, k, v, None, 0.0)
+    noise = div_(bernoulli_(empty([8, 1, 1]), 0.7), 0.7)
+    mul(x, noise)                                        x
+
+The first three have an argument that says so. The last is a stochastic depth, of which an evaluation has no
+trace: a product with a tensor that is drawn by itself, and whose elements are 0 or one other number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+__all__ = ["Products", "arguments_in", "depends_on_mode", "is_in_training", "with_arguments"]
+
+_ATEN = torch.ops.aten
+_SWITCHES = ("train", "training", "use_input_stats")
+_PROBABILITY = "dropout_p"
+_STATISTICS = "running_mean"
+
+_PRODUCTS = (_ATEN.mul.Tensor, _ATEN.mul_.Tensor)
+_QUOTIENTS = (_ATEN.div.Tensor, _ATEN.div_.Tensor, _ATEN.div.Scalar, _ATEN.div_.Scalar)
+_GIVEN = (_ATEN.bernoulli.p, _ATEN.bernoulli_.float)  # whose last argument is the probability
+_UNIFORM = ("rand", "rand_like")
+_EMPTY = ("empty", "new_empty", "empty_like")
+_MADE = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "ones": 1.0, "ones_like": 1.0, "new_ones": 1.0}
+_SAME_ELEMENTS = (
+    *("view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "contiguous", "clone", "detach"),
+    *("alias", "to", "_to_copy", "type_as", "flatten", "unflatten", "_unsafe_view"),
+)
+_DRAWN = 4096
+_NEAR = 1e-3
+
+
+def _parameters(node: Node) -> Iterator[tuple[str, int, Any]]:
+    """Yields the name, the place and the value of each parameter of a call."""
+    schema = getattr(node.target, "_schema", None)
+    for at, parameter in enumerate(schema.arguments if schema is not None else ()):
+        default = parameter.default_value if parameter.has_default_value() else None
+        given = node.args[at] if at < len(node.args) else node.kwargs.get(parameter.name, default)
+        yield parameter.name, at, given
+
+
+def arguments_in(node: Node, *, training: bool) -> dict[str, Any]:
+    """Returns the arguments that put a call into a mode, by name; none if it has no modes.
+
+    A norm without running statistics computes the same in both. A probability of 0 does not tell what it is
+    in training.
+    """
+    if node.op != "call_function":
+        return {}
+    values = {name: value for name, _, value in _parameters(node)}
+    if _STATISTICS in values and values[_STATISTICS] is None:
+        return {}
+    found: dict[str, Any] = {name: training for name in _SWITCHES if values.get(name) is not None}
+    if values.get(_PROBABILITY):
+        found[_PROBABILITY] = values[_PROBABILITY] if training else 0.0
+    return found
+
+
+def depends_on_mode(node: Node) -> bool:
+    """True if an argument puts the call into a mode."""
+    return bool(arguments_in(node, training=False))
+
+
+def is_in_training(node: Node) -> bool:
+    """True if an argument puts the call into training mode."""
+    if node.op != "call_function":
+        return False
+    asked = arguments_in(node, training=False)
+    return any(name in asked and value != asked[name] for name, _, value in _parameters(node))
+
+
+def with_arguments(node: Node, changed: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call with changed ones, positional and by keyword."""
+    args, kwargs = list(node.args), dict(node.kwargs)
+    for name, at, _ in _parameters(node):
+        if name in changed and at < len(args):
+            args[at] = changed[name]
+        elif name in changed:
+            kwargs[name] = changed[name]
+    return tuple(args), kwargs
+
+
+def _draws(node: Node) -> bool:
+    """True if a call draws random numbers in every mode."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, OpOverload) or depends_on_mode(node):
+        return False
+    is_random: bool = torch.Tag.nondeterministic_seeded in target.tags
+    return is_random and not any(name in (*_SWITCHES, _PROBABILITY) for name, _, _ in _parameters(node))
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Elements that are 0 or `value`, which is drawn with a probability."""
+
+    value: float
+    probability: float
+
+
+class Products:
+    """The products with noise in a graph, of which evaluation computes one operand.
+
+    Attributes
+    ----------
+    kept : dict of Node to Node
+        By product, the operand that is its result in evaluation.
+    noise : set of Node
+        The calls that make the other operands.
+    unexplained : list of Node
+        Calls that draw random numbers of which evaluation is not known.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.kept: dict[Node, Node] = {}
+        self.noise: set[Node] = set()
+        nodes = list(graph.nodes)
+        drawn = {node for node in nodes if _draws(node)}
+        self._made = _made_without_inputs(nodes, drawn) if drawn else {}
+        if drawn:
+            for node in nodes:
+                self._add(node)
+        self.unexplained = [node for node in nodes if node in drawn - self.noise]
+
+    def _add(self, node: Node) -> None:
+        if node.target not in _PRODUCTS or node in self._made:
+            return
+        operands = [each for each in node.args[:2] if isinstance(each, Node)]
+        drawn = [each for each in operands if self._made.get(each)]
+        if len(operands) != 2 or len(drawn) != 1:
+            return
+        x = operands[1 - operands.index(drawn[0])]
+        behind = _behind(drawn[0], self._made)
+        noise = _noise(drawn[0], [each for each in self._made if each in behind])
+        found = None if noise is None else _in_evaluation(node, x, noise)
+        if found is not None:
+            self.kept[found[0]] = found[1]
+            self.noise |= behind | ({node} - {found[0]})
+
+
+def _in_evaluation(product: Node, x: Node, noise: _Noise) -> tuple[Node, Node] | None:
+    """Returns the call whose result has the right mean, and what evaluation computes in its place."""
+    if abs(noise.value * noise.probability - 1) < _NEAR:
+        return product, x
+    if abs(noise.value - 1) >= _NEAR:
+        return None
+    scaled = _divided(x, noise.probability)
+    if scaled is not None:
+        return product, scaled
+    user = next(iter(product.users)) if len(product.users) == 1 else None
+    if user is not None and _divided(user, noise.probability) is product:
+        return user, x
+    return product, x  # a depth without scaling
+
+
+def _divided(node: Node, divisor: float) -> Node | None:
+    """Returns what a call divides by a number, if it does so."""
+    if node.target in _QUOTIENTS and isinstance(node.args[1], int | float):
+        by, x = float(node.args[1]), node.args[0]
+    elif node.target in _PRODUCTS and isinstance(node.args[1], int | float) and node.args[1]:
+        by, x = 1 / float(node.args[1]), node.args[0]
+    else:
+        return None
+    return x if isinstance(x, Node) and abs(by - divisor) < _NEAR else None
+
+
+def _made_without_inputs(nodes: list[Node], drawn: set[Node]) -> dict[Node, bool]:
+    """Returns the calls that read no elements of inputs, parameters and buffers, and whether they draw."""
+    found: dict[Node, bool] = {}
+    for node in nodes:
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            continue
+        read = [] if _reads_sizes_only(node) else [each for each in node.all_input_nodes if _is_tensor(each)]
+        if all(each in found for each in read):
+            found[node] = node in drawn or any(found[each] for each in read)
+    return {node: is_drawn for node, is_drawn in found.items() if _is_tensor(node)}
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor) or node.op == "get_attr"
+
+
+def _reads_sizes_only(node: Node) -> bool:
+    name = _name(node)
+    return name.endswith("_like") or name.startswith("new_") or node.target is _ATEN.bernoulli.p
+
+
+def _name(node: Node) -> str:
+    name: str = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    return name
+
+
+def _behind(factor: Node, made: dict[Node, bool]) -> set[Node]:
+    """Returns the calls that make a factor, and those that write what makes it."""
+    waiting, seen = [factor], {factor}
+    while waiting:
+        current = waiting.pop()
+        near = [] if _reads_sizes_only(current) else list(current.all_input_nodes)
+        near += [each for each in current.users if _writes(each, current)]
+        for each in near:
+            if each in made and each not in seen:
+                seen.add(each)
+                waiting.append(each)
+    return seen
+
+
+def _writes(node: Node, first: Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable and node.args[0] is first
+
+
+def _noise(factor: Node, behind: list[Node]) -> _Noise | None:
+    """Returns what a factor is, if its elements are 0 or one other number."""
+    quantiles = (torch.arange(_DRAWN, dtype=torch.float64) + 0.5) / _DRAWN
+    env: dict[Node, Any] = {}
+    for node in behind:
+        value = _drawn(node, env, quantiles)
+        if value is None:
+            return None
+        env[node] = value
+    elements = env[factor].to(torch.float64)
+    others = elements[elements != 0]
+    if not others.numel() or float(others.max() - others.min()) > _NEAR * abs(float(others.max())):
+        return None
+    return _Noise(float(others[0]), others.numel() / _DRAWN)
+
+
+def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
+    """Returns the elements of a call if the numbers that it draws, or reads, are at these quantiles."""
+    target: Any = node.target
+    name = _name(node)
+    first = node.args[0] if node.args else None
+    if target in _GIVEN:
+        at = 1 if len(node.args) > 1 else None
+        probability = float(node.args[at]) if at else 0.5  # type: ignore[arg-type]
+        found: Any = (quantiles >= 1 - probability).to(torch.float64)
+        return _stored(node, env, found)
+    if name in _UNIFORM:
+        return quantiles.clone()
+    if name in _EMPTY:
+        return torch.zeros_like(quantiles)
+    if name in _MADE:
+        return torch.full_like(quantiles, _MADE[name])
+    if name in ("full", "full_like", "new_full") and isinstance(node.args[1], int | float):
+        return torch.full_like(quantiles, float(node.args[1]))
+    if name in _SAME_ELEMENTS and isinstance(first, Node):
+        return env[first]
+    is_pointwise = torch.Tag.pointwise in target.tags or name.removesuffix("_") in ("div", "mul", "floor")
+    if not is_pointwise or torch.Tag.nondeterministic_seeded in target.tags:
+        return None
+    args, kwargs = (map_arg(each, env.__getitem__) for each in (node.args, node.kwargs))
+    return target(*args, **kwargs)
+
+
+def _stored(node: Node, env: dict[Node, Any], found: torch.Tensor) -> torch.Tensor:
+    """Writes the elements that a call in place draws."""
+    return env[node.args[0]].copy_(found) if _name(node).endswith("_") else found  # type: ignore[index, no-any-return]

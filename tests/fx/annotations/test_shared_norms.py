@@ -1,0 +1,237 @@
+"""Convolutions that several batch norms follow, and norms of all kinds: what is trained is converted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tosaic
+from torch import nn
+from torchao.quantization.pt2e import disable_observer, move_exported_model_to_eval
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread_without_traces"),
+    pytest.mark.filterwarnings("ignore"),
+]
+_COVERING = tosaic.QConfig.int8(observer="minmax")
+Outputs = tuple[torch.Tensor, ...]
+
+
+class Head(nn.Module):
+    """Convolutions and norms at two levels of a pyramid: those of a level are chosen by index."""
+
+    def __init__(self, convs: int, norms: int, *, bias: bool) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([nn.Conv2d(3, 4, 3, padding=1, bias=bias) for _ in range(convs)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(4) for _ in range(norms)])
+
+    def forward(self, x: torch.Tensor) -> Outputs:
+        levels = x, F.avg_pool2d(x, 2) * 3
+        return tuple(
+            self.norms[i % len(self.norms)](self.convs[i % len(self.convs)](level)).relu()
+            for i, level in enumerate(levels)
+        )
+
+
+class WithAndWithout(nn.Module):
+    """One convolution, with a norm behind it and without."""
+
+    def __init__(self, *, bias: bool) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, bias=bias), nn.BatchNorm2d(4)
+
+    def forward(self, x: torch.Tensor) -> Outputs:
+        return self.norm(self.conv(x)).relu(), self.conv(x * 0.5).relu()
+
+
+class ReadTwice(nn.Module):
+    """One result of a convolution that two norms read, and that is returned."""
+
+    def __init__(self, *, bias: bool) -> None:
+        super().__init__()
+        self.conv, self.norms = (
+            nn.Conv2d(3, 4, 3, bias=bias),
+            nn.ModuleList([nn.BatchNorm2d(4) for _ in "ab"]),
+        )
+
+    def forward(self, x: torch.Tensor) -> Outputs:
+        y = self.conv(x)
+        return self.norms[0](y).relu(), self.norms[1](y).relu(), y
+
+
+def _one(conv: nn.Module, norm: nn.Module) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(conv, norm, nn.ReLU())
+
+
+_HEADS: dict[str, Callable[[bool], nn.Module]] = {
+    "one convolution and one norm": lambda bias: Head(1, 1, bias=bias),
+    "one convolution and a norm for each level": lambda bias: Head(1, 2, bias=bias),
+    "a convolution for each level and one norm": lambda bias: Head(2, 1, bias=bias),
+    "a convolution with and without a norm": lambda bias: WithAndWithout(bias=bias),
+    "a result that two norms read": lambda bias: ReadTwice(bias=bias),
+}
+_NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "epsilon": (_one(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, eps=0.5)), (4, 3, 6, 6)),
+    "epsilon, without a convolution": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.BatchNorm2d(4, eps=0.5), nn.Conv2d(4, 3, 1)),
+        (4, 3, 6, 6),
+    ),
+    "no weight and bias": (_one(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, affine=False)), (4, 3, 6, 6)),
+    "no statistics": (_one(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)), (4, 3, 6, 6)),
+    "weights of 0": (_one(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (4, 3, 6, 6)),
+    "padding by name": (_one(nn.Conv2d(3, 4, 3, padding="same"), nn.BatchNorm2d(4)), (4, 3, 6, 6)),
+    "conv1d": (_one(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4)), (4, 3, 9)),
+    "conv3d": (_one(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4)), (4, 3, 5, 5, 5)),
+    "grouped": (_one(nn.Conv2d(4, 4, 3, groups=4, bias=False), nn.BatchNorm2d(4)), (4, 4, 6, 6)),
+    "transposed": (_one(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)), (4, 3, 6, 6)),
+    "transposed, in groups": (_one(nn.ConvTranspose2d(4, 4, 3, groups=2), nn.BatchNorm2d(4)), (4, 4, 6, 6)),
+    "linear": (_one(nn.Linear(8, 4), nn.BatchNorm1d(4)), (16, 8)),
+    "instance norm": (
+        _one(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)),
+        (4, 3, 6, 6),
+    ),
+}
+
+
+def _uneven(network: nn.Module) -> nn.Module:
+    """Makes the norms of a network differ from one another, and from no norm at all."""
+    for each in network.modules():
+        if isinstance(each, nn.modules.batchnorm._NormBase) and each.affine:
+            nn.init.uniform_(each.weight, 0.2, 4)
+            nn.init.uniform_(each.bias, -2, 2)
+    return network
+
+
+def _db(found: Any, exact: Any) -> float:
+    """Returns the least ratio of all outputs."""
+    pairs = zip(_listed(found), _listed(exact), strict=True)
+    return min(_ratio(np.asarray(one, np.float64), np.asarray(two, np.float64)) for one, two in pairs)
+
+
+def _listed(value: Any) -> list[Any]:
+    items = list(value) if isinstance(value, tuple | list) else [value]
+    return [each.detach().numpy() if isinstance(each, torch.Tensor) else each for each in items]
+
+
+def _ratio(found: Any, exact: Any) -> float:
+    noise = float(np.square(found - exact).sum())
+    return float("inf") if noise == 0 else 10 * np.log10(float(np.square(exact).sum()) / noise)
+
+
+def _trained(network: nn.Module, x: torch.Tensor, quantizer: Any) -> Any:
+    module = torch.export.export(copy.deepcopy(network).train(), (x,)).module()
+    made = prepare_qat_pt2e(module, quantizer)
+    optimizer = torch.optim.SGD(made.parameters(), lr=1e-2)
+    for _ in range(6):
+        sum(each.square().mean() for each in _tensors(made(x + torch.randn_like(x) * 0.1))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return made
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return list(value) if isinstance(value, tuple | list) else [value]
+
+
+def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None) -> None:
+    trained = _trained(network, x, tosaic.Quantizer(_COVERING, qat=True) if quantizer is None else quantizer)
+    state = {key: value for key, value in trained.state_dict().items() if key in network.state_dict()}
+    twin = copy.deepcopy(network)
+    twin.load_state_dict(state)
+    move_exported_model_to_eval(trained)
+    with torch.no_grad():
+        trained(x)
+        found = trained.apply(disable_observer)(x)
+        assert _db(found, twin.eval()(x)) > 25
+        program = torch.export.export(convert_pt2e(trained), (x,))
+        assert _db(program.module()(x), found) > 40
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert _db(lowered.run(x), found) > 40
+    assert tosaic.compare(program, lowered, (x,)).ok
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["without bias", "with bias"])
+@pytest.mark.parametrize("name", _HEADS)
+def test_a_shared_head_is_converted_as_it_was_trained(name: str, bias: bool) -> None:
+    torch.manual_seed(4)
+    _is_right(_uneven(_HEADS[name](bias)), torch.randn(4, 3, 6, 6))
+
+
+@pytest.mark.parametrize("name", _NORMS)
+def test_a_norm_is_converted_as_it_was_trained(name: str) -> None:
+    torch.manual_seed(4)
+    made, shape = _NORMS[name]
+    network = _uneven(made())
+    if name == "weights of 0":
+        network[1].weight.data[1:3] = 0  # type: ignore[index, union-attr]
+    _is_right(network, torch.randn(shape))
+
+
+def test_a_frozen_norm_keeps_its_statistics_in_training() -> None:
+    torch.manual_seed(4)
+    network, x = _uneven(Head(1, 2, bias=False)), torch.randn(4, 3, 6, 6)
+    network.norms[1].train = lambda mode=True: network.norms[1]  # type: ignore[method-assign, union-attr]
+    network.norms[1].training = False  # type: ignore[union-attr]
+    before = copy.deepcopy(network.state_dict())
+    state = _trained(network, x, tosaic.Quantizer(qat=True)).state_dict()
+    assert torch.equal(state["norms.1.running_var"], before["norms.1.running_var"])
+    assert not torch.equal(state["norms.0.running_var"], before["norms.0.running_var"])
+
+
+def test_running_statistics_have_the_momentum_of_their_norm() -> None:
+    torch.manual_seed(4)
+    x = torch.randn(4, 3, 6, 6)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=0.7)).train()
+    module = torch.export.export(copy.deepcopy(network), (x,)).module()
+    prepared = prepare_qat_pt2e(module, tosaic.Quantizer(qat=True))
+    prepared(x)
+    network(x)
+    found, exact = prepared.state_dict()["1.running_mean"], network.state_dict()["1.running_mean"]
+    assert torch.allclose(found, exact, atol=0.02)
+    assert exact.abs().max() > 0.1
+
+
+def test_the_prepared_module_has_the_parameters_of_the_network_and_no_others() -> None:
+    torch.manual_seed(4)
+    network, x = Head(1, 2, bias=True), torch.randn(4, 3, 6, 6)
+    trained = _trained(network, x, tosaic.Quantizer(qat=True))
+    assert {name for name, _ in trained.named_parameters()} == {
+        name for name, _ in network.named_parameters()
+    }
+
+
+def test_the_scaled_weights_of_norms_that_differ_have_scales_of_their_own() -> None:
+    torch.manual_seed(4)
+    network, x = _uneven(Head(1, 2, bias=False)), torch.randn(4, 3, 6, 6)
+    converted = convert_pt2e(move_exported_model_to_eval(_trained(network, x, tosaic.Quantizer(qat=True))))
+    weights = [node for node in converted.graph.nodes if "dequantize_per_channel" in str(node.target)]
+    scales = {node.args[1].target for node in weights}
+    assert len(weights) == len(scales) == 2
+    one, two = (getattr(converted, name) for name in sorted(scales))
+    assert not torch.allclose(one, two, rtol=0.1)
+
+
+def _xnnpack() -> Any:
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+    config = xnnpack.get_symmetric_quantization_config(is_per_channel=True, is_qat=True)
+    return xnnpack.XNNPACKQuantizer().set_global(config)
+
+
+@pytest.mark.parametrize("name", list(_HEADS)[:3])
+def test_a_wrapped_quantizer_of_another_project_trains_shared_heads(name: str) -> None:
+    torch.manual_seed(4)
+    quantizer = tosaic.wrap_quantizer(_xnnpack(), [])
+    _is_right(_uneven(_HEADS[name](False)), torch.randn(4, 3, 6, 6), quantizer)
+
+
+def test_composed_quantizers_train_shared_heads() -> None:
+    torch.manual_seed(4)
+    quantizer = tosaic.compose_quantizers([tosaic.Quantizer(_COVERING, qat=True), _xnnpack()])
+    _is_right(_uneven(Head(1, 2, bias=True)), torch.randn(4, 3, 6, 6), quantizer)
