@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tosaic.exporting.scenario import Scenario, load_scenario
     from tosaic.extract_io import extract_io_quant
     from tosaic.foreign import ForeignOp, QuantizedArray, TensorSpec
-    from tosaic.fx import compose_quantizers, wrap_quantizer
+    from tosaic.fx import compose_quantizers, fold_norms, wrap_quantizer
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.io_quant import IoQuant, PortQuant
     from tosaic.lowered import Lowered
@@ -111,6 +111,7 @@ _HOME = {
     "Mix": "sensitivities",
     "Sensitivity": "sensitivities",
     "compose_quantizers": "fx",
+    "fold_norms": "fx",
     "wrap_quantizer": "fx",
     "load": "archive",
     "load_tosa": "tosa_file",
@@ -244,6 +245,7 @@ __all__ = [
     "rgba_pass",
     "wrap_quantizer",
     "compose_quantizers",
+    "fold_norms",
     "ForeignOp",
     "QuantizedArray",
     "TensorSpec",

@@ -130,6 +130,7 @@ def publics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Public]:
         Public(tosaic.fx.read_annotations, {"model": module}),
         Public(tosaic.fx.wrap_quantizer, {"inner": tosaic.fx.compose_quantizers([]), "rules": []}),
         Public(tosaic.fx.compose_quantizers, {"quantizers": []}),
+        Public(tosaic.fx.fold_norms, {"model": module}),
         Public(tosaic.layout.layout_of, {"graph": program.graph}),
         Public(tosaic.testing.assert_matches, {"actual": lowered, "expected": exported, **x}),
         Public(tosaic.testing.assert_lowers, {"program": exported}),

@@ -88,6 +88,7 @@ for call in (
     lambda: tosaic.Quantizer,
     lambda: tosaic.fx.wrap_quantizer(None, rules=[]),
     lambda: tosaic.fx.compose_quantizers([]),
+    lambda: tosaic.fx.fold_norms(None),
     lambda: tosaic.quantize(exported, [(x,)]).to_exported(),
     lambda: tosaic.export_model(model, (x,), recipe=trained, samples=[(x,)], verbose=0),
 ):
@@ -98,7 +99,7 @@ for call in (
 """
     assert (
         python(code).splitlines()
-        == ["the flow of PT2E quantizers needs torchao: pip install 'tosaic[torch]'"] * 5
+        == ["the flow of PT2E quantizers needs torchao: pip install 'tosaic[torch]'"] * 6
     )
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "Unmet",
     "apply_layout",
     "compose_quantizers",
+    "fold_norms",
     "from_exported",
     "read_annotations",
     "wrap_quantizer",
@@ -252,3 +253,41 @@ def compose_quantizers(
     from tosaic.fx.annotations.compose import ComposedQuantizer
 
     return ComposedQuantizer(quantizers, conflict)
+
+
+@checked
+def fold_norms(model: Any) -> Any:
+    """Folds the batch norms of an exported module into the convolutions and linear layers in front of them.
+
+    For `prepare_pt2e`, which folds norms too, but writes into parameters that other calls may read: those of
+    a head that runs at several levels, or of a convolution whose result something else reads. Here each norm
+    gets a call with parameters of its own. Calls that no norm follows, and norms in training mode, stay as
+    they are.
+
+    Parameters
+    ----------
+    model : torch.fx.GraphModule
+        Of ``torch.export.export(module, args).module()``. Its graph is changed, and the parameters of the
+        exported module are not.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        The same module.
+
+    Raises
+    ------
+    InvalidGraph
+        It is no GraphModule, or it is prepared already.
+
+    Examples
+    --------
+    >>> import torch, tosaic
+    >>> block = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
+    >>> model = torch.export.export(block, (torch.ones(1, 3, 8, 8),)).module()
+    >>> [node.name for node in tosaic.fold_norms(model).graph.nodes if "aten" in str(node.target)]
+    ['conv2d']
+    """
+    from tosaic.fx.annotations.folded_norms import fold_norms as folded
+
+    return folded(model)

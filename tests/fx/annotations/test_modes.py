@@ -130,6 +130,10 @@ def transformers_depth(x: torch.Tensor, training: bool) -> torch.Tensor:
     return x.div(0.7) * noise
 
 
+def drawn_from_a_tensor(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return x * torch.bernoulli(torch.full((x.shape[0], 1, 1, 1), 0.7)).div(0.7) if training else x
+
+
 def masked(x: torch.Tensor, training: bool) -> torch.Tensor:
     return x * (torch.rand_like(x) > 0.4) / 0.6 if training else x
 
@@ -160,6 +164,7 @@ _PICTURES: dict[str, Callable[[], nn.Module]] = {
     "depth of timm": _function(timm_depth(scaled=True)),
     "depth of timm, not scaled": _function(timm_depth(scaled=False)),
     "depth of transformers": _function(transformers_depth),
+    "depth drawn from a tensor": _function(drawn_from_a_tensor),
     "mask of random numbers": _function(masked),
 }
 _SEQUENCES: dict[str, Callable[[], nn.Module]] = {
@@ -273,17 +278,28 @@ def test_a_converted_graph_has_no_calls_of_modules_and_no_random_numbers() -> No
         assert not any(torch.Tag.nondeterministic_seeded in each for each in tags) or name == "Dropout2d"
 
 
-def test_random_numbers_that_nothing_explains_are_named_before_the_training(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def noisy(x: torch.Tensor, training: bool) -> torch.Tensor:
-        return x + torch.randn_like(x) if training else x
+def _noisy(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return x + torch.randn_like(x) if training else x
 
+
+def _drawn_twice(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return (
+        x * torch.rand_like(x).lt(0.5) * torch.rand(1).lt(0.5).mul(torch.rand(1).lt(0.5)) if training else x
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"), [(_noisy, ["randn_like"]), (_drawn_twice, ["rand", "rand_1"])]
+)
+def test_random_numbers_that_nothing_explains_are_named_before_the_training(
+    function: Any, calls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
     x = torch.randn(4, 3, 6, 6)
-    module = torch.export.export(Residual(ByFunction(noisy)).train(), (x,)).module()
+    module = torch.export.export(Residual(ByFunction(function)).train(), (x,)).module()
     with caplog.at_level(logging.WARNING, logger="tosaic"):
         prepare_qat_pt2e(module, tosaic.Quantizer(qat=True))
-    assert any("'randn_like' draws random numbers" in each.getMessage() for each in caplog.records)
+    messages = [each.getMessage() for each in caplog.records]
+    assert [each.split("'")[1] for each in messages if "draws random numbers" in each] == calls
 
 
 def test_the_recipe_of_training_leaves_training_mode(tmp_path: Any) -> None:

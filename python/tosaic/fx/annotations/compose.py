@@ -26,6 +26,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
 from tosaic.annotation import FLOAT, Derived, Plan, Resolution, Shared, Slot, Spec, resolve
+from tosaic.fx.annotations.folded_norms import refuse_shared_folds
 from tosaic.fx.annotations.graph import call_graph, check_model
 from tosaic.fx.annotations.modes import switch_modes_in_training
 from tosaic.fx.annotations.own_tensors import on_own_tensors
@@ -117,6 +118,7 @@ class ComposedQuantizer(Quantizer):  # type: ignore[misc]
 
         Tensors that they write are copied first: they are those of the caller's module.
         """
+        refuse_shared_folds(model, "compose_quantizers")
 
         def transformed(graph: GraphModule) -> GraphModule:
             for quantizer in self.quantizers:

@@ -27,7 +27,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 from torchao.quantization.pt2e import ObserverBase
 
-from tosaic.fx.annotations.read import read
+from tosaic.fx.annotations.read import KEY, read
 from tosaic.fx.annotations.trained_norms import FusedNorm, fuse_norms, unused_name
 from tosaic.fx.annotations.training_calls import (
     Products,
@@ -168,6 +168,8 @@ def switch_modes(model: GraphModule) -> None:
     if _is_switched(model):
         return
     nodes = list(model.graph.nodes)
+    for node in filter(_is_counted, nodes):  # some quantizers take it for a sum of numbers
+        node.meta.pop(KEY, None)
     products = Products(model.graph)
     for node in products.unexplained:
         _LOG.warning(
@@ -214,28 +216,25 @@ def _mode(model: GraphModule, training: bool, noise: tuple[str, ...]) -> Node:
 
 
 def _switch(model: GraphModule, node: Node, mode: Node, fused: FusedNorm | None, *, stays: bool) -> None:
-    operands: list[Node] = []
+    def call(training: bool) -> _Call:
+        changed = {} if stays else arguments_in(node, training=training)
+        return _call(node.target, *with_arguments(node, changed), node.all_input_nodes)
 
-    def place(value: Node) -> Any:
-        if value not in operands:
-            operands.append(value)
-        return _Operand(operands.index(value))
-
-    def call(changed: dict[str, Any]) -> _Call:
-        args, kwargs = with_arguments(node, changed)
-        return _Call(node.target, *(map_arg(each, place) for each in (args, kwargs)))
-
-    calls = [call({} if stays else arguments_in(node, training=each)) for each in (True, False)]
-    _become(model, node, ByMode(*calls, fused), (mode, *operands))
+    module = ByMode(call(training=True), call(training=False), fused)
+    _become(model, node, module, (mode, *node.all_input_nodes))
 
 
 def _keep(model: GraphModule, node: Node, operand: Node, mode: Node) -> None:
     operands = [operand, *(each for each in node.all_input_nodes if each is not operand)]
-    args, kwargs = (
-        map_arg(each, lambda value: _Operand(operands.index(value))) for each in (node.args, node.kwargs)
-    )
-    module = ByMode(_Call(node.target, args, kwargs), _Call(None), None)
+    module = ByMode(_call(node.target, node.args, node.kwargs, operands), _Call(None), None)
     _become(model, node, module, (mode, *operands))
+
+
+def _call(target: Any, args: Any, kwargs: Any, operands: list[Node]) -> _Call:
+    def place(value: Node) -> Any:
+        return _Operand(operands.index(value))
+
+    return _Call(target, map_arg(args, place), map_arg(kwargs, place))
 
 
 def _become(model: GraphModule, node: Node, module: ByMode, args: tuple[Node, ...]) -> None:

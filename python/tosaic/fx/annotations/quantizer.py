@@ -24,6 +24,7 @@ from tosaic.fx.annotations.averages import separate_averages
 from tosaic.fx.annotations.biases import BiasScale, bias_scale_of, elements_of, link_biases
 from tosaic.fx.annotations.constructors import constructor_of
 from tosaic.fx.annotations.crowded_numbers import note_crowded_numbers
+from tosaic.fx.annotations.folded_norms import refuse_shared_folds
 from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
@@ -163,6 +164,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         With `compatible_with`, decomposes the calls that are quantized.
         """
         check_model(model, "Quantizer")
+        refuse_shared_folds(model, "Quantizer")
         with_functional_parts(model)
         with_rounded_writes(model)
         if self.compatible_with is not None:

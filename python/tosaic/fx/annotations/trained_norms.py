@@ -27,15 +27,23 @@ from torchao.quantization.pt2e.quantizer import DerivedQuantizationSpec, SharedQ
 from tosaic.fx.annotations.read import KEY
 from tosaic.fx.annotations.state_writes import value_of
 
-__all__ = ["FusedNorm", "fuse_norms", "unused_name"]
+__all__ = [
+    "PLAIN_CONVOLUTIONS",
+    "TRANSPOSED_CONVOLUTIONS",
+    "FusedNorm",
+    "fold_of",
+    "fuse_norms",
+    "is_contraction",
+    "unused_name",
+]
 
 _ATEN = torch.ops.aten
-_PLAIN = frozenset(
+PLAIN_CONVOLUTIONS = frozenset(
     overload
     for packet in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
     for overload in (packet.default, packet.padding)
 )
-_TRANSPOSED = frozenset(
+TRANSPOSED_CONVOLUTIONS = frozenset(
     (_ATEN.conv_transpose1d.default, _ATEN.conv_transpose2d.input, _ATEN.conv_transpose3d.input)
 )
 _GROUPS_OF_TRANSPOSED = 6  # the position of an argument
@@ -55,8 +63,9 @@ class FusedNorm:
     gamma, beta : str or None
     mean, variance : str
     eps : float
-    axis : int
-        The axis of the weight that has the channels of the result.
+    groups : int or None
+        Those of a transposed convolution, whose weight has the channels that a group computes in its second
+        axis. None: they are in the first.
     """
 
     weight: str
@@ -66,12 +75,12 @@ class FusedNorm:
     mean: str
     variance: str
     eps: float
-    axis: int
+    groups: int | None
 
     @property
     def product(self) -> tuple[Any, ...]:
         """What norms whose scaled weights are equal have in common."""
-        return self.weight, self.gamma, self.variance, self.eps
+        return self.weight, self.gamma, self.variance, self.eps, self.groups
 
     def fold(self, model: GraphModule, norm: Node, first: Node, folded: dict[Any, str]) -> None:
         """Replaces a norm by its convolution, with parameters of its own.
@@ -84,11 +93,11 @@ class FusedNorm:
             Paths of the parameters that were added for norms before.
         """
         conv = first
-        while conv.target not in _PLAIN | _TRANSPOSED:
+        while not is_contraction(conv):
             conv = conv.all_input_nodes[0]
         for at, key, name in ((1, self.product, "weight"), (2, self, "bias")):
             if key not in folded:
-                folded[key] = unused_name(model, f"{conv.name}_folded_{name}")
+                folded[key] = unused_name(model, f"_folded_{name}")
                 value = self._weight(model) if at == 1 else self._bias(model)
                 model.register_parameter(folded[key], torch.nn.Parameter(value, requires_grad=False))
             _read(model, conv, at, folded[key])
@@ -100,8 +109,12 @@ class FusedNorm:
         return 1 / root if self.gamma is None else _tensor(model, self.gamma) / root
 
     def _weight(self, model: GraphModule) -> torch.Tensor:
-        weight = _tensor(model, self.weight)
-        return weight * self._scale(model).reshape(_along(self.axis, weight.dim()))
+        weight, scale = _tensor(model, self.weight), self._scale(model)
+        if self.groups is None:
+            return weight * scale.reshape(_along(0, weight.dim()))
+        rows = weight.shape[0]
+        by_row = scale.reshape(self.groups, 1, -1).expand(-1, rows // self.groups, -1).reshape(rows, -1)
+        return weight * by_row.reshape(*by_row.shape, *([1] * (weight.dim() - 2)))
 
     def _bias(self, model: GraphModule) -> torch.Tensor:
         mean = _tensor(model, self.mean)
@@ -150,6 +163,8 @@ def _read(model: GraphModule, conv: Node, at: int, path: str) -> None:
         assert isinstance(operand, Node)
         reader.prepend(constant)
         reader.replace_input_with(operand, constant)
+    if isinstance(operand, Node):
+        _erase_unread(model, operand)
 
 
 def _erase_unread(model: GraphModule, node: Node) -> None:
@@ -181,31 +196,46 @@ def fuse_norms(model: GraphModule) -> dict[Node, FusedNorm]:
 
 
 def _fused(norm: Node) -> FusedNorm | None:
-    """Returns how a norm can be folded into the convolution in front of it, if it can."""
+    """Returns how a norm can be folded into the convolution in front of it, if training has such a form."""
+    fused = fold_of(norm)
+    if fused is None:
+        return None
+    conv = norm.args[0]
+    if not isinstance(conv, Node) or conv.target == _ATEN.linear.default:
+        return None
+    if list(conv.users) != [norm] or _is_rounded_between(conv, norm):
+        return None
+    return fused if fused.groups in (None, 1) else None
+
+
+def is_contraction(node: Node) -> bool:
+    """True for the calls into which a batch norm can be folded."""
+    target = node.target
+    return target in PLAIN_CONVOLUTIONS or target in TRANSPOSED_CONVOLUTIONS or target == _ATEN.linear.default
+
+
+def fold_of(norm: Node) -> FusedNorm | None:
+    """Returns how a batch norm is folded into the call in front of it, if both have constant parameters."""
     if norm.target != _ATEN.batch_norm.default or not isinstance(norm.args[0], Node):
         return None
-    conv, tensors = norm.args[0], norm.args[1:5]
-    axis = _axis_of_results(conv)
-    if axis is None or list(conv.users) != [norm] or _is_rounded_between(conv, norm):
+    call = norm.args[0]
+    if not is_contraction(call):
         return None
-    tensors = (*conv.args[1:3], *([None] * (3 - len(conv.args))), *tensors)
+    result = call.meta.get("val")
+    if call.target == _ATEN.linear.default and (result is None or result.dim() != 2):
+        return None  # its features are not the channels of the norm
+    tensors = (*call.args[1:3], *([None] * (3 - len(call.args))), *norm.args[1:5])
     paths = [_path(each) for each in tensors]
     weight, bias, gamma, beta, mean, variance = paths
     is_known = all(each is None or path is not None for each, path in zip(tensors, paths, strict=True))
     if not is_known or weight is None or mean is None or variance is None:
         return None
+    groups: int | None = None
+    if call.target in TRANSPOSED_CONVOLUTIONS:
+        at = _GROUPS_OF_TRANSPOSED
+        groups = call.args[at] if len(call.args) > at else 1  # type: ignore[assignment]
     eps = norm.args[_EPS] if len(norm.args) > _EPS else 1e-5
-    return FusedNorm(weight, bias, gamma, beta, mean, variance, float(eps), axis)  # type: ignore[arg-type]
-
-
-def _axis_of_results(conv: Node) -> int | None:
-    """Returns the axis of a weight that has the channels of the result, if it is only one."""
-    if conv.target in _PLAIN:
-        return 0
-    if conv.target not in _TRANSPOSED:
-        return None
-    has_groups = len(conv.args) > _GROUPS_OF_TRANSPOSED and conv.args[_GROUPS_OF_TRANSPOSED] != 1
-    return None if has_groups else 1
+    return FusedNorm(weight, bias, gamma, beta, mean, variance, float(eps), groups)  # type: ignore[arg-type]
 
 
 def _is_rounded_between(conv: Node, norm: Node) -> bool:
@@ -245,8 +275,8 @@ class _Fusion:
             args = [conv.args[0], product, *conv.args[2:]]
             self.edges[weight, conv] = product, conv
             if isinstance(bias, Node):
-                args[2] = self._call(conv, _ATEN.zeros_like.default, bias, like=bias)
-                self.edges[bias, conv] = args[2], conv
+                zeros = args[2] = self._call(conv, _ATEN.zeros_like.default, bias, like=bias)
+                self.edges[bias, conv] = zeros, conv
             conv.args = tuple(args)
         along = _along(1, _rank(weight))
         with self._graph.inserting_before(norm):
@@ -267,7 +297,11 @@ class _Fusion:
         is_zero = self._call(conv, _ATEN.eq.Scalar, scale, 0, like=variance)
         scale = self._call(conv, _ATEN.where.ScalarSelf, is_zero, 1.0, scale, like=variance)
         along = self._call(
-            conv, _ATEN.reshape.default, scale, _along(fused.axis, _rank(weight)), like=variance
+            conv,
+            _ATEN.reshape.default,
+            scale,
+            _along(0 if fused.groups is None else 1, _rank(weight)),
+            like=variance,
         )
         return self._call(conv, _ATEN.mul.Tensor, weight, along, like=weight), scale
 

@@ -9,7 +9,7 @@
     mul(x, noise)                                        x
 
 The first three have an argument that says so. The last is a stochastic depth, of which an evaluation has no
-trace: a product with a tensor that is drawn by itself, and whose elements are 0 or one other number.
+trace: a product with a tensor that one call draws, and whose elements are 0 or one other number.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ _STATISTICS = "running_mean"
 
 _PRODUCTS = (_ATEN.mul.Tensor, _ATEN.mul_.Tensor)
 _QUOTIENTS = (_ATEN.div.Tensor, _ATEN.div_.Tensor, _ATEN.div.Scalar, _ATEN.div_.Scalar)
-_GIVEN = (_ATEN.bernoulli.p, _ATEN.bernoulli_.float)  # whose last argument is the probability
+_BERNOULLI = (_ATEN.bernoulli.default, _ATEN.bernoulli.p, _ATEN.bernoulli_.float)
 _UNIFORM = ("rand", "rand_like")
-_EMPTY = ("empty", "new_empty", "empty_like")
-_MADE = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "ones": 1.0, "ones_like": 1.0, "new_ones": 1.0}
+_MADE = {
+    **dict.fromkeys(("empty", "new_empty", "empty_like", "zeros", "new_zeros", "zeros_like"), 0.0),
+    **dict.fromkeys(("ones", "new_ones", "ones_like"), 1.0),
+}
+_FILLED = ("full", "full_like", "new_full")
 _SAME_ELEMENTS = (
     *("view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "contiguous", "clone", "detach"),
     *("alias", "to", "_to_copy", "type_as", "flatten", "unflatten", "_unsafe_view"),
@@ -53,6 +56,11 @@ def _parameters(node: Node) -> Iterator[tuple[str, int, Any]]:
         yield parameter.name, at, given
 
 
+def _values(node: Node) -> Iterator[tuple[str, Any]]:
+    for name, _, value in _parameters(node):
+        yield name, value
+
+
 def arguments_in(node: Node, *, training: bool) -> dict[str, Any]:
     """Returns the arguments that put a call into a mode, by name; none if it has no modes.
 
@@ -61,7 +69,7 @@ def arguments_in(node: Node, *, training: bool) -> dict[str, Any]:
     """
     if node.op != "call_function":
         return {}
-    values = {name: value for name, _, value in _parameters(node)}
+    values = dict(_values(node))
     if _STATISTICS in values and values[_STATISTICS] is None:
         return {}
     found: dict[str, Any] = {name: training for name in _SWITCHES if values.get(name) is not None}
@@ -80,7 +88,7 @@ def is_in_training(node: Node) -> bool:
     if node.op != "call_function":
         return False
     asked = arguments_in(node, training=False)
-    return any(name in asked and value != asked[name] for name, _, value in _parameters(node))
+    return any(name in asked and value != asked[name] for name, value in _values(node))
 
 
 def with_arguments(node: Node, changed: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -100,7 +108,7 @@ def _draws(node: Node) -> bool:
     if node.op != "call_function" or not isinstance(target, OpOverload) or depends_on_mode(node):
         return False
     is_random: bool = torch.Tag.nondeterministic_seeded in target.tags
-    return is_random and not any(name in (*_SWITCHES, _PROBABILITY) for name, _, _ in _parameters(node))
+    return is_random and not any(name in (*_SWITCHES, _PROBABILITY) for name, _ in _values(node))
 
 
 @dataclass(frozen=True)
@@ -128,12 +136,11 @@ class Products:
         self.kept: dict[Node, Node] = {}
         self.noise: set[Node] = set()
         nodes = list(graph.nodes)
-        drawn = {node for node in nodes if _draws(node)}
-        self._made = _made_without_inputs(nodes, drawn) if drawn else {}
-        if drawn:
-            for node in nodes:
-                self._add(node)
-        self.unexplained = [node for node in nodes if node in drawn - self.noise]
+        self._drawn = {node for node in nodes if _draws(node)}
+        self._made = _made_without_inputs(nodes, self._drawn) if self._drawn else {}
+        for node in nodes if self._drawn else ():
+            self._add(node)
+        self.unexplained = [node for node in nodes if node in self._drawn - self.noise]
 
     def _add(self, node: Node) -> None:
         if node.target not in _PRODUCTS or node in self._made:
@@ -144,7 +151,8 @@ class Products:
             return
         x = operands[1 - operands.index(drawn[0])]
         behind = _behind(drawn[0], self._made)
-        noise = _noise(drawn[0], [each for each in self._made if each in behind])
+        is_one = sum(each in self._drawn for each in behind) == 1
+        noise = _noise(drawn[0], [each for each in self._made if each in behind]) if is_one else None
         found = None if noise is None else _in_evaluation(node, x, noise)
         if found is not None:
             self.kept[found[0]] = found[1]
@@ -241,29 +249,22 @@ def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
     """Returns the elements of a call if the numbers that it draws, or reads, are at these quantiles."""
     target: Any = node.target
     name = _name(node)
-    first = node.args[0] if node.args else None
-    if target in _GIVEN:
-        at = 1 if len(node.args) > 1 else None
-        probability = float(node.args[at]) if at else 0.5  # type: ignore[arg-type]
-        found: Any = (quantiles >= 1 - probability).to(torch.float64)
-        return _stored(node, env, found)
+    first: Any = node.args[0] if node.args else None
+    if target in _BERNOULLI:
+        probability = env[first] if target is _ATEN.bernoulli.default else dict(_values(node))["p"]
+        drawn = (quantiles >= 1 - probability).to(quantiles.dtype)
+        return env[first].copy_(drawn) if target is _ATEN.bernoulli_.float else drawn
     if name in _UNIFORM:
         return quantiles.clone()
-    if name in _EMPTY:
-        return torch.zeros_like(quantiles)
     if name in _MADE:
         return torch.full_like(quantiles, _MADE[name])
-    if name in ("full", "full_like", "new_full") and isinstance(node.args[1], int | float):
+    if name in _FILLED and isinstance(node.args[1], int | float):
         return torch.full_like(quantiles, float(node.args[1]))
-    if name in _SAME_ELEMENTS and isinstance(first, Node):
+    if name in _SAME_ELEMENTS and first in env:
         return env[first]
-    is_pointwise = torch.Tag.pointwise in target.tags or name.removesuffix("_") in ("div", "mul", "floor")
+    is_pointwise = torch.Tag.pointwise in target.tags or name in ("div_", "mul_", "floor_")
     if not is_pointwise or torch.Tag.nondeterministic_seeded in target.tags:
         return None
-    args, kwargs = (map_arg(each, env.__getitem__) for each in (node.args, node.kwargs))
+    args: Any = map_arg(node.args, env.__getitem__)
+    kwargs: Any = map_arg(node.kwargs, env.__getitem__)
     return target(*args, **kwargs)
-
-
-def _stored(node: Node, env: dict[Node, Any], found: torch.Tensor) -> torch.Tensor:
-    """Writes the elements that a call in place draws."""
-    return env[node.args[0]].copy_(found) if _name(node).endswith("_") else found  # type: ignore[index, no-any-return]

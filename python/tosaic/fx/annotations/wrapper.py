@@ -26,6 +26,7 @@ from torchao.quantization.pt2e.quantizer import Quantizer
 
 from tosaic import _core
 from tosaic.annotation import Custom, Inputs, Output, Outputs, Plan, Resolution, Rule, resolve
+from tosaic.fx.annotations.folded_norms import refuse_shared_folds
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
 from tosaic.fx.annotations.modes import switch_modes_in_training
 from tosaic.fx.annotations.own_tensors import on_own_tensors
@@ -108,6 +109,7 @@ class WrappedQuantizer(Quantizer):  # type: ignore[misc]
 
         Tensors that the inner quantizer writes are copied first: they are those of the caller's module.
         """
+        refuse_shared_folds(model, "wrap_quantizer")
         path = self._bodies.get(model)
         made: GraphModule = on_own_tensors(self.inner.transform_for_annotation, model)
         if path is not None:
