@@ -139,7 +139,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return list(value) if isinstance(value, tuple | list) else [value]
 
 
-def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None, least_db: float = 25) -> None:
+def _is_right(
+    network: nn.Module,
+    x: torch.Tensor,
+    quantizer: Any = None,
+    least_db: float = 25,
+    target: str = "TOSA-1.0+INT",
+) -> None:
     trained = _trained(network, x, tosaic.Quantizer(_COVERING, qat=True) if quantizer is None else quantizer)
     state = {key: value for key, value in trained.state_dict().items() if key in network.state_dict()}
     twin = copy.deepcopy(network)
@@ -151,7 +157,7 @@ def _is_right(network: nn.Module, x: torch.Tensor, quantizer: Any = None, least_
         assert _db(found, twin.eval()(x)) > least_db
         program = torch.export.export(convert_pt2e(trained), (x,))
         assert _db(program.module()(x), found) > 40
-    lowered = tosaic.lower(program, target="TOSA-1.0+INT")
+    lowered = tosaic.lower(program, target=target)
     assert _db(lowered.run(x), found) > 40
     assert tosaic.compare(program, lowered, (x,)).ok
 
@@ -228,8 +234,9 @@ def _xnnpack() -> Any:
 def test_a_wrapped_quantizer_of_another_project_trains_shared_heads(name: str) -> None:
     torch.manual_seed(4)
     quantizer = tosaic.wrap_quantizer(_xnnpack(), rules=[])
-    # Its ranges are moving averages, which do not cover all numbers yet.
-    _is_right(_uneven(_HEADS[name](False)), torch.randn(4, 3, 6, 6), quantizer, least_db=12)
+    # Its ranges are moving averages, which do not cover all numbers yet, and it leaves the pool in floats.
+    network, x = _uneven(_HEADS[name](False)), torch.randn(4, 3, 6, 6)
+    _is_right(network, x, quantizer, least_db=12, target="TOSA-1.0+INT+FP")
 
 
 def test_composed_quantizers_train_shared_heads() -> None:
@@ -291,6 +298,7 @@ def test_norms_that_tosaic_folds_before_the_calibration_have_their_own_numbers(n
     assert all(torch.equal(each, before[key]) for key, each in network.state_dict().items())
 
 
+_BEYOND_TORCHAO = ["transposed, in groups", "transposed, one channel in a group"]
 _WRONG = [
     "one convolution and one norm, without bias",
     *(f"one convolution and a norm for each level, {which} bias" for which in ("with", "without")),
@@ -299,14 +307,12 @@ _WRONG = [
 ]
 
 
-@pytest.mark.parametrize("name", _CALIBRATED)
+@pytest.mark.parametrize("name", [name for name in _CALIBRATED if name not in _BEYOND_TORCHAO])
 def test_norms_that_torchao_folds_wrongly_are_refused_and_others_are_not(name: str) -> None:
     torch.manual_seed(4)
     made, shape = _CALIBRATED[name]
     x = torch.randn(shape)
     network = _grown(_uneven(made()), x)
-    if "in groups" in name or "in a group" in name:
-        pytest.skip("torchao itself fails")
     module = torch.export.export(network, (x,)).module()
     if name in _WRONG:
         with pytest.raises(tosaic.UnsupportedOp, match=r"folded the batch norms 'norm.*tosaic\.fold_norms"):

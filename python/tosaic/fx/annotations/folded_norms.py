@@ -40,7 +40,7 @@ _FOLDED = "tosaic_folded_norms"
 def fold_norms(model: GraphModule) -> GraphModule:
     """Folds batch norms in evaluation mode into calls with parameters of their own: `tosaic.fold_norms`."""
     check_model(model, "fold_norms")
-    folded: dict[object, str] = {}
+    folded: dict[object, Node] = {}
     for norm in list(model.graph.nodes):
         fold = _fold(norm)
         if fold is None:

@@ -117,7 +117,7 @@ class Conversion(ObserverBase):  # type: ignore[misc]
 
     def convert(self, model: GraphModule, node: Node) -> None:
         """Puts all calls into evaluation mode, and folds batch norms into convolutions."""
-        folded: dict[Any, str] = {}
+        folded: dict[Any, Node] = {}
         for user in list(node.users):
             module: Any = model.get_submodule(str(user.target))
             operands = user.args[1:]

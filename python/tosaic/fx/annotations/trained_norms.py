@@ -82,7 +82,7 @@ class FusedNorm:
         """What norms whose scaled weights are equal have in common."""
         return self.weight, self.gamma, self.variance, self.eps, self.groups
 
-    def fold(self, model: GraphModule, norm: Node, first: Node, folded: dict[Any, str]) -> None:
+    def fold(self, model: GraphModule, norm: Node, first: Node, folded: dict[Any, Node]) -> None:
         """Replaces a norm by its convolution, with parameters of its own.
 
         Parameters
@@ -90,16 +90,15 @@ class FusedNorm:
         first : Node
             The operand of the norm.
         folded : dict
-            Paths of the parameters that were added for norms before.
+            The parameters that were added for norms before.
         """
         conv = first
         while not is_contraction(conv):
             conv = conv.all_input_nodes[0]
         for at, key, name in ((1, self.product, "weight"), (2, self, "bias")):
             if key not in folded:
-                folded[key] = unused_name(model, f"_folded_{name}")
                 value = self._weight(model) if at == 1 else self._bias(model)
-                model.register_parameter(folded[key], torch.nn.Parameter(value, requires_grad=False))
+                folded[key] = _parameter(model, f"_folded_{name}", value, conv.meta.get("val"))
             _read(model, conv, at, folded[key])
         norm.replace_all_uses_with(conv)
         _erase_unread(model, norm)
@@ -144,26 +143,30 @@ def _along(axis: int, rank: int) -> list[int]:
     return [-1 if at == axis else 1 for at in range(rank)]
 
 
-def _read(model: GraphModule, conv: Node, at: int, path: str) -> None:
+def _parameter(model: GraphModule, name: str, value: torch.Tensor, result: Any) -> Node:
+    """Adds a parameter to a model, and to its graph. `result` was traced in the mode of the graph."""
+    path = unused_name(model, name)
+    model.register_parameter(path, torch.nn.Parameter(value, requires_grad=False))
+    with model.graph.inserting_before(next(iter(model.graph.nodes))):
+        made = model.graph.get_attr(path)
+    mode = getattr(result, "fake_mode", None)
+    made.meta["val"] = value if mode is None else mode.from_tensor(value, static_shapes=True)
+    return made
+
+
+def _read(model: GraphModule, conv: Node, at: int, parameter: Node) -> None:
     """Lets a convolution, or the observer of its operand, read a parameter."""
-    with model.graph.inserting_before(conv):
-        constant = model.graph.get_attr(path)
-    known = conv.meta.get("val")
-    value = _tensor(model, path)
-    mode = getattr(known, "fake_mode", None)
-    constant.meta["val"] = value if mode is None else mode.from_tensor(value, static_shapes=True)
     args = [*conv.args, *([None] * (at + 1 - len(conv.args)))]
     reader, operand = conv, args[at]
     while isinstance(operand, Node) and operand.op == "call_module":
         reader, operand = operand, operand.all_input_nodes[0]
     if reader is conv:
-        args[at] = constant
+        args[at] = parameter
         conv.args = tuple(args)
-    else:
+    elif operand is not parameter:
         assert isinstance(operand, Node)
-        reader.prepend(constant)
-        reader.replace_input_with(operand, constant)
-    if isinstance(operand, Node):
+        reader.replace_input_with(operand, parameter)
+    if isinstance(operand, Node) and operand is not parameter:
         _erase_unread(model, operand)
 
 
