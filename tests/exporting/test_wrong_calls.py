@@ -28,6 +28,13 @@ class Classes(nn.Module):
         return torch.relu(x).argmax(1)
 
 
+class Depth(nn.Module):
+    """Drops whole pictures in training, as torchvision's StochasticDepth does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.empty(x.shape[0], 1, 1, 1).bernoulli_(0.5).div_(0.5) if self.training else x
+
+
 def fails(value: Any, context: Any) -> None:
     raise KeyError("no such thing")
 
@@ -127,6 +134,24 @@ CASES: dict[str, tuple[type[Exception], str, Callable[[], tuple[Any, Any]], dict
         tosaic.InvalidGraph,
         "the model is in training mode: expected a module in evaluation mode. Call model.eval()",
         lambda: (nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train(), (IMAGE,)),
+        {},
+    ),
+    "a function in training mode": (
+        tosaic.InvalidGraph,
+        "expected a module in evaluation mode, got 'rrelu' in training mode. Call model.eval()",
+        lambda: (nn.Sequential(nn.Conv2d(3, 4, 1), nn.RReLU()).train(), (IMAGE,)),
+        {},
+    ),
+    "a layer with dropout in training mode": (
+        tosaic.InvalidGraph,
+        "expected a module in evaluation mode, got 'lstm' in training mode. Call model.eval()",
+        lambda: (nn.LSTM(16, 4, num_layers=2, dropout=0.1).train(), (torch.ones(2, 1, 16),)),
+        {},
+    ),
+    "a stochastic depth in training mode": (
+        tosaic.InvalidGraph,
+        "expected a module in evaluation mode, got 'mul' in training mode. Call model.eval()",
+        lambda: (Depth().train(), (IMAGE,)),
         {},
     ),
     "no module": (

@@ -166,12 +166,14 @@ class Flow:
             for place in ("model", "exported"):
                 self._refuse_stages(place, "the model is a tosaic.Program")
             return
-        from tosaic.fx.modules import export_module
+        from tosaic.fx.modules import export_module, refuse_training
 
         # Stages may change the model in place, so they get a copy of the caller's.
         context.model = self._staged("model", copy.deepcopy(model) if context.recipe.at("model") else model)
         with _TRACING:
             exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
+        if not context.recipe.at("quantize"):
+            refuse_training(exported)
         context.exported = self._staged("exported", exported)
 
     def _import(self) -> None:

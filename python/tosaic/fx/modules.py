@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from tosaic import _core
 from tosaic.arrays import as_array
 from tosaic.fx.eager import first_line
+from tosaic.fx.training_calls import calls_in_training
 from tosaic.visible import one_line
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "half_inputs",
     "is_module",
     "is_training",
+    "refuse_training",
     "trained_program",
 ]
 
@@ -43,6 +45,40 @@ def _depends_on_mode(module: Any) -> bool:
     if isinstance(module, torch.nn.modules.dropout._DropoutNd):
         return module.p > 0
     return isinstance(module, torch.nn.modules.batchnorm._NormBase)
+
+
+def refuse_training(program: torch.export.ExportedProgram) -> None:
+    """Refuses what torch exported of a module in training mode, where it computes something else.
+
+    Raises
+    ------
+    InvalidGraph
+        The program has such calls.
+    """
+    calls = calls_in_training(program.graph)
+    if calls:
+        raise _core.make_error(
+            _core.InvalidGraph,
+            where="export_model",
+            what="the model is in training mode",
+            expected="a module in evaluation mode",
+            got=f"{', '.join(map(repr, calls[:3]))} in training mode",
+            hint="Call model.eval() before",
+        )
+
+
+def _refuse_averages(model: Any) -> None:
+    """Refuses norms whose momentum depends on the number of batches, which torch cannot export."""
+    for name, each in model.named_modules():
+        is_norm = isinstance(each, torch.nn.modules.batchnorm._NormBase) and each.track_running_stats
+        if is_norm and each.momentum is None:
+            raise _core.make_error(
+                _core.UnsupportedOp,
+                where="qat",
+                what=f"the statistics of '{name}' are averages of all batches (momentum=None), which "
+                "torch.export cannot trace in training mode",
+                hint=f"Set the momentum of '{name}' to a number, such as 0.1, before you train further",
+            )
 
 
 def example_inputs(inputs: Any) -> Inputs:
@@ -162,6 +198,8 @@ def trained_program(
         torchao is not installed. No other function of this file needs it.
     InvalidGraph
         `train` did not run the module, so that no tensor has a range.
+    UnsupportedOp
+        A norm has no momentum.
     """
     from tosaic.fx.annotations.quantizer import Quantizer
     from tosaic.fx.annotations.wrapper import WrappedQuantizer
@@ -170,6 +208,7 @@ def trained_program(
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_qat_pt2e
 
     args, kwargs = inputs
+    _refuse_averages(model)
     module = torch.export.export(copy.deepcopy(model).train(), args, kwargs).module()
     quantizer: Any = Quantizer(config, qat=True)
     if rules:

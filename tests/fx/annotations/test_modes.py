@@ -314,3 +314,13 @@ def test_the_recipe_of_training_leaves_training_mode(tmp_path: Any) -> None:
     result = tosaic.export_model(network, (x,), folder=tmp_path, recipe=recipe, verbose=0)
     assert result.check("trained").ok
     assert db(result.lowered.run(x), network(x)) > 28
+
+
+def test_averages_of_all_batches_are_refused_by_name_and_a_momentum_is_the_way_out() -> None:
+    x = torch.randn(4, 3, 6, 6)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=None)).eval()
+    recipe = recipes.named("tosa-int8").replace(stages=[recipes.qat(lambda module: module(x))])
+    with pytest.raises(tosaic.UnsupportedOp, match=r"statistics of '1' are averages of all batches"):
+        tosaic.export_model(network, (x,), recipe=recipe, verbose=0)
+    network[1].momentum = 0.1  # type: ignore[union-attr]
+    assert tosaic.export_model(network, (x,), recipe=recipe, verbose=0).check("trained").ok

@@ -29,14 +29,14 @@ from torchao.quantization.pt2e import ObserverBase
 
 from tosaic.fx.annotations.read import KEY, read
 from tosaic.fx.annotations.trained_norms import FusedNorm, fuse_norms, unused_name
-from tosaic.fx.annotations.training_calls import (
+from tosaic.fx.annotations.write import makes_fake_quants
+from tosaic.fx.training_calls import (
     Products,
     arguments_in,
     depends_on_mode,
     is_in_training,
     with_arguments,
 )
-from tosaic.fx.annotations.write import makes_fake_quants
 
 __all__ = ["ByMode", "Conversion", "switch_modes", "switch_modes_in_training"]
 

@@ -23,7 +23,14 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-__all__ = ["Products", "arguments_in", "depends_on_mode", "is_in_training", "with_arguments"]
+__all__ = [
+    "Products",
+    "arguments_in",
+    "calls_in_training",
+    "depends_on_mode",
+    "is_in_training",
+    "with_arguments",
+]
 
 _ATEN = torch.ops.aten
 _SWITCHES = ("train", "training", "use_input_stats")
@@ -89,6 +96,12 @@ def is_in_training(node: Node) -> bool:
         return False
     asked = arguments_in(node, training=False)
     return any(name in asked and value != asked[name] for name, value in _values(node))
+
+
+def calls_in_training(graph: Graph) -> list[str]:
+    """Returns the names of the calls that compute something else in evaluation."""
+    kept = Products(graph).kept
+    return [node.name for node in graph.nodes if node in kept or is_in_training(node)]
 
 
 def with_arguments(node: Node, changed: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
