@@ -5,6 +5,8 @@
 //   sdpa        ->  matmul, add mask, softmax, matmul
 //   addmm       ->  linear
 //
+// Operators over unsigned integers compute in i32 (widen_unsigned.cpp), since TOSA has no unsigned dtypes.
+//
 // The expansions are in expand_*.cpp. An operator that TOSA has stays, unless its ranks, dtypes or attributes
 // are beyond TOSA's operator. Dilated and 3-d pools, 1-d convolutions, integer matrix products, and resizes
 // that RESIZE does not compute exactly are beyond it.
@@ -206,7 +208,9 @@ std::optional<Graph> expand_composites(const Graph& graph, const Filter& wanted)
 }
 
 std::optional<Graph> decompose(const Graph& graph) {
-  return expand_composites(graph, [](const Graph&, const Node&) { return true; });
+  std::optional<Graph> expanded = expand_composites(graph, [](const Graph&, const Node&) { return true; });
+  std::optional<Graph> widened = widen_unsigned(expanded ? *expanded : graph);
+  return widened ? std::move(widened) : std::move(expanded);
 }
 
 }  // namespace tosaic::passes

@@ -7,6 +7,9 @@
 
 namespace tosaic::passes {
 
+// widen_unsigned.cpp: has operators over unsigned integers compute in i32. Returns nothing if there are none.
+[[nodiscard]] std::optional<Graph> widen_unsigned(const Graph& graph);
+
 // expand_normalize.cpp
 [[nodiscard]] ValueId expand_batch_norm(Emitter& e);
 [[nodiscard]] ValueId expand_layer_norm(Emitter& e);

@@ -16,6 +16,7 @@
 #include "tosaic/ir/infer.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
+#include "tosaic/passes/unsigned_bits.h"
 #include "tosaic/quant/requantize.h"
 
 namespace tosaic::passes {
@@ -295,8 +296,6 @@ ValueId to_unsigned(Legalizer& l, ValueId x, DType to) {
   const ValueId low = l.binary(Op::kTosaSub, bounded(l, whole, 0.0, 65535.0), l.number_like(whole, 32768));
   return rescale(l, rescale(l, low, {DType::kI32, 0}, {DType::kI16, 0}), {DType::kI16, 0}, {to, 32768});
 }
-
-bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
 // Keeps the lowest `bits` bits of each integer, as torch does when it casts to an unsigned dtype.
 ValueId low_bits(Legalizer& l, ValueId x, std::int64_t bits) {

@@ -17,12 +17,11 @@
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/unsigned_bits.h"
 #include "tosaic/target/layout_needs.h"
 
 namespace tosaic::passes {
 namespace {
-
-bool is_unsigned(DType dtype) { return dtype == DType::kU8 || dtype == DType::kU16; }
 
 bool has_tosa_type(DType dtype) { return dtype != DType::kF64 && !is_unsigned(dtype); }
 
@@ -37,6 +36,13 @@ ConstantRef converted(const Constant& constant, DType dtype) {
   std::byte* to = out->storage.writable();
   for (std::size_t i = 0; i < elements.size(); ++i)
     store_element(dtype, to + i * width, static_cast<double>(elements.as_int(i)));
+  return out;
+}
+
+// Unsigned integers as signed integers of the same bits.
+ConstantRef bits_of(const Constant& constant) {
+  auto out = std::make_shared<Constant>(constant);
+  out->dtype = without_sign(constant.dtype);
   return out;
 }
 
@@ -178,6 +184,7 @@ Graph Legalizer::run() {
 
 ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& type) const {
   if (!input.initial || input.initial->dtype == type.dtype) return input.initial;
+  if (without_sign(input.initial->dtype) == type.dtype) return bits_of(*input.initial);
   return converted(*input.initial, type.dtype);
 }
 
@@ -259,16 +266,11 @@ void Legalizer::add_outputs() {
   }
 }
 
-// True if TOSA has the dtype, or if it is unsigned and only rescales, casts, views and data movement (except
-// pad) produce or read the value: these work on its bits.
+// True if TOSA has the dtype, or if it is unsigned and only operators that work on its bits make or read the
+// value.
 bool Legalizer::is_representable(ValueId id) const {
   const TensorType& value = source_.type(id);
   if (!is_unsigned(value.dtype)) return has_tosa_type(value.dtype);
-  const auto takes_bits = [](const Node& node) {
-    const OpInfo& row = info(node.op);
-    return node.op == Op::kRescale || node.op == Op::kCast ||
-           ((row.has(kMovement) || row.has(kView)) && node.op != Op::kPad);
-  };
   const Node* producer = source_.producer(id);
   bool representable = producer == nullptr || takes_bits(*producer);
   for (const NodeId user : source_.users(id)) representable = representable && takes_bits(source_.node(user));
@@ -345,11 +347,7 @@ ValueId Legalizer::physical_constant(ValueId id) {
            ", which TOSA lacks");
   const DType physical = physical_dtype(id);
   if (physical == constant->dtype) return out_.add_constant(constant);
-  if (physical == without_sign(constant->dtype)) {  // readers take the bits
-    auto bits = std::make_shared<Constant>(*constant);
-    bits->dtype = physical;
-    return out_.add_constant(std::move(bits));
-  }
+  if (physical == without_sign(constant->dtype)) return out_.add_constant(bits_of(*constant));
   // In a program, narrow_integers plans the constant as i32 unless it fits 24 bits or only its value rounded
   // to f32 matters. In a region it plans every integer as f32, so the constant has to be exact there.
   const bool in_24_bits = is_float(physical) && part_ == Part::kRegion;
