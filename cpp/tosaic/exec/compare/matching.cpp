@@ -42,8 +42,10 @@ std::optional<Alignment> Matcher::stored_alignment(ValueId value, const Referenc
   if (!order) return std::nullopt;
   const std::size_t rank = b_.graph().type(value).shape.size();
   Alignment out{order->axes(rank)};
+  out.regrouped_first = out.permutation.size() != rank;  // the value joins axes of the canonical value
   if (stage_a_ == Stage::kTosa) {
-    if (!reference.order || reference.array.shape.size() != rank) return std::nullopt;
+    if (!reference.order || reference.array.shape.size() != rank || out.regrouped_first) return std::nullopt;
+    if (reference.order->axes(rank).size() != rank) return std::nullopt;
     const Dims stored = inverse_permutation(reference.order->axes(rank));
     for (std::int64_t& axis : out.permutation) axis = stored[static_cast<std::size_t>(axis)];
   }

@@ -4,12 +4,11 @@
 #include <algorithm>
 
 #include "tosaic/layout/order.h"
+#include "tosaic/passes/legalize_tosa/join_axes.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
 namespace tosaic::passes {
 namespace {
-
-constexpr std::size_t kMostAxes = 6;  // MAX_RANK of TOSA's level 8K
 
 // No element moves if the axes that the reshape joins are neighbours in the operand's dim order. If they are
 // not, the operand is first transposed to row-major order.

@@ -6,6 +6,8 @@
 //
 // i64 becomes i32: the range analysis (narrow_integers.cpp) proves that every value fits, and a run checks
 // i64 inputs against their ranges. The error has all problems of the graph.
+//
+// The rules work with values of any rank. At the end, join_axes makes values of more than 6 axes shorter.
 
 #include <algorithm>
 #include <limits>
@@ -14,6 +16,7 @@
 #include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/f32_integers.h"
+#include "tosaic/passes/legalize_tosa/join_axes.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -44,6 +47,10 @@ ConstantRef bits_of(const Constant& constant) {
   auto out = std::make_shared<Constant>(constant);
   out->dtype = without_sign(constant.dtype);
   return out;
+}
+
+std::string more_axes(std::size_t count) {
+  return std::to_string(count) + " axes, and TOSA allows " + std::to_string(kMostAxes);
 }
 
 // The attributes of a TOSA reduction, with its axis translated to a position in `order`.
@@ -171,15 +178,29 @@ Graph Legalizer::run() {
       problems_.push_back(located(error.parts(), node.origin, source_.node_name(node)));
     }
   }
-  for (const Output& output : source_.outputs())
-    if (source_.value(output.value).kind == ValueKind::kConstant &&
-        num_elements(source_.type(output.value).shape) == 0)
-      problems_.push_back({.where = "legalize-tosa",
-                           .what = "output '" + output.path + "' of shape " +
-                                   to_string(source_.type(output.value).shape) +
-                                   " has no elements, which TOSA does not allow"});
+  check_outputs();
   if (problems_.empty()) add_outputs();
   return std::move(out_);
+}
+
+void Legalizer::check_outputs() {
+  for (const Output& output : source_.outputs()) {
+    const Value& value = source_.value(output.value);
+    const Shape& shape = value.type.shape;
+    if (value.kind == ValueKind::kConstant && num_elements(shape) == 0)
+      problems_.push_back({.where = "legalize-tosa",
+                           .what = "output '" + output.path + "' of shape " + to_string(shape) +
+                                   " has no elements, which TOSA does not allow"});
+    if (shape.size() <= kMostAxes || part_ == Part::kRegion) continue;
+    ErrorParts parts{.where = "legalize-tosa",
+                     .what = "output '" + output.path + "' has " + more_axes(shape.size()),
+                     .got = to_string(value.type),
+                     .node = value.name,
+                     .hint = "Join axes of what the module returns, e.g. by y.flatten(0, 1)"};
+    if (const Node* producer = source_.producer(output.value))
+      parts = located(std::move(parts), producer->origin, value.name);
+    problems_.push_back(std::move(parts));
+  }
 }
 
 ConstantRef Legalizer::physical_initial(const Input& input, const TensorType& type) const {
@@ -221,6 +242,13 @@ void Legalizer::add_inputs() {
                            .hint = is_unsigned(value.type.dtype)
                                        ? "Convert it first in the module, e.g. x.float() or x.int()"
                                        : "Cast the input or the module, e.g. module.float()"});
+    if (type.rank() > kMostAxes)
+      problems_.push_back({.where = "legalize-tosa",
+                           .what = "input '" + input.path + "' has " + more_axes(type.rank()),
+                           .got = to_string(value.type),
+                           .node = value.name,
+                           .hint = "Pass an array of fewer axes, and split them in the module, e.g. by "
+                                   "x.unflatten(0, (2, 3))"});
     if (num_elements(type.shape) == 0) {
       problems_.push_back({.where = "legalize-tosa",
                            .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
@@ -581,8 +609,9 @@ std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& option
   Graph out = legalizer.run();
   if (!legalizer.problems().empty())
     throw UnsupportedOp("legalize-tosa", "problems keep this graph from TOSA", legalizer.problems());
-  std::optional<Graph> clean = dead_code(out);
-  return clean ? std::move(*clean) : std::move(out);
+  if (std::optional<Graph> clean = dead_code(out)) out = std::move(*clean);
+  if (std::optional<Graph> joined = join_axes(out, options.target)) out = std::move(*joined);
+  return out;
 }
 
 }  // namespace tosaic::passes

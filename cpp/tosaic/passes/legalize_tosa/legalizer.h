@@ -158,6 +158,7 @@ class Legalizer {
   void add_inputs();
   void add_region_inputs();
   [[nodiscard]] ConstantRef physical_initial(const Input& input, const TensorType& type) const;
+  void check_outputs();
   void add_outputs();
   void legalize_node(const Node& node);
   void settle(const Node& node, std::uint32_t result, const Physical& made);
