@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -282,3 +283,35 @@ def test_the_refusal_of_a_tensor_subclass_as_weight_says_how_to_decompose_it() -
     ):
         tosaic.lower(ep)
     tosaic.lower(ep.run_decompositions())
+
+
+def to_fp8(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.float8_e5m2).to(torch.bfloat16) + 1
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "target", "named"),
+    [
+        (F.relu, torch.bfloat16, "TOSA-1.0+FP", "TOSA-1.0+FP+bf16"),
+        (F.relu, torch.bfloat16, BOTH, "TOSA-1.0+INT+FP+bf16"),
+        (F.relu, torch.bfloat16, "TOSA-1.0+INT", "TOSA-1.0+FP+bf16"),
+        (to_fp8, torch.float32, "TOSA-1.0+FP", "TOSA-1.0+FP+bf16+fp8e5m2"),
+        (to_fp8, torch.float32, "TOSA-1.0+INT", "TOSA-1.0+FP+bf16+fp8e5m2"),
+        (branch, torch.float32, "TOSA-1.0+FP", "TOSA-1.0+FP+cf"),
+        (branch, torch.float32, "TOSA-1.0+INT", "TOSA-1.0+FP+cf"),
+    ],
+)
+def test_the_target_with_the_missing_extension_is_named_and_takes_the_program(
+    function: Any, dtype: torch.dtype, target: str, named: str
+) -> None:
+    program = export(function, torch.ones(4, dtype=dtype))
+    with pytest.raises((tosaic.SpecViolation, tosaic.UnsupportedOp)) as error:
+        tosaic.lower(program, target=target)
+    hints = {problem.hint for problem in error.value.problems if "TOSA-1.0" in problem.hint}
+    assert hints
+    assert all(re.search(re.escape(named) + r"(?!\+)", hint) for hint in hints), hints
+    assert tosaic.lower(program, target=named).target == named

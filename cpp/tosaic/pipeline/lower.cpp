@@ -277,6 +277,18 @@ void require_tosa(const Run& run, const Pipeline& pipeline) {
                       .hint = std::move(hint)});
 }
 
+// ": lower for TOSA-1.0+FP+bf16", if extensions that the target lacks are all that is missing.
+std::string target_that_has_all(const std::vector<target::Violation>& violations,
+                                const target::TargetSpec& target) {
+  target::Features missing = 0;
+  for (const target::Violation& violation : violations) {
+    if (violation.missing == 0) return "";
+    missing |= violation.missing;
+  }
+  if (target::extensions_of(missing) == 0) return "";
+  return ": lower for " + to_string(target::with_features(target, missing));
+}
+
 // Throws SpecViolation if the target cannot run the graph. Lists the rules that nodes break first, and then
 // those that helper constants break.
 void require_target(const Graph& tosa, const target::TargetSpec& target) {
@@ -285,7 +297,10 @@ void require_target(const Graph& tosa, const target::TargetSpec& target) {
                         [](const target::Violation& violation) { return violation.node.valid(); });
   std::vector<ErrorParts> broken;
   for (const target::Violation& violation : violations) broken.push_back(violation.parts);
-  if (!broken.empty()) throw SpecViolation("target", "rules of " + to_string(target) + " are broken", broken);
+  if (!broken.empty())
+    throw SpecViolation(
+        "target", "rules of " + to_string(target) + " are broken" + target_that_has_all(violations, target),
+        broken);
 }
 
 // As lower(). The graphs have their final constants only with `constants`.

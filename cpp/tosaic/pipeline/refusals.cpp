@@ -11,6 +11,7 @@
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/target/type_support.h"
 
 namespace tosaic::pipeline {
 namespace {
@@ -95,6 +96,19 @@ std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::Tar
   const std::optional<Graph> with_integer_boundary =
       passes::quantize_boundary(lowered.graph, {.target = target});
   return float_parts(with_integer_boundary ? *with_integer_boundary : lowered.graph);
+}
+
+// A target with floats that has the float dtypes and the control flow of the program: TOSA-1.0+FP+bf16.
+std::string float_target(const Graph& graph) {
+  target::TargetSpec out{target::bit(target::Profile::kFp)};
+  const auto add = [&out](const target::Need* need) {
+    if (need != nullptr) out = target::with_features(out, target::missing(*need, out.features));
+  };
+  for (const Value& value : graph.values())
+    if (is_float(value.type.dtype)) add(target::constant_need(value.type.dtype));
+  for (const Node& node : graph.nodes())
+    if (!node.regions.empty()) add(target::untyped_need(Op::kTosaCondIf));
+  return to_string(out);
 }
 
 std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
@@ -185,7 +199,8 @@ void refuse_floats(const Graph& exported, const Graph& quantized, const target::
                          .what = "this program " + verb + " floats, and " + name + " has none",
                          .hint =
                              "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
-                             "lower it for TOSA-1.0+FP"};
+                             "lower it for " +
+                             float_target(exported)};
   throw UnsupportedOp("lower", "problems keep this program from " + name + ": quantize it first",
                       behind(cause, all));
 }

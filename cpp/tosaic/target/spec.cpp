@@ -121,6 +121,16 @@ std::string feature_names(Features features) {
   return text;
 }
 
+TargetSpec with_features(TargetSpec spec, Features features) {
+  spec.features |= features;
+  for (const ExtensionRow& row : kExtensions)
+    if (spec.has(row.extension) && (spec.features & row.profiles) == 0)
+      spec.features |= row.profiles & ~(row.profiles - 1);
+  return spec;
+}
+
+Features extensions_of(Features features) { return features & ~(kInt | kFp); }
+
 TargetSpec parse_target(std::string_view text) {
   const std::vector<std::string_view> parts = split(text);
   if (lower(parts.front()) != lower(kVersion))

@@ -54,6 +54,11 @@ struct TargetSpec {
   bool operator==(const TargetSpec&) const = default;
 };
 
+// The spec with these features, and for an extension without any of its profiles the first of them.
+[[nodiscard]] TargetSpec with_features(TargetSpec spec, Features features);
+// The part of `features` that are extensions.
+[[nodiscard]] Features extensions_of(Features features);
+
 // Upper and lower case are the same. Throws InvalidGraph, which lists the known names, for an unknown version
 // or part, a part given twice, a missing profile, or an extension whose profile is missing.
 [[nodiscard]] TargetSpec parse_target(std::string_view text);

@@ -35,10 +35,20 @@ class Checker {
     for (const Value& value : graph_.values())
       if (value.kind != ValueKind::kResult) check_source(value);
     for (const Node& node : graph_.nodes()) check_node(node);
+    name_target();
     return std::move(violations_);
   }
 
  private:
+  // Names the target that has all features that the graph needs, where an extension is missing.
+  void name_target() {
+    Features all = 0;
+    for (const Violation& violation : violations_) all |= violation.missing;
+    for (Violation& violation : violations_)
+      if (extensions_of(violation.missing) != 0)
+        violation.parts.hint = "Lower for " + to_string(with_features(spec_, all));
+  }
+
   void add(const char* rule, std::string what, std::string expected = "", std::string got = "",
            std::string hint = "") {
     ErrorParts parts{.where = "target",
@@ -48,11 +58,16 @@ class Checker {
                      .hint = std::move(hint)};
     if (node_ != nullptr) {
       parts = located(std::move(parts), node_->origin, graph_.node_name(*node_));
-      violations_.push_back({rule, std::move(parts), graph_.id(*node_)});
+      violations_.push_back({rule, std::move(parts), graph_.id(*node_), 0});
     } else {
       parts.node = value_name_;
-      violations_.push_back({rule, std::move(parts), NodeId()});
+      violations_.push_back({rule, std::move(parts), NodeId(), 0});
     }
+  }
+
+  void add_missing(Features missing, std::string what, std::string expected, std::string got) {
+    add("profile", std::move(what), std::move(expected), std::move(got));
+    violations_.back().missing = missing;
   }
 
   void limit(const std::string& what, std::int64_t value, const char* name, std::int64_t maximum) {
@@ -88,8 +103,8 @@ class Checker {
     if (need == nullptr)
       add("dtype", "TOSA has no tensors of this dtype", "", dtype);
     else if (!need->met_by(spec_.features))
-      add("profile", "the target has no tensors of this dtype", to_string(*need),
-          dtype + " on " + to_string(spec_));
+      add_missing(missing(*need, spec_.features), "the target has no tensors of this dtype", to_string(*need),
+                  dtype + " on " + to_string(spec_));
   }
 
   // ---- nodes ----
@@ -138,7 +153,8 @@ class Checker {
   void check_dtypes() {
     if (const Need* need = untyped_need(node_->op)) {
       if (!need->met_by(spec_.features))
-        add("profile", op_name() + " is not in the target", to_string(*need), to_string(spec_));
+        add_missing(missing(*need, spec_.features), op_name() + " is not in the target", to_string(*need),
+                    to_string(spec_));
       return;
     }
     const std::vector<DType> dtypes = node_dtypes(graph_, *node_);
@@ -152,8 +168,8 @@ class Checker {
       add("dtype", op_name() + " has no such combination of dtypes", "one of " + known,
           to_string(dtypes, count));
     } else if (!mode->need.met_by(spec_.features)) {
-      add("profile", op_name() + " with these dtypes is not in the target", to_string(mode->need),
-          to_string(dtypes, count) + " on " + to_string(spec_));
+      add_missing(missing(mode->need, spec_.features), op_name() + " with these dtypes is not in the target",
+                  to_string(mode->need), to_string(dtypes, count) + " on " + to_string(spec_));
     }
   }
 
@@ -324,9 +340,9 @@ class Checker {
   void require_constant(std::size_t operand, const char* what) {
     const ValueId value = graph_.operands(*node_)[operand];
     if (graph_.value(value).kind != ValueKind::kConstant && !spec_.has(Extension::kDynamic))
-      add("profile", op_name() + ": " + what + " is computed by the program",
-          "a constant, or " + std::string(to_string(Extension::kDynamic)),
-          quoted(graph_.value(value).name) + " on " + to_string(spec_));
+      add_missing(bit(Extension::kDynamic), op_name() + ": " + what + " is computed by the program",
+                  "a constant, or " + std::string(to_string(Extension::kDynamic)),
+                  quoted(graph_.value(value).name) + " on " + to_string(spec_));
   }
 
   // TABLE interpolates an i16 table; the difference of neighbouring entries has to fit 16 bits.

@@ -26,8 +26,9 @@ struct Violation {
   //   "constant"    the operator is undefined for a constant operand (a shift of 40, an index out of range,
   //                 a divisor of 0)
   std::string rule;
-  ErrorParts parts;  // with node, module path and source line
-  NodeId node;       // invalid for a violation of an input or a constant
+  ErrorParts parts;      // with node, module path and source line
+  NodeId node;           // invalid for a violation of an input or a constant
+  Features missing = 0;  // of rule "profile": what the target lacks
 };
 
 // All violations; empty if the target can run the graph.

@@ -234,6 +234,11 @@ std::string joined(Features features, const char* word) {
 
 }  // namespace
 
+Features missing(const Need& need, Features features) {
+  const bool has_any = need.any == 0 || (features & need.any) != 0;
+  return (need.all & ~features) | (has_any ? 0 : need.any & ~(need.any - 1));
+}
+
 std::string to_string(const Need& need) {
   return need.all != 0 ? joined(need.all, " and ") : joined(need.any, " or ");
 }

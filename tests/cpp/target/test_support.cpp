@@ -94,6 +94,23 @@ TEST_CASE("dtypes of a profile or extension that the target lacks are violations
   CHECK(violations[1].node == NodeId(0));
 }
 
+TEST_CASE("a violation names the target with the extension that is missing") {
+  const auto hint_of = [](const Graph& graph, const char* target) {
+    const std::vector<Violation> violations = check(graph, parse_target(target));
+    REQUIRE(!violations.empty());
+    return violations.back().parts.hint;
+  };
+  Graph floats = Single().in(DType::kBF16, {2}).out(Op::kTosaErf, NoAttrs{}, DType::kBF16, {2});
+  CHECK(hint_of(floats, "TOSA-1.0+FP") == "Lower for TOSA-1.0+FP+bf16");
+  CHECK(hint_of(floats, "TOSA-1.0+INT+int4") == "Lower for TOSA-1.0+INT+FP+int4+bf16");
+  Graph both =
+      Single().in(DType::kF8E4M3, {2}).out(Op::kTosaCast, CastAttrs{DType::kBF16}, DType::kBF16, {2});
+  CHECK(hint_of(both, "TOSA-1.0+FP+none") == "Lower for TOSA-1.0+FP+bf16+fp8e4m3+none");
+  Graph shown =
+      Single().in(DType::kI16, {2}).out(Op::kTosaArgmax, default_attrs(Op::kTosaArgmax), DType::kI32, {});
+  CHECK(hint_of(shown, "TOSA-1.0+INT") == "Lower for TOSA-1.0+INT+int16");
+}
+
 TEST_CASE("int16 needs the extension for some operators only") {
   Graph clamp =
       Single()

@@ -15,8 +15,9 @@ namespace {
 void require_control_flow(const Legalizer& l) {
   if (!l.target().has(target::Extension::kControlFlow))
     l.refuse("control flow has no lowering to this target",
-             "Lower for a target with extension cf, such as TOSA-1.0+FP+cf, or export the branch that the "
-             "device runs");
+             "Lower for " +
+                 to_string(target::with_features(l.target(), bit(target::Extension::kControlFlow))) +
+                 ", or export the branch that the device runs");
 }
 
 std::vector<ValueId> row_major_operands(Legalizer& l, std::size_t first) {
