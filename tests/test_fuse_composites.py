@@ -187,6 +187,22 @@ SPELLED: dict[str, tuple[Callable[..., Tensor], str, list[Any]]] = {
     "gelu with tanh and products": (gelu_tanh_of_products, "gelu", rows()),
     "silu": (lambda x: x * torch.sigmoid(x), "silu", rows()),
     "silu with exp": (lambda x: x / (1 + torch.exp(-x)), "silu", rows()),
+    "similarities of two rows": (lambda x, y: F.cosine_similarity(x, y, -1), "rms_norm", rows(2)),
+    "similarities of all rows": (
+        lambda x, y: F.cosine_similarity(x[:, :, None], y[:, None], -1),
+        "rms_norm",
+        rows(2),
+    ),
+    "similarities to one row": (
+        lambda x: F.cosine_similarity(x, x[:, :1], 2),
+        "rms_norm",
+        rows(),
+    ),
+    "similarities to constants over channels": (
+        lambda x: F.cosine_similarity(x[:, None], W[:8].view(1, 8, 1, 1) * B[:3].view(3, 1, 1, 1), 2),
+        "rms_norm",
+        rows(shape=(2, 8, 4, 4)),
+    ),
     "a gated norm": (lambda x, g: llama_norm(x) * (g * torch.sigmoid(g)), "rms_norm", rows(2)),
 }
 

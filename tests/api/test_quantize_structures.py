@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import tosaic
+from function_module import FunctionModule
 from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic import QConfig
@@ -692,3 +693,37 @@ def test_a_write_of_nothing_or_of_everything_has_the_integers_of_its_operand(how
     assert tosaic.compare(quantized, lowered, samples).ok
     wanted = exported.module()(samples[0][0].clone())
     assert sqnr_db(lowered.run(*samples[0]), wanted) > 30
+
+
+SIMILARITIES = {
+    "rows": (lambda x, y: torch.cosine_similarity(x, y, -1), (3, 4, 16)),
+    "channels": (lambda x, y: torch.cosine_similarity(x, y, 1), (2, 16, 3)),
+    "all pairs of rows": (lambda x, y: torch.cosine_similarity(x[:, :, None], y[:, None], -1), (2, 4, 16)),
+    "rows of another rank": (lambda x, y: torch.cosine_similarity(x, y[0, :1], -1), (3, 4, 16)),
+    "a sum": (lambda x, y: (1 - torch.cosine_similarity(x[:, :, None], y[:, None], -1)).mean(), (2, 4, 16)),
+}
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_similarities_are_integers_through_both_doors(name: str, bits: int) -> None:
+    function, shape = SIMILARITIES[name]
+    generator = torch.Generator().manual_seed(3)
+    samples = [tuple(torch.randn(shape, generator=generator) for _ in range(2)) for _ in range(8)]
+    exported = torch.export.export(FunctionModule(function).eval(), samples[0])
+    config = QConfig.int8() if bits == 8 else QConfig.int16x8()
+    target = "TOSA-1.0+INT" if bits == 8 else "TOSA-1.0+INT+int16"
+    prepared = prepare_pt2e(exported.module(), tosaic.Quantizer(config))
+    for sample in samples:
+        prepared(*sample)
+    for quantized in (
+        tosaic.quantize(exported, samples, config=config, progress=False),
+        torch.export.export(convert_pt2e(prepared), samples[0]),
+    ):
+        lowered = tosaic.lower(quantized, target=target)
+        assert not any(value.dtype == "f32" for value in lowered.graph.values)
+        assert tosaic.compare(quantized, lowered, samples[0]).ok
+        assert sqnr_db(lowered.run(*samples[0]), function(*samples[0])) > (25 if bits == 8 else 60)
+        run = run_reference_model(lowered, *samples[0])
+        assert run.ok
+        np.testing.assert_array_equal(run.outputs, lowered.run(*samples[0]))

@@ -76,6 +76,37 @@ TEST_CASE("a quotient by a length is a norm with another weight", "[passes][fuse
   }
 }
 
+ValueId length_of(Case& c, ValueId x, std::int64_t axis) {
+  const ValueId squares = c.add(Op::kMul, {x, x}, "squares");
+  return c.add(Op::kSqrt, {c.add(Op::kSum, {squares}, ReduceAttrs{{axis}, true, std::nullopt}, "sum")},
+               "length");
+}
+
+// x / length of expanded x, where the axis is another one in the expanded shape
+TEST_CASE("a norm of an expanded row reduces the row itself", "[passes][fuse-composites]") {
+  for (const std::int64_t axis : {1, 2}) {
+    Case c;
+    const ValueId x = c.input("x", {1, 4});
+    const ValueId expanded = c.add(Op::kExpand, {x}, ShapeAttrs{{3, 4, 4}}, "expanded");
+    const ValueId length = length_of(c, expanded, axis);
+    const Graph& graph = c.output(c.add(Op::kDiv, {x, length}, "norm")).graph;
+    if (axis == 1) {  // x repeats along it
+      CHECK_FALSE(fuse_composites(graph).has_value());
+      continue;
+    }
+    CHECK(ops_of(changed_by(fuse_composites, graph)) == "rms_norm expand");
+  }
+}
+
+TEST_CASE("a norm that broadcasts against its row is expanded", "[passes][fuse-composites]") {
+  Case c;
+  const ValueId x = c.input("x", {5, 5});
+  const ValueId length = length_of(c, x, 1);
+  const ValueId expanded = c.add(Op::kExpand, {length}, ShapeAttrs{{2, 5, 1}}, "expanded");
+  const Graph& graph = c.output(c.add(Op::kDiv, {x, expanded}, "norm")).graph;
+  CHECK(ops_of(changed_by(fuse_composites, graph)) == "rms_norm expand");
+}
+
 TEST_CASE("a centred row with another reader leaves a norm of what is centred", "[passes][fuse-composites]") {
   Case c;
   const ValueId x = c.input("x", {3, 4});

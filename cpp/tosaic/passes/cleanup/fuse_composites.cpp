@@ -21,6 +21,9 @@
 // An epsilon beside the root, x / (sqrt(..) + eps) or x / max(sqrt(..), eps), becomes its square under the root.
 // Results differ by eps / sqrt(..), so eps must be small beside the numbers of x.
 //
+// A norm may divide x while it reduces x after an expand, as cosine_similarity does with operands that
+// broadcast. The composite then reduces x itself, and its result is expanded.
+//
 // Conditions: no value inside of the expression has another reader or is quantized, all values are f32, and
 // the reductions retain their axes. A norm over axes that are not the last ones gets permutes around it.
 //
@@ -136,7 +139,8 @@ std::vector<Spelling> make_spellings() {
   const Pattern power_of_row = either({power_of(square(row)), spread(Op::kVar, row_or_x, kCorrection)});
   const Pattern root_of_row =
       either({spread(Op::kStd, row_or_x, kCorrection), with_number(kIsSum, 1.0, euclidean_norm(row))});
-  const NormPatterns rms(x, power_of(square(x)), with_number(kIsSum, 1.0, euclidean_norm(x)));
+  const Pattern spread_x = either({x, behind_expand(x)});
+  const NormPatterns rms(x, power_of(square(spread_x)), with_number(kIsSum, 1.0, euclidean_norm(spread_x)));
   const NormPatterns layer(centred, power_of_row, root_of_row);
   const Pattern biased = node(Op::kAdd, {either({layer.weighted, layer.plain}), constant(kBias)});
   const SoftmaxPatterns softmax;
@@ -207,18 +211,44 @@ class Fusion {
   }
 
  private:
-  // The match of the pattern, if it is of the shape of its operand.
+  // The match of the pattern, if it is of the shape of its operand, or of a norm whose operand is expanded.
   bool find(const Pattern& pattern) {
     std::optional<Match> found = match(graph_, pattern, graph_.result(at_));
     if (!found) return false;
     found_ = *std::move(found);
     const TensorType& x = graph_.type(found_.values[kX]);
-    if (x.dtype != DType::kF32 || x.shape != graph_.type(graph_.result(at_)).shape) return false;
+    if (x.dtype != DType::kF32) return false;
+    if (x.shape != graph_.type(graph_.result(at_)).shape && !find_axes_in_front_of_expand(x.shape))
+      return false;
     std::ranges::sort(found_.nodes);
     std::vector<OriginRef> origins;
     for (const NodeId id : found_.nodes) origins.push_back(graph_.node(id).origin);
     origin_ = merge(origins);
     return true;
+  }
+
+  // For a norm that reduces an expanded x, cosine_similarity of x and y with broadcasts: its axes as axes of x.
+  // Returns false if x is expanded along them.
+  bool find_axes_in_front_of_expand(const Shape& x) {
+    const Shape* const reduced = reduced_shape();
+    if (reduced == nullptr || x.size() > reduced->size()) return false;
+    const auto added = static_cast<std::int64_t>(reduced->size() - x.size());
+    for (std::int64_t& axis : *found_.axes) {
+      const std::int64_t extent = (*reduced)[static_cast<std::size_t>(axis)];
+      axis -= added;
+      if (axis < 0 || x[static_cast<std::size_t>(axis)] != extent) return false;
+    }
+    return true;
+  }
+
+  // The shape of what the reductions of the match reduce; null if it has none.
+  [[nodiscard]] const Shape* reduced_shape() const {
+    for (const NodeId id : found_.nodes) {
+      const Node& node = graph_.node(id);
+      if (holds<ReduceAttrs>(*node.attrs) || holds<VectorNormAttrs>(*node.attrs))
+        return &graph_.type(graph_.operands(node)[0]).shape;
+    }
+    return nullptr;
   }
 
   bool replace(const Spelling& spelling) {
@@ -312,6 +342,8 @@ class Fusion {
       operands.push_back(parameters[i] ? rewriter_.constant(at_, parameters[i]) : ValueId());
     ValueId y = emit(op, NormAttrs{static_cast<std::int64_t>(axes.size()), eps}, operands);
     if (!is_trailing) y = permuted(y, back);
+    const Shape& result = graph_.type(graph_.result(at_)).shape;
+    if (result != shape) y = emit(Op::kExpand, ShapeAttrs{result}, std::span(&y, 1));
     rewriter_.replace(at_, y);
     return true;
   }
