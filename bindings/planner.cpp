@@ -64,12 +64,15 @@ py::tuple plan_specs(PlanObject& plan, const Graph& graph, const std::vector<std
   for (const py::handle each : precisions)
     input.precisions.push_back(precision_from(plan, py::reinterpret_borrow<py::tuple>(each)));
   const quant::PlannedSpecs planned = quant::plan_specs(input, plan.plan);
-  py::list left, joined;
+  py::list left, joined, scaled;
   for (const quant::LeftFloat& each : planned.left_float)
     left.append(py::make_tuple(plan.plan.graph().node(each.call).name, each.reason, each.is_float));
   for (const quant::JoinedOperand& each : planned.joined)
     joined.append(py::make_tuple(slot_object(plan, each.operand), slot_object(plan, each.result)));
-  return py::make_tuple(left, joined);
+  for (const quant::ScaledResult& each : planned.scaled)
+    scaled.append(
+        py::make_tuple(slot_object(plan, each.operand), slot_object(plan, each.result), each.factor));
+  return py::make_tuple(left, joined, scaled);
 }
 
 }  // namespace

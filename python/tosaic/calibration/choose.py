@@ -18,6 +18,7 @@ from tosaic.annotation.bias import (
     lost_bits,
     note_crowded_addends,
 )
+from tosaic.annotation.factors import scaled_by
 from tosaic.annotation.joins import Scale, takers
 from tosaic.annotation.observers import (
     Entropy,
@@ -72,6 +73,7 @@ def chosen_qparams(
     Notes
     -----
     The scales of weights are raised where a bias would not fit in its integers: see `tosaic.annotation.bias`.
+    A product or quotient by a number has the integers of its operand: see `tosaic.annotation.factors`.
 
     Raises
     ------
@@ -97,6 +99,7 @@ def chosen_qparams(
             found = known[choice.key]
         chosen |= dict.fromkeys(group.slots, found)
     _share_at_joins(planned, chosen)
+    _scale_results(planned, chosen)
     chosen |= held or {}
     for group in derived:
         for bias in _biases(planned, group):
@@ -152,6 +155,26 @@ def _share_at_joins(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> Non
         chosen |= dict.fromkeys(groups[taker].slots, chosen[groups[giver].slots[0]])
 
 
+def _scale_results(planned: PlannedProgram, chosen: dict[Slot, QParams]) -> None:
+    """Products and quotients by numbers take the integers of their operands."""
+    for operand, result, factor in planned.scaled:
+        if operand not in chosen or result not in chosen:
+            continue
+        group = planned.group_of(result)
+        if not isinstance(group.spec, Observed) or group.slots[0] != result:
+            continue
+        made = scaled_by(_scale_of(chosen[operand]), factor, is_symmetric=_is_symmetric(group.spec))
+        own = chosen[result]
+        if made is not None and (made.dtype, made.qmin, made.qmax) == (own.dtype, own.qmin, own.qmax):
+            chosen |= dict.fromkeys(
+                group.slots, replace(own, scales=(made.scale,), zero_points=(made.zero_point,))
+            )
+
+
+def _is_symmetric(spec: Observed) -> bool:
+    return str(spec.scheme).endswith("symmetric")
+
+
 def _scale_of(qparams: QParams) -> Scale:
     return Scale(qparams.scale, qparams.zero_point, qparams.dtype, qparams.qmin, qparams.qmax)
 
@@ -172,7 +195,7 @@ def _fixed(spec: Fixed) -> QParams:
 def _options(spec: Observed, observer: Observer) -> dict[str, Any]:
     dtype, qmin, qmax = _storage(spec)
     zero_point = None
-    if str(spec.scheme).endswith("symmetric"):
+    if _is_symmetric(spec):
         zero_point = (qmin + qmax) // 2 if dtype.startswith("u") else 0
     return {
         "qmin": qmin,

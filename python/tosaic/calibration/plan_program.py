@@ -55,6 +55,9 @@ class PlannedProgram:
         agree.
     every_operator : bool
         As in `QConfig`: the target computes one operator at a time.
+    scaled : tuple of (Edge or Output, Output, float)
+        An operand, the result of its product or quotient by a number, and the factor: the result has the
+        integers of the operand, and another scale.
     """
 
     graph: _core.Graph
@@ -66,6 +69,7 @@ class PlannedProgram:
     in_integers: frozenset[str] = frozenset()
     joined: tuple[tuple[Slot, Slot], ...] = ()
     every_operator: bool = False
+    scaled: tuple[tuple[Slot, Slot, float], ...] = ()
 
     def call(self, name: str) -> int:
         """Returns the position of a call."""
@@ -164,7 +168,9 @@ def plan_program(
     fields = [
         planner_fields(each, product_of_scales if each.bias == "derived" else None) for each in precisions
     ]
-    left, joined = _core.plan_specs(plan._core, graph, values, chosen, fields, config.every_operator, of_node)
+    left, joined, scaled = _core.plan_specs(
+        plan._core, graph, values, chosen, fields, config.every_operator, of_node
+    )
     left_float = {name: reason for name, reason, _ in left}
     in_integers = frozenset(name for name, _, is_float in left if not is_float)
     _share_states(plan, graph, values)
@@ -190,6 +196,7 @@ def plan_program(
         in_integers,
         tuple(joined),
         config.every_operator,
+        tuple(scaled),
     )
     _require_consistent(planned)
     if required and not len(planned.plan):

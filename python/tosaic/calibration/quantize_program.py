@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tosaic import _core
 from tosaic.accuracy import Tool, tools_of
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
@@ -17,8 +18,9 @@ from tosaic.calibration.plan_program import prepared_graph
 from tosaic.calibration.quantized_program import Calibrated, QuantizedProgram
 from tosaic.calibration.streams import sample_arrays
 from tosaic.options import checked, refusal
+from tosaic.overrides import all_nodes
 from tosaic.progress import with_progress
-from tosaic.sources import is_exported_program, program_of, require_use
+from tosaic.sources import is_exported_program, load_exported, program_of, require_use
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -116,9 +118,14 @@ def quantize(
         raise refusal("quantize", "rules", "a sequence of rules of tosaic.annotation or functions", rules)
     require_executor("quantize", executor)
     asked = tools_of(tools)
+    config = QConfig.int8() if config is None else config
     exported = exported_of(program)
     source = program_of(program, bind=bind, operators=operators, trust=trust)
-    config = QConfig.int8() if config is None else config
+    if config.every_operator and any(node.op == "sdpa" for node in all_nodes(source.graph)):
+        apart = _with_attention_parts(exported, trust)
+        if apart is not None and apart is not exported:
+            exported = apart
+            source = program_of(exported, bind=bind, operators=operators, trust=trust)
     graph = prepared_graph(source.snapshot().graph)
     stream = Counted(with_progress(graph_arrays(samples, source), "calibrate", shown=progress))
     if asked:
@@ -138,6 +145,19 @@ def exported_of(program: Any) -> Any:
         return program
     is_path = isinstance(program, str) or hasattr(program, "__fspath__")
     return program if is_path and str(program).endswith(".pt2") else None
+
+
+def _with_attention_parts(exported: Any, trust: bool) -> Any:
+    """Returns an exported program whose attentions are several calls; None if torch cannot read it."""
+    if exported is None:
+        return None
+    try:
+        from tosaic.fx.attention_parts import with_attention_parts
+
+        found = exported if is_exported_program(exported) else load_exported(exported, trust=trust)
+    except (ImportError, _core.InvalidGraph):
+        return None
+    return with_attention_parts(found)
 
 
 def require_executor(where: str, executor: Any) -> None:

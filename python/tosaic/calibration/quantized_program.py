@@ -152,6 +152,10 @@ class QuantizedProgram(Program):
             )
         if not is_exported_program(exported):
             raise refusal("to_exported", "exported", "a torch.export.ExportedProgram, or None", exported)
+        if self.config.every_operator and self._exported is not None:
+            from tosaic.fx.attention_parts import with_attention_parts
+
+            exported = with_attention_parts(exported)
         return to_exported(exported, self._calibrated.draft)
 
     def __reduce__(self) -> tuple[Any, ...]:

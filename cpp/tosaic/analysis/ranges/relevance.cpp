@@ -304,6 +304,32 @@ Numbers visible_elements(const Constant& constant) {
   return out;
 }
 
+// The elements of an addend that do not hide scores, if each row of the softmax has one: no number so far below the
+// others then is the largest of its row. All numbers otherwise.
+std::optional<Numbers> visible_addend(const Site& s, ValueId id) {
+  const Constant* const constant = constant_of(s.graph, id);
+  const Shape& whole = s.graph.type(s.operand(0)).shape;
+  const auto rank = static_cast<std::int64_t>(whole.size());
+  const std::int64_t axis = Graph::attrs<AxisDtypeAttrs>(s.node).axis;
+  if (constant == nullptr || !constant->storage.bound() || (axis != -1 && axis != rank - 1))
+    return std::nullopt;
+  if (constant->shape.empty() || whole.empty() || constant->shape.back() != whole.back()) return std::nullopt;
+  const Elements elements(*constant);
+  const auto row = static_cast<std::size_t>(whole.back());
+  Numbers out{kInf, -kInf};
+  for (std::size_t begin = 0; begin < elements.size(); begin += row) {
+    double most = -kInf;
+    for (std::size_t i = begin; i < begin + row; ++i) {
+      const double x = elements.as_double(i);
+      if (std::isnan(x)) return std::nullopt;
+      if (x > kFarBelow) out = united(out, {x, x});
+      most = std::max(most, x);
+    }
+    if (most <= kFarBelow) return std::nullopt;
+  }
+  return out;
+}
+
 Numbers visible_of(const Site& s, ValueId id, int depth);
 
 // The numbers of `id` that a mask does not hide. Constants below kFarBelow are left out. If the result of the softmax
@@ -355,7 +381,8 @@ Numbers visible_of(const Site& s, ValueId id, int depth) {
   if (op == Op::kAdd && *node->attrs == default_attrs(op)) {
     for (std::size_t i = 0; s.slack > 0 && i < 2; ++i)
       if (is_hiding_product(s, operand(i), s.flat() + 2 * magnitude(at(1 - i)).high)) return at(1 - i);
-    return sum(at(0), at(1));
+    const auto addend = [&](std::size_t i) { return visible_addend(s, operand(i)).value_or(at(i)); };
+    return sum(addend(0), addend(1));
   }
   if (op == Op::kMul) return product(at(0), at(1));
   if (op == Op::kPad && Graph::attrs<PadAttrs>(*node).mode == PadMode::kConstant) {

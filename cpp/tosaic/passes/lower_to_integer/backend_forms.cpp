@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tosaic/ir/apply_scale.h"
+#include "tosaic/ir/constant_factor.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/passes/lower_to_integer/evaluation.h"
 #include "tosaic/passes/lower_to_integer/integer_math.h"
@@ -84,7 +85,33 @@ std::optional<RuleResult> sum_form(const RuleContext& ctx) {
                        {x.range.low + y.range.low, x.range.high + y.range.high}};
 }
 
+// The product of the integers with 1 or -1. If it only changes the scale, no integer changes, whatever the backend.
+std::optional<RuleResult> factor_form(const RuleContext& ctx) {
+  const std::optional<ConstantFactor> found = constant_factor(ctx.node.graph(), ctx.node.node());
+  const QParams* const to = ctx.node.result_qparams();
+  if (!found || to == nullptr || !ctx.is_scaled(found->data) || ctx.by_group(found->data))
+    return std::nullopt;
+  ScaledInteger x = ctx.scaled(found->data);
+  if (x.axis || x.minus_infinity || x.nan_mask) return std::nullopt;
+  const QParamsRef& stored = ctx.node.operand_type(found->data).qparams;
+  const std::optional<QParams> from = stored ? signed_form(*stored) : std::nullopt;
+  if (from && keeps_integers(*from, found->factor, *to)) {
+    x.scales = to->scales;
+    return x;
+  }
+  if (semantics_of(ctx).product != target::ProductForm::kIntegers) return std::nullopt;
+  if (byte_result(ctx) == nullptr || ctx.build.type(x.id).dtype != DType::kI8) return std::nullopt;
+  ScaledInteger made = widened(ctx.build, x);
+  made.scales = {x.scale() * std::abs(found->factor)};
+  if (found->factor < 0) {
+    made.id = IntegerMath(ctx.build).sub(0, made.id);
+    made.range = {-made.range.high, -made.range.low};
+  }
+  return made;
+}
+
 std::optional<RuleResult> product_form(const RuleContext& ctx) {
+  if (std::optional<RuleResult> made = factor_form(ctx)) return made;
   if (semantics_of(ctx).product != target::ProductForm::kIntegers) return std::nullopt;
   const std::optional<ScaledInteger> a = bytes_of(ctx, 0), b = bytes_of(ctx, 1);
   if (!a || !b) return std::nullopt;
@@ -95,6 +122,7 @@ std::optional<RuleResult> product_form(const RuleContext& ctx) {
 }
 
 std::optional<RuleResult> quotient_form(const RuleContext& ctx) {
+  if (std::optional<RuleResult> made = factor_form(ctx)) return made;
   const QParams* const to = byte_result(ctx);
   if (semantics_of(ctx).quotient != target::QuotientForm::kInFloat || to == nullptr ||
       ctx.node.attrs<DivAttrs>().rounding != DivRounding::kNone)

@@ -2,6 +2,7 @@
 //
 //   add, sub               each operand in units of twice the larger scale, with 20 more bits
 //   mul                    the product of the integers, also if one operand is a constant
+//   mul, div by a number   the product with 1 or -1; the same integers if that only changes the scale
 //   div                    a table over both operands: f32 quotients
 //   softmax                fixed-point numbers with 5 integer bits (backend_softmax.cpp)
 //   hardsigmoid, hardswish with 1/6 and 3 in the qparams

@@ -1,4 +1,8 @@
 // every_operator: decisions where each operator has a scale of its own, as Arm's flow needs them.
+#include <algorithm>
+#include <iterator>
+
+#include "tosaic/ir/constant_factor.h"
 #include "tosaic/ir/op_table.h"
 #include "tosaic/quant/planner/planning.h"
 
@@ -62,6 +66,30 @@ void Planner::decide_alone(NodeIndex i) {
   if (const char* reason = computed_with_activation(i, *p)) return leave(i, Rounding::kWithin, reason);
   c.rounding = Rounding::kRounded;
   set_output(i, *p);
+  note_scaled(i, *p);
+}
+
+// Notes a product or quotient by a number.
+void Planner::note_scaled(NodeIndex i, const Precision& p) {
+  const Call& c = call(i);
+  if (c.nodes.size() != 1 || c.whole) return;
+  const std::optional<ConstantFactor> found = constant_factor(graph_, *c.nodes[0]);
+  if (!found) return;
+  const NodeIndex operand = producer_among(c, graph_.operands(*c.nodes[0])[found->data]);
+  const PlanEntry* const entry = plan_.output(i);
+  if (!operand.valid() || entry == nullptr || !std::holds_alternative<ObservedSpec>(entry->spec)) return;
+  const Slot slot = scale_of(operand, i, p);
+  if (const PlanEntry* const from = plan_.find(slot);
+      from != nullptr && dtype_of(from->spec) == p.activation.dtype)
+    scaled_.push_back({slot, Slot::output(i), found->factor});
+}
+
+// Those whose result has no scale in common with other values.
+std::vector<ScaledResult> Planner::scaled_results() {
+  std::vector<ScaledResult> out;
+  std::ranges::copy_if(scaled_, std::back_inserter(out),
+                       [this](const ScaledResult& each) { return !group_of_.contains(each.result); });
+  return out;
 }
 
 // Integers become floats: the same integers, with scale 1.

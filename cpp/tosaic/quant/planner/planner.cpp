@@ -23,7 +23,7 @@ PlannedSpecs Planner::run() {
   emit_groups();
   if (input_.returned_numbers) round_returned_numbers();
   leave_moved_floats();
-  return {std::move(left_), std::move(joins_)};
+  return {std::move(left_), std::move(joins_), scaled_results()};
 }
 
 // ---- decisions, in the order of the graph ----

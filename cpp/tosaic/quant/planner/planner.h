@@ -80,9 +80,18 @@ struct JoinedOperand {
   bool operator==(const JoinedOperand&) const = default;
 };
 
+// A product or quotient by a number: the result has the integers of the operand, and another scale. The integers of a
+// negative factor are mirrored (ir/constant_factor.h). Only with `every_operator`: a unit rounds no such result.
+struct ScaledResult {
+  Slot operand, result;
+  double factor = 1;
+  bool operator==(const ScaledResult&) const = default;
+};
+
 struct PlannedSpecs {
   std::vector<LeftFloat> left_float;
   std::vector<JoinedOperand> joined;
+  std::vector<ScaledResult> scaled;  // in the order of the calls
 };
 
 // Rule of results whose only reader is an elementwise function of them.

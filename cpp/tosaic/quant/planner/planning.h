@@ -246,6 +246,8 @@ class Planner {
   [[nodiscard]] static std::string_view dtype_of(const QSpec& spec);
   void read_operand(NodeIndex operand, NodeIndex i, const Precision& p);
   const char* computed_with_activation(NodeIndex i, const Precision& p);
+  void note_scaled(NodeIndex i, const Precision& p);
+  [[nodiscard]] std::vector<ScaledResult> scaled_results();
 
   // ---- sharing groups ----
 
@@ -265,6 +267,7 @@ class Planner {
   std::map<std::string, RuleId> rules_;
   std::vector<LeftFloat> left_;
   std::vector<JoinedOperand> joins_;
+  std::vector<ScaledResult> scaled_;
   bool has_attention_ = false;
 };
 

@@ -13,11 +13,24 @@ from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
-from tosaic.annotation import Derived, Edge, LeastErrorBehind, MinMax, Observed, Observer, Output, Plan, Slot
+from tosaic.annotation import (
+    Derived,
+    Edge,
+    Fixed,
+    LeastErrorBehind,
+    MinMax,
+    Observed,
+    Observer,
+    Output,
+    Plan,
+    Slot,
+)
 from tosaic.annotation.bias import free_crowded_addends, note_crowded_sums
 from tosaic.annotation.choice import choose_observers, planner_fields
 from tosaic.annotation.config import Precision, QConfig
+from tosaic.annotation.joins import Scale
 from tosaic.annotation.resolution import FloatTensor, Resolution, resolve
+from tosaic.annotation.specs import integers_of
 from tosaic.annotation.states import share_states
 from tosaic.fx.annotations.addends import link_addends, separate_addends
 from tosaic.fx.annotations.averages import separate_averages
@@ -35,9 +48,11 @@ from tosaic.fx.annotations.observers import TosaicHistogramObserver, name_masks
 from tosaic.fx.annotations.quantizers import plan_of, state_without
 from tosaic.fx.annotations.read import KEY, Annotations, read, restored_on_error
 from tosaic.fx.annotations.read_ranges import bound_hiding_constants, is_bounded_above, observe_read_ranges
+from tosaic.fx.annotations.scaled_observers import ScaledObservers
 from tosaic.fx.annotations.separated_writes import refuse_separated_writes
 from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
+from tosaic.fx.attention_parts import with_attention_parts_in
 from tosaic.options import refusal, shown
 
 __all__ = ["Quantizer", "pass_by_position"]
@@ -161,7 +176,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         Writes to parts of tensors and to inputs become functional. Calls that update a state in place become
         calls whose result can be rounded before it is stored.
 
-        With `compatible_with`, decomposes the calls that are quantized.
+        With `compatible_with`, decomposes the calls that are quantized. With `QConfig.every_operator`, an
+        attention becomes the operators that it computes.
         """
         check_model(model, "Quantizer")
         refuse_shared_folds(model, "Quantizer")
@@ -169,6 +185,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         with_rounded_writes(model)
         if self.compatible_with is not None:
             model = self._decompose(model)
+        elif self.config.every_operator:
+            with_attention_parts_in(model)
         pass_by_position(model)
         return model
 
@@ -196,7 +214,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             planner_fields(each, _bias_qparams if each.bias == "derived" or for_arm else None)
             for each in precisions
         ]
-        left, joined = _core.plan_specs(
+        left, joined, scaled = _core.plan_specs(
             plan._core,
             graph,
             values,
@@ -221,6 +239,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         }
         observers = {} if self.qat else _chosen_observers(plan, nodes, for_arm)
         _join_observers(plan, joined, observers)
+        if not for_arm:
+            _scale_observers(plan, scaled, observers)
         writer = SpecWriter(nodes, self.qat, observer=MinMax())
         _write(plan._core, nodes, taken, observers, writer, self._biases(model, plan, nodes, taken))
         if for_arm:
@@ -438,12 +458,35 @@ def _join_observers(plan: Plan, joined: Sequence[tuple[Slot, Slot]], observers: 
     first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
     pairs = [(first.get(operand), first.get(result)) for operand, result in joined]
     joins = JoinedScales([(a, b) for a, b in pairs if a in observers and b in observers and a != b])
-    for slot in joins.slots:
+    _take_part(joins, observers)
+
+
+def _scale_observers(
+    plan: Plan, scaled: Sequence[tuple[Slot, Slot, float]], observers: dict[Slot, Observed]
+) -> None:
+    """Lets products and quotients by numbers have the integers of their operands."""
+    first = {slot: group.decided_by for group in plan.groups() for slot in group.slots}
+    results: list[tuple[Slot, Slot, float]] = []
+    known: dict[Slot, Scale] = {}
+    for operand, result, factor in scaled:
+        source, spec = first.get(operand), plan.get(operand)
+        if source is None or first.get(result) != result or result not in observers:
+            continue
+        if isinstance(spec, Fixed):
+            known[source] = Scale(spec.scale, spec.zero_point, f"torch.{spec.dtype}", *integers_of(spec))
+        if source in observers or source in known:
+            results.append((source, result, factor))
+    if results:
+        _take_part(ScaledObservers(results, known), observers)
+
+
+def _take_part(among: JoinedScales | ScaledObservers, observers: dict[Slot, Observed]) -> None:
+    for slot in among.slots:
         spec = observers[slot]
         made = spec.observer
         if isinstance(made, Observer):
             made = constructor_of(made, spec, qat=False)
-        observers[slot] = replace(spec, observer=joins.constructor(slot, made))
+        observers[slot] = replace(spec, observer=among.constructor(slot, made))
 
 
 def _write(
