@@ -2,7 +2,9 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/claimant/claimant.h"
 #include "tosaic/claimant/verdicts.h"
+#include "tosaic/ir/constant_factor.h"
 
 namespace tosaic::python {
 namespace {
@@ -86,6 +89,18 @@ std::vector<std::int64_t> scratch_bytes(const Graph& graph, const std::string& n
   return out;
 }
 
+std::vector<std::optional<std::tuple<std::size_t, double, bool>>> constant_factors(const Graph& graph) {
+  std::vector<std::optional<std::tuple<std::size_t, double, bool>>> out(graph.nodes().size());
+  for (const Node& node : graph.nodes())
+    if (const std::optional<ConstantFactor> found = constant_factor(graph, node)) {
+      const QParamsRef &from = graph.type(graph.operands(node)[found->data]).qparams,
+                       &to = graph.type(graph.result(node)).qparams;
+      out[graph.id(node).index()] = {found->data, found->factor,
+                                     from && to && keeps_integers(*from, found->factor, *to)};
+    }
+  return out;
+}
+
 }  // namespace
 
 void bind_claimants(py::module_& m) {
@@ -99,6 +114,10 @@ void bind_claimants(py::module_& m) {
         "function of graph and index or None, allow, text). Each matches a node if the graph is whole.");
   m.def("scratch_bytes", &scratch_bytes, py::arg("graph").none(false), py::arg("claimant"),
         "By node, the bytes of the temporary buffers of its kernel; empty for a claimant without kernels.");
+  m.def("constant_factors", &constant_factors, py::arg("graph").none(false),
+        "By node: the number by which a product or quotient multiplies its other operand, and whether that "
+        "only "
+        "changes the scale. None for other nodes.");
 }
 
 }  // namespace tosaic::python

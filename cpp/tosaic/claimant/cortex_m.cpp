@@ -1,5 +1,7 @@
 // Limits of Cortex-M: the kernels of CMSIS-NN, and those that ExecuTorch's Cortex-M backend adds (activations by a table of
 // 256 results, division). They take integers with one scale, but for the weights of convolutions and linear layers.
+// Portable kernels of ExecuTorch move integers. A product by a number is that of the integers with 1 or -1; if it only
+// changes the scale, there is no kernel.
 #include <initializer_list>
 
 #include "tosaic/claimant/tables.h"
@@ -19,8 +21,9 @@ constexpr std::initializer_list<Op> kSums{Op::kAdd, Op::kSub, Op::kMul};
 constexpr std::initializer_list<Op> kExtrema{Op::kMinimum, Op::kMaximum};
 constexpr std::initializer_list<Op> kPools{Op::kAvgPool, Op::kMaxPool};
 constexpr std::initializer_list<Op> kAverages{Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMean};
-constexpr std::initializer_list<Op> kMoves{Op::kReshape, Op::kClone, Op::kPermute,
-                                           Op::kCat,     Op::kSlice, Op::kPad};
+constexpr std::initializer_list<Op> kProducts{Op::kMul, Op::kDiv};
+constexpr std::initializer_list<Op> kMoves{Op::kReshape, Op::kClone,  Op::kPermute, Op::kCat, Op::kSlice,
+                                           Op::kSplit,   Op::kSelect, Op::kExpand,  Op::kPad};
 
 Limits table() {
   Limits out;
@@ -33,6 +36,10 @@ Limits table() {
       {kSums, kI16, kI16, kI16},
       {{Op::kDiv}, kI8, kI8, kI8},
       {{Op::kDiv}, kI16, kI16, kI16},
+      {kProducts, kI8, {DType::kF32}, kI8},
+      {kProducts, kI16, {DType::kF32}, kI16},
+      {{Op::kMul}, {DType::kF32}, kI8, kI8},
+      {{Op::kMul}, {DType::kF32}, kI16, kI16},
       {kExtrema, kI8, kI8, kI8},
       {{Op::kSoftmax}, kI8, {}, kI8},
       {kTables, kI8, {}, kI8},
@@ -63,8 +70,10 @@ Limits table() {
       {{Op::kConv}, Quantity::kTransposed, 0, 0, When::kWide},
       {{Op::kConv}, Quantity::kGroups, 1, 1, When::kWide},
       {{Op::kMatmul}, Quantity::kRank, 2, 4},
-      {kSums, Quantity::kChannelBroadcast, 1, 1},
-      {{Op::kDiv}, Quantity::kSameShapes, 1, 1},
+      {kSums, Quantity::kChannelBroadcast, 1, 1, When::kByTensor},
+      {{Op::kDiv}, Quantity::kSameShapes, 1, 1, When::kByTensor},
+      {kProducts, Quantity::kNumber, 1, 1},
+      {kProducts, Quantity::kScaleOnly, 1, 1, When::kWideResult},
       {kExtrema, Quantity::kSharedQParams, 1, 1},
       {{Op::kSoftmax}, Quantity::kOutputScale256, 1, 1},
       {kPools, Quantity::kSpatialRank, 2, 2},
@@ -77,7 +86,7 @@ Limits table() {
       {kAverages, Quantity::kSharedQParams, 1, 1},
       {{Op::kMean}, Quantity::kAxisIsSpatial, 1, 1},
       {{Op::kMean}, Quantity::kRank, 2, 4},
-      {{Op::kPermute, Op::kPad}, Quantity::kRank, 1, 4},
+      {{Op::kPad}, Quantity::kRank, 1, 4},
       {kMoves, Quantity::kSharedQParams, 1, 1},
   };
   out.limits.insert(out.limits.end(), more.begin(), more.end());

@@ -98,7 +98,8 @@ std::string_view name_of(Quantity quantity) { return info(quantity).name; }
 
 bool lists_floats(const Limits& limits, Op op) {
   return std::ranges::any_of(limits.operators, [&](const OperatorRow& row) {
-    return concerns(row.ops, op) && !row.input.any() && row.input.has(DType::kF32);
+    return concerns(row.ops, op) && !row.input.any() && row.input.has(DType::kF32) &&
+           row.second.has(DType::kF32);
   });
 }
 

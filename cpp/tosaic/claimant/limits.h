@@ -102,6 +102,8 @@ enum class Quantity : std::uint8_t {
   kDivisorOverride,    // yes if it has one
   kDividesInput,       // yes if an adaptive pool has windows of one size
   kAlpha,              // of add and sub
+  kNumber,     // yes if the operand of floats is a constant with one number, which is finite and not 0
+  kScaleOnly,  // yes if a product or quotient by a number only changes the scale
   kCount
 };
 
@@ -113,11 +115,14 @@ enum class When : std::uint8_t {
   kInt32,       // operand 0 has 32 bits
   kNarrow,      // ... has 8 or 16 bits
   kWide,        // ... has 16 bits
+  kWideResult,  // the result has 16 bits
   kNotLast,     // the operator does not work along the last axis
   kBilinear,    // the resize is bilinear
   kHalfPixel,   // ... and does not align corners
   kForward,     // the convolution is not transposed
   kTransposed,  // ... is transposed
+  kByNumber,    // a product or quotient by one number (ir/constant_factor.h)
+  kByTensor,    // ... by other operands
 };
 
 inline constexpr std::int64_t kNoLimit = INT64_MAX;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "tosaic/ir/constant_factor.h"
 #include "tosaic/ir/constant_value.h"
 #include "tosaic/ir/quantized.h"
 
@@ -597,6 +598,19 @@ Numbers alpha(const NodeView& view) {
   return attrs == nullptr ? Numbers{} : Numbers{as_double(attrs->alpha) == 1 ? 1 : 0};
 }
 
+Numbers by_number(const NodeView& view) {
+  const bool has_floats =
+      std::ranges::any_of(view.operands(), [&](ValueId id) { return is_float(view.graph.type(id).dtype); });
+  if (!has_floats) return {};
+  return {constant_factor(view.graph, view.node) ? 1 : 0};
+}
+Numbers scale_only(const NodeView& view) {
+  const std::optional<ConstantFactor> found = constant_factor(view.graph, view.node);
+  if (!found || !is_float(view.graph.type(view.operands()[1 - found->data]).dtype)) return {};
+  const QParamsRef &from = view.graph.type(view.operands()[found->data]).qparams, &to = view.result().qparams;
+  return {from && to && keeps_integers(*from, found->factor, *to) ? 1 : 0};
+}
+
 constexpr QuantityInfo kQuantities[] = {
     {Quantity::kKernelDepth, "kernel-depth", "the depth of the kernel", {}, {}, one_of<&Window::kernel, 2>},
     {Quantity::kKernelHeight,
@@ -712,6 +726,10 @@ constexpr QuantityInfo kQuantities[] = {
     {Quantity::kDividesInput, "even-windows", "the windows of the pool", "one size", "different sizes",
      divides_input},
     {Quantity::kAlpha, "alpha", "the factor alpha", "1", "another factor", alpha},
+    {Quantity::kNumber, "number", "the operand of floats", "one number that is finite and not 0",
+     "another one", by_number},
+    {Quantity::kScaleOnly, "scale-only", "the quantization of operand and result",
+     "a scale that the factor changes, and the same integers", "other integers", scale_only},
 };
 static_assert(std::size(kQuantities) == static_cast<std::size_t>(Quantity::kCount));
 
@@ -741,6 +759,8 @@ constexpr Condition kConditions[] = {
     {When::kNarrow, " of 8- or 16-bit integers",
      [](const NodeView& view) { return has_bits(view, {DType::kI8, DType::kU8, DType::kI16}); }},
     {When::kWide, " of 16-bit integers", [](const NodeView& view) { return has_bits(view, {DType::kI16}); }},
+    {When::kWideResult, " of 16-bit integers",
+     [](const NodeView& view) { return view.result().dtype == DType::kI16; }},
     {When::kNotLast, " along another axis than the last",
      [](const NodeView& view) {
        const Numbers last = axis_is_last(view);
@@ -751,6 +771,9 @@ constexpr Condition kConditions[] = {
      [](const NodeView& view) { return is_bilinear(view) && aligns_corners(view) == Numbers{0}; }},
     {When::kForward, "", [](const NodeView& view) { return !is_transposed(view); }},
     {When::kTransposed, " that is transposed", is_transposed},
+    {When::kByNumber, " by a number",
+     [](const NodeView& view) { return constant_factor(view.graph, view.node).has_value(); }},
+    {When::kByTensor, "", [](const NodeView& view) { return !constant_factor(view.graph, view.node); }},
 };
 
 }  // namespace

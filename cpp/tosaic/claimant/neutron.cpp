@@ -1,5 +1,6 @@
 // Limits of NXP's eIQ Neutron N3-64 (i.MX RT700), as far as they are public: ExecuTorch's NXP backend states them. Its SDK
-// is not public, so nothing here was run on it.
+// is not public, so nothing here was run on it. A split and a select are slices. A product or quotient by a number that
+// only changes the scale needs no kernel.
 #include <initializer_list>
 
 #include "tosaic/claimant/tables.h"
@@ -17,7 +18,8 @@ constexpr std::initializer_list<Op> kBroadcasting{Op::kAdd,     Op::kSub,     Op
 constexpr std::initializer_list<Op> kSharing{
     Op::kAvgPool, Op::kAdaptiveAvgPool, Op::kMaxPool, Op::kMean,    Op::kSum,     Op::kAmax,    Op::kAmin,
     Op::kPad,     Op::kPermute,         Op::kCat,     Op::kMaximum, Op::kMinimum, Op::kReshape, Op::kClone,
-    Op::kSlice};
+    Op::kSlice,   Op::kSplit,           Op::kSelect};
+constexpr std::initializer_list<Op> kProducts{Op::kMul, Op::kDiv};
 constexpr std::initializer_list<Op> kAlone{
     Op::kAbs,  Op::kNeg,   Op::kExp,       Op::kLog,       Op::kRsqrt,   Op::kSigmoid, Op::kTanh,
     Op::kRelu, Op::kClamp, Op::kHardswish, Op::kLeakyRelu, Op::kSoftmax, Op::kResize};
@@ -28,6 +30,8 @@ Limits table() {
       {{Op::kConv, Op::kLinear}, kBytes, kI8, kBytes},
       {{Op::kMatmul}, kBytes, kBytes, kBytes},
       {kBroadcasting, kBytes, kBytes, kBytes},
+      {kProducts, kBytes, {DType::kF32}, kBytes},
+      {{Op::kMul}, {DType::kF32}, kBytes, kBytes},
       {kAlone, kBytes, {}, kBytes},
       {kSharing, kBytes, {}, kBytes},
   };
@@ -64,6 +68,8 @@ Limits table() {
       {{Op::kResize}, Quantity::kUpscale, 1, 8},
       {{Op::kAdd, Op::kSub}, Quantity::kAlpha, 1, 1},
       {kBroadcasting, Quantity::kFullOperand, 1, 1},
+      {kProducts, Quantity::kNumber, 1, 1},
+      {kProducts, Quantity::kScaleOnly, 1, 1},
       {kSharing, Quantity::kSharedQParams, 1, 1},
       {{Op::kReshape}, Quantity::kRank, 0, 7},
   };

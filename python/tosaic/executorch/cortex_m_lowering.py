@@ -7,6 +7,7 @@
                       ─▶ channels last   exported anew                      fx/channels_last
                       ─▶ edge dialect    to_edge with the backend's config
                       ─▶ conversions     around parts that only move or clamp  fx/own_conversions
+                      ─▶ forms           slices, and products of integers   fx/claimed_forms
                       ─▶ kernels         the passes of the backend          cortex_m_passes
 
 The backend has no delegates: its passes replace operators by those of the library ``cortex_m``. If they
@@ -23,7 +24,9 @@ import executorch.kernels.quantized  # noqa: F401 - registers operators that are
 from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compile_config
 from executorch.backends.cortex_m.passes.decompose_mean_pass import DecomposeMeanPass
 from executorch.backends.cortex_m.target_config import CortexMTargetConfig
+from executorch.backends.transforms.utils import create_constant_placeholder
 from executorch.exir import to_edge
+from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 from executorch.exir.program._program import _transform
 
@@ -33,6 +36,7 @@ from tosaic.executorch.cortex_m_passes import PassRun
 from tosaic.executorch.edge_io import edge_operator
 from tosaic.fx.call_marks import mark_calls, remark, unmark
 from tosaic.fx.channels_last import exported_in_channels_last
+from tosaic.fx.claimed_forms import with_slices, with_small_permutations, without_factors
 from tosaic.fx.own_conversions import with_own_conversions
 from tosaic.fx.planned_calls import PlannedCalls
 from tosaic.partitions.claimant import Claimant
@@ -67,8 +71,21 @@ def lower_to_cortex_m(program: Any, claimants: Sequence[Claimant], cortex_m: Cla
         remark(trial.graph, wanted.computed(refused), wanted.conversions)
         results = wanted.results(refused)
 
-        def own_conversions(module: Any, results: Any = results) -> PassResult:
+        def own_conversions(
+            module: Any, results: Any = results, program: Any = trial, merged: Any = run.merged
+        ) -> PassResult:
+            with_slices(module.graph, ops.edge.aten)
+            with_small_permutations(module.graph, ops.edge.aten)
             with_own_conversions(module.graph, results, operators)
+            gone = without_factors(
+                program,
+                module.graph,
+                wanted.factors,
+                ops.edge.aten.mul.Tensor,
+                operators[1],
+                create_constant_placeholder,
+            )
+            merged.update(dict.fromkeys(gone, "it only changes the scale"))
             module.recompile()
             return PassResult(module, True)
 

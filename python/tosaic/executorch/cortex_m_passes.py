@@ -13,14 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from executorch.backends.arm.quantizer.arm_quantizer_utils import SharedQspecQuantizer
 from executorch.backends.cortex_m import passes as passes_of_executorch
 from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
 from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
-from executorch.exir.pass_base import ExportPass
+from executorch.exir.pass_base import ExportPass, ProxyValue
 
 from tosaic import _core
 from tosaic.fx.call_marks import call_of, is_claimed, nodes_by_call
+from tosaic.fx.claimed_forms import MOST_TRANSPOSED
 from tosaic.fx.outside import is_dequantize
 from tosaic.fx.planned_calls import kernel_of
 from tosaic.fx.quantize_calls import inserted_by, is_move, is_tensor, schema_of
@@ -209,7 +211,8 @@ def _guarded(pass_class: Any, run: PassRun) -> Any:
             if _is_other(meta.data):
                 return ExportPass.call_operator(self, op, args, kwargs, meta)
             try:
-                return super().call_operator(op, args, kwargs, meta, *rest, **more)
+                made = super().call_operator(op, args, kwargs, meta, *rest, **more)
+                return _as_stored(made, meta.data)
             except Exception as error:
                 call = call_of(meta.data)
                 if call is None:
@@ -233,7 +236,7 @@ def _guarded_substitution(
     function: Callable[[Any, Any], Any], pass_class: type, run: PassRun
 ) -> Callable[[Any, Any], Any]:
     def substitute(node: Any, dialect_pass: Any) -> Any:
-        if _is_other(node.meta):
+        if _is_other(node.meta) or _has_many_axes(node):
             return None
         try:
             return function(node, dialect_pass)
@@ -245,6 +248,27 @@ def _guarded_substitution(
             return None
 
     return substitute
+
+
+def _has_many_axes(node: Any) -> bool:
+    """True for a permutation that only the portable kernel computes."""
+    is_permutation = getattr(schema_of(node), "name", "") == "aten::permute_copy"
+    return is_permutation and node.meta["val"].dim() > MOST_TRANSPOSED
+
+
+def _as_stored(made: Any, meta: Any) -> Any:
+    """Returns the result of a call with the dtype of its integers.
+
+    Torch's types of a linear layer are those of its sums, and calls that move its result would keep them: the
+    passes make no kernel of a transpose of int32, and torch refuses a product of int8 and int32.
+    """
+    found = list(meta.get("output_qparams", {}).values())
+    value = made.data if isinstance(made, ProxyValue) else None
+    if len(found) != 1 or not isinstance(value, torch.Tensor) or value.dtype is found[0].dtype:
+        return made
+    stored = value.to(found[0].dtype)
+    made.node.meta["val"] = stored
+    return ProxyValue(stored, made.proxy)
 
 
 def _is_other(meta: Any) -> bool:

@@ -15,6 +15,7 @@ from torch.fx import Graph, Node
 
 from tosaic import _core
 from tosaic.fx.call_marks import nodes_by_call
+from tosaic.fx.claimed_forms import Factor
 from tosaic.fx.outside import is_dequantize, is_quantize
 from tosaic.fx.own_conversions import conversion_of
 from tosaic.fx.quantize_calls import schema_of
@@ -43,6 +44,8 @@ class PlannedCalls:
     ----------
     conversions : set of str
         The quantize and dequantize calls that Cortex-M computes, if no pass folds them.
+    factors : dict of str to Factor
+        The calls that multiply or divide by a number.
     """
 
     def __init__(self, program: Any, plan: PartitionPlan, claimant: str) -> None:
@@ -65,6 +68,12 @@ class PlannedCalls:
             for node, owner in self._places
             if node.op in _CONVERSIONS and owner == claimant
             for call in self._calls[node.id]
+        }
+        known = _core.constant_factors(plan.graph)
+        self.factors = {
+            self._calls[node.id][0]: Factor(*found)
+            for node, _ in self._places
+            if (found := known[node.id]) is not None and len(self._calls[node.id]) == 1
         }
 
     def computed(self, refused: Container[str]) -> set[str]:
