@@ -7,7 +7,15 @@
 
 from __future__ import annotations
 
-from tosaic.recipes.builtin import KERNELS, SNORM, UNIT_GRID, named, names, snorm_images
+from tosaic.recipes.builtin import (
+    KERNELS,
+    SNORM,
+    UNIT_GRID,
+    named,
+    names,
+    snorm_images,
+    symmetric_products,
+)
 from tosaic.recipes.changes import PassChange
 from tosaic.recipes.combining import Difference, combine
 from tosaic.recipes.recipe import Recipe, Stage
@@ -26,4 +34,5 @@ __all__ = [
     "names",
     "qat",
     "snorm_images",
+    "symmetric_products",
 ]

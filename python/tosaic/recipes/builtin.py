@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tosaic import _core
 from tosaic.annotation.config import QConfig
 from tosaic.annotation.plan import Plan
 from tosaic.annotation.rules import Custom, Inputs, Operator, Outputs
-from tosaic.annotation.specs import Fixed, Observed, Spec
+from tosaic.annotation.specs import Edge, Fixed, Observed, Output, Spec
 from tosaic.options import shown
 from tosaic.partitions.claimant import Claimant
 from tosaic.recipes.combining import combine
@@ -17,7 +18,7 @@ from tosaic.recipes.half import half_model
 from tosaic.recipes.kernels import cortex_m_kernels, register_kernels
 from tosaic.recipes.recipe import Recipe, Stage
 
-__all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images"]
+__all__ = ["KERNELS", "SNORM", "UNIT_GRID", "named", "names", "snorm_images", "symmetric_products"]
 
 SNORM = Fixed("int8", 1 / 127, 0, -127, 127, "per_tensor_symmetric")
 """Vulkan's format SNORM of 8 bits: -1 to 1."""
@@ -29,6 +30,7 @@ KERNELS = Stage("kernels", "lowered", register_kernels)
 """The stage that lists the kernels for ExecuTorch's selective build."""
 
 _IMAGE_CHANNELS = (3, 4)
+_PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm", "aten.mm")
 
 
 def snorm_images(plan: Plan) -> None:
@@ -48,6 +50,28 @@ def _is_image(plan: Plan, node: str) -> bool:
     call = plan.graph[node]
     shape = call.shape or ()
     return call.dtype == "f32" and len(shape) == 4 and shape[1] in _IMAGE_CHANNELS
+
+
+def symmetric_products(plan: Plan) -> None:
+    """A rule: what products of matrices read has zero point 0, as those of Neutron need it."""
+    group_of = {slot: group for group in plan.groups() for slot in group.slots}
+    for call in plan.graph:
+        if not call.target.startswith(_PRODUCTS):
+            continue
+        for operand in call.operands:
+            slot = Edge(operand.producer, call.name)
+            group = group_of.get(slot) or group_of.get(Output(operand.producer))
+            if group is None or group.decided_by is None:
+                continue
+            if isinstance(group.spec, Observed) and group.spec.dtype == "int8" and group.spec.axis is None:
+                plan[group.decided_by] = replace(
+                    group.spec, qmin=-127, qmax=127, scheme="per_tensor_symmetric"
+                )
+            elif isinstance(group.spec, Fixed) and group.spec.dtype == "int8" and group.spec.zero_point:
+                greatest = max(
+                    abs(group.spec.scale * (bound - group.spec.zero_point)) for bound in (-128, 127)
+                )
+                plan[group.decided_by] = Fixed("int8", greatest / 127, 0, -127, 127, "per_tensor_symmetric")
 
 
 def _tosa_int8() -> Recipe:
@@ -130,6 +154,7 @@ def _neutron() -> Recipe:
         name="neutron",
         summary="int8 for a Neutron NPU: its plan, and the integer program and inputs of each group.",
         config=QConfig.int8(every_operator=True),
+        rules=[Custom(symmetric_products, allow_unmatched=True)],
         claimants=["neutron"],
     )
 
