@@ -27,6 +27,7 @@ from tosaic.visible import one_line
 
 if TYPE_CHECKING:
     from tosaic.signature import Signature
+    from tosaic.stacked_calls import StackedCall
 
 
 __all__ = ["Runnable", "flat_signature", "signature_fault"]
@@ -178,12 +179,15 @@ class Runnable(Reportable):
             Either the arguments of the exported module, with the same nesting, or each input by its path or
             name from `inputs`: ``run(batch_x=x)``, ``run(**{"batch['x']": x})``. Tensors may be numpy arrays,
             torch tensors or Python numbers. The notes say which arrays are copied and which are refused.
+            Arrays may be stacks of samples, as those of `tosaic.quantize`: with one more axis in front, or
+            with a multiple of the extent of the first axis. Each entry runs, one after the other.
 
         Returns
         -------
         object
             The module's result, with numpy arrays instead of tensors. The arrays are new memory; the last
-            operators write directly to them unless a conversion is needed.
+            operators write directly to them unless a conversion is needed. Results of a stack are stacked in
+            the same form.
 
         Raises
         ------
@@ -193,7 +197,8 @@ class Runnable(Reportable):
             then nothing has been written.
         InvalidGraph
             The arguments have another nesting, an integer is out of the range of its input, an index is out
-            of range, or a weight was changed since import.
+            of range, or a weight was changed since import. Or stacks have different lengths or forms, or a
+            result has no axis for their entries.
 
         Notes
         -----
@@ -207,19 +212,36 @@ class Runnable(Reportable):
         The arguments are read and written without the GIL: a thread that changes or frees their memory during
         the call races with it, as with torch's own operators.
         """
-        if self._takes_arrays and not kwargs:
-            direct = self.session.run_plain(args)
-            if direct is not None:
-                return self._result_of(direct)
-        leaves = self._leaves(args, kwargs)
+        try:
+            if self._takes_arrays and not kwargs:
+                direct = self.session.run_plain(args)
+                if direct is not None:
+                    return self._result_of(direct)
+            return self.nested(self._run_leaves(self._leaves(args, kwargs)))
+        except _core.LayoutMismatch:
+            stacked = self._stacked(args, kwargs)
+            if stacked is None:
+                raise
+        return self.nested(self._joined(stacked, [self._run_leaves(leaves) for leaves in stacked]))
+
+    __call__ = run
+
+    def _run_leaves(self, leaves: Sequence[Any]) -> list[Any]:
+        """Runs on the caller's argument for each of `inputs`, and writes new values into them."""
         arrays = self._arrays_of(leaves)
         writers = self._writers(leaves, arrays) if self._written else []
         results = self.run_arrays(arrays)
         for index, write in writers:
             write(results[index])
-        return self.nested(results)
+        return results
 
-    __call__ = run
+    def _stacked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StackedCall | None:
+        from tosaic.stacked_calls import stacked_call
+
+        return stacked_call(self._leaves(args, kwargs), self.inputs, [i for _, i in self._written])
+
+    def _joined(self, stacked: StackedCall, results: Sequence[Sequence[Any]]) -> list[Any]:
+        return stacked.joined(results, [port.path or port.name for port in self.outputs])
 
     def run_functional(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Runs the program without writing to the caller's arrays.
@@ -242,7 +264,13 @@ class Runnable(Reportable):
         LayoutMismatch, InvalidGraph
             As in `run`.
         """
-        results = self.run_arrays(self.arrays(*args, **kwargs))
+        try:
+            results = self.run_arrays(self.arrays(*args, **kwargs))
+        except _core.LayoutMismatch:
+            stacked = self._stacked(args, kwargs)
+            if stacked is None:
+                raise
+            results = self._joined(stacked, [self.run_arrays(self._arrays_of(each)) for each in stacked])
         ports = self.inputs
         return self.nested(results), {ports[i].path or ports[i].name: results[at] for at, i in self._written}
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tosaic.ports import Port
     from tosaic.program import Program
 
-__all__ = ["sample_arrays", "single_samples"]
+__all__ = ["entries_of", "sample_arrays", "single_samples"]
 
 
 def sample_arrays(samples: Any, program: Program) -> Iterator[list[Any]]:
@@ -87,7 +87,7 @@ def at_sample(index: int, error: Any) -> Exception:
 def _entries(arrays: Sequence[Any], program: Program) -> Iterator[list[Any]]:
     counts = {}
     for array, port in zip(arrays, program.inputs, strict=True):
-        count = _entries_of(array.shape, port.shape)
+        count = entries_of(array.shape, port.shape)
         if count is not None:
             counts[port.path or port.name] = count
         elif array.ndim and array.shape != tuple(port.shape):
@@ -118,7 +118,7 @@ def _wrong_shape(array: Any, port: Port) -> Exception:
     )
 
 
-def _entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
+def entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
     """Returns the number of entries of a stack; None for an array that is no stack."""
     shape, wanted = tuple(shape), tuple(wanted)
     if shape == wanted or not shape:
@@ -131,7 +131,7 @@ def _entries_of(shape: Sequence[int], wanted: Sequence[int]) -> int | None:
 
 
 def _entry(array: Any, wanted: Sequence[int], entry: int) -> Any:
-    if _entries_of(array.shape, wanted) is None:
+    if entries_of(array.shape, wanted) is None:
         return array
     if array.shape[1:] == tuple(wanted):
         return array[entry]

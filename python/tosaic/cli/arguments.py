@@ -381,7 +381,10 @@ def _add_kernels(command: argparse.ArgumentParser) -> None:
 def _add_run(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE")
     command.add_argument(
-        "--input", required=True, metavar="ARRAYS", help="an .npz by input names, or an .npy"
+        "--input",
+        required=True,
+        metavar="ARRAYS",
+        help="an .npz by input names, or an .npy: a sample, or a stack of them",
     )
     command.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="the .npz (or .npy, for one output) to write"

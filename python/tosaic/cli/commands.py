@@ -270,6 +270,7 @@ def _run(args: argparse.Namespace) -> int:
     from tosaic.report import Report, Section, Table
     from tosaic.samples import read_samples
     from tosaic.sources import program_of, require_use
+    from tosaic.stacked_calls import laid_out
     from tosaic.threads import run_threads
     from tosaic.writing import write_arrays, write_bytes
 
@@ -280,6 +281,9 @@ def _run(args: argparse.Namespace) -> int:
     require_use("open", bind, args.file)
     program = program_of(*with_sources(args.source, args.file), bind=bind, trust=args.trust)
     (sample,) = read_samples(args.input, program)
+    given = zip(program.arrays(*sample.args, **sample.kwargs), program.inputs, strict=True)
+    named = {port.path or port.name: laid_out(array, port) for array, port in given}
+    (sample,) = read_samples(named, program)
     profile = None
     if args.profile is None:
         result, mutations = program.run_functional(*sample.args, **sample.kwargs)
