@@ -706,3 +706,23 @@ def test_a_file_that_is_wrong_does_not_replace_another(
         with pytest.raises(tosaic.InvalidGraph):
             tosaic.save_pte(_wide(2), path, sidecar=sidecar)
         assert (path.read_bytes(), (tmp_path / "m.pte.json").read_bytes()) == before
+
+
+class Sorting(nn.Module):
+    """Sorts on the host, of more elements than a target compares."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        best, places = x.topk(5)
+        return best, places, x.sort(1)[1], x.median(1)[0], x.T.sort(0, descending=True)[0]
+
+
+def test_a_sort_on_the_host_is_a_kernel_that_executorch_has(tmp_path: Path) -> None:
+    x = torch.randperm(2400, generator=torch.Generator().manual_seed(0)).float().reshape(2, 1200) / 7
+    exported = torch.export.export(Sorting(), (x,))
+    with pytest.raises(tosaic.UnsupportedOp, match="too many pairs"):
+        tosaic.lower(exported, target="TOSA-1.0+FP")
+    path = tmp_path / "m.pte"
+    tosaic.save_pte(tosaic.from_exported(exported), path)
+    expected = Sorting()(x)
+    _equal(run_in_executorch(path.read_bytes(), [x]), expected)
+    _equal(tosaic.load_pte(path).run(x), expected)

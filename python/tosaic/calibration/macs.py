@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,10 +22,30 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
     found: Counter[str] = Counter()
     if graph.stage == "quantized":
         graph = _core.unfold_qdq(graph)
-    for node in Pipeline.default()["decompose/decompose"].run(graph).nodes:
+    for node in _expanded(graph):
         if count := _core.multiply_adds(node):
             found[_call_of(node)] += count
     return found
+
+
+def _expanded(graph: _core.Graph) -> Iterator[_core.Node]:
+    """Yields the nodes of the expansions. A node without one, such as a sort of many elements, is left out."""
+    expand = Pipeline.default()["decompose/decompose"]
+    try:
+        yield from expand.run(graph).nodes
+        return
+    except _core.UnsupportedOp:
+        if len(graph.nodes) == 1:
+            return
+    for node in graph.nodes:
+        yield from _expanded(_alone(graph, node))
+
+
+def _alone(graph: _core.Graph, node: _core.Node) -> _core.Graph:
+    groups = np.full(len(graph.nodes), -1)
+    groups[node.id] = 0
+    part: _core.Graph = _core.split(graph, groups)[1][0][0]
+    return part
 
 
 def macs_by_node(graph: _core.Graph) -> list[int]:
@@ -37,9 +58,7 @@ def macs_by_node(graph: _core.Graph) -> list[int]:
     for node in graph.nodes:
         count = _core.multiply_adds(node)
         if not count and node.op in composites:
-            groups = np.full(len(graph.nodes), -1)
-            groups[node.id] = 0
-            count = sum(macs_by_call(_core.split(graph, groups)[1][0][0]).values())
+            count = sum(macs_by_call(_alone(graph, node)).values())
         found.append(count)
     return found
 

@@ -74,6 +74,15 @@ def _arg(host: Host, node: _core.Node, operands: Operands) -> Results:
     return result(host, node, f"aten::{node.op}.out", [*operands, node.attrs["axis"], node.attrs["keepdim"]])
 
 
+@row("argsort")
+def _argsort(host: Host, node: _core.Node, operands: Operands) -> Results:
+    """Uses topk, the only kernel of ExecuTorch that sorts. It leaves the order of equal elements open."""
+    (x,), value = operands, node.results[0]
+    extent = value.shape[node.attrs["axis"]] if value.shape else 1
+    arguments = [x, extent, node.attrs["axis"], node.attrs["descending"], True]
+    return host.calls("aten::topk.values", arguments, [(x.dtype, value.shape), ("i64", value.shape)])[1]
+
+
 @row("cumsum")
 def _cumsum(host: Host, node: _core.Node, operands: Operands) -> Results:
     return result(host, node, "aten::cumsum.out", [*operands, node.attrs["axis"], _dtype(node.attrs)])
