@@ -29,7 +29,7 @@ def macs_by_call(graph: _core.Graph) -> Counter[str]:
 
 
 def _expanded(graph: _core.Graph) -> Iterator[_core.Node]:
-    """Yields the nodes of the expansions. A node without one, such as a sort of many elements, is left out."""
+    """Yields the nodes of the expansions. A node without one, such as a sort of many elements, has none."""
     expand = Pipeline.default()["decompose/decompose"]
     try:
         yield from expand.run(graph).nodes
