@@ -57,14 +57,15 @@ class Sdpa(nn.Module):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        mask = options.pop("attn_mask", None)
+        mask, self.part = options.pop("attn_mask", None), options.pop("part", False)
         self.options = options
         self.register_buffer("mask", mask)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.qkv(x).split(WIDTH, -1)
         q, k, v = (each.reshape(-1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2) for each in parts)
-        found = F.scaled_dot_product_attention(q, k, v, self.mask, **self.options)
+        mask = self.mask[:TOKENS, :TOKENS] if self.part else self.mask
+        found = F.scaled_dot_product_attention(q, k, v, mask, **self.options)
         return self.out(found.transpose(1, 2).reshape(-1, TOKENS, WIDTH))
 
 
@@ -100,6 +101,10 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=self.need_weights)[0]
 
 
+def _hidden(number: float) -> torch.Tensor:
+    return torch.zeros(TOKENS, TOKENS).masked_fill(~_causal(), number)
+
+
 def _causal() -> torch.Tensor:
     return torch.ones(TOKENS, TOKENS).tril().bool()
 
@@ -119,6 +124,14 @@ WHOLE: dict[str, Callable[[], nn.Module]] = {
     "sdpa, mask of bools": lambda: Sdpa(attn_mask=_causal()),
     "sdpa, mask of floats": lambda: Sdpa(attn_mask=torch.linspace(-2, 2, 36).reshape(6, 6)),
     "sdpa, minus infinity": lambda: Sdpa(attn_mask=torch.zeros(6, 6).masked_fill(~_causal(), -math.inf)),
+    "causal constant": lambda: Scores(lambda a: a * 8**-0.5 + _hidden(-math.inf)),
+    "constant of one row": lambda: Scores(lambda a: _hidden(-1e9)[None, 3:4] + a / 3),
+    "masked_fill": lambda: Scores(lambda a: (a / 3).masked_fill(~_causal(), -math.inf)),
+    "masked_fill of a part": lambda: Scores(
+        lambda a: a.masked_fill(torch.tril(torch.ones(9, 9))[:TOKENS, :TOKENS] == 0, -1e9)
+    ),
+    "where": lambda: Scores(lambda a: torch.where(_causal(), a, torch.tensor(-1e4))),
+    "sdpa, part of a mask": lambda: Sdpa(attn_mask=torch.ones(9, 9).tril().bool(), part=True),
     "grouped sdpa": lambda: Grouped("sdpa"),
     "grouped, repeat_interleave": lambda: Grouped("repeat_interleave"),
     "grouped, expand": lambda: Grouped("expand"),

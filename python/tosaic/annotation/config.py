@@ -138,7 +138,9 @@ class QConfig:
         For targets that compute one operator at a time, such as Cortex-M and Neutron: there are integers
         between all operators. Without it, the parts of a unit are not rounded between (a convolution and the
         sum with a residual, a norm of several calls), because integer lowering computes them as a whole. That
-        is more precise. `Precision.wide_sums` and `Precision.wide_functions` have no effect then.
+        is more precise. `Precision.wide_sums` and `Precision.wide_functions` have no effect then. An
+        attention of an exported program becomes the operators that it computes, and a product or quotient by
+        a number has the integers of its operand.
 
     Examples
     --------

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counted", "exported_of", "graph_arrays", "quantize", "require_executor"]
 
+_ATTENTION = frozenset(("sdpa", "softmax"))
+
 
 @checked
 def quantize(
@@ -121,7 +123,7 @@ def quantize(
     config = QConfig.int8() if config is None else config
     exported = exported_of(program)
     source = program_of(program, bind=bind, operators=operators, trust=trust)
-    if config.every_operator and any(node.op == "sdpa" for node in all_nodes(source.graph)):
+    if config.every_operator and any(node.op in _ATTENTION for node in all_nodes(source.graph)):
         apart = _with_attention_parts(exported, trust)
         if apart is not None and apart is not exported:
             exported = apart

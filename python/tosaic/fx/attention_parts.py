@@ -12,6 +12,13 @@ concatenations, since such targets have no others.
 
 A mask is a constant, which hides with a number that has 8 bits beside the scores. An attention stays whole if
 its mask is computed, or hides a row as a whole: torch returns zeros for such a row, and a softmax does not.
+
+Masks that the module itself gives to a softmax have the same form: a sum with a constant of the shape of the
+scores::
+
+    softmax(scores + m)                          softmax(scores + constant)
+    softmax(scores.masked_fill(c, -inf))
+    softmax(where(c, scores, -1e9))
 """
 
 from __future__ import annotations
@@ -38,15 +45,20 @@ _ATEN = torch.ops.aten
 _HIDDEN = -8192.0  # hides all scores that a softmax of them could tell apart
 _HIDES = -4096.0  # at most: the number hides
 _LARGEST = 1e4  # of a bias that is added to scores
+_MOST_ELEMENTS = 1 << 24  # of a constant that is computed
 
 
 def with_attention_parts(exported: ExportedProgram) -> ExportedProgram:
-    """Returns the program with the parts of its attentions, or the program itself if nothing changes."""
+    """Returns the program with the parts of its attentions and masks; the program itself if it has none."""
     program = _Lifted(exported)
-    if not any(_attentions(program.graph, program.constant_of)):
+    constants = _Constants(program.constant_of)
+    if not any(_attentions(program.graph, constants.of)) and not any(_masks(program.graph, constants.of)):
         return exported
     program = _Lifted(_copied(exported))
-    _decompose(program.graph, program.constant_of, program.add_constant)
+    constants = _Constants(program.constant_of)
+    _add_masks(program.graph, constants.of, program.add_constant)
+    _decompose(program.graph, constants.of, program.add_constant)
+    program.graph.eliminate_dead_code()
     program.exported.graph_module.recompile()
     return program.exported
 
@@ -153,6 +165,132 @@ def _copied(exported: ExportedProgram) -> ExportedProgram:
 # ---- graphs ----
 
 _ConstantOf = Callable[[Node], torch.Tensor | None]
+
+
+class _Constants:
+    """The tensors of nodes that depend on constants only.
+
+    Parameters
+    ----------
+    given : callable
+        Returns the tensor of a constant; None for other nodes.
+    """
+
+    def __init__(self, given: _ConstantOf) -> None:
+        self._given = given
+        self._known: dict[Node, torch.Tensor | None] = {}
+
+    def of(self, node: Node) -> torch.Tensor | None:
+        if node not in self._known:
+            self._known[node] = self._given(node) if node.op != "call_function" else self._computed(node)
+        return self._known[node]
+
+    def _computed(self, node: Node) -> torch.Tensor | None:
+        target: Any = node.target
+        schema, value = getattr(target, "_schema", None), node.meta.get("val")
+        if schema is None or not isinstance(value, torch.Tensor) or value.numel() > _MOST_ELEMENTS:
+            return None
+        if not schema.name.startswith("aten::") or torch.Tag.nondeterministic_seeded in target.tags:
+            return None
+        if schema.is_mutable and schema.name != "aten::detach_":
+            return None
+        operands = {each: self.of(each) for each in node.all_input_nodes}
+        if any(each is None for each in operands.values()):
+            return None
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: operands[each])
+        with torch.no_grad():
+            found = target(*args, **kwargs)
+        return found if isinstance(found, torch.Tensor) else None
+
+
+# ---- masks ----
+
+
+def _masks(graph: Graph, constant_of: _ConstantOf) -> Iterator[tuple[Node, Node, torch.Tensor]]:
+    """Yields calls that a softmax reads, and the scores and constant whose sum has the same shares."""
+    for node in list(graph.nodes):
+        found = _mask(node, constant_of)
+        if found is not None:
+            yield node, *found
+
+
+def _mask(node: Node, constant_of: _ConstantOf) -> tuple[Node, torch.Tensor] | None:
+    if node.op != "call_function" or not node.users or not all(map(_is_softmax, node.users)):
+        return None
+    parts = _scores_and_addend(node, constant_of)
+    if parts is None:
+        return None
+    scores, addend = parts
+    if not _is_static_float(scores) or scores.meta["val"].shape != node.meta["val"].shape:
+        return None
+    shape = tuple(scores.meta["val"].shape)
+    is_plain = (
+        node.target == _ATEN.add.Tensor and tuple(addend.shape) == shape and bool((addend >= _HIDDEN).all())
+    )
+    if is_plain or 0 in shape:
+        return None
+    added = addend.expand(shape)
+    if added.isnan().any() or (added > _LARGEST).any() or (added.amax(-1) <= _HIDES).any():
+        return None
+    return scores, added.clamp(min=_HIDDEN)
+
+
+def _is_softmax(node: Node) -> bool:
+    if node.target not in (_ATEN.softmax.int, _ATEN._softmax.default):
+        return False
+    value, dim = node.meta.get("val"), node.args[1]
+    return isinstance(value, torch.Tensor) and dim in (-1, value.dim() - 1)
+
+
+def _scores_and_addend(node: Node, constant_of: _ConstantOf) -> tuple[Node, torch.Tensor] | None:
+    def known(each: Any) -> torch.Tensor | None:
+        if isinstance(each, int | float):
+            return torch.tensor(float(each))
+        return constant_of(each) if isinstance(each, Node) else None
+
+    args = node.args
+    if node.target == _ATEN.add.Tensor and len(args) == 2 and node.kwargs.get("alpha", 1) == 1:
+        for scores, other in (args, args[::-1]):
+            addend = constant_of(other) if isinstance(other, Node) else None
+            if (
+                isinstance(scores, Node)
+                and addend is not None
+                and addend.dtype == torch.float32
+                and addend.dim()
+            ):
+                return None if constant_of(scores) is not None else (scores, addend)
+        return None
+    if node.target in (_ATEN.masked_fill.Scalar, _ATEN.masked_fill.Tensor):
+        scores, hidden, number = args[0], known(args[1]), known(args[2])
+        shown = None if hidden is None else ~hidden.bool()
+    elif node.target in (_ATEN.where.self, _ATEN.where.ScalarOther) and len(args) == 3:
+        scores, shown, number = args[1], known(args[0]), known(args[2])
+    else:
+        return None
+    if not isinstance(scores, Node) or shown is None or number is None or bool((number > _HIDES).any()):
+        return None
+    return None if constant_of(scores) is not None else (scores, torch.where(shown, 0.0, -math.inf))
+
+
+def _add_masks(
+    graph: Graph, constant_of: _ConstantOf, add_constant: Callable[[Node, torch.Tensor], Node]
+) -> None:
+    for node, scores, addend in _masks(graph, constant_of):
+        constant = add_constant(node, addend.contiguous())
+        mode = detect_fake_mode([node.meta["val"]])
+        constant.meta["val"] = (
+            addend if mode is None else mode.from_tensor(addend.contiguous(), static_shapes=True)
+        )
+        with graph.inserting_before(node):
+            made = graph.call_function(_ATEN.add.Tensor, (scores, constant))
+        made.meta = dict(node.meta)
+        name = node.name
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+        made.name = name
+
+
+# ---- attentions ----
 
 
 class _Attention:

@@ -28,7 +28,8 @@ class KernelNode:
     claimant : str
         Who takes it in the plan; ``host`` if nobody does.
     status : {"kernel", "merged", "integers", "refused", "left"}
-        ``kernel``: the claimant's kernels compute it. ``merged``: it is part of the kernel of another node.
+        ``kernel``: the claimant's kernels compute it. ``merged``: it is part of the kernel of another node,
+        or only changes a scale.
         ``integers``: a portable kernel moves or clamps its integers. ``refused``: the claimant takes it, but
         ExecuTorch's passes do not make a kernel of it, so it is as the program has it, between dequantize and
         quantize calls. ``left``: it is for the host or another claimant, and as the program has it.
