@@ -222,7 +222,7 @@ def read_program(
             signature,
             tuple(program.diagnostics.items),
             program.shared.weights.verify,
-            module_types(program.nodes),
+            module_types(importer.nodes),
             tuple(program.shared.by_torch.values()),
         ),
         importer.env,

@@ -248,7 +248,7 @@ class Importer(NodeReader, NodeWriter):
         inner = Importer(self._shared, self.builder, expansion.module, prefix, self, results_of)
         inner.env.update(zip((node for node in nodes if node.op == "placeholder"), tensors, strict=True))
         inner.prepare(nodes)
-        inner.read(nodes)
+        inner.read()
         read = inner.resolved(results)
         if not isinstance(results, list | tuple):
             return read
@@ -275,7 +275,11 @@ class Importer(NodeReader, NodeWriter):
         return self.weights.get(node.name) if node.op == "placeholder" else self._found(node)
 
     def _found(self, node: Node) -> Any:
-        found = self._owner
+        return self._nested_of(node, self._owner)
+
+    @staticmethod
+    def _nested_of(node: Node, owner: Any) -> Any:
+        found = owner
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return found

@@ -24,6 +24,7 @@ from tosaic.pt2.values import Device, Dtype, MemoryFormat, Named, Symbolic, Tens
 from tosaic.torch_operators.aliasing import Conflict
 from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.dtypes import CODE
+from tosaic.torch_operators.nested_graphs import Wrapped
 from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
 from tosaic.torch_operators.origins import error_at, origin_of
@@ -79,6 +80,7 @@ class ArchiveReader(NodeReader):
         self.env: dict[Any, Any] = {}
         self._shared = shared
         self._prefix = prefix
+        self._owner: Any = None
         self._node: Any = None
         self._row: OperatorRow | None = None
         self._aliases = None
@@ -88,6 +90,7 @@ class ArchiveReader(NodeReader):
     def release(self) -> None:
         """Forgets the nodes, after the last one was read."""
         self.env, self._aliases, self._memory_now = {}, None, None
+        self._nodes, self._wrapped = (), Wrapped()
 
     def _memory(self) -> RecordedMemory:
         return RecordedMemory(self._shared.sizes, self._held)
@@ -185,6 +188,11 @@ class ArchiveReader(NodeReader):
 
     def _attribute(self, node: Any) -> Any:
         return node.meta["val"]
+
+    @staticmethod
+    def _nested_of(attribute: Any, owner: Any) -> Any:
+        del owner
+        return attribute.meta["val"]
 
     def _foreign(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""

@@ -15,12 +15,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Container, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tosaic.torch_operators.memory_regions import Region, anywhere_in
 from tosaic.torch_operators.operator_row import OperatorRow
 
-__all__ = ["Aliases", "Conflict", "Member", "Memory", "Tensor"]
+if TYPE_CHECKING:
+    from tosaic.torch_operators.nested_graphs import Wrapped
+
+__all__ = ["Aliases", "Conflict", "Member", "Memory", "Tensor", "nodes_in"]
 
 
 class Tensor:
@@ -116,8 +119,11 @@ class Aliases:
         counts: Callable[[Any], bool],
         memory: Memory,
         states: Container[Any] = (),
+        wrapped: Wrapped | None = None,
     ) -> None:
         self._counts = counts
+        self._operands = {} if wrapped is None else wrapped.operands
+        self._results = {} if wrapped is None else wrapped.results
         self._position = {node: i for i, node in enumerate(nodes)}
         self._tensors: dict[Any, Any] = {}  # by node: a `Tensor`, or a list with `Tensor` or None
         self._members: dict[Hashable, list[Member]] = {}  # by storage, in the order of the nodes
@@ -126,7 +132,9 @@ class Aliases:
         written: set[Hashable] = set()
         self._calls: list[tuple[Any, OperatorRow]] = []
         for node, row in zip(nodes, rows, strict=True):
-            if node.op in ("placeholder", "get_attr"):
+            if node in self._operands:
+                self._place(node, self._of_argument(self._operands[node]))
+            elif self.is_source(node):
                 region = memory.of_source(node)
                 if region is not None:
                     self._sources |= region.memories
@@ -145,7 +153,8 @@ class Aliases:
     def _made(self, node: Any, row: OperatorRow | None, memory: Memory) -> Any:
         """Returns the tensors of a call."""
         if row is None:
-            return self._of_foreign(node)
+            has_results = node in self._results
+            return self._of_results(self._results[node]) if has_results else self._of_foreign(node)
         if row.getitem:
             held = self._tensors.get(node.args[0])
             if isinstance(held, list):
@@ -158,6 +167,13 @@ class Aliases:
         if isinstance(found, list):
             return [self._tensor(node, item) for item in found]
         return self._tensor(node, found)
+
+    def _of_results(self, results: Any) -> Any:
+        """Returns the tensors that the graph of a wrapper returns."""
+        if isinstance(results, list | tuple):
+            found = [self._of_argument(each) for each in results]
+            return [each if isinstance(each, Tensor) else None for each in found]
+        return self._of_argument(results)
 
     def _of_foreign(self, node: Any) -> Tensor:
         """A wrapper or another foreign call may return any of its operands."""
@@ -196,6 +212,10 @@ class Aliases:
 
     # ---- what may be asked of a node ----
 
+    def is_source(self, node: Any) -> bool:
+        """True for an input or an attribute, and no input of a wrapper."""
+        return node.op in ("placeholder", "get_attr") and node not in self._operands
+
     def position(self, node: Any) -> int:
         """Returns the position of a node in the graph."""
         return self._position[node]
@@ -208,7 +228,7 @@ class Aliases:
     def first_in(self, memory: Hashable) -> Member:
         """Returns the tensor that has all of a memory: its largest input or attribute, or what made it."""
         members = self._members[memory]
-        sources = [member for member in members if member.node.op != "call_function"]
+        sources = [member for member in members if self.is_source(member.node)]
         return max(sources, key=lambda member: member.tensor.region.count) if sources else members[0]
 
     def reaches_source(self, node: Any) -> bool:
@@ -275,7 +295,7 @@ class Aliases:
 
         A user that is not among the nodes is not read: a planner leaves out calls that store a state.
         """
-        if node.op == "placeholder":
+        if node.op == "placeholder" and self.is_source(node):
             return math.inf
         used = [self._position.get(user, -1) for user in node.users if self._counts(user)]
         return max([self._position[node], *used])
@@ -293,7 +313,7 @@ class Aliases:
     def has_shared_sources(self) -> bool:
         """True if two inputs share memory that a call writes."""
         return any(
-            sum(member.node.op != "call_function" for member in self._members[memory]) > 1
+            sum(self.is_source(member.node) for member in self._members[memory]) > 1
             for memory in self._written
         )
 
@@ -322,7 +342,7 @@ class Aliases:
                 )
             for other in node.all_input_nodes:
                 if other is operand:
-                    is_alone = sum(item is operand for item in _nodes_in([node.args, node.kwargs])) == 1
+                    is_alone = sum(item is operand for item in nodes_in([node.args, node.kwargs])) == 1
                     if is_alone or row.is_pointwise:
                         continue
                 for _, read in _items(self._tensors.get(other)):
@@ -369,11 +389,12 @@ def _items(tensors: Any) -> Iterator[tuple[int | None, Tensor]]:
         yield None, tensors
 
 
-def _nodes_in(tree: Any) -> Iterator[Any]:
+def nodes_in(tree: Any) -> Iterator[Any]:
+    """Yields the nodes in nested arguments."""
     if isinstance(tree, list | tuple):
         for item in tree:
-            yield from _nodes_in(item)
+            yield from nodes_in(item)
     elif isinstance(tree, dict):
-        yield from _nodes_in(list(tree.values()))
+        yield from nodes_in(list(tree.values()))
     elif hasattr(tree, "meta"):
         yield tree

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tosaic import _core
-from tosaic.torch_operators.aliasing import Aliases, Conflict
+from tosaic.torch_operators.aliasing import Aliases, Conflict, nodes_in
 from tosaic.torch_operators.compound_movement import Movements
 from tosaic.torch_operators.foreign_calls import OUT_OF_PLACE
 from tosaic.torch_operators.operator_row import OperatorRow
@@ -17,6 +17,7 @@ from tosaic.torch_operators.written_memory import BEHIND_ALL, Write, WrittenMemo
 
 if TYPE_CHECKING:
     from tosaic.torch_operators.call import Call
+    from tosaic.torch_operators.nested_graphs import Place, Wrapped
 
 __all__ = ["InPlaceCalls"]
 
@@ -61,7 +62,8 @@ class InPlaceCalls(CallWriter):
         _row: Any
         _shared: Any
         _aliases: Aliases | None
-        _prefix: str
+        _own_place: Place
+        _wrapped: Wrapped
 
         def functional_hint(self) -> str:
             """Returns how to make the program functional with the same numbers."""
@@ -88,7 +90,7 @@ class InPlaceCalls(CallWriter):
                     f"it writes to '{row.names[position]}' without returning it",
                     hint=self._hint_of_writing(row),
                 )
-            if self._prefix and self._aliases.reaches_source(operand):
+            if self._own_place.prefix and self._aliases.reaches_source(operand):
                 raise self.error(
                     _core.UnsupportedOp,
                     "a nested graph writes to a value outside of it",
@@ -128,7 +130,9 @@ class InPlaceCalls(CallWriter):
         assert self._aliases is not None
         assert self._memory_now is not None
         item = node.args[1] if row is not None and row.getitem else None
-        self._memory_now.refresh(node.all_input_nodes, self._aliases.position(node), self, item)
+        wrapped = self._wrapped.results.get(node, self._wrapped.operands.get(node))
+        read = node.all_input_nodes if wrapped is None else list(nodes_in(wrapped))
+        self._memory_now.refresh(read, self._aliases.position(node), self, item)
 
     def current(self, node: Any) -> Any:
         """Returns the value of a node after the last call."""

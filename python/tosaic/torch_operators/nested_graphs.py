@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tosaic import _core
 from tosaic.torch_operators.arguments import OP
@@ -12,9 +13,34 @@ from tosaic.torch_operators.dtypes import DEFAULT_OF_CATEGORY
 from tosaic.torch_operators.foreign_calls import ForeignCalls
 from tosaic.torch_operators.value import Complex, Ref
 
-__all__ = ["NestedGraphs"]
+__all__ = ["WRAPPERS", "NestedGraphs", "Place", "Wrapped", "changes_dtypes", "wrapper_name"]
 
 _CONTROL_FLOW = ("cond", "while_loop")
+
+
+class Place(NamedTuple):
+    """The nested graph that a node is in: the prefix of its name, and the module that has its attributes."""
+
+    prefix: str
+    owner: Any
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """The nodes of nested graphs that are read as nodes of the graph around them, so that they may write it.
+
+    Attributes
+    ----------
+    operands : dict
+        By input of a nested graph: the operand of the wrapper.
+    results : dict
+        By wrapper: the results of its graph.
+    places : dict of node to Place
+    """
+
+    operands: dict[Any, Any] = field(default_factory=dict)
+    results: dict[Any, Any] = field(default_factory=dict)
+    places: dict[Any, Place] = field(default_factory=dict)
 
 
 class NestedGraphs(ForeignCalls):
@@ -23,20 +49,68 @@ class NestedGraphs(ForeignCalls):
     if TYPE_CHECKING:
         env: dict[Any, Any]
         _prefix: str
+        _owner: Any
+        _wrapped: Wrapped
+
+        @staticmethod
+        def _nested_of(attribute: Any, owner: Any) -> Any:
+            """Returns the nested graph that an attribute of `owner` is."""
 
         def _reader(self, module: Any, builder: _core.GraphBuilder, prefix: str) -> Any:
             """Returns a reader for a nested graph."""
 
+    def _with_nested(self, nodes: Sequence[Any], at: Place, modules: set[int]) -> Iterator[Any]:
+        """Yields the nodes, and before each wrapper the nodes of its graph, unless these were read before."""
+        for node in nodes:
+            found = self._wrapped_by(node, at, modules) if node.op == "call_function" else None
+            if found is not None:
+                inner = list(found.owner.graph.nodes)
+                self._wrapped.places.update(dict.fromkeys(inner, found))
+                yield from self._with_nested(inner[:-1], found, modules)
+            yield node
+
+    def _wrapped_by(self, node: Any, at: Place, modules: set[int]) -> Place | None:
+        """Returns the graph of a wrapper, unless it is damaged, which is refused where it is read."""
+        name = wrapper_name(node)
+        if name not in WRAPPERS:
+            return None
+        module_at, operands_of = WRAPPERS[name]
+        try:
+            if name == "wrap_with_autocast" and changes_dtypes(node.args):
+                return None
+            attribute = node.args[module_at]
+            module = self._nested_of(attribute, at.owner)
+            if id(module) in modules:
+                return None
+            inner = list(module.graph.nodes)
+            inputs = [each for each in inner if each.op == "placeholder"]
+            operands = dict(zip(inputs, operands_of(list(node.args)), strict=True))
+            results = inner[-1].args[0]
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return None
+        modules.add(id(module))
+        self._wrapped.operands.update(operands)
+        self._wrapped.results[node] = results
+        return Place(f"{at.prefix}{attribute.target}.", module)
+
     def _higher_order(self, node: Any, name: str, values: list[Any], keywords: dict[str, Any]) -> Any:
+        if node in self._wrapped.results:
+            return self.resolved(self._wrapped.results[node])
         if name in _CONTROL_FLOW:
             return self._control_flow(name, [*values, *keywords.values()])
-        if name == "wrap_with_autocast" and values[2] and values[0] == "cpu":
+        if name == "wrap_with_autocast" and changes_dtypes(values):
             raise self.error(
                 _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=self.functional_hint()
             )
-        if name in _INLINED:
-            module_at, operands_of = _INLINED[name]
+        if name in WRAPPERS:
+            module_at, operands_of = WRAPPERS[name]
             return self._inline(node.args[module_at], values[module_at], operands_of(values))
+        if any(hasattr(value, "graph") for value in values):
+            raise self.error(
+                _core.UnsupportedOp,
+                f"the higher-order operator {name} runs a nested graph, and has no counterpart",
+                hint="Write it as a loop of Python, which torch.export unrolls, or as torch.while_loop",
+            )
         recorded = node.meta.get("val")
         self.types = []
         if recorded is None:
@@ -54,7 +128,7 @@ class NestedGraphs(ForeignCalls):
         placeholders = [node for node in nodes if node.op == "placeholder"]
         inner.env.update(zip(placeholders, operands, strict=True))
         inner.prepare(nodes)
-        inner.read(nodes)
+        inner.read()
         return inner.resolved(nodes[-1].args[0])
 
     def _control_flow(self, name: str, values: list[Any]) -> Any:
@@ -93,7 +167,7 @@ class NestedGraphs(ForeignCalls):
             else:
                 inner.env[placeholder] = operand
         inner.prepare(nodes)
-        inner.read(nodes)
+        inner.read()
         results = inner.resolved(nodes[-1].args[0])
         for i, result in enumerate(results if isinstance(results, list) else [results]):
             if type(result) is Complex:
@@ -104,8 +178,7 @@ class NestedGraphs(ForeignCalls):
         return builder.finish()
 
 
-# Wrappers: the position of the nested module among the arguments, and the arguments that are its operands.
-_INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
+WRAPPERS: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "wrap_with_set_grad_enabled": (1, lambda values: values[2:]),
     "wrap_with_autocast": (4, lambda values: values[5:]),
     "wrap": (0, lambda values: values[1:]),
@@ -113,3 +186,14 @@ _INLINED: dict[str, tuple[int, Callable[[list[Any]], Sequence[Any]]]] = {
     "hints_wrapper": (0, lambda values: values[1]),
     "invoke_subgraph": (0, lambda values: values[2:]),
 }
+"""By wrapper: which argument is the nested graph, and the arguments that are its operands."""
+
+
+def wrapper_name(node: Any) -> str:
+    """Returns the name of the operator that a node calls, as `WRAPPERS` has it if it is a wrapper."""
+    return str(getattr(node.target, "__name__", node.target)).removeprefix("higher_order.")
+
+
+def changes_dtypes(args: Sequence[Any]) -> bool:
+    """True if ``wrap_with_autocast`` with these arguments computes with other dtypes on a CPU."""
+    return bool(args[2]) and args[0] == "cpu"

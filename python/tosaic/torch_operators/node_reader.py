@@ -17,7 +17,7 @@ from tosaic.torch_operators.aliasing import Aliases, Memory
 from tosaic.torch_operators.arguments import OP
 from tosaic.torch_operators.complex_values import as_complex, has_complex
 from tosaic.torch_operators.in_place import InPlaceCalls
-from tosaic.torch_operators.nested_graphs import NestedGraphs
+from tosaic.torch_operators.nested_graphs import NestedGraphs, Place, Wrapped
 from tosaic.torch_operators.origins import module_path, source_of
 from tosaic.torch_operators.value import NoValue, Ref
 from tosaic.torch_operators.written_memory import WrittenMemory
@@ -34,6 +34,9 @@ class NodeReader(InPlaceCalls, NestedGraphs):
     """Reads the nodes of one graph into a builder."""
 
     _rows: Sequence[Any] = ()
+    _nodes: Sequence[Any] = ()
+    _wrapped = Wrapped()
+    _own_place = Place("", None)
     _outer: Any = None  # the writer of the call whose decomposition this reader reads
 
     if TYPE_CHECKING:
@@ -74,6 +77,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """
         rows = self._shared.rows
         mutates = False
+        self._wrapped, self._own_place = Wrapped(), Place(self._prefix, self._owner)
+        nodes = self._nodes = list(self._with_nested(nodes, self._own_place, set()))
         self._rows = found = []
         for node in nodes:
             row = None
@@ -87,7 +92,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
                     mutates = True
             found.append(row)
         if mutates:
-            self._aliases = Aliases(nodes, found, partial(_counts, rows), self._memory(), states)
+            counts = partial(_counts, rows)
+            self._aliases = Aliases(nodes, found, counts, self._memory(), states, self._wrapped)
             self._memory_now = WrittenMemory(self._aliases, self.env)
 
     @property
@@ -100,12 +106,20 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         """The nodes whose memory a call writes."""
         return frozenset() if self._aliases is None else self._aliases.mutated
 
-    def read(self, nodes: Sequence[Any]) -> None:
+    @property
+    def nodes(self) -> Sequence[Any]:
+        """The nodes that are read: those of the graph, and those of the graphs of wrappers."""
+        return self._nodes
+
+    def read(self) -> None:
         """Reads every call and attribute; placeholders must be in ``env`` already, and attributes may be."""
         env, foreign = self.env, self._shared.foreign
+        places, own = self._wrapped.places, self._own_place
         node = None
         try:
-            for node, row in zip(nodes, self._rows, strict=True):
+            for node, row in zip(self._nodes, self._rows, strict=True):
+                if places:
+                    self._prefix, self._owner = places.get(node, own)
                 if self._memory_now is not None:
                     self._refresh(node, row)
                 if row is not None and row.is_ordinary and not foreign:
@@ -142,6 +156,8 @@ class NodeReader(InPlaceCalls, NestedGraphs):
         elif op == "get_attr":
             if node not in env:
                 env[node] = self._attribute(node)
+        elif op == "placeholder" and node in self._wrapped.operands:
+            env[node] = self.resolved(self._wrapped.operands[node])
         elif op not in ("placeholder", "output"):
             raise self.error(
                 _core.UnsupportedOp,

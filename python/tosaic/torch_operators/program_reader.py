@@ -147,7 +147,7 @@ class ProgramReader:
         self.importer.prepare(self.nodes)
         self._refuse_shared_states()
         self._read_inputs()
-        self.importer.read(self.nodes)
+        self.importer.read()
         return self._read_outputs()
 
     def _read_inputs(self) -> None:

@@ -178,8 +178,8 @@ class WrittenMemory:
         key = (member.node, member.item, memory)
         since = self._seen.get(key)
         if since is None:  # a call has read what was written before it; inputs and attributes have old values
-            is_call = member.node.op == "call_function"
-            since = bisect_right(log.positions, member.position) if is_call else 0
+            is_source = self._aliases.is_source(member.node)
+            since = 0 if is_source else bisect_right(log.positions, member.position)
         known = len(log.writes)
         self._seen[key] = known
         if since == known:

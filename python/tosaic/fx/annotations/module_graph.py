@@ -66,7 +66,7 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
             if not _stores(node, states) or ((stores or node.users) and "val" in node.meta)
         ]
         importer.prepare(calls, {node for node in nodes if node.op == "get_attr"})
-        importer.read(calls)
+        importer.read()
         for i, node in enumerate(nodes[-1].all_input_nodes):
             if type(result := importer.env.get(node)) is Ref:
                 importer.builder.add_output(result.id, f"out[{i}]")
