@@ -108,7 +108,13 @@ class QuantizedProgram(Program):
         """Returns the quantized program as an exported program of torch.
 
         It has torch's operators between quantize and dequantize calls, as ``convert_pt2e`` makes it, and
-        computes what this program does.
+        computes what this program does. Sizes that are symbolic in the program of floats are symbolic in the
+        result, with the scales that the samples have with the sizes of `bind`. If torch cannot keep them so,
+        a warning says why, and the result has the sizes of `bind` and refuses others.
+
+        Calls inside of ``with torch.no_grad():`` and similar wrappers become calls of the graph. Bodies of
+        control flow compute with floats. Complex values stay as they are; where their parts are integers,
+        these are taken apart, rounded, and joined again.
 
         Parameters
         ----------
@@ -128,6 +134,10 @@ class QuantizedProgram(Program):
         ImportError
             torch or torchao is not installed.
         """
+        return self._to_exported(exported, symbolic=True)
+
+    def _to_exported(self, exported: Any = None, *, symbolic: bool) -> Any:
+        """See `to_exported`. Without `symbolic`, all sizes are those of this program."""
         from tosaic.fx.annotations.known_qparams import to_exported
         from tosaic.sources import is_exported_program, load_exported
 
@@ -149,6 +159,7 @@ class QuantizedProgram(Program):
                 what="there is no exported program to write the qparams into",
                 expected="to_exported(exported_program)",
                 got="a program that was quantized from another source",
+                hint="tosaic.quantize also takes the exported program, or the path of a .pt2 file",
             )
         if not is_exported_program(exported):
             raise refusal("to_exported", "exported", "a torch.export.ExportedProgram, or None", exported)
@@ -156,7 +167,7 @@ class QuantizedProgram(Program):
             from tosaic.fx.attention_parts import with_attention_parts
 
             exported = with_attention_parts(exported)
-        return to_exported(exported, self._calibrated.draft)
+        return to_exported(exported, self._calibrated.draft, symbolic=symbolic)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are programs without the plan, which has no form outside of this process."""

@@ -13,11 +13,13 @@ own, which ``relu_`` does not write. Without writes, each reader has an edge to 
 buffers get their new values by ``copy_`` at the end of the graph.
 
 Memory that is no input, and that calls write through one tensor only, keeps its writes.
+
+Places such as ``0, 2`` are numbers, which would be wrong for other sizes if the axis has a symbolic size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,26 +40,40 @@ __all__ = ["with_functional_parts"]
 _ATEN = torch.ops.aten
 
 
-def with_functional_parts(model: GraphModule) -> None:
-    """Makes the changes in the graph of the model. A graph that cannot be changed so stays as it is."""
+def with_functional_parts(model: GraphModule, sizes: Mapping[tuple[int, int], int] | None = None) -> bool:
+    """Makes the changes in the graph of the model. A graph that cannot be changed so stays as it is.
+
+    Parameters
+    ----------
+    model : GraphModule
+    sizes : mapping, optional
+        By input and axis, numbers that symbolic sizes may have. None: no place in a symbolic axis is written.
+
+    Returns
+    -------
+    bool
+        True if the graph is right for these sizes only.
+    """
     nodes = [node for node in model.graph.nodes if node.op != "call_module"]
     if not any(any(written_arguments(node)) for node in nodes):
-        return
-    importer, _ = module_reader(model, [node for node in nodes if node.op == "placeholder"])
+        return False
+    importer, _ = module_reader(model, [node for node in nodes if node.op == "placeholder"], sizes)
     importer.prepare(nodes, {node for node in nodes if node.op == "get_attr"})
     aliases = importer.aliases
     if aliases is None:
-        return
+        return False
     inputs = (memory for memory in aliases.written if aliases.first_in(memory).node.op == "placeholder")
     chosen = aliases.written_through_views().union(inputs)
     if not chosen:
-        return
-    change = _Functional(model, nodes, aliases, chosen)
+        return False
+    change = _Functional(model, nodes, aliases, chosen, is_fixed=sizes is not None)
+    has_fixed = False
     try:
-        change.make()
+        has_fixed = change.make()
     except _RefusedError:
         change.undo()
     model.recompile()
+    return has_fixed
 
 
 class _RefusedError(Exception):
@@ -68,16 +84,22 @@ class _Functional:
     """The nodes of a graph, each read with the values that it has at its place."""
 
     def __init__(
-        self, model: GraphModule, nodes: Sequence[Node], aliases: Aliases, chosen: set[Hashable]
+        self,
+        model: GraphModule,
+        nodes: Sequence[Node],
+        aliases: Aliases,
+        chosen: set[Hashable],
+        *,
+        is_fixed: bool,
     ) -> None:
         self._nodes, self._aliases, self._chosen = nodes, aliases, chosen
         self._env: dict[Any, Any] = {node: node for node in nodes}
         self._memory = WrittenMemory(aliases, self._env)
         self._before: list[tuple[Node, Any, Any, Any, Any]] = []
-        self._moves = _NodeMoves(model)
+        self._moves = _NodeMoves(model, is_fixed=is_fixed)
 
-    def make(self) -> None:
-        """Makes the changes."""
+    def make(self) -> bool:
+        """Makes the changes; returns True if they are right for some sizes only."""
         for node in self._nodes:
             self._moves.before = node
             self._memory.refresh(node.all_input_nodes, self._aliases.position(node), self)
@@ -92,6 +114,7 @@ class _Functional:
         for node in reversed(self._nodes):
             if node.op == "call_function" and not node.users and self._is_chosen(node):
                 node.graph.erase_node(node)
+        return self._moves.has_fixed
 
     def _value(self, node: Node) -> Any:
         return self._env.get(node, node)
@@ -145,7 +168,8 @@ class _Functional:
         if value is None:
             raise _RefusedError(node.name)
         if value.shape != before.shape:
-            source = self.moves_of(iter([f"{node.name}_expanded"]), node).expand(source, list(before.shape))
+            moves = self.moves_of(iter([f"{node.name}_expanded"]), node)
+            source = moves.call(_ATEN.expand_as.default, (source, node.args[0]))
         node.target = _ATEN.clone.default if value.dtype == before.dtype else _ATEN._to_copy.default
         node.args, node.kwargs = (source,), {} if value.dtype == before.dtype else {"dtype": before.dtype}
         node.meta["val"] = self._moves.value_of_call(node.target, node.args, node.kwargs)
@@ -170,10 +194,14 @@ class _NodeMoves:
     names : iterator of str
     write : Node
         The call that they belong to.
+    has_fixed : bool
+        True if a place in a symbolic axis is a number.
     """
 
-    def __init__(self, model: GraphModule) -> None:
+    def __init__(self, model: GraphModule, *, is_fixed: bool) -> None:
         self._model = model
+        self._is_fixed = is_fixed
+        self.has_fixed = False
         self._made: list[Node] = []
         self._places: list[str] = []
         self.before: Node = next(iter(model.graph.nodes))
@@ -182,6 +210,7 @@ class _NodeMoves:
 
     def reshape(self, x: Node, shape: Sequence[int]) -> Node:
         """Reshapes `x`."""
+        self._require_numbers(x)
         return self.call(_ATEN.reshape.default, (x, list(shape)))
 
     def permute(self, x: Node, perm: Sequence[int]) -> Node:
@@ -190,23 +219,37 @@ class _NodeMoves:
 
     def expand(self, x: Node, shape: Sequence[int]) -> Node:
         """Repeats axes of extent 1."""
+        self._require_numbers(x, self.write)
         return self.call(_ATEN.expand.default, (x, list(shape)))
 
     def slice(self, x: Node, axis: int, start: int, end: int, step: int = 1) -> Node:
         """Takes every `step`-th element of [start, end) on an axis."""
+        self._require_numbers(x, axis=axis)
         return self.call(_ATEN.slice.Tensor, (x, axis, start, end, step))
 
     def slice_scatter(self, x: Node, source: Node, axis: int, start: int, end: int, step: int) -> Node:
         """Replaces the elements that `slice` takes."""
+        self._require_numbers(x, source, axis=axis)
         return self.call(_ATEN.slice_scatter.default, (x, source, axis, start, end, step))
 
     def take(self, x: Node, axis: int, indices: Any) -> Node:
         """Selects the positions of an axis that `indices` lists."""
+        self._require_numbers(x, axis=axis)
         return self.call(_ATEN.index_select.default, (x, axis, self._constant(indices)))
 
     def put(self, x: Node, indices: Any, source: Node) -> Node:
         """Replaces elements of an `x` with one axis."""
+        self._require_numbers(x, source)
         return self.call(_ATEN.index_put.default, (x, [self._constant(indices)], source))
+
+    def _require_numbers(self, *nodes: Node, axis: int | None = None) -> None:
+        """Notes, or refuses, that a number stands for a symbolic size of these nodes, or of one axis."""
+        shapes = [value.shape for value in map(value_of, nodes) if value is not None]
+        sizes = [size for shape in shapes for size in (shape if axis is None else shape[axis : axis + 1])]
+        if any(isinstance(size, torch.SymInt) for size in sizes):
+            if not self._is_fixed:
+                raise _RefusedError(self.write.name)
+            self.has_fixed = True
 
     def call(self, target: Any, args: tuple[Any, ...], kwargs: Any = None, after: Node | None = None) -> Node:
         """Adds a call."""

@@ -1,25 +1,21 @@
 """Writes known qparams into an exported program of torch: torchao inserts them, and observes nothing.
 
-our plan     Edge("relu", "conv2d_1"): the operand 0 of the only node of call conv2d_1      QParams
-torch graph  conv2d_1 = aten.conv2d.default(dropout, w, b)      Edge("dropout", "conv2d_1")  the same QParams
+our plan     Edge("relu", "conv2d_1")       QParams
+torch graph  Edge("dropout", "conv2d_1")    the same QParams
 
-Both graphs are imported from the same calls, so that a place (call, node, operand) means the same tensor in
-both, whatever torch calls the tensor: it may pass through calls that do nothing, and constants have other
-names.
+`tosaic.fx.annotations.places` says which node of torch has the tensor of a slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
-from torch.utils import _pytree as pytree
 from torchao.quantization.pt2e.observer import ObserverBase
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationSpec
@@ -27,14 +23,18 @@ from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
 
 from tosaic import _core
 from tosaic.annotation.specs import Edge, Output, Slot
-from tosaic.calibration.plan_program import PlannedProgram, prepared_graph
+from tosaic.calibration.plan_program import PlannedProgram
 from tosaic.dtypes import TORCH
 from tosaic.fx.annotations.functional_parts import with_functional_parts
-from tosaic.fx.annotations.module_graph import import_module
+from tosaic.fx.annotations.graph import bodies_of
+from tosaic.fx.annotations.inlined_wrappers import with_inlined_wrappers
+from tosaic.fx.annotations.moved_weights import moved_back, qparams_before, with_moves
 from tosaic.fx.annotations.observers import TosaicPerChannelGroupObserver
+from tosaic.fx.annotations.places import Place, Places, Read, another_program
 from tosaic.fx.annotations.quantizer import pass_by_position
 from tosaic.fx.annotations.read import KEY
-from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes
+from tosaic.fx.annotations.state_writes import with_rounded_writes
+from tosaic.fx.annotations.symbolic_sizes import bound_sizes, exported_again, warn_of_sizes
 from tosaic.quantization import QParams
 
 if TYPE_CHECKING:
@@ -42,42 +42,25 @@ if TYPE_CHECKING:
 
 __all__ = ["to_exported"]
 
-_Place = tuple[str, int, int]  # call, its node, operand (or result)
 
-
-def to_exported(exported: Any, draft: Draft) -> torch.export.ExportedProgram:
-    """See `tosaic.QuantizedProgram.to_exported`."""
-    quantizer = _KnownQParams(draft)
+def to_exported(exported: Any, draft: Draft, *, symbolic: bool = True) -> torch.export.ExportedProgram:
+    """See `tosaic.QuantizedProgram.to_exported`. Without `symbolic`, all sizes are those of the draft."""
     module = exported.module()
-    _remove_folded_norms(module, draft.planned)
+    names = with_inlined_wrappers(module)
+    _remove_folded_norms(module, draft.planned, names)
+    sizes = bound_sizes(exported, draft.planned.graph)
+    quantizer = _KnownQParams(draft, names, sizes)
     with torch.no_grad():
         prepared = prepare_pt2e(module, quantizer)
         states = _states_as_inputs(prepared, draft.planned.graph)
         converted = convert_pt2e(prepared)
         _inputs_as_states(converted, states)
-    args, kwargs = exported.example_inputs or _zeros(exported)
-    return torch.export.export(converted, args, kwargs)
+    if symbolic and quantizer.is_fixed:
+        warn_of_sizes("it writes a part of a tensor whose place depends on a symbolic size")
+    return exported_again(exported, converted, sizes, symbolic=symbolic and not quantizer.is_fixed)
 
 
-def _zeros(exported: Any) -> Any:
-    """Returns inputs of the traced shapes, for a program that has no example inputs."""
-    values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
-    leaves = []
-    for spec in exported.graph_signature.input_specs:
-        if spec.kind is InputKind.USER_INPUT:
-            value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else values[spec.arg.name]
-            leaves.append(_zero(value) if isinstance(value, torch.Tensor) else value)
-    return pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
-
-
-def _zero(value: torch.Tensor) -> torch.Tensor:
-    def known(sizes: Any) -> list[int]:
-        return [size if isinstance(size, int) else int(size.node.hint) for size in sizes]
-
-    return torch.empty_strided(known(value.shape), known(value.stride()), dtype=value.dtype).zero_()
-
-
-def _remove_folded_norms(module: GraphModule, planned: PlannedProgram) -> None:
+def _remove_folded_norms(module: GraphModule, planned: PlannedProgram, names: Mapping[Node, str]) -> None:
     """Removes the batch norms that the plan has folded into convolutions, whose weights are written later.
 
     torchao folds them, too, but fails at transposed convolutions with groups.
@@ -85,9 +68,11 @@ def _remove_folded_norms(module: GraphModule, planned: PlannedProgram) -> None:
     calls = set(planned.plan.graph.names)  # without aliases
     unused = _unused_calls(module)  # the plan does not have them
     for node in list(module.graph.nodes):
-        if str(node.target) == "aten.batch_norm.default" and node.name not in calls and node not in unused:
-            if node.args[0].name not in calls:
-                raise _another((node.args[0].name, 0, 0))
+        is_norm = str(node.target) == "aten.batch_norm.default"
+        if is_norm and names.get(node, node.name) not in calls and node not in unused:
+            operand = names.get(node.args[0], node.args[0].name)
+            if operand not in calls:
+                raise another_program((operand, 0, 0))
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
     module.recompile()
@@ -194,7 +179,8 @@ class KnownGroupObserver(TosaicPerChannelGroupObserver):
     """Returns known scales of the groups of a weight."""
 
     def __init__(self, qparams: QParams, **options: Any) -> None:
-        super().__init__(**{**options, "ch_axis": qparams.axis})  # torchao passes no axis here
+        own = {name: each for name, each in options.items() if name not in ("scale", "zero_point")}
+        super().__init__(**{**own, "ch_axis": qparams.axis})  # torchao passes no axis here
         self._qparams = qparams
 
     def calculate_qparams(self, **_: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -221,14 +207,31 @@ def _tensors(qparams: QParams) -> tuple[torch.Tensor, torch.Tensor]:
     return scales, torch.tensor(qparams.zero_points, dtype=torch.int64)
 
 
-class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
-    """Annotates a graph of torch with the qparams that a plan of the same program got."""
+@dataclass(eq=True, frozen=True)
+class _KnownSpec(QuantizationSpec):  # type: ignore[misc]
+    """A spec with qparams. torchao gives a tensor and its reader one observer if their specs look equal."""
 
-    def __init__(self, draft: Draft) -> None:
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+
+
+class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
+    """Annotates a graph of torch with the qparams that a plan of the same program got.
+
+    Attributes
+    ----------
+    is_fixed : bool
+        After ``transform_for_annotation``: the graph is right for the sizes of the plan only.
+    """
+
+    def __init__(self, draft: Draft, names: Mapping[Node, str], sizes: Mapping[tuple[int, int], int]) -> None:
         super().__init__()
+        self._names, self._sizes = names, sizes
+        self.is_fixed = False
         self._planned = draft.planned
         self._qparams = draft.qparams
         self._elements = draft.elements
+        self._bodies: set[GraphModule] = set()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Passes tensors by position that calls take by keyword, and gives biases to calls that lack one.
@@ -236,7 +239,9 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         Writes to parts of tensors and to inputs become functional. Calls that update a state in place become
         calls whose result can be rounded before it is stored.
         """
-        with_functional_parts(model)
+        if model in self._bodies:
+            return model
+        self.is_fixed = with_functional_parts(model, self._sizes)
         with_rounded_writes(model)
         pass_by_position(model)
         self._add_biases(model)
@@ -246,12 +251,10 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         """Adds zeros where the plan's call has a bias that torch's call lacks."""
         planned = self._planned
         for node in list(model.graph.nodes):
-            at = _bias_argument(node)
-            if at is None or node.name not in planned.plan.graph:
+            at, call = _bias_argument(node), self._names.get(node, node.name)
+            if at is None or call not in planned.plan.graph:
                 continue
-            bias = next(
-                (v for _, k, v in _operands(planned, node.name) if k == 2 and v.kind == "constant"), None
-            )
+            bias = next((v for _, k, v in _operands(planned, call) if k == 2 and v.kind == "constant"), None)
             args = list(node.args)
             if bias is None or (len(args) > at and args[at] is not None):
                 continue
@@ -269,57 +272,72 @@ class _KnownQParams(TorchQuantizer):  # type: ignore[misc]
         model.recompile()
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Writes the annotations, and the weights that the quantization changed."""
-        places = _Places(model)
+        """Writes the annotations, and the weights that the quantization changed.
+
+        torchao prepares bodies of loops, too, after the graph that calls them. They compute with floats.
+        """
+        if model in self._bodies:
+            return model
+        self._bodies = set(bodies_of(model).values())
+        places = Places(model, self._names, self._sizes)
         annotations: dict[Node, QuantizationAnnotation] = {}
+        moved: list[tuple[Read, QParams]] = []
         for slot, qparams in self._qparams.items():
-            found = self._in_torch(places, slot)
-            if found is None:
-                continue
-            producer, user = found
-            node = producer if user is None else user
-            annotation = annotations.setdefault(node, QuantizationAnnotation(_annotated=True))
-            if user is None:
-                annotation.output_qspec = _spec(qparams)
-            else:
-                annotation.input_qspec_map[producer] = _spec(qparams)
+            for found in self._in_torch(places, slot):
+                own = qparams_before(qparams, found.moves)
+                if own is None:
+                    moved.append((found, qparams))
+                    continue
+                node = found.node if found.user is None else found.user
+                annotation = annotations.setdefault(node, QuantizationAnnotation(_annotated=True))
+                if found.user is None:
+                    annotation.output_qspec = _spec(own)
+                else:
+                    annotation.input_qspec_map[found.node] = _spec(own)
         for node, annotation in annotations.items():
             node.meta[KEY] = annotation
-        self._write_weights(model, places)
+        weights = self._write_weights(model, places)
+        for found, qparams in moved:
+            assert found.user is not None
+            read = weights.read_by(found.node, found.user)
+            source, reader = with_moves(model, read, found.user, found.moves)
+            specs = {source: _spec(qparams)}
+            reader.meta[KEY] = QuantizationAnnotation(input_qspec_map=specs, _annotated=True)
+        model.recompile()
         return model
 
     def validate(self, model: GraphModule) -> None:
         """Accepts every graph."""
 
-    def _in_torch(self, places: _Places, slot: Slot) -> tuple[Node, Node | None] | None:
-        """Returns the node of torch that computes the tensor of a slot, and the node that reads it."""
+    def _in_torch(self, places: Places, slot: Slot) -> Sequence[Read]:
+        """Returns the nodes of torch that compute the tensor of a slot, or the node that a call reads."""
         planned = self._planned
         value = planned.value_of(slot)
         if value < 0:
-            return None
+            return ()
         if isinstance(slot, Output):
             place = _place_of_result(planned, value)
-            return (places.producer(place), None) if place is not None else None
+            return [Read(node, None) for node in places.producers(place)] if place is not None else ()
         if planned.plan.graph[slot.user].kind == "output":
-            return places.read_by_output(planned, value)
+            return [Read(*places.read_by_output(planned, value, _place_of_result(planned, value)))]
         name = planned.graph.values[value].name
         place = next(_reads(planned, slot.user, name), None)
-        return None if place is None else places.read(place)
+        return () if place is None else places.reads(place)
 
-    def _write_weights(self, model: GraphModule, places: _Places) -> None:
+    def _write_weights(self, model: GraphModule, places: Places) -> _Weights:
         planned = self._planned
         weights = _Weights(model)
         for name in planned.plan.graph.names:
             for node_index, operand_index, value in _operands(planned, name):
                 if value.kind != "constant" or value.constant is None:
                     continue
-                found = places.read((name, node_index, operand_index), required=False)
-                if found is None:
-                    continue
-                slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
-                constant = self._elements.get(slot, value.constant)
-                weights.write(*found, _bounded(_tensor_of(constant.array), self._qparams.get(slot)))
-        model.recompile()
+                for found in places.reads((name, node_index, operand_index), required=False):
+                    assert found.user is not None
+                    slot = Edge(planned.plan.graph.names[planned.values.index(value.id)], name)
+                    constant = self._elements.get(slot, value.constant)
+                    wanted = _bounded(_tensor_of(constant.array), self._qparams.get(slot))
+                    weights.write(found.node, found.user, moved_back(wanted, found.moves))
+        return weights
 
 
 class _Weights:
@@ -333,6 +351,7 @@ class _Weights:
         self._model = model
         self._values: dict[Node, torch.Tensor | None] = {}
         self._buffers: dict[Node, list[Node]] = {}
+        self._replaced: dict[tuple[Node, Node], Node] = {}
         self._readers: dict[str, int] = {}
         for node in model.graph.nodes:
             if node.op == "get_attr":
@@ -351,11 +370,15 @@ class _Weights:
             _set_attribute(self._model, str(node.target), wanted)
             self._values[node] = wanted
             return
-        made = self._buffer(node, wanted)
+        made = self._replaced[node, user] = self._buffer(node, wanted)
         user.replace_input_with(node, made)
         annotation = user.meta.get(KEY)
         if annotation is not None and node in annotation.input_qspec_map:
             annotation.input_qspec_map[made] = annotation.input_qspec_map.pop(node)
+
+    def read_by(self, node: Node, user: Node) -> Node:
+        """Returns what a call reads in the place of a constant node."""
+        return self._replaced.get((node, user), node)
 
     def _buffer(self, node: Node, wanted: torch.Tensor) -> Node:
         """Returns a node right after another one that has the wanted elements in place of its own."""
@@ -409,97 +432,11 @@ def _tensor_of(array: Any) -> torch.Tensor:
     return torch.tensor(found)
 
 
-class _Places:
-    """Finds the nodes of torch for places of calls."""
-
-    def __init__(self, model: GraphModule) -> None:
-        self._nodes = {node.name: node for node in model.graph.nodes}
-        graph, values = import_module(model)
-        self._by_value: dict[str, list[Node]] = {}
-        for node, value in zip(model.graph.nodes, values, strict=True):
-            if value >= 0:
-                self._by_value.setdefault(graph.values[value].name, []).append(node)
-        self._graph = prepared_graph(graph)
-        core, _, _, nodes = _core.graph_calls(self._graph, {})
-        self._calls = dict(zip(core.names, nodes, strict=True))
-        self._stores = list(state_writes(model))
-        self._output = next(node for node in model.graph.nodes if node.op == "output")
-
-    def _value(self, place: _Place, results: bool) -> str | None:
-        call, node_index, index = place
-        nodes = self._calls.get(call, ())
-        if node_index >= len(nodes):
-            return None
-        node = self._graph.nodes[nodes[node_index]]
-        found = node.results if results else node.operands
-        value = found[index] if index < len(found) else None
-        return None if value is None else value.name
-
-    def read(self, place: _Place, *, required: bool = True) -> tuple[Node, Node] | None:
-        """Returns the node that a call of torch reads at a place, and the call."""
-        user, name = self._nodes.get(place[0]), self._value(place, results=False)
-        if user is not None and name is not None:
-            candidates = self._by_value.get(name, ())
-            for node in candidates:
-                if node in user.all_input_nodes:
-                    return node, user
-        if required:
-            schema = getattr(user.target, "_schema", None) if user is not None else None
-            raise _in_place(place) if schema is not None and schema.is_mutable else _another(place)
-        return None
-
-    def producer(self, place: _Place) -> Node:
-        """Returns the node that computes the result at a place."""
-        name = self._value(place, results=True)
-        candidates = self._by_value.get(name or "", ())
-        if not candidates:
-            raise _another(place)
-        return candidates[0]
-
-    def read_by_output(self, planned: PlannedProgram, value: int) -> tuple[Node, Node]:
-        """Returns the node that the graph returns for a value, and the output node.
-
-        For the new value of a state: what is stored, and the call that stores it.
-        """
-        paths = {
-            each.path for each in planned.graph.outputs if each.kind != "user" and each.value.id == value
-        }
-        for node, state, stored in self._stores:
-            if state.target in paths:
-                return stored, node
-        place = _place_of_result(planned, value)
-        name = planned.graph.values[value].name if place is None else self._value(place, results=True)
-        for node in self._by_value.get(name or "", ()):
-            if node in self._output.all_input_nodes:
-                return node, self._output
-        raise _another(place or ("output", 0, 0))
-
-
 def _bias_argument(node: Node) -> int | None:
     """Returns the position of the bias of a convolution or linear call."""
     schema = getattr(node.target, "_schema", None)
     names = [argument.name for argument in schema.arguments] if schema is not None else []
     return 2 if names[:3] == ["input", "weight", "bias"] and names[3:4] != ["running_mean"] else None
-
-
-def _another(place: _Place) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="to_exported",
-        what=f"the exported program has no such call '{place[0]}'",
-        expected="the program that was quantized",
-        got="another program",
-    )
-
-
-def _in_place(place: _Place) -> Exception:
-    return _core.make_error(
-        _core.InvalidGraph,
-        where="to_exported",
-        what=f"torch cannot write rounded numbers back into the tensor that '{place[0]}' changes in place",
-        expected="a program that returns what it computes",
-        got="a program that changes an input or a state",
-    )
 
 
 def _operands(planned: PlannedProgram, call: str) -> Iterator[tuple[int, int, Any]]:
@@ -509,13 +446,13 @@ def _operands(planned: PlannedProgram, call: str) -> Iterator[tuple[int, int, An
                 yield node_index, operand_index, value
 
 
-def _reads(planned: PlannedProgram, call: str, name: str) -> Iterator[_Place]:
+def _reads(planned: PlannedProgram, call: str, name: str) -> Iterator[Place]:
     for node_index, operand_index, value in _operands(planned, call):
         if value.name == name:
             yield call, node_index, operand_index
 
 
-def _place_of_result(planned: PlannedProgram, value: int) -> _Place | None:
+def _place_of_result(planned: PlannedProgram, value: int) -> Place | None:
     producer = planned.graph.values[value].producer
     if producer is None:
         return None
@@ -533,7 +470,9 @@ def _spec(qparams: QParams) -> QuantizationSpec:
     else:
         maker = KnownQParamsObserver.with_args(qparams=qparams)
     per_channel = qparams.axis is not None
-    return QuantizationSpec(
+    return _KnownSpec(
+        scale=qparams.scales,
+        zero_point=qparams.zero_points,
         dtype=dtype,
         observer_or_fake_quant_ctr=maker,
         quant_min=qparams.qmin,

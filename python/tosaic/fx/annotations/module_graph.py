@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,21 +20,48 @@ from tosaic.fx.training_calls import Products, arguments_in, is_in_training, wit
 from tosaic.fx.weights import Weights, dtype_code
 from tosaic.process import collection_paused
 from tosaic.torch_operators.operator_row import OperatorRow
-from tosaic.torch_operators.value import Ref
+from tosaic.torch_operators.value import Complex, Ref
 
-__all__ = ["import_module", "module_reader"]
+__all__ = ["ImportedModule", "import_module", "module_reader", "read_module"]
 
 # Rows by call target, which do not depend on the module.
 _ROWS: dict[Any, OperatorRow | None] = {}
 
 
+@dataclass(frozen=True)
+class ImportedModule:
+    """The graph of a module at stage ``exported``.
+
+    Attributes
+    ----------
+    graph : Graph
+    values : list of int
+        By node of the module: its value, or -1.
+    parts : dict of Node to (int, int)
+        The values of the real and the imaginary part of each complex node.
+    """
+
+    graph: _core.Graph
+    values: list[int]
+    parts: dict[Node, tuple[int, int]]
+
+
 def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Graph, list[int]]:
-    """Returns the graph at stage ``exported``, and for each node of the module its value, or -1.
+    """Returns the graph and the values that `read_module` returns."""
+    found = read_module(model, stores=stores)
+    return found.graph, found.values
+
+
+def read_module(
+    model: GraphModule, *, stores: bool = True, sizes: Mapping[tuple[int, int], int] | None = None
+) -> ImportedModule:
+    """Imports the graph of a module.
 
     Calls in training mode are read as in evaluation, which the quantized network does.
     Calls of ``copy_`` that store a float state are outputs, too. Without `stores` they are not, and those
     whose results are not read are left out: the planner has nothing to round in them. Symbolic sizes have the
-    values that torch traced them with. Calls of modules (guards) have no value.
+    values that `sizes` has by input and axis, by default those that torch traced them with. Calls of modules
+    (guards) have no value.
 
     Raises
     ------
@@ -43,7 +71,7 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
     nodes, unread = _in_evaluation(model.graph)
     placeholders = [node for node in nodes if node.op == "placeholder"]
     with collection_paused():
-        importer, shared = module_reader(model, placeholders)
+        importer, shared = module_reader(model, placeholders, sizes)
         for node in placeholders:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
@@ -56,16 +84,18 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
             )
         # What a state holds depends on the calls before, so it is no constant.
         states = {node.name for node in states_of(model)}
-        for node in nodes:
-            if node.name in states:
-                importer.env[node] = _state(importer, node, shared)
         calls = [node for node in nodes if node.op != "call_module" and node not in unread]
         calls = [
             node
             for node in calls
             if not _stores(node, states) or ((stores or node.users) and "val" in node.meta)
         ]
-        importer.prepare(calls, {node for node in nodes if node.op == "get_attr"})
+        attributes = {node for node in nodes if node.op == "get_attr"}
+        importer.prepare(calls, attributes)
+        written = importer.mutated
+        for node in nodes:
+            if node.name in states or (node in attributes and node in written and _counts(node)):
+                importer.env[node] = _state(importer, node, shared)
         importer.read()
         for i, node in enumerate(nodes[-1].all_input_nodes):
             if type(result := importer.env.get(node)) is Ref:
@@ -76,16 +106,23 @@ def import_module(model: GraphModule, *, stores: bool = True) -> tuple[_core.Gra
                 importer.builder.add_output(result.id, f"stored[{i}]")
     env = importer.env
     values = [found.id if type(found := env.get(node)) is Ref else -1 for node in nodes]
-    return importer.builder.finish(), values
+    parts = {
+        own: (found.real.id, found.imag.id)
+        for own, node in zip(model.graph.nodes, nodes, strict=True)
+        if type(found := env.get(node)) is Complex
+    }
+    return ImportedModule(importer.builder.finish(), values, parts)
 
 
-def module_reader(model: GraphModule, placeholders: Sequence[Node]) -> tuple[Importer, Shared]:
-    """Returns a reader of the nodes of a module, for the sizes that torch traced it with."""
+def module_reader(
+    model: GraphModule, placeholders: Sequence[Node], sizes: Mapping[tuple[int, int], int] | None = None
+) -> tuple[Importer, Shared]:
+    """Returns a reader of the nodes of a module, by default for the sizes that torch traced it with."""
     diagnostics = Diagnostics(logged=False)
     shared = Shared(Weights(diagnostics), Sizes(), diagnostics, _ROWS, Decompositions(), {})
     shared.sizes.bind(
         [(node.name, node.name, node.meta.get("val")) for node in placeholders],
-        _traced_sizes(placeholders),
+        {**_traced_sizes(placeholders), **(sizes or {})},
         {},
     )
     return Importer(shared, _core.GraphBuilder("forward"), model), shared
@@ -96,6 +133,12 @@ def _state(importer: Importer, node: Node, shared: Shared) -> Ref:
     assert value is not None
     code, shape = dtype_code(value.dtype, f"state '{node.name}'"), shared.sizes.shape(value.shape)
     return Ref(importer.builder.add_input(node.name, code, shape, node.name), code, shape)
+
+
+def _counts(node: Node) -> bool:
+    """True for a buffer of integers or bools. Parts of other buffers are written as they are."""
+    value = value_of(node)
+    return value is not None and not value.is_floating_point() and not value.is_complex()
 
 
 def _stores(node: Node, states: set[str]) -> bool:
