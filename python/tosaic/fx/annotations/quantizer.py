@@ -11,6 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 from torchao.quantization.pt2e.quantizer import Quantizer as TorchQuantizer
+from torchao.quantization.pt2e.utils import _fuse_conv_bn_, _fuse_linear_bn_
 
 from tosaic import _core
 from tosaic.annotation import (
@@ -23,6 +24,7 @@ from tosaic.annotation import (
     Observer,
     Output,
     Plan,
+    Shared,
     Slot,
 )
 from tosaic.annotation.bias import free_crowded_addends, note_crowded_sums
@@ -41,6 +43,7 @@ from tosaic.fx.annotations.folded_norms import refuse_shared_folds
 from tosaic.fx.annotations.functional_parts import with_functional_parts
 from tosaic.fx.annotations.functions import function_of_reader
 from tosaic.fx.annotations.graph import bodies_of, call_graph, check_model
+from tosaic.fx.annotations.inlined_wrappers import with_inlined_wrappers
 from tosaic.fx.annotations.joined_observers import JoinedScales
 from tosaic.fx.annotations.modes import switch_modes
 from tosaic.fx.annotations.module_graph import import_module
@@ -61,6 +64,7 @@ __all__ = ["Quantizer", "pass_by_position"]
 _PRECISION = "tosaic_precision"
 _ANOTHER = "another quantizer"
 _NOT_ROUNDED = "it moves numbers, or depends on constants or integers only"
+_COMPLEX = "its result is complex"
 _IN_PLACE = "it stores its result in a buffer before that is rounded"
 _IN_BODY = "integer lowering computes bodies of control flow with floats"
 
@@ -174,13 +178,18 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         """Passes tensors by position that calls take by keyword: torch refuses to annotate such calls.
 
         Writes to parts of tensors and to inputs become functional. Calls that update a state in place become
-        calls whose result can be rounded before it is stored.
+        calls whose result can be rounded before it is stored. Calls inside of ``with torch.no_grad():`` and
+        similar wrappers become calls of the graph, except for training.
 
         With `compatible_with`, decomposes the calls that are quantized. With `QConfig.every_operator`, an
         attention becomes the operators that it computes.
         """
         check_model(model, "Quantizer")
+        inlined = not self.qat and with_inlined_wrappers(model)
         refuse_shared_folds(model, "Quantizer")
+        if inlined:
+            _fuse_conv_bn_(model)  # as torchao did with the calls outside of wrappers
+            _fuse_linear_bn_(model)
         with_functional_parts(model)
         with_rounded_writes(model)
         if self.compatible_with is not None:
@@ -223,6 +232,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
             for_arm or self.config.every_operator,
             returned_numbers=not for_arm,
         )
+        _leave_complex_float(plan, taken)
         stored = ((state.name, source.name) for _, state, source in state_writes(model))
         share_states(plan, [names for names in stored if not taken.intersection(names)])
         plan.refer_to_first()
@@ -249,6 +259,7 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
                     note_for_arm(node, plan._core.has_annotation(name))
         refuse_separated_writes(model)
         left_float |= dict.fromkeys(_writing_states(nodes.values()), _IN_PLACE)
+        left_float |= {call.name: _COMPLEX for call in plan.graph if call.dtype.startswith("complex")}
         bodies = bodies_of(model)
         for path, body in bodies.items():
             left_float |= {f"{path}.{name}": _IN_BODY for name in _float_calls(body)}
@@ -383,6 +394,27 @@ def _writes_state(node: Node, viewed: Mapping[Node, Node]) -> bool:
         if buffer.op == "get_attr" and (tensor is None or tensor.is_floating_point()):
             return True
     return False
+
+
+def _leave_complex_float(plan: Plan, taken: set[str]) -> None:
+    """The planner rounds the parts of complex values, which are no tensors of torch's graph."""
+
+    def is_complex(slot: Slot) -> bool:
+        source = slot.producer if isinstance(slot, Edge) else slot.node
+        return plan.graph[source].dtype.startswith("complex")
+
+    slots = dict.fromkeys(plan.slots())
+    for slot in slots:
+        spec = plan.get(slot)
+        while isinstance(spec, Shared) and is_complex(spec.slot):
+            spec = plan.get(spec.slot)
+        if spec is not None and not is_complex(slot) and spec != plan.get(slot):
+            plan.set(slot, spec)
+    for slot in filter(is_complex, slots):
+        while (
+            plan.get(slot) is not None and (slot.user if isinstance(slot, Edge) else slot.node) not in taken
+        ):
+            del plan[slot]
 
 
 def _float_calls(body: GraphModule) -> Iterator[str]:
