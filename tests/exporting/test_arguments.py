@@ -95,6 +95,34 @@ def test_cortex_m_notes_that_nothing_is_quantized() -> None:
     assert result.notes == ("no program of Cortex-M kernels: nothing is quantized",)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("recipe", ["cortex-m", "neutron+cortex-m"])
+def test_cortex_m_notes_what_to_pass_in_the_place_of_a_program(recipe: str) -> None:
+    """The export failed: there was no exported program to write the scales into."""
+    exported = torch.export.export(network(), (X,))
+    program = flow(tosaic.from_exported(exported), None, recipe=recipe, samples=[(X,), (X * 0.5,)])
+    assert program.ok
+    (note,) = (each for each in program.notes if "Cortex-M" in each)
+    assert "Pass the module, the ExportedProgram or the .pt2 file" in note
+    assert "model.cortex_m.pte" not in program.added
+    whole = flow(exported, None, recipe=recipe, samples=[(X,), (X * 0.5,)])
+    assert "model.cortex_m.pte" in whole.added
+    assert len(program.lowered.parts) == len(whole.lowered.parts)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("recipe", ["cortex-m", "tosa-int8"])
+def test_a_symbolic_batch_has_the_bound_size_in_every_recipe(recipe: str, tmp_path: Path) -> None:
+    dynamic = {"x": {0: torch.export.Dim("batch", min=1, max=8)}}
+    exported = torch.export.export(network(), (torch.rand(3, 3, 8, 8),), dynamic_shapes=dynamic)
+    result = flow(exported, None, recipe=recipe, bind={"x": {0: 1}}, samples=[X, X])
+    assert result.ok
+    if recipe == "cortex-m":
+        (tmp_path / "m.pte").write_bytes(result.added["model.cortex_m.pte"])
+        method = tosaic.load_pte(tmp_path / "m.pte").method()
+        assert method.inputs[0].shape == (1, 3, 8, 8)
+
+
 def test_threads_export_the_same_module_at_once(tmp_path: Path) -> None:
     model, found = network(), dict[int, Any]()
 

@@ -32,7 +32,9 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
 
     ExecuTorch's passes make operators of ``cortex_m`` from the nodes that the plan has for Cortex-M
     (`tosaic.executorch.cortex_m_program`). Nodes that they refuse compute with floats; the report notes them.
+    There is no such file if the model is a `tosaic.Program`, from which torch has no program.
     """
+    from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.executorch import cortex_m_program
     from tosaic.extract_io import extract_io_quant
     from tosaic.partitions.boundary import io_entries
@@ -45,11 +47,18 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
         )
         context.note(f"no program of Cortex-M kernels: {reason}")
         return
+    is_ours = isinstance(quantized, QuantizedProgram)
+    if is_ours and quantized._exported is None:
+        context.note(
+            "no program of Cortex-M kernels: ExecuTorch lowers programs of torch, and the model is a "
+            "tosaic.Program. Pass the module, the ExportedProgram or the .pt2 file that it was made from"
+        )
+        return
     if recipe.io:
         entries = {
             side: io_entries(each, getattr(context.quantized, side)) for side, each in recipe.io.items()
         }
-        program = quantized.to_exported() if hasattr(quantized, "to_exported") else quantized
+        program = quantized._to_exported(symbolic=False) if is_ours else quantized
         quantized, _ = extract_io_quant(program, inputs=entries.get("inputs"), outputs=entries.get("outputs"))
     made = cortex_m_program(quantized, claimants=recipe.takers)
     for each in made.refused:
