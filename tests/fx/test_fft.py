@@ -21,6 +21,7 @@ generator = torch.Generator().manual_seed(5)
 EVEN = torch.randn(2, 8, 16, generator=generator)
 ODD = torch.randn(3, 5, 6, generator=generator)
 A, B = (torch.randn(3, 4, 2, generator=generator) for _ in range(2))
+DFT = fft.fft(torch.eye(6))
 FP, FFT = "TOSA-1.0+FP", "TOSA-1.0+FP+fft"
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
@@ -50,6 +51,13 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "movement": (lambda a, b: parts(torch.cat([pair(a), pair(b)])[1:5].t().reshape(2, 8)), (A, B)),
     "sum": (lambda x: parts(fft.fft(x).sum(0)), (ODD,)),
     "cast": (lambda x: parts(x.to(torch.complex64)), (ODD,)),
+    "matrix product": (lambda a, b: parts(pair(a) @ pair(b).T.conj()), (A, B)),
+    "batched product with a constant": (lambda x: parts(fft.fft(x) @ DFT), (ODD,)),
+    "product with a vector": (lambda a, b: parts(torch.mv(pair(a), pair(b)[0])), (A, B)),
+    "product of complex and real": (lambda a, b: parts(pair(a) @ b[:, :, 0].T.to(torch.complex64)), (A, B)),
+    "linear": (lambda x: parts(torch.nn.functional.linear(fft.fft(x), DFT, DFT[0])), (ODD,)),
+    "einsum": (lambda a, b: parts(torch.einsum("ij,kj->ik", pair(a), pair(b))), (A, B)),
+    "einsum of one operand": (lambda a: parts(torch.einsum("ij->ji", pair(a))), (A,)),
 }
 
 

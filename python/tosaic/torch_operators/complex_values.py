@@ -39,6 +39,8 @@ _MOVING = (
 )
 _LINEAR = "neg sum sum.dim_IntList mean mean.dim"
 PARTWISE = frozenset(f"{_MOVING} {_LINEAR}".split())
+# Operators of two operands that are linear in each; `linear` adds a bias.
+_BILINEAR = frozenset(["matmul", "mm", "bmm", "mv", "dot", "linalg_matmul", "linear", "einsum"])
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def _complex_row(*names: str) -> Callable[[_Row], _Row]:
 
 def is_known(name: str, emit: _Row | None) -> bool:
     """True if a call of this operator can take complex operands; `emit` is the row of the real operator."""
-    return name in COMPLEX or (emit is not None and _is_partwise(name))
+    return name in COMPLEX or (emit is not None and (_is_partwise(name) or name in _BILINEAR))
 
 
 def _is_partwise(name: str) -> bool:
@@ -90,7 +92,39 @@ def emit_complex(c: Call, name: str, emit: _Row | None, values: Sequence[Any]) -
         parts = [emit(c, *(_part(value, i) for value in values)) for i in range(2)]
         if parts[0] is not None and parts[1] is not None:
             return _joined(*parts)
+    if emit is not None and name in _BILINEAR:
+        product = _contraction(c, name, emit, values)
+        if product is not None:
+            return product
     raise c.error(_core.UnsupportedOp, f"{name} of complex values is not supported", hint=HINT)
+
+
+def _contraction(c: Call, name: str, emit: _Row, values: Sequence[Any]) -> Complex | None:
+    """Returns a product of matrices: four products of parts, or two if an operand is real."""
+    is_einsum = name == "einsum"
+    operands = list(values[1] if is_einsum else values[:2])
+    if len(operands) == 1:
+        parts = [emit(c, values[0], [part], *values[2:]) for part in _parts(operands[0])]
+        return None if None in parts else Complex(*parts)
+    if len(operands) != 2:
+        return None
+
+    def product(a: Any, b: Any) -> Any:
+        if a is None or b is None:
+            return None
+        if is_einsum:
+            return emit(c, values[0], [a, b], *values[2:])
+        return emit(c, a, b, None) if name == "linear" else emit(c, a, b, *values[2:])
+
+    (ar, ai), (br, bi) = map(_parts, operands)
+    found = [product(*each) for each in ((ar, br), (ai, bi), (ar, bi), (ai, br))]
+    real, imag = _sum(c, "sub", *found[:2]), _sum(c, "add", *found[2:])
+    if real is None or imag is None:
+        return None
+    if name == "linear" and values[2] is not None:
+        bias_real, bias_imag = _parts(values[2])
+        real, imag = _sum(c, "add", real, bias_real), _sum(c, "add", imag, bias_imag)
+    return _pair(c, real, imag)
 
 
 def _part(value: Any, i: int) -> Any:
