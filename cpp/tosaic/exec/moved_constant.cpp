@@ -39,7 +39,10 @@ class Permute final : public Recipe {
     static_cast<void>(source().bytes());
   }
   void compute(std::size_t begin, std::size_t end, std::byte* to) const override {
-    if (const std::byte* from = source().in_memory()) {
+    const std::byte* from = source().in_memory();
+    // The source may have another recipe since prepare(), and not be in memory any more.
+    if (from == nullptr && perm_[0] != 0) from = source().bytes().data();
+    if (from != nullptr) {
       const auto first =
           static_cast<std::int64_t>(begin) * source_strides_[0] * static_cast<std::int64_t>(width_);
       return copy_of(end - begin).run(from + first, to, nullptr);
@@ -48,6 +51,11 @@ class Permute final : public Recipe {
     const kernels::StridedCopy copy = copy_of(1);
     for (std::size_t i = begin; i < end; ++i)
       copy.run(units.unit(i), to + (i - begin) * unit_bytes(), nullptr);
+  }
+  [[nodiscard]] bool computes_as(const Recipe& other) const override {
+    const auto* permute = dynamic_cast<const Permute*>(&other);
+    return permute != nullptr && width_ == permute->width_ && extents_ == permute->extents_ &&
+           source_strides_ == permute->source_strides_;
   }
   [[nodiscard]] std::shared_ptr<const Recipe> inverse(const Storage& result) const override {
     Shape shape;

@@ -40,6 +40,10 @@ UnitReader::UnitReader(const Storage& source, std::size_t unit_bytes)
     memory_ = source.in_memory();
     return;
   }
+  if (!reads(source, unit_bytes)) {  // the source has another recipe since prepare()
+    memory_ = source.bytes().data();
+    return;
+  }
   buffer_.resize(unit_bytes);
 }
 

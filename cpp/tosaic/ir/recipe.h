@@ -36,6 +36,10 @@ class Recipe {
   [[nodiscard]] virtual std::shared_ptr<const Recipe> inverse(const Storage& result) const;
   // True if the bytes are those of the source, and are only copied so that they have another owner.
   [[nodiscard]] virtual bool is_copy() const { return false; }
+  // True if both recipes compute the same bytes from sources that hold the same bytes.
+  [[nodiscard]] virtual bool computes_as(const Recipe& other) const { return this == &other; }
+  // True if the storage still says, once its bytes are computed, that they were made by this recipe.
+  [[nodiscard]] virtual bool is_remembered() const { return false; }
 
  private:
   Storage source_;

@@ -88,6 +88,18 @@ Storage view_of(const std::shared_ptr<std::vector<std::int32_t>>& values,
           [changed] { return *changed ? std::string("its version is another") : std::string(); }};
 }
 
+TEST_CASE("a chain of moves of a copy, of which a part was computed first, has the elements of the copy",
+          "[ir][recipe]") {
+  const Shape shape{48, 64};
+  const Storage copy = deferred_copy(numbers(48 * 64));
+  const Storage moved = exec::deferred_permute(copy, DType::kI32, shape, {1, 0});
+  const Storage again = exec::deferred_permute(copy, DType::kI32, shape, {1, 0});
+  const Storage back = exec::deferred_permute(moved, DType::kI32, {64, 48}, {1, 0});
+  compute(std::vector{again.deferred_state(), back.deferred_state()}, nullptr);
+  CHECK(values_of(again) == permuted(values_of(numbers(48 * 64)), shape, {1, 0}));
+  CHECK(values_of(back) == values_of(numbers(48 * 64)));
+}
+
 TEST_CASE("a deferred storage is computed at its first use, once", "[recipe]") {
   const auto recipe = std::make_shared<const Doubled>(numbers(12), 3);
   const Storage storage = Storage::deferred(48, recipe);

@@ -5,8 +5,8 @@
 // At stage integer, qparams only say which numbers the integers represent: a value without them is merged with one
 // that has them.
 //
-// Constants of at most 256 bytes are compared by content, larger ones by the memory that they share (tied
-// weights). Foreign nodes, nodes with regions and nodes that touch variables are never merged.
+// Constants are compared by content: two weights that are tied, or that only have the same elements, become one.
+// Foreign nodes, nodes with regions and nodes that touch variables are never merged.
 
 #include <string>
 #include <unordered_map>
@@ -15,6 +15,7 @@
 
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/ir/same_elements.h"
 #include "tosaic/passes/pass.h"
 
 namespace tosaic::passes {
@@ -26,19 +27,36 @@ void append(std::string& key, const void* data, std::size_t size) {
   key.append(static_cast<const char*>(data), size);
 }
 
-std::string constant_key(const Constant& constant) {
-  std::string key = std::string(to_string(constant.dtype)) + to_string(constant.shape) + "|";
-  if (!constant.storage.bound()) return key + "unbound " + constant.name;
-  if (constant.storage.size() <= kMaxComparedBytes) {
-    const std::span<const std::byte> bytes = constant.bytes();
-    append(key, bytes.data(), bytes.size());
-    return key;
+// For each constant, the first one that has the same elements and type.
+class FirstConstants {
+ public:
+  ValueId first(const Constant& constant, ValueId value) {
+    std::string key = std::string(to_string(constant.dtype)) + to_string(constant.shape) + "|";
+    const bool is_small = constant.storage.size() <= kMaxComparedBytes;
+    if (!constant.storage.bound()) {
+      key += "unbound " + constant.name;
+    } else if (is_small) {
+      const std::span<const std::byte> bytes = constant.bytes();
+      append(key, bytes.data(), bytes.size());
+    } else {
+      const std::uint64_t sample = sample_of(constant.storage);
+      append(key, &sample, sizeof sample);
+    }
+    std::vector<Known>& alike = alike_[key];
+    for (const Known& known : alike)
+      if (is_small || !constant.storage.bound() || same_elements(known.constant->storage, constant.storage))
+        return known.value;
+    alike.push_back({&constant, value});
+    return value;
   }
-  const void* shared = constant.storage.identity();
-  key += "at";
-  append(key, static_cast<const void*>(&shared), sizeof shared);
-  return key;
-}
+
+ private:
+  struct Known {
+    const Constant* constant;
+    ValueId value;
+  };
+  std::unordered_map<std::string, std::vector<Known>> alike_;
+};
 
 // The operator and the operands as a key.
 std::string node_key(const Graph& graph, const Node& node, const std::vector<ValueId>& leader) {
@@ -89,13 +107,13 @@ bool may_be_merged(Stage stage, TensorType kept, TensorType merged) {
 }  // namespace
 
 std::optional<Graph> common_subexpressions(const Graph& graph) {
-  std::unordered_map<std::string, ValueId> seen;
+  FirstConstants constants;
   std::vector<ValueId> leader(graph.values().size());
   for (std::uint32_t i = 0; i < leader.size(); ++i) {
     leader[i] = ValueId(i);
     const Value& value = graph.values()[i];
     if (value.kind != ValueKind::kConstant) continue;
-    leader[i] = seen.try_emplace(constant_key(*value.constant), ValueId(i)).first->second;
+    leader[i] = constants.first(*value.constant, ValueId(i));
     if (!(graph.type(leader[i]).order == value.type.order)) leader[i] = ValueId(i);
   }
   Rewriter rewriter(graph);

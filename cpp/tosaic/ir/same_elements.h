@@ -1,0 +1,17 @@
+// same_elements: whether two storages hold the same bytes, as far as that can be told without computing them.
+#pragma once
+
+#include <cstdint>
+
+#include "tosaic/ir/storage.h"
+
+namespace tosaic {
+
+// True if the bytes are equal: those in memory are compared, and those of deferred storages are equal if the same
+// recipe computes them from equal bytes. Bytes that their owner changed since import equal no others.
+[[nodiscard]] bool same_elements(const Storage& a, const Storage& b);
+
+// A number that is equal for storages with the same elements. It is made of a few of the bytes.
+[[nodiscard]] std::uint64_t sample_of(const Storage& storage);
+
+}  // namespace tosaic
