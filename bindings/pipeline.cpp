@@ -305,6 +305,13 @@ void bind_pipeline(py::module_& m) {
                                for (const auto& timing : l.timings) out.append(to_dict(timing));
                                return out;
                              })
+      .def_property_readonly("notes",
+                             [](const LoweredGraphs& l) {
+                               py::list notes;
+                               for (const passes::ConstantNote& note : l.notes)
+                                 notes.append(py::make_tuple(note.rule, note.message, note.name));
+                               return notes;
+                             })
       .def_readonly("constants_seconds", &LoweredGraphs::constants_seconds)
       .def_readonly("check_seconds", &LoweredGraphs::check_seconds)
       .def_readonly("file_seconds", &LoweredGraphs::file_seconds)
@@ -364,6 +371,17 @@ void bind_pipeline(py::module_& m) {
       py::arg("graph").none(false), py::kw_only(), py::arg("keep_integers") = false,
       "The graph at stage exported, with quantize and dequantize nodes in the place of qparams. With "
       "keep_integers, described operators that compute with integers keep theirs.");
+  m.def(
+      "with_float_weights",
+      [](const SharedGraph& graph) {
+        const auto is_weight = [](const Graph& part, const Node& node) {
+          return node.op == Op::kDequantize && part.value(part.operands(node)[0]).constant != nullptr;
+        };
+        std::optional<Graph> found = passes::expand_composites(*graph, is_weight);
+        return found ? std::make_shared<Graph>(std::move(*found)) : graph;
+      },
+      py::arg("graph").none(false),
+      "The graph with arithmetic in the place of dequantize nodes over constants, which can then be folded.");
   m.def(
       "before_integers",
       [](const SharedGraph& graph) {

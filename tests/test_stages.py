@@ -25,7 +25,7 @@ PIPELINE = (
     *("fold-constants", "dead-code", "common-subexpressions", "simplify", "fold-batch-norm"),
     *("decompose", "fold-constants", "sink-reshapes", "simplify", "common-subexpressions"),
     *("choose-shapes", "assign-dim-order"),
-    *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions"),
+    *("legalize-tosa", "fold-constants", "simplify", "common-subexpressions", "store-constants"),
 )
 
 

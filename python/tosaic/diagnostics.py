@@ -1,4 +1,4 @@
-"""Remarks of an import about what it noticed and accepted: data for reports, and lines in the log."""
+"""Remarks about what an import or a lowering noticed and accepted: data for reports, and lines in the log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _log = logging.getLogger("tosaic.fx")
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One remark of the import.
+    """One remark of an import or of a lowering.
 
     Attributes
     ----------
     rule : str
         ``copied-weight``, ``ambiguous-order``, ``opaque``, ``description``, ``unseen-update`` or
-        ``training``; for a ``.tosa`` file ``repeated-zero-point``; for a ``.pt2`` file ``torch-loader``.
+        ``training``; for a ``.tosa`` file ``repeated-zero-point``; for a ``.pt2`` file ``torch-loader``; of a
+        lowering ``grown-weight`` or ``two-layouts``.
     message : str
         What was noticed, and why.
     name : str

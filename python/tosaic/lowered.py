@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
+from tosaic.diagnostics import Diagnostic, Diagnostics
 from tosaic.options import checked, refusal
 from tosaic.overrides import Overrides
 from tosaic.ports import (
@@ -111,6 +112,10 @@ class Lowered(Preparable):
             "tosa": lowered.tosa,
         }
         self._orders = dict(lowered.orders)
+        noticed = Diagnostics()
+        for rule, message, name in lowered.notes:
+            noticed.note(rule, message, name)
+        self._diagnostics = tuple(noticed.items)
         self._timings = tuple(PassTiming(**timing) for timing in lowered.timings)
 
     @property
@@ -140,6 +145,11 @@ class Lowered(Preparable):
     def timings(self) -> tuple[PassTiming, ...]:
         """The time of each pass, in the order in which the passes ran."""
         return self._timings
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Remarks of the lowering on constants: those that are stored wider than they were, or twice."""
+        return self._diagnostics
 
     @property
     def profile(self) -> LoweringProfile:

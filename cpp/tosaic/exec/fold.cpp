@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tosaic/exec/moved_constant.h"
+#include "tosaic/exec/narrow_constant.h"
 #include "tosaic/exec/node.h"
 
 namespace tosaic::exec {
@@ -35,6 +36,8 @@ std::optional<std::vector<ConstantRef>> evaluate(const Graph& graph, const Node&
   });
   if (!known || operands.size() != node.operand_count) return std::nullopt;
   if (info(node.op).has(kView)) return std::vector{folded(graph, graph.result(node), operands[0]->storage)};
+  if (std::optional<Storage> made = computed_from_narrow(graph, node, operands))
+    return std::vector{folded(graph, graph.result(node), *std::move(made))};
   if (std::optional<Storage> moved = moved_later(node, operands))
     return std::vector{folded(graph, graph.result(node), *std::move(moved))};
   std::vector<ArrayView> arrays;

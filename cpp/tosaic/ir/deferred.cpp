@@ -60,8 +60,16 @@ class Allocator {
 
 }  // namespace
 
+const void* origin_of(const Storage& storage) {
+  const std::shared_ptr<Deferred>& state = storage.deferred_state();
+  return state != nullptr ? state->origin() : storage.in_memory();
+}
+
 Deferred::Deferred(std::size_t size, std::shared_ptr<const Recipe> recipe)
-    : size_(size), recipe_(std::move(recipe)) {}
+    : size_(size),
+      remembered_(recipe->is_remembered() ? recipe : nullptr),
+      origin_(origin_of(recipe->source())),
+      recipe_(std::move(recipe)) {}
 
 std::shared_ptr<const Recipe> Deferred::recipe() const {
   const std::lock_guard lock(mutex_);

@@ -27,8 +27,12 @@ class Deferred {
   [[nodiscard]] std::span<const std::byte> bytes();
   // The bytes in memory, or null. The memory of a copy that is not made yet is that of its source.
   [[nodiscard]] const std::byte* in_memory() const;
+  // An address that storages have in common if they are, or were, computed from the same memory.
+  [[nodiscard]] const void* origin() const { return origin_; }
   // Null when the bytes are computed.
   [[nodiscard]] std::shared_ptr<const Recipe> recipe() const;
+  // The recipe that the bytes were or will be made by, if it is remembered (Recipe::is_remembered), else null.
+  [[nodiscard]] const std::shared_ptr<const Recipe>& remembered() const { return remembered_; }
   // As Storage: about the memory that the bytes are computed from.
   [[nodiscard]] std::string change_message() const;
   [[nodiscard]] bool is_view() const;
@@ -41,11 +45,16 @@ class Deferred {
   void derive_from(std::shared_ptr<const Recipe> recipe);
 
   const std::size_t size_;
+  const std::shared_ptr<const Recipe> remembered_;
+  const void* const origin_;
   std::atomic<const std::byte*> data_{nullptr};
   mutable std::mutex mutex_;  // guards what follows
   Storage memory_;
   std::shared_ptr<const Recipe> recipe_;
 };
+
+// Deferred::origin(), or the address of the bytes.
+[[nodiscard]] const void* origin_of(const Storage& storage);
 
 // Computes all storages of the list that are not computed yet, each in its place; in new memory if it has none. The
 // threads of `team` share the work; null: this thread alone. Does not ask owners whether they changed their memory.

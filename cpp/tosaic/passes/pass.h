@@ -147,6 +147,9 @@ struct Pass {
 [[nodiscard]] std::optional<Graph> assign_dim_order(const Graph& graph, const PassOptions& options = {});
 // Replaces canonical operators over values with dim orders by TOSA operators over physical shapes.
 [[nodiscard]] std::optional<Graph> legalize_tosa(const Graph& graph, const PassOptions& options = {});
+// Stores each constant once, and those that were folded from narrower ones, such as dequantized weights, as the
+// narrower ones, if the target can compute them from these. Takes graphs at stage tosa.
+[[nodiscard]] std::optional<Graph> store_constants(const Graph& graph, const PassOptions& options = {});
 // Turns state inputs and their new values into variables that are read and written.
 [[nodiscard]] std::optional<Graph> state_to_variables(const Graph& graph, const PassOptions& options = {});
 

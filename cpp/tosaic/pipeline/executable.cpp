@@ -1,5 +1,7 @@
 #include "tosaic/pipeline/executable.h"
 
+#include <algorithm>
+
 #include "tosaic/exec/steps.h"
 #include "tosaic/ir/own_constants.h"
 #include "tosaic/passes/pass.h"
@@ -14,11 +16,27 @@ bool takes_integers(const Graph& graph, const Node& node, const exec::Overrides&
           exec::find_override(graph, node, overrides) != nullptr);
 }
 
+// True for a graph that computes large floats from constants in every run, as store-constants leaves them.
+bool widens_constants(const Graph& graph) {
+  constexpr std::size_t kLargeBytes = 1024;
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
+    return node.op == Op::kTosaCast && graph.value(graph.operands(node)[0]).constant != nullptr &&
+           graph.type(graph.result(node)).bytes() >= kLargeBytes;
+  });
+}
+
+bool is_empty(const exec::Overrides& overrides) {
+  return overrides.models.empty() && overrides.nodes.empty() && overrides.ops.empty();
+}
+
 }  // namespace
 
 std::shared_ptr<const Graph> executable(std::shared_ptr<const Graph> graph,
                                         const exec::Overrides& overrides) {
   graph = own_constants(graph);
+  if (is_empty(overrides) && widens_constants(*graph))
+    if (std::optional<Graph> folded = passes::fold_constants(*graph))
+      graph = std::make_shared<const Graph>(std::move(*folded));
   if (graph->stage == Stage::kQuantized) {
     std::optional<Graph> numbers = passes::unfold_qdq(
         *graph,

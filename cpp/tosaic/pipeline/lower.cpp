@@ -188,9 +188,11 @@ class Run {
 
   [[nodiscard]] const std::shared_ptr<const Graph>& graph() const { return graph_; }
   // The first pass that was skipped because it does not take graphs at the stage of graph(); null if there is
-  // none.
+  // none. Passes that take only stage tosa do not count.
   [[nodiscard]] const Step* skipped() const {
-    const auto found = std::ranges::find(skipped_, graph_->stage, &Skipped::stage);
+    const auto found = std::ranges::find_if(skipped_, [this](const Skipped& each) {
+      return each.stage == graph_->stage && !(each.step->pass.takes == passes::StageSet{Stage::kTosa});
+    });
     return found == skipped_.end() ? nullptr : found->step;
   }
   // The last graph that a pass took at stage quantized; null if there was none.
@@ -316,8 +318,8 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
   pipeline.check();
   const std::span<const Step> steps = pipeline.steps();
   Run run(with_boundary_orders(graph, options.orders), target, options);
-  run.section(steps, Section::kSimplify);
   run.own_constants_later();
+  run.section(steps, Section::kSimplify);
   lowered.exported = run.graph();
   run.section(steps, Section::kQuantize);
   try {
@@ -344,6 +346,7 @@ Lowered lower_graph(const std::shared_ptr<const Graph>& graph, const Pipeline& p
   }
   require_tosa(run, pipeline);
   const Places places = constants && options.places ? options.places(lowered.tosa) : Places();
+  lowered.notes = passes::constant_notes(*lowered.tosa, *graph, target);
   const auto begin = std::chrono::steady_clock::now();
   if (constants)
     run.compute_constants(*graph, std::array{lowered.exported, lowered.decomposed, lowered.canonical},

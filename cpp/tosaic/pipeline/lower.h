@@ -10,6 +10,7 @@
 
 #include "tosaic/ir/graph.h"
 #include "tosaic/ir/places.h"
+#include "tosaic/passes/constant_notes.h"
 #include "tosaic/passes/pass.h"
 #include "tosaic/pipeline/boundary_orders.h"
 #include "tosaic/pipeline/pipeline.h"
@@ -50,6 +51,7 @@ struct Lowered {
   std::shared_ptr<const Graph> decomposed;  // after section decompose
   std::shared_ptr<const Graph> canonical;   // after section layout: dim orders are assigned
   std::shared_ptr<const Graph> tosa;        // after section legalize
+  std::vector<passes::ConstantNote> notes;  // on the constants of `tosa`
   std::vector<PassTiming> timings;          // the first entry, "verify", is for the graph that was passed in
   double constants_seconds = 0;             // for the elements of constants that passes deferred
   double check_seconds = 0;                 // for the rules of the target

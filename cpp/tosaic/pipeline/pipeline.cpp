@@ -38,6 +38,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kLegalize, "fold-constants"},
     {Section::kLegalize, "simplify"},
     {Section::kLegalize, "common-subexpressions"},
+    {Section::kLegalize, "store-constants"},
 };
 
 InvalidGraph refusal(std::string what, std::string expected, std::string got, std::string hint = {}) {

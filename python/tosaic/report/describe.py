@@ -12,6 +12,7 @@ from tosaic import _core
 from tosaic.annotation.resolution import Resolution
 from tosaic.calibration.quantized_program import QuantizedProgram
 from tosaic.comparison import Comparison
+from tosaic.diagnostics import Diagnostic
 from tosaic.dtypes import BITS, bytes_of
 from tosaic.explanation import QuantizationExplanation
 from tosaic.exporting.result import ExportResult
@@ -76,10 +77,11 @@ _METRIC_COLUMNS = ("SQNR dB", "cosine", "max abs", "relative", "max ulp", "p99 u
 def describe_program(program: Program) -> Report:
     """Makes a report of the inputs, outputs and operators of a program."""
     graph = program.graph
-    sections = [_boundary(program.inputs, program.outputs, program.states), _operators(graph)]
-    if program.diagnostics:
-        rows = [(item.rule, item.name, item.message) for item in program.diagnostics]
-        sections.append(Section("noticed at import", table(("rule", "name", "message"), rows), folded=True))
+    sections = [
+        _boundary(program.inputs, program.outputs, program.states),
+        _operators(graph),
+        *_noticed(program.diagnostics, "import"),
+    ]
     sections.append(Section("graph", graph.text(), folded=True))
     return Report(
         title=f"{graph.name} @{graph.stage}",
@@ -147,6 +149,7 @@ def describe_lowered(lowered: Lowered) -> Report:
             _boundary(lowered.inputs, lowered.outputs, lowered.states),
             _operators(graph),
             *_layout_of(lowered),
+            *_noticed(lowered.diagnostics, "lowering"),
             Section("passes", table(columns, timings), folded=True),
             *(Section(f"graph @{name}", _text_of(g), folded=True) for name, g in lowered.stages.items()),
         ),
@@ -158,9 +161,17 @@ def describe_lowered(lowered: Lowered) -> Report:
             **_graph_data(graph),
             **_io_data(lowered),
             "memory": _memory_data(plan),
+            "diagnostics": list(lowered.diagnostics),
             "passes": list(lowered.timings),
         },
     )
+
+
+def _noticed(diagnostics: Sequence[Diagnostic], when: str) -> tuple[Section, ...]:
+    """Returns a section of remarks, or nothing if there are none."""
+    rows = [(item.rule, item.name, item.message) for item in diagnostics]
+    text = table(("rule", "name", "message"), rows)
+    return (Section(f"noticed at {when}", text, folded=True),) if rows else ()
 
 
 def _text_of(graph: _core.Graph) -> str:

@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "tosaic/base/work.h"
+#include "tosaic/exec/narrow_constant.h"
 #include "tosaic/layout/options.h"
 #include "tosaic/layout/order.h"
 #include "tosaic/passes/legalize_tosa/f32_integers.h"
@@ -388,6 +389,9 @@ ValueId Legalizer::physical_constant(ValueId id) {
                  (in_24_bits ? "the 24 bits that f32 counts exactly" : "i32"),
              in_24_bits ? "Lower for a target with profile INT, e.g. TOSA-1.0+INT+FP" : "");
   }
+  if (std::optional<Storage> made = exec::widened(constant, physical))
+    return out_.add_constant(
+        constant_over(constant->name, constant->kind, physical, constant->shape, *std::move(made)));
   return out_.add_constant(converted(*constant, physical));
 }
 
