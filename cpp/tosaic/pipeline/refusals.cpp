@@ -111,6 +111,18 @@ std::string float_target(const Graph& graph) {
   return to_string(out);
 }
 
+// The reason of a program that quantizes activations with parameters of each run: they are computed from floats.
+std::optional<ErrorParts> dynamic_quantization(const Graph& graph) {
+  for (const Node& node : graph.nodes())
+    for (const OriginRef& leaf : leaves(node.origin))
+      if (leaf->target.find("choose_qparams") != std::string::npos)
+        return located({.where = "lower",
+                        .what = "quantization parameters are computed in every run, from floats",
+                        .hint = "Use static quantization: calibrate, then convert"},
+                       leaf, leaf->fx_name);
+  return std::nullopt;
+}
+
 std::vector<ErrorParts> behind(const ErrorParts& cause, std::vector<ErrorParts> effects) {
   effects.insert(effects.begin(), cause);
   return effects;
@@ -188,8 +200,11 @@ void refuse_floats(const Graph& exported, const Graph& quantized, const target::
   const std::string needs = "nodes need floats, which " + name + " lacks";
   if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
     const std::vector<ErrorParts> left = left_to_floats(quantized, target);
-    if (!left.empty()) throw UnsupportedOp("lower-to-integer", needs, left);
-    return;
+    if (left.empty()) return;
+    if (const std::optional<ErrorParts> cause = dynamic_quantization(exported))
+      throw UnsupportedOp("lower", "problems keep this program from " + name + ": quantize it statically",
+                          behind(*cause, left));
+    throw UnsupportedOp("lower-to-integer", needs, left);
   }
   const std::vector<ErrorParts> computing = float_operators(exported);
   const std::vector<ErrorParts> all = computing.empty() ? float_outputs(exported) : computing;
@@ -201,8 +216,9 @@ void refuse_floats(const Graph& exported, const Graph& quantized, const target::
                              "Quantize it first, e.g. with prepare_pt2e and convert_pt2e of torchao, or "
                              "lower it for " +
                              float_target(exported)};
+  const std::optional<ErrorParts> dynamic = dynamic_quantization(exported);
   throw UnsupportedOp("lower", "problems keep this program from " + name + ": quantize it first",
-                      behind(cause, all));
+                      behind(dynamic.value_or(cause), all));
 }
 
 void refuse_quantization(const Graph& exported, const UnsupportedOp& error,

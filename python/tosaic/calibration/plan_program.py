@@ -123,11 +123,15 @@ class PlannedProgram:
 def prepared_graph(graph: _core.Graph) -> _core.Graph:
     """Folds constants and batch norms, so that the weights are those that the integer program will have.
 
+    Weights that are quantized alone become floats, and are quantized anew.
+
     Raises
     ------
     InvalidGraph
         The graph is quantized already, or not at stage ``exported``.
     """
+    if graph.stage == "exported":
+        graph = _core.with_float_weights(graph)
     quantized = next((node for node in all_nodes(graph) if node.op in ("quantize", "dequantize")), None)
     if graph.stage != "exported" or quantized is not None:
         raise _core.make_error(

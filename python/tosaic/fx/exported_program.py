@@ -21,7 +21,7 @@ from tosaic.fx.importer import Importer
 from tosaic.fx.node_writer import Shared
 from tosaic.fx.shapes import Sizes, wanted_sizes
 from tosaic.fx.treespec import convert_treespec
-from tosaic.fx.weights import REAL_OF, Weights, dtype_code
+from tosaic.fx.weights import Weights, dtype_code
 from tosaic.process import collection_paused
 from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import arguments_tree, results_tree
@@ -35,7 +35,6 @@ from tosaic.torch_operators.program_reader import (
     OutputSpec,
     ProgramReader,
 )
-from tosaic.torch_operators.value import Ref
 
 __all__ = [
     "ImportRecord",
@@ -125,18 +124,12 @@ class _Program(ProgramReader):
     def _read_weight(self, node: Any, spec: InputSpec, is_state: bool) -> None:
         target, importer = spec.target, self.importer
         tensor = self._tensor_of(target)
-        dtype = tensor.dtype
-        if dtype in REAL_OF and not is_state:
-            importer.env[node] = importer.complex_constant(tensor, target, spec.kind)
+        if not is_state:
+            importer.env[node] = importer.constant_of(tensor, target, spec.kind)
             return
-        weights = self.shared.weights
-        code = dtype_code(dtype, f"'{target}'")
-        if is_state:
-            constant = weights.snapshot(tensor, target, spec.kind)
-            importer.env[node] = self._add_state(node, spec, code, constant)
-            return
-        value = importer.builder.add_constant(weights.tensor(tensor, target, spec.kind))
-        importer.env[node] = Ref(value, code, tensor.shape, tensor)
+        code = dtype_code(tensor.dtype, f"'{target}'")
+        constant = self.shared.weights.snapshot(tensor, target, spec.kind)
+        importer.env[node] = self._add_state(node, spec, code, constant)
 
 
 def _input_spec(spec: Any) -> InputSpec:

@@ -25,12 +25,12 @@ from tosaic.fx.functional_trial import keeps_numbers
 from tosaic.fx.node_writer import NodeWriter, Shared
 from tosaic.fx.targets import Row, row_for
 from tosaic.fx.torch_kernel import NAMESPACES, TorchKernel, is_functional
-from tosaic.fx.weights import CODE_OF, TORCH_OF
+from tosaic.fx.weights import CODE_OF, TORCH_OF, dtype_code, is_wrapper
 from tosaic.torch_operators.complex_values import emit_complex, is_known
 from tosaic.torch_operators.foreign_calls import FUNCTIONALIZE, OUT_OF_PLACE
 from tosaic.torch_operators.node_reader import NodeReader
 from tosaic.torch_operators.operator_row import OperatorRow, getitem_row
-from tosaic.torch_operators.value import Complex, NoValue, Ref, tensors_of
+from tosaic.torch_operators.value import Complex, NoValue, Ref, Wrapper, tensors_of
 
 __all__ = ["Importer"]
 
@@ -289,10 +289,20 @@ class Importer(NodeReader, NodeWriter):
         found = self._found(node)
         if isinstance(found, GraphModule) or not isinstance(found, torch.Tensor):
             return found
-        if found.is_complex():
-            return self.complex_constant(found, str(node.target), "lifted")
-        constant = self._shared.weights.tensor(found, str(node.target), "lifted")
-        return Ref(self.builder.add_constant(constant), CODE_OF[found.dtype], tuple(found.shape), found)
+        return self.constant_of(found, str(node.target), "lifted")
+
+    def constant_of(self, tensor: Any, name: str, kind: str) -> Ref | Complex | Wrapper:
+        """Returns a tensor that the program does not write.
+
+        The tensors inside of a tensor subclass become constants when they are read.
+        """
+        if is_wrapper(tensor):
+            return Wrapper(lambda inner: self.constant_of(getattr(tensor, inner), f"{name}.{inner}", kind))
+        if tensor.is_complex():
+            return self.complex_constant(tensor, name, kind)
+        code = dtype_code(tensor.dtype, f"'{name}'")
+        value = self.builder.add_constant(self._shared.weights.tensor(tensor, name, kind))
+        return Ref(value, code, tuple(tensor.shape), tensor)
 
     def _foreign(self, node: Any) -> Any:
         """Reads a call that is no operator overload: arithmetic on sizes, or a higher-order operator."""

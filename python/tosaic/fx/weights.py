@@ -31,7 +31,7 @@ from tosaic.dtypes import TORCH
 from tosaic.torch_operators.dtypes import CODE
 from tosaic.torch_operators.numbers import number_array
 
-__all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code"]
+__all__ = ["CODE_OF", "COMPLEX_OF", "REAL_OF", "TORCH_OF", "Weights", "dtype_code", "is_wrapper"]
 
 # The builder identifies dtypes by their positions in DTYPES.
 CODE_OF: dict[torch.dtype, int] = {getattr(torch, own): CODE[name] for name, own in TORCH.items()}
@@ -56,6 +56,11 @@ def dtype_code(dtype: torch.dtype, what: str) -> int:
             got=str(dtype),
         )
     return code
+
+
+def is_wrapper(tensor: Any) -> bool:
+    """True for a tensor that consists of others, such as a quantized weight of torchao."""
+    return type(tensor) not in _PLAIN_TENSORS and hasattr(tensor, "__tensor_flatten__")
 
 
 def _watch(tensor: torch.Tensor, name: str, storage: Any = None) -> Callable[[], str]:

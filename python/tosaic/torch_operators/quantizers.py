@@ -1,6 +1,7 @@
-"""Rows for quantizers with known parameters: of torch, of its PT2E flow and of torchao.
+"""Rows for quantizers: of torch, of its PT2E flow and of torchao.
 
-Scales and zero points become attributes. If a call passes them as tensors, the tensors must be constants.
+Scales and zero points that are constants become attributes of a quantize or dequantize. Others, and zero
+points that are no integers, become operands of arithmetic: `dynamic_qparams`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
-from tosaic.torch_operators.value import Ref
+from tosaic.torch_operators.dynamic_qparams import Arithmetic, dequantized, quantized, spread_over_blocks
+from tosaic.torch_operators.value import Ref, Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +70,18 @@ def _whole(c: Call, numbers: _Numbers) -> _Numbers:
     return integers
 
 
+def _is_fixed(c: Call, scale: Any, zero: Any) -> bool:
+    """True if a call has the scales and integer zero points of attributes."""
+    for value in (scale, zero):
+        if type(value) is Ref and c.known_elements(value) is None and c.builder.constant(value.id) is None:
+            return False
+    if type(zero) is not Ref:
+        return True
+    numbers = np.asarray(_numbers(c, zero, "the zero point"))
+    with np.errstate(invalid="ignore"):
+        return bool(np.array_equal(numbers.astype(np.int64), numbers))
+
+
 def _bound(c: Call, bound: Any, least: int) -> int:
     return least if bound is None else int(_numbers(c, bound, "a bound")[0])
 
@@ -115,10 +129,32 @@ _PT2E = "quantized_decomposed::"
 _OF_TENSORS = ("", ".tensor", ".tensor2")
 
 
+def _of_one_element(c: Call, value: Any) -> Ref:
+    """Returns a tensor of one element, or a number, as f32 of rank 0, as torch reads it beside f32."""
+    if type(value) is not Ref:
+        return c.constant(float(value), CODE["f32"])
+    emit = Arithmetic(c)
+    return emit.cast(emit.reshape(value, []), CODE["f32"])
+
+
+def _quantized_by_tensors(c: Call, x: Ref, scale: Any, zero: Any, low: Any, high: Any) -> Ref:
+    """Reads a quantize whose scale or zero point is a tensor of one element, computed in the run."""
+    emit = Arithmetic(c)
+    if type(scale) is Ref:  # torch inverts a Python number: in f64
+        wide = emit.cast(emit.reshape(scale, []), CODE["f64"])
+        inverse = emit.cast(emit.emit("reciprocal", None, wide), CODE["f32"])
+    else:
+        inverse = c.constant(1.0 / scale, CODE["f32"])
+    bounds = (float(_numbers(c, bound, "a bound")[0]) for bound in (low, high))
+    return quantized(c, emit.cast(x, CODE["f32"]), inverse, _of_one_element(c, zero), *bounds)
+
+
 @on(*(f"{_PT2E}quantize_per_tensor{overload}" for overload in _OF_TENSORS))
 def quantize_per_tensor(
     c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any
 ) -> Ref:
+    if not _is_fixed(c, scale, zero_point):
+        return _quantized_by_tensors(c, x, scale, zero_point, low, high)
     return _quantized(c, x, _attributes(c, None, low, high, scale, zero_point, c.dtype))
 
 
@@ -126,13 +162,32 @@ def quantize_per_tensor(
 def dequantize_per_tensor(
     c: Call, x: Ref, scale: Any, zero_point: Any, low: Any, high: Any, _dtype: Any, _out: Any
 ) -> Ref:
+    if not _is_fixed(c, scale, zero_point):
+        emit = Arithmetic(c)
+        number, zero = _of_one_element(c, scale), _of_one_element(c, zero_point)
+        return dequantized(c, emit.cast(x, c.dtype), number, zero)
     return _dequantized(c, x, _attributes(c, None, low, high, scale, zero_point, x.dtype))
+
+
+def _along_axis(c: Call, x: Ref, numbers: Ref, axis: int) -> Ref:
+    """Returns a tensor of one element for each index of an axis, so that it broadcasts with `x`."""
+    shape = [1] * len(x.shape)
+    shape[axis_of(axis, len(shape))] = int(math.prod(numbers.shape))
+    return Arithmetic(c).reshape(numbers, shape)
+
+
+def _quantized_along(c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any) -> Ref:
+    scale, zero = (each and _along_axis(c, x, each, axis) for each in (scales, zeros))
+    inverse = Arithmetic(c).emit("reciprocal", None, scale)
+    return quantized(c, Arithmetic(c).cast(x, CODE["f32"]), inverse, zero, float(low), float(high))
 
 
 @on(f"{_PT2E}quantize_per_channel")
 def quantize_per_channel(
     c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any
 ) -> Ref:
+    if not _is_fixed(c, scales, zeros):
+        return _quantized_along(c, x, scales, zeros, axis, low, high)
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, c.dtype)
     return _quantized(c, x, _along(x, attrs))
 
@@ -141,6 +196,9 @@ def quantize_per_channel(
 def dequantize_per_channel(
     c: Call, x: Ref, scales: Ref, zeros: Any, axis: int, low: Any, high: Any, _dtype: Any, _out: Any
 ) -> Ref:
+    if not _is_fixed(c, scales, zeros):
+        scale, zero = (each and _along_axis(c, x, each, axis) for each in (scales, zeros))
+        return dequantized(c, x, scale, zero)
     attrs = _attributes(c, axis_of(axis, len(x.shape)), low, high, scales, zeros, x.dtype)
     return _dequantized(c, x, _along(x, attrs))
 
@@ -182,26 +240,6 @@ def dequantize_per_channel_group(
     attrs = _attributes(c, None, low, high, scales, zeros, x.dtype)
     return _dequantized(c, x, _rows_of_groups(c, x, attrs, size))
 
-
-def _chosen(c: Call, *_: Any) -> None:
-    """Refuses parameters that are computed from the data at run time."""
-    raise c.error(
-        _core.UnsupportedOp,
-        "quantization parameters that follow from the data of a run are not represented",
-        expected="parameters known at import",
-        hint="Use static quantization: calibrate, then convert",
-    )
-
-
-for _name in (
-    "quantized_decomposed::choose_qparams.tensor",
-    "quantized_decomposed::choose_qparams_symmetric.tensor",
-    "quantized_decomposed::choose_qparams_per_token",
-    "quantized_decomposed::choose_qparams_per_token_asymmetric",
-    "quantized_decomposed::_choose_qparams_per_token_asymmetric_impl",
-    "torchao::choose_qparams_affine",
-):
-    on(_name)(_chosen)
 
 # ---- torchao ----
 
@@ -254,6 +292,12 @@ def _by_block(c: Call, shape: Sequence[int], blocks: Sequence[int], attrs: dict[
 def quantize_affine(
     c: Call, x: Ref, blocks: Sequence[int], scale: Ref, zero: Any, _dtype: Any, low: Any, high: Any
 ) -> Ref:
+    if not _is_fixed(c, scale, zero):
+        least, greatest = INTEGER_LIMITS[c.dtype]
+        y, number, zero = spread_over_blocks(c, x, blocks, scale, zero)
+        inverse = Arithmetic(c).emit("reciprocal", None, number)
+        bounds = (float(b if a is None else a) for a, b in ((low, least), (high, greatest)))
+        return quantized(c, y, inverse, zero, *bounds)
     attrs = _attributes(c, None, low, high, scale, zero, c.dtype)
     return _quantized(c, x, _by_block(c, x.shape, blocks, attrs))
 
@@ -270,8 +314,17 @@ def dequantize_affine(
     high: Any,
     _out: Any,
 ) -> Ref:
+    if not _is_fixed(c, scale, zero):
+        y, number, zero = spread_over_blocks(c, x, blocks, scale, zero)
+        emit = Arithmetic(c)
+        return dequantized(c, emit.cast(y, c.dtype), number, zero and emit.cast(zero, c.dtype))
     attrs = _attributes(c, None, low, high, scale, zero, x.dtype)
     return _dequantized(c, x, _by_block(c, x.shape, blocks, attrs))
+
+
+@on("export::access_subclass_inner_tensor")
+def inner_tensor(_c: Call, wrapper: Wrapper, name: str) -> Any:
+    return wrapper.inner(name)
 
 
 # ---- fake quantization: to integers and back ----

@@ -9,6 +9,7 @@ from tosaic.torch_operators import (
     contraction,
     counting,
     creation,
+    dynamic_qparams,
     elementwise,
     functions,
     movement,
@@ -39,6 +40,7 @@ TABLE = Rows.joined(
     scattering.ROWS,
     creation.ROWS,
     recurrent.ROWS,
+    dynamic_qparams.ROWS,
     quantizers.ROWS,
     complex_values.ROWS,
 )

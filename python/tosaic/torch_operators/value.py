@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Complex", "NoValue", "Ref", "tensors_of"]
+__all__ = ["Complex", "NoValue", "Ref", "Wrapper", "tensors_of"]
 
 
 class Ref:
@@ -54,6 +54,19 @@ class NoValue:
 
     target: str
     place: str = ""
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A weight of a tensor subclass, such as a quantized weight of torchao, which consists of other tensors.
+
+    Attributes
+    ----------
+    inner : callable
+        Returns the `Ref` of an inner tensor by the name of its attribute, or another `Wrapper`.
+    """
+
+    inner: Callable[[str], Any]
 
 
 def tensors_of(value: Any) -> list[Ref | Complex]:

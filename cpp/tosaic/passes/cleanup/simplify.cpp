@@ -7,6 +7,7 @@
 //   pad by nothing          ->  x                   conv(pad(x))          ->  conv(x) that pads
 //   mul(x, 1)               ->  x                   add(expand(x), y)     ->  add(x, y), if the shape stays
 //   where(true, a, b)       ->  a                   slice(cat(x, y))      ->  slice(x), if it reads x only
+//   cast to f64 and back    ->  x                   cast(reciprocal(f64(x)))  ->  reciprocal(x)
 //                                                   slice(slice_scatter(x, y)) -> slice(x) or slice(y)
 //
 // All rules preserve every bit of the result, signed zeros included, except that a bias added inside a
@@ -160,6 +161,49 @@ bool moves_only_unit_axes(Site& site) {
     last = axis;
   }
   return site.become(Op::kTosaReshape, ShapeAttrs{site.result_type().shape}, {site.operands[0]});
+}
+
+// True if the wide dtype has every number of the narrow one, so that a cast to it and back changes nothing.
+bool holds_all(DType wide, DType narrow) {
+  if (is_float(narrow))
+    return wide == DType::kF64 || (wide == DType::kF32 && byte_size(narrow) < byte_size(DType::kF32));
+  if (!is_integer(narrow) || narrow == DType::kI4 || narrow == DType::kI48) return false;
+  const std::size_t bytes = byte_size(narrow);
+  if (is_float(wide)) return (wide == DType::kF32 && bytes <= 2) || (wide == DType::kF64 && bytes <= 4);
+  return is_integer(wide) && wide != DType::kI4 && wide != DType::kI48 && byte_size(wide) > bytes;
+}
+
+// cast(cast(x: f32) to f64) to f32 -> x.
+bool drops_cast_and_back(Site& site) {
+  if (site.node.op != Op::kCast) return false;
+  const Node* wide = produced_by(site.now(), site.operands[0], Op::kCast);
+  if (wide == nullptr) return false;
+  const ValueId source = site.now().operands(*wide)[0];
+  const TensorType &type = site.now().type(source), &own = site.result_type();
+  if (type.dtype != own.dtype || type.shape != own.shape || !(type.order == own.order) ||
+      !holds_all(site.operand_type(0).dtype, own.dtype))
+    return false;
+  static_cast<void>(site.rewriter.begin_output(site.node));
+  site.rewriter.replace(site.node, source);
+  return true;
+}
+
+// cast(reciprocal(cast(x: f32) to f64)) to f32 -> reciprocal(x). Rounding a quotient, product or sum of two f32 first
+// to f64 and then to f32 has the result of rounding it once: f64 has more than twice as many bits as f32, and 2 more.
+bool narrows_arithmetic(Site& site) {
+  if (site.node.op != Op::kCast || site.result_type().dtype != DType::kF32 ||
+      site.operand_type(0).dtype != DType::kF64)
+    return false;
+  const Node* node = site.now().producer(site.operands[0]);
+  if (node == nullptr || (node->op != Op::kReciprocal && node->op != Op::kMul)) return false;
+  std::vector<ValueId> sources;
+  for (const ValueId operand : site.now().operands(*node)) {
+    const Node* cast = produced_by(site.now(), operand, Op::kCast);
+    const ValueId source = cast != nullptr ? site.now().operands(*cast)[0] : ValueId();
+    if (!source.valid() || site.now().type(source).dtype != DType::kF32) return false;
+    sources.push_back(source);
+  }
+  return site.become(node->op, *node->attrs, std::move(sources), node->origin);
 }
 
 // Turns an expand that adds only axes of extent 1 into a reshape.
@@ -431,7 +475,8 @@ std::optional<Graph> simplify_once(const Graph& graph) {
     }
     Site site{rewriter, node, rewriter.map_operands(node)};
     const bool rewritten = drops_identity(site) || merges_chain(site) || moves_only_unit_axes(site) ||
-                           expands_to_a_view(site) || drops_broadcast(site) || drops_neutral_operand(site) ||
+                           drops_cast_and_back(site) || narrows_arithmetic(site) || expands_to_a_view(site) ||
+                           drops_broadcast(site) || drops_neutral_operand(site) ||
                            compares_with_itself(site) || folds_bias(site) || takes_padding(site) ||
                            reads_one_part(site);
     if (!rewritten) rewriter.copy(node);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -104,7 +105,8 @@ def memory_of(node: Node) -> object:
     if node.op == "get_attr":
         found = _attribute(node)
         if isinstance(found, torch.Tensor) and found.layout == torch.strided and found.numel():
-            return found.untyped_storage().data_ptr()
+            with suppress(RuntimeError):  # a tensor subclass may have no storage
+                return found.untyped_storage().data_ptr()
     return node
 
 
