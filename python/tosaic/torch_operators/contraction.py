@@ -113,6 +113,13 @@ def matmul(c: Call, a: Ref, b: Ref) -> Ref:
     return c.emit(OP["matmul"], None, (a.id, b.id))
 
 
+@on("_int_mm")
+def int_mm(c: Call, a: Ref, b: Ref) -> Ref:
+    """Reads a product of bytes whose sums are i32."""
+    wide = (c.emit_inferred(OP["cast"], {"dtype": c.dtype}, (each.id,)).id for each in (a, b))
+    return c.emit(OP["matmul"], None, tuple(wide))
+
+
 def _addmm(op: str) -> Emit:
     def emit(c: Call, x: Ref, a: Ref, b: Ref, beta: Any, alpha: Any) -> Ref:
         if op == "addmm" and alpha == 0:  # then torch does not read the matrices

@@ -135,6 +135,12 @@ ValueRange sum_over_axes(const Site& s) {
   return product(united(s.at(0), ValueRange::only(0)), ValueRange::only(count));
 }
 
+ValueRange sum_of_products(const Site& s) {
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
+  const ValueRange each = united(product(s.at(0), s.at(1)), ValueRange::only(0));
+  return product(each, ValueRange::only(std::max<std::int64_t>(1, shape.empty() ? 1 : shape.back())));
+}
+
 ValueRange position(const Site& s) {
   const Shape& shape = s.graph.type(s.operand(0)).shape;
   const std::optional<std::int64_t> axis = s.attrs<ArgAttrs>().axis;
@@ -179,6 +185,7 @@ const RuleTable<Rule>& rules() {
       {Op::kWhere, [](const Site& s) { return united(s.at(1), s.at(2)); }},
       {Op::kIndexPut, first_two},
       {Op::kSum, sum_over_axes},
+      {Op::kMatmul, sum_of_products},
       {Op::kCeil, first_operand},
       {Op::kFloor, first_operand},
       {Op::kRound, first_operand},

@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "tosaic/ir/rewriter.h"
+#include "tosaic/passes/byte_integers.h"
 #include "tosaic/passes/decompose/expansions.h"
 #include "tosaic/passes/match.h"
 #include "tosaic/passes/pass.h"
@@ -143,7 +144,8 @@ Rule conv_rule(const Graph& graph, const Node& node) {
 }
 
 Rule matmul_rule(const Graph& graph, const Node& node) {
-  if (is_integer(graph.type(graph.result(node)).dtype)) return as_is(expand_integer_matmul);
+  if (is_integer(graph.type(graph.result(node)).dtype))
+    return multiplies_bytes(graph, node) ? kStays : as_is(expand_integer_matmul);
   const ValueId other = graph.operands(node)[1];
   const bool matrix = constant_of(graph, other) != nullptr && graph.type(other).rank() == 2;
   return matrix && graph.type(graph.operands(node)[0]).rank() >= 2 ? as_is(expand_matmul_by_constant)

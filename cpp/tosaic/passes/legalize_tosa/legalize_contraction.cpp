@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "tosaic/layout/options.h"
+#include "tosaic/passes/byte_integers.h"
 #include "tosaic/passes/legalize_tosa/legalizer.h"
 
 namespace tosaic::passes {
@@ -172,6 +173,38 @@ ValueId flat_batch(Legalizer& l, ValueId x, const Shape& batch) {
   return l.reshape(x, {num_elements(batch), shape[shape.size() - 2], shape.back()});
 }
 
+// The operand of a product of matrices. Bytes become i8 less their zero point; without profile INT they become f32.
+ValueId factor(Legalizer& l, std::size_t i, ValueId x) {
+  if (!is_integer(l.result_type().dtype)) return x;
+  if (!l.has_integers()) return l.cast(x, DType::kF32);
+  const std::int64_t zero_point = byte_zero_point(l.source(), l.logical(i)).value_or(0);
+  if (zero_point != 0) x = l.binary(Op::kTosaSub, x, l.number_like(x, -static_cast<double>(zero_point)));
+  return l.cast(x, DType::kI8);
+}
+
+// The product of matrices in rank 3. Products of bytes are summed in i32. Without profile INT, f32 sums of so many
+// of them are exact, and ADD sums these in i32.
+ValueId matrix_product(Legalizer& l, ValueId a, ValueId b) {
+  constexpr std::int64_t kMostExact = 256;  // products of 16 bits that sums of 24 bits can hold
+  if (!is_integer(l.result_type().dtype)) return l.binary(Op::kTosaMatmul, a, b);
+  if (l.has_integers())
+    return l.emit(Op::kTosaMatmul,
+                  TosaMatmulAttrs{byte_zero_point(l.source(), l.logical(0)).value_or(0),
+                                  byte_zero_point(l.source(), l.logical(1)).value_or(0), std::nullopt},
+                  {a, b});
+  const std::int64_t depth = l.type(a).shape[2];
+  ValueId sum;
+  for (std::int64_t at = 0; at < depth; at += kMostExact) {
+    const std::int64_t size = std::min(kMostExact, depth - at);
+    const ValueId part =
+        l.binary(Op::kTosaMatmul, l.slice_axis(a, 2, at, size), l.slice_axis(b, 1, at, size));
+    if (depth <= kMostExact) return part;
+    const ValueId whole = l.cast(part, DType::kI32);
+    sum = sum.valid() ? l.binary(Op::kTosaAdd, sum, whole) : whole;
+  }
+  return sum;
+}
+
 Shape batch_of(const Shape& shape) { return Dims(shape.span().first(shape.size() - 2)); }
 
 }  // namespace
@@ -203,9 +236,9 @@ Physical legalize_linear(Legalizer& l) {
 Physical legalize_matmul(Legalizer& l) {
   const DimOrder order = l.planned_order();
   const std::size_t rank = l.result_type().rank();
-  ValueId a = l.operand(0, order);
+  ValueId a = factor(l, 0, l.operand(0, order));
   const bool shares = !order.is_identity() && num_elements(batch_of(l.logical_type(1).shape)) != 1;
-  ValueId b = shares ? l.aligned(1, rank, order) : l.operand(1);
+  ValueId b = factor(l, 1, shares ? l.aligned(1, rank, order) : l.operand(1));
   if (l.type(a).rank() == 1) a = l.reshape(a, {1, l.type(a).shape[0]});
   if (l.type(b).rank() == 1) b = l.reshape(b, {l.type(b).shape[0], 1});
   const Shape batch_b = batch_of(l.type(b).shape);
@@ -219,7 +252,9 @@ Physical legalize_matmul(Legalizer& l) {
     b = flat_batch(l, b, batch);
   }
   // MATMUL of bf16 has a result of f32.
-  const ValueId product = l.cast(l.binary(Op::kTosaMatmul, a, b), l.result_type().dtype);
+  const bool is_whole = is_integer(l.result_type().dtype);
+  const ValueId product =
+      l.cast(matrix_product(l, a, b), is_whole ? l.result_dtype() : l.result_type().dtype);
   return {l.reshape(product, physical_dims(l.result_type().shape, order)), order};
 }
 
