@@ -727,3 +727,52 @@ def test_similarities_are_integers_through_both_doors(name: str, bits: int) -> N
         run = run_reference_model(lowered, *samples[0])
         assert run.ok
         np.testing.assert_array_equal(run.outputs, lowered.run(*samples[0]))
+
+
+class Bounded(nn.Module):
+    """An input, or the result of a pool, that is bounded, and then read by a layer."""
+
+    def __init__(self, bound: Any, layer: nn.Module, *, pooled: bool, returned: bool) -> None:
+        super().__init__()
+        self.bound, self.layer = bound, layer
+        self.pooled, self.returned = pooled, returned
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.bound(nn.functional.avg_pool2d(x, 2) if self.pooled else x)
+        y = self.layer(x)
+        return (x, y) if self.returned else y
+
+
+BOUNDS = {
+    "clamp": lambda x: x.clamp(-0.9, 1.3),
+    "relu6": nn.functional.relu6,
+    "hardtanh": nn.functional.hardtanh,
+    "clamp of moved numbers": lambda x: x.flip(3).clamp(-0.9, 1.3).transpose(2, 3),
+}
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_layer_behind_a_clamp_is_one_convolution(name: str, *, pooled: bool, returned: bool) -> None:
+    """The bounds of the clamp are rounded to the scale of what it bounds."""
+    torch.manual_seed(0)
+    for layer in (nn.Conv2d(3, 4, 3), nn.Linear(4 if pooled else 8, 4)):
+        module = Bounded(BOUNDS[name], layer, pooled=pooled, returned=returned).eval()
+        generator = torch.Generator().manual_seed(3)
+        samples = [(torch.randn(1, 3, 8, 8, generator=generator) * 2,) for _ in range(8)]
+        exported = torch.export.export(module, samples[0])
+        prepared = prepare_pt2e(exported.module(), tosaic.Quantizer())
+        for sample in samples:
+            prepared(*sample)
+        for quantized in (
+            tosaic.quantize(exported, samples, progress=False),
+            torch.export.export(convert_pt2e(prepared), samples[0]),
+        ):
+            lowered = tosaic.lower(quantized, target="TOSA-1.0+INT")
+            assert sum(node.op == "tosa.conv2d" for node in lowered.graph.nodes) == 1
+            assert tosaic.compare(quantized, lowered, samples[0]).ok
+            with torch.no_grad():
+                expected = module(*samples[0])
+            for found, exact in zip(leaves(lowered.run(*samples[0])), leaves(expected), strict=True):
+                assert sqnr_db(found, torch.from_numpy(exact)) > 25

@@ -27,6 +27,8 @@ void Planner::round_contraction(NodeIndex i, const Precision& p) {
            : call(root.call).rounding == Rounding::kRounded     ? Slot::output(root.call)
            : plan_.find(root.edge) != nullptr                   ? root.edge
                                                                 : edge;
+    // The bounds of a clamp need not be integers: products of few bits would need numbers of more bits.
+    if (plan_.find(*data) != nullptr) round_bounded(producer, i, *data, "bounded operand");
   }
   for (const auto& [producer, k] : found) {
     if (call(producer).dependence != Dependence::kNothing) continue;

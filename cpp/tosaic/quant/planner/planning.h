@@ -216,7 +216,7 @@ class Planner {
   void round_returned_numbers();
   [[nodiscard]] bool stores(NodeIndex i) const;
   void round_returned(NodeIndex p, NodeIndex output);
-  void round_bounded(NodeIndex p, NodeIndex output, Slot input);
+  void round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule);
   [[nodiscard]] Slot scale_of_slot(Slot slot) const;
   [[nodiscard]] const PlanEntry* spec_of_readers(NodeIndex p) const;
   [[nodiscard]] bool is_read_as_float(NodeIndex p);

@@ -60,15 +60,16 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
     else
       return;
   }
-  round_bounded(p, output, slot);
+  round_bounded(p, output, slot, kReturnedInput);
 }
 
-// Rounds the result of the last clamp between an input and an output to the scale of the input.
-void Planner::round_bounded(NodeIndex p, NodeIndex output, Slot input) {
-  for (NodeIndex user = output; call(p).rounding == Rounding::kTransparent; user = p, p = call(p).base) {
+// Rounds the result of the last clamp between a rounded value and a user to the scale of the value.
+void Planner::round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule) {
+  for (; call(p).rounding == Rounding::kTransparent; user = p, p = call(p).base) {
     const Node* const main = call(p).main;
-    if (main == nullptr || main->op != Op::kClamp || Slot::edge(p, user) == input || !accepts(user)) continue;
-    return set(Slot::edge(p, user), SharedSpec{scale_of_slot(input)}, kReturnedInput);
+    if (main == nullptr || main->op != Op::kClamp || Slot::edge(p, user) == rounded || !accepts(user))
+      continue;
+    return set(Slot::edge(p, user), SharedSpec{scale_of_slot(rounded)}, rule);
   }
 }
 
