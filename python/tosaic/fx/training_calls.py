@@ -163,6 +163,8 @@ class Products:
         if len(operands) != 2 or len(drawn) != 1:
             return
         x = operands[1 - operands.index(drawn[0])]
+        if _shape(x) != _shape(node):
+            return
         behind = _behind(drawn[0], self._made)
         is_one = sum(each in self._drawn for each in behind) == 1
         noise = _noise(drawn[0], [each for each in self._made if each in behind]) if is_one else None
@@ -199,15 +201,30 @@ def _divided(node: Node, divisor: float) -> Node | None:
 
 
 def _made_without_inputs(nodes: list[Node], drawn: set[Node]) -> dict[Node, bool]:
-    """Returns the calls that read no elements of inputs, parameters and buffers, and whether they draw."""
+    """Returns the calls that read no elements but constants of one, and whether they draw."""
     found: dict[Node, bool] = {}
     for node in nodes:
+        if node.op == "get_attr" and _element(node) is not None:
+            found[node] = False
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
         read = [] if _reads_sizes_only(node) else [each for each in node.all_input_nodes if _is_tensor(each)]
         if all(each in found for each in read):
             found[node] = node in drawn or any(found[each] for each in read)
     return {node: is_drawn for node, is_drawn in found.items() if _is_tensor(node)}
+
+
+def _element(node: Node) -> float | None:
+    """Returns the number that a constant of one element has."""
+    found: Any = node.graph.owning_module
+    for part in str(node.target).split("."):
+        found = getattr(found, part, None)
+    is_constant = isinstance(found, torch.Tensor) and not isinstance(found, torch.nn.Parameter)
+    return float(found) if is_constant and found.numel() == 1 and not found.is_complex() else None
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    return tuple(getattr(node.meta.get("val"), "shape", ()))
 
 
 def _is_tensor(node: Node) -> bool:
@@ -229,7 +246,7 @@ def _behind(factor: Node, made: dict[Node, bool]) -> set[Node]:
     waiting, seen = [factor], {factor}
     while waiting:
         current = waiting.pop()
-        near = [] if _reads_sizes_only(current) else list(current.all_input_nodes)
+        near = [] if current.op == "get_attr" or _reads_sizes_only(current) else [*current.all_input_nodes]
         near += [each for each in current.users if _writes(each, current)]
         for each in near:
             if each in made and each not in seen:
@@ -260,6 +277,8 @@ def _noise(factor: Node, behind: list[Node]) -> _Noise | None:
 
 def _drawn(node: Node, env: dict[Node, Any], quantiles: torch.Tensor) -> Any:
     """Returns the elements of a call if the numbers that it draws, or reads, are at these quantiles."""
+    if node.op == "get_attr":
+        return torch.full_like(quantiles, _element(node) or 0.0)
     target: Any = node.target
     name = _name(node)
     first: Any = node.args[0] if node.args else None

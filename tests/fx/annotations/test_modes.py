@@ -235,6 +235,59 @@ def test_a_call_on_sequences_leaves_training_mode(name: str) -> None:
     _is_right(_SEQUENCES[name](), torch.randn(4, 5, 8), 22)
 
 
+_IN_ARMS_FLOW = ["Dropout2d", "AlphaDropout", "depth of torchvision, by row", "depth of timm"]
+
+
+@pytest.mark.parametrize("name", _IN_ARMS_FLOW)
+def test_a_call_leaves_training_mode_in_arms_flow(name: str) -> None:
+    torch.manual_seed(1)
+    network, x = _PICTURES[name](), torch.randn(4, 3, 6, 6)
+    module = torch.export.export(copy.deepcopy(network).train(), (x,)).module()
+    quantizer = tosaic.Quantizer(_COVERING, qat=True, compatible_with="arm")
+    trained = prepare_qat_pt2e(module, quantizer)
+    for _ in range(8):
+        trained(x)
+    move_exported_model_to_eval(trained)(x)
+    with torch.no_grad():
+        found = trained.apply(disable_observer)(x)
+        assert db(found, network.eval()(x)) > 25
+        program = torch.export.export(convert_pt2e(trained), (x,))
+    assert db(tosaic.lower(program, target="TOSA-1.0+INT").run(x), found) > 25
+
+
+@pytest.mark.parametrize("name", ["Dropout2d", "depth of timm", "depth of transformers"])
+def test_a_call_leaves_training_mode_with_a_wrapped_quantizer(name: str) -> None:
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+    torch.manual_seed(1)
+    network, x = _PICTURES[name](), torch.randn(4, 3, 6, 6)
+    module = torch.export.export(copy.deepcopy(network).train(), (x,)).module()
+    inner = xnnpack.XNNPACKQuantizer().set_global(xnnpack.get_symmetric_quantization_config(is_qat=True))
+    trained = prepare_qat_pt2e(module, tosaic.wrap_quantizer(inner, rules=[]))
+    for _ in range(8):
+        trained(x)
+    move_exported_model_to_eval(trained)
+    with torch.no_grad():
+        found = trained.apply(disable_observer)(x)
+        assert torch.equal(found, trained(x))
+        assert db(found, eager(network, trained)(x)) > 12  # moving averages do not cover all numbers yet
+        program = torch.export.export(convert_pt2e(trained), (x,))
+    assert db(tosaic.lower(program, target="TOSA-1.0+INT+FP").run(x), found) > 25
+
+
+def test_noise_that_a_constant_scales_is_no_operand_of_evaluation() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.full((1, 1, 1, 1), 1 / 0.7))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (torch.empty(1, 1, 1, 1).bernoulli_(0.7) * self.scale) if self.training else x
+
+    torch.manual_seed(1)
+    _is_right(Residual(Scaled()), torch.randn(1, 3, 6, 6), 28)
+
+
 def test_a_module_that_goes_back_to_training_draws_with_its_own_probability() -> None:
     torch.manual_seed(1)
     network, x = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Dropout1d(0.1)), torch.randn(500, 4)

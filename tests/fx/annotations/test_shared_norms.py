@@ -245,6 +245,24 @@ def test_composed_quantizers_train_shared_heads() -> None:
     _is_right(_uneven(Head(1, 2, bias=True)), torch.randn(4, 3, 6, 6), quantizer)
 
 
+def test_shared_heads_are_trained_in_arms_flow() -> None:
+    torch.manual_seed(4)
+    network, x = _uneven(Head(1, 2, bias=False)), torch.randn(4, 3, 6, 6)
+    quantizer = tosaic.Quantizer(_COVERING, qat=True, compatible_with="arm")
+    module = torch.export.export(copy.deepcopy(network).train(), (x,)).module()
+    trained = prepare_qat_pt2e(module, quantizer)
+    twin = copy.deepcopy(network).train()
+    for _ in range(40):
+        trained(x)
+        twin(x)
+    move_exported_model_to_eval(trained)(x)
+    with torch.no_grad():
+        found = trained.apply(disable_observer)(x)
+        assert _db(found, twin.eval()(x)) > 25
+        program = torch.export.export(convert_pt2e(trained), (x,))
+    assert _db(tosaic.lower(program, target="TOSA-1.0+INT").run(x), found) > 30
+
+
 # ---- calibration ----
 
 

@@ -187,9 +187,22 @@ def switch_modes(model: GraphModule) -> None:
     for node in switched:
         stays = training and not is_in_training(node)
         _switch(model, node, mode, fused.get(node), stays=stays)
+    _forget_specs(products)
     for node, operand in products.kept.items():
         _keep(model, node, operand, mode)
     model.recompile()
+
+
+def _forget_specs(products: Products) -> None:
+    """Removes the specs of noise, which evaluation does not read."""
+    for node in products.noise:
+        node.meta.pop(KEY, None)
+    for product, operand in products.kept.items():
+        annotation = product.meta.get(KEY)
+        if annotation is not None:
+            annotation.input_qspec_map = {
+                each: spec for each, spec in annotation.input_qspec_map.items() if each is operand
+            }
 
 
 def _has_modes(node: Node) -> bool:

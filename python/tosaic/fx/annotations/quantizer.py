@@ -56,6 +56,7 @@ from tosaic.fx.annotations.separated_writes import refuse_separated_writes
 from tosaic.fx.annotations.state_writes import state_writes, with_rounded_writes, write_to_states
 from tosaic.fx.annotations.write import SpecWriter, note_for_arm
 from tosaic.fx.attention_parts import with_attention_parts_in
+from tosaic.fx.training_calls import Products
 from tosaic.options import refusal, shown
 
 __all__ = ["Quantizer", "pass_by_position"]
@@ -106,7 +107,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         configuration selects nothing, or the model is no graph, or is prepared already.
     UnsupportedOp
         In ``annotate``: a call writes an input, or memory that is read later through another call, and
-        torchao would put a quantize node between them, so that the write is lost.
+        torchao would put a quantize node between them, so that the write is lost. From ``prepare_pt2e``:
+        torchao has folded batch norms into a weight that other calls read; see `tosaic.fold_norms`.
 
     Examples
     --------
@@ -215,6 +217,8 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         found = read(model, author=_ANOTHER)
         plan, nodes = found.plan, found.nodes
         chosen, precisions = self._resolve(plan, nodes)
+        noise = Products(model.graph).noise  # which only training reads
+        chosen = [-1 if node in noise else each for node, each in zip(nodes.values(), chosen, strict=True)]
         graph, values = import_module(model, stores=False)
         taken = _taken(found)
         for_arm = self.compatible_with == "arm"

@@ -271,6 +271,14 @@ class _Fusion:
         assert isinstance(conv, Node)
         weight, bias = conv.args[1], conv.args[2] if len(conv.args) > 2 else None
         assert isinstance(weight, Node)
+        for each in (
+            weight,
+            norm.args[1],
+            norm.args[4],
+        ):  # torch may read some behind
+            first = next(iter(self._graph.nodes))
+            if isinstance(each, Node) and each is not first:
+                first.prepend(each)
         with self._graph.inserting_before(conv):
             if fused.product not in self._products:
                 self._products[fused.product] = self._product(conv, norm, weight, fused)
