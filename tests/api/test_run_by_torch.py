@@ -137,6 +137,24 @@ def test_what_the_target_takes_is_lowered_and_the_rest_runs_on_the_host(recipe: 
     assert any((folder / "groups").iterdir())
 
 
+def test_a_named_tuple_of_torch_is_returned_as_a_tuple_by_executorchs_program(tmp_path: Path) -> None:
+    class Ranked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scores = nn.Linear(8, 6)
+
+        def forward(self, x: Any) -> Any:
+            return torch.sort(self.scores(x), -1, descending=True)
+
+    torch.manual_seed(0)
+    samples = [(torch.randn(4, 8),) for _ in range(4)]
+    result = tosaic.export_model(
+        Ranked().eval(), samples[0], recipe="cortex-m", samples=samples, folder=tmp_path / "out", verbose=0
+    )
+    assert result.ok
+    assert (tmp_path / "out" / "model.cortex_m.pte").exists()
+
+
 def test_a_split_program_runs_the_operators_of_the_host() -> None:
     torch.manual_seed(0)
     model, x = Detector().eval(), torch.randn(1, 3, 4, 4)
