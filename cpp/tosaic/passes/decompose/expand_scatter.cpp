@@ -31,6 +31,9 @@ namespace {
 constexpr std::int64_t kMostSteps = 64;
 constexpr std::int64_t kMostCompared = std::int64_t{1} << 22;  // pairs of an index and a position at once
 
+// Pairs of a value and a position that are reduced at once: numbers of 32 bits, in the SRAM of a device.
+constexpr std::int64_t kMostReduced = std::int64_t{1} << 17;
+
 using Places = std::vector<std::int64_t>;
 
 ValueId rows_of(Emitter& e, ValueId x, const Places& places) {
@@ -279,13 +282,13 @@ ValueId add_by_position(Emitter& e, ValueId rows, ValueId values, ValueId index)
 ValueId add_one_by_one(Emitter& e, ValueId rows, ValueId values, ValueId index) {
   const std::int64_t count = e.type(index).shape[0];
   if (count > kMostSteps &&
-      num_elements(e.type(values).shape) <= kMostCompared / std::max<std::int64_t>(e.type(rows).shape[0], 1))
+      num_elements(e.type(values).shape) <= kMostReduced / std::max<std::int64_t>(e.type(rows).shape[0], 1))
     return add_by_position(e, rows, values, index);
   if (count > kMostSteps)
     throw UnsupportedOp({.where = "decompose",
                          .what = "index_put adds at " + std::to_string(count) +
                                  " places that are known only when run, and TOSA writes each place once",
-                         .expected = "constant indices, at most " + std::to_string(kMostCompared) +
+                         .expected = "constant indices, at most " + std::to_string(kMostReduced) +
                                      " pairs of a value and a position, or at most " +
                                      std::to_string(kMostSteps) + " indices",
                          .hint = "Make the indices constants, or sum with a matmul of a one-hot matrix"});
@@ -406,12 +409,12 @@ ValueId expand_scatter_reduce(Emitter& e) {
   const auto axis = static_cast<std::size_t>(attrs.axis);
   const Shape lines = around_axis(covered, axis);
   const std::int64_t extent = whole[axis];
-  if (num_elements(lines) > kMostCompared / std::max<std::int64_t>(extent, 1))
+  if (num_elements(lines) > kMostReduced / std::max<std::int64_t>(extent, 1))
     throw UnsupportedOp({.where = "decompose",
                          .what = "TOSA has no reduction at indices, and " +
                                  std::to_string(num_elements(lines)) + " indices and " +
                                  std::to_string(extent) + " positions have too many pairs",
-                         .expected = "at most " + std::to_string(kMostCompared) + " pairs to compare",
+                         .expected = "at most " + std::to_string(kMostReduced) + " pairs to compare",
                          .hint = "Reduce fewer elements, or leave the call to the host"});
   const bool is_product = attrs.reduction == ScatterReduction::kProd;
   const Op over_values = is_product                                   ? Op::kProd
