@@ -119,8 +119,8 @@ def smoothly_resampled(draw: Draw, *, vec: bool) -> Any:
 
 
 for _name in ("bilinear2d", "bicubic2d"):
-    ROWS[f"_upsample_{_name}_aa"] = Row(smoothly_resampled(vec=False), scale="terms")
-    ROWS[f"_upsample_{_name}_aa.vec"] = Row(smoothly_resampled(vec=True), scale="terms")
+    ROWS[f"_upsample_{_name}_aa"] = Row(smoothly_resampled(vec=False), scale="conditioned")
+    ROWS[f"_upsample_{_name}_aa.vec"] = Row(smoothly_resampled(vec=True), scale="conditioned")
 
 
 @st.composite
