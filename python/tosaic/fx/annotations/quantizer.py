@@ -188,10 +188,10 @@ class Quantizer(TorchQuantizer):  # type: ignore[misc]
         """
         check_model(model, "Quantizer")
         inlined = not self.qat and with_inlined_wrappers(model)
-        refuse_shared_folds(model, "Quantizer")
         if inlined:
             _fuse_conv_bn_(model)  # as torchao did with the calls outside of wrappers
             _fuse_linear_bn_(model)
+        refuse_shared_folds(model, "Quantizer")
         with_functional_parts(model)
         with_rounded_writes(model)
         if self.compatible_with is not None:
