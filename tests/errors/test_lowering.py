@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -272,17 +273,16 @@ def test_a_value_that_is_not_a_program_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_refusal_of_a_tensor_subclass_as_weight_says_how_to_decompose_it() -> None:
+def test_a_tensor_subclass_as_weight_is_read_as_the_tensors_that_it_holds() -> None:
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-    module = torch.nn.Sequential(torch.nn.Linear(8, 4))
+    torch.manual_seed(0)
+    module, x = torch.nn.Sequential(torch.nn.Linear(8, 4)), torch.randn(2, 8)
     quantize_(module, Int8WeightOnlyConfig())
-    ep = torch.export.export(module, (torch.ones(2, 8),))
-    with pytest.raises(
-        tosaic.UnsupportedOp, match=r"run_decompositions\(\) first, which takes tensor subclasses"
-    ):
-        tosaic.lower(ep)
-    tosaic.lower(ep.run_decompositions())
+    ep = torch.export.export(module, (x,))
+    for program in (ep, ep.run_decompositions()):
+        found = np.asarray(tosaic.lower(program).run(x))
+        np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def to_fp8(x: torch.Tensor) -> torch.Tensor:

@@ -197,6 +197,7 @@ CASES: dict[str, tuple[type[Exception], str, Callable[[], tuple[Any, Any]], dict
 }
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attribute")
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_call_has_its_own_error_and_writes_nothing(name: str, tmp_path: Path) -> None:
     kind, text, make, options = CASES[name]

@@ -233,15 +233,13 @@ def test_numbers_are_quantized_to_u8_by_a_target_that_has_no_u8() -> None:
     agree(tosaic.lower(program).run(Y), expected, ulp=0)
 
 
-def test_quantization_parameters_that_depend_on_data_are_refused() -> None:
+def test_quantization_parameters_that_depend_on_data_are_computed_as_torch_does() -> None:
     def dynamic(x: torch.Tensor) -> Any:
         scale, zero = Q.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)
         return Q.quantize_per_tensor.tensor(x, scale, zero, -128, 127, torch.int8)
 
-    with pytest.raises(tosaic.UnsupportedOp, match="follow from the data"):
-        imported(dynamic, Y)
-    with pytest.raises(tosaic.UnsupportedOp, match="the scale depends on data"):
-        imported(lambda x: Q.quantize_per_tensor.tensor(x, x.amax(), ZEROS[2], -128, 127, torch.int8), Y)
+    program = tosaic.from_exported(exported(dynamic, Y))
+    np.testing.assert_array_equal(np.asarray(program.run(Y)), dynamic(Y).numpy())
 
 
 def test_quantizers_of_torchao_read_whole_tensors_and_single_axes() -> None:

@@ -10,6 +10,7 @@
 #include "tosaic/exec/moved_constant.h"
 #include "tosaic/exec/node.h"
 #include "tosaic/ir/deferred.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/recipe.h"
 #include "tosaic/ir/same_elements.h"
 #include "tosaic/kernels/strided_copy.h"
@@ -192,23 +193,13 @@ std::optional<NarrowForm> cast_form(const OriginRef& origin, const ConstantRef& 
 
 // The operator with which a step does what the node does; nothing if the node is no step.
 std::optional<Op> step_op(const Node& node) {
-  switch (node.op) {
-    case Op::kAdd:
-    case Op::kSub: {
-      const auto* alpha = std::get_if<std::int64_t>(&Graph::attrs<AlphaAttrs>(node).alpha);
-      return alpha != nullptr && *alpha == 1 ? std::optional(node.op) : std::nullopt;
-    }
-    case Op::kMul:
-      return Op::kMul;
-    case Op::kTosaAdd:
-      return Op::kAdd;
-    case Op::kTosaSub:
-      return Op::kSub;
-    case Op::kTosaMul:
-      return Op::kMul;
-    default:
-      return std::nullopt;
-  }
+  static constexpr OpTable<Op> kSteps = {{Op::kAdd, Op::kAdd}, {Op::kTosaAdd, Op::kAdd},
+                                         {Op::kSub, Op::kSub}, {Op::kTosaSub, Op::kSub},
+                                         {Op::kMul, Op::kMul}, {Op::kTosaMul, Op::kMul}};
+  const Op* const found = kSteps.find(node.op);
+  if (found == nullptr) return std::nullopt;
+  const auto* const scaled = get_if<AlphaAttrs>(node.attrs.get());
+  return scaled == nullptr || scaled->alpha == Scalar(std::int64_t{1}) ? std::optional(*found) : std::nullopt;
 }
 
 std::optional<NarrowForm> arithmetic_form(const Node& node, Op op, std::span<const ConstantRef> operands,

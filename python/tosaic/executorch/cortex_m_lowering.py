@@ -29,7 +29,6 @@ from executorch.exir import to_edge
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 from executorch.exir.program._program import _transform
-from torch.utils import _pytree as pytree
 
 from tosaic import _core
 from tosaic.api import from_exported, partition
@@ -40,6 +39,7 @@ from tosaic.fx.channels_last import exported_in_channels_last
 from tosaic.fx.claimed_forms import with_slices, with_small_permutations, without_factors
 from tosaic.fx.own_conversions import with_own_conversions
 from tosaic.fx.planned_calls import PlannedCalls
+from tosaic.fx.treespec import return_plain_tuples
 from tosaic.partitions.claimant import Claimant
 from tosaic.partitions.kernel_plan import KernelProgram
 
@@ -111,18 +111,5 @@ def _edge_program(program: Any) -> tuple[Any, tuple[str, ...]]:
     mark_calls(module.graph)
     module = DecomposeMeanPass().call(module).graph_module
     exported, channels_last = exported_in_channels_last(_WHERE, program, module)
-    for call in exported.module_call_graph:
-        if call.fqn == "" and call.signature is not None:
-            call.signature.out_spec = _in_plain_tuples(call.signature.out_spec)
+    return_plain_tuples(exported)
     return to_edge(exported, compile_config=cortex_m_edge_compile_config()), channels_last
-
-
-def _in_plain_tuples(spec: Any) -> Any:
-    """Replaces named tuples that calls of torch return, such as sort: ExecuTorch cannot write their names."""
-    if spec.is_leaf():
-        return spec
-    known = pytree.SUPPORTED_SERIALIZED_TYPES.get(spec.type)
-    is_named = known is None or known.serialized_type_name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND
-    children = [_in_plain_tuples(each) for each in spec.children()]
-    kind, context = (spec.type, spec.context) if is_named else (tuple, None)
-    return pytree.TreeSpec(kind, context, children)

@@ -1,14 +1,16 @@
-"""Converts torch's tree specs to `Tree`, which needs no torch."""
+"""Tree specs of torch: converted to `Tree`, which needs no torch, and without names that files lack."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
+from torch.utils import _pytree as pytree
+
 from tosaic.signature import Tree
 from tosaic.torch_operators.call_trees import field_names
 
-__all__ = ["convert_treespec"]
+__all__ = ["convert_treespec", "return_plain_tuples"]
 
 
 def convert_treespec(spec: Any) -> Tree:
@@ -44,3 +46,20 @@ def convert_treespec(spec: Any) -> Tree:
 
 def _name(kind: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def return_plain_tuples(ep: Any) -> None:
+    """Replaces named tuples of torch among the results, such as that of sort, whose names files cannot have."""
+    for entry in ep.module_call_graph:
+        if entry.fqn == "" and entry.signature is not None:
+            entry.signature.out_spec = _in_plain_tuples(entry.signature.out_spec)
+
+
+def _in_plain_tuples(spec: Any) -> Any:
+    if spec.is_leaf():
+        return spec
+    known = pytree.SUPPORTED_SERIALIZED_TYPES.get(spec.type)
+    is_named = known is None or known.serialized_type_name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND
+    children = [_in_plain_tuples(each) for each in spec.children()]
+    kind, context = (spec.type, spec.context) if is_named else (tuple, None)
+    return pytree.TreeSpec(kind, context, children)

@@ -11,6 +11,8 @@
 //
 // Weights of i8 that fit i4, beside inputs of i8, become i4 if the target has it.
 //
+// Weights and biases of convolutions, and tables, stay constants: of equal elements, others are the RESHAPE.
+//
 // A constant is left as it is if the target lacks the dtype or one of the operators, if that saves less than a
 // kilobyte, or if it is an output of the graph.
 
@@ -228,14 +230,27 @@ class Narrowing {
   std::map<std::pair<const Constant*, std::vector<std::int64_t>>, ConstantRef> constants_;
 };
 
+// True for weights, biases and tables: compilers for devices take them from the file, not from a node.
+bool stays_constant(const Graph& graph, ValueId value) {
+  return std::ranges::any_of(graph.users(value), [&](NodeId user) {
+    const Node& node = graph.node(user);
+    const bool is_conv = holds<TosaConvAttrs>(*node.attrs) || holds<TosaTransposeConvAttrs>(*node.attrs);
+    return node.op == Op::kTosaTable || (is_conv && graph.operands(node)[0] != value);
+  });
+}
+
 // Makes constants with the same elements in several shapes one constant, and RESHAPE.
 std::optional<Graph> with_shared_elements(const Graph& graph, const target::TargetSpec& target) {
   std::unordered_map<std::uint64_t, std::vector<ValueId>> alike;
   std::vector<ValueId> first(graph.values().size());
+  std::vector<std::uint32_t> order;
+  for (const bool stays : {true, false})
+    for (std::uint32_t i = 0; i < graph.values().size(); ++i)
+      if (graph.values()[i].constant && stays_constant(graph, ValueId(i)) == stays) order.push_back(i);
   bool is_shared = false;
-  for (std::uint32_t i = 0; i < graph.values().size(); ++i) {
+  for (const std::uint32_t i : order) {
     const ConstantRef& constant = graph.values()[i].constant;
-    if (!constant || !constant->storage.bound() || constant->storage.size() < kLeastShared ||
+    if (!constant->storage.bound() || constant->storage.size() < kLeastShared ||
         graph.is_output(ValueId(i)) || !has(target, Op::kTosaReshape, {constant->dtype, constant->dtype}))
       continue;
     std::vector<ValueId>& known = alike[sample_of(constant->storage)];
@@ -243,7 +258,7 @@ std::optional<Graph> with_shared_elements(const Graph& graph, const target::Targ
       const Constant& own = *graph.value(other).constant;
       return own.dtype == constant->dtype && same_elements(own.storage, constant->storage);
     });
-    if (found == known.end())
+    if (found == known.end() || stays_constant(graph, ValueId(i)))
       known.push_back(ValueId(i));
     else
       first[i] = *found, is_shared = true;
