@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from executorch.backends.arm.quantizer.arm_quantizer_utils import SharedQspecQuantizer
 from executorch.backends.cortex_m import passes as passes_of_executorch
 from executorch.backends.cortex_m.passes.aten_to_cortex_m_pass import AtenToCortexMPass
@@ -263,8 +262,8 @@ def _as_stored(made: Any, meta: Any) -> Any:
     passes make no kernel of a transpose of int32, and torch refuses a product of int8 and int32.
     """
     found = list(meta.get("output_qparams", {}).values())
-    value = made.data if isinstance(made, ProxyValue) else None
-    if len(found) != 1 or not isinstance(value, torch.Tensor) or value.dtype is found[0].dtype:
+    value = getattr(made.data, "data", None) if isinstance(made, ProxyValue) else None
+    if len(found) != 1 or value is None or value.dtype is found[0].dtype:
         return made
     stored = value.to(found[0].dtype)
     made.node.meta["val"] = stored

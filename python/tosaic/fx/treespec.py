@@ -49,7 +49,7 @@ def _name(kind: Any) -> str:
 
 
 def return_plain_tuples(ep: Any) -> None:
-    """Replaces named tuples of torch among the results, such as that of sort, whose names files cannot have."""
+    """Replaces named tuples of torch among the results, such as that of sort: files lack their names."""
     for entry in ep.module_call_graph:
         if entry.fqn == "" and entry.signature is not None:
             entry.signature.out_spec = _in_plain_tuples(entry.signature.out_spec)

@@ -21,13 +21,22 @@ from tosaic.torch_operators.call import Call, Rows
 from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
 from tosaic.torch_operators.value import Ref
 
-__all__ = ["ROWS", "Arithmetic", "block_axes", "dequantized", "quantized", "spread_over_blocks"]
+__all__ = [
+    "ROWS",
+    "Arithmetic",
+    "block_axes",
+    "dequantized",
+    "quantized",
+    "require_blocks",
+    "spread_over_blocks",
+]
 
 ROWS = Rows()
 on = ROWS.on
 
 _F32 = CODE["f32"]
 _EPS = 2.0**-23  # of f32
+_SHORT_NAMES = {"uint8": "u8", "int8": "i8", "int16": "i16", "uint16": "u16", "int32": "i32", "int64": "i64"}
 _SMALLEST = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
 
 
@@ -154,8 +163,9 @@ def choose_qparams_affine(
 ) -> list[Ref]:
     emit = Arithmetic(c)
     name = _core.DTYPES[x.dtype]
-    least, greatest = INTEGER_LIMITS.get(target, (low, high))
+    least, greatest = (low, high) if None not in (low, high) else _limits(c, target)
     qmin, qmax = (least if low is None else int(low)), (greatest if high is None else int(high))
+    require_blocks(c, x.shape, blocks)
     shape, axes = block_axes(x.shape, blocks)
     lowest, highest = emit.extrema(emit.reshape(x, shape), axes, False)
     if mapping == "ASYMMETRIC":
@@ -172,7 +182,31 @@ def choose_qparams_affine(
     return _results(c, scale, int((qmax + qmin + 1) / 2))
 
 
+def _limits(c: Call, target: Any) -> tuple[int, int]:
+    """Returns the range of the dtype to which numbers are to be rounded."""
+    name = str(target).rpartition(".")[2]
+    code = CODE.get(_SHORT_NAMES.get(name, name))
+    if code not in INTEGER_LIMITS:
+        raise c.error(
+            _core.UnsupportedOp,
+            f"the range of dtype {name} is not known",
+            hint="Pass quant_min and quant_max",
+        )
+    return INTEGER_LIMITS[code]
+
+
 # ---- blocks of torchao ----
+
+
+def require_blocks(c: Call, shape: Sequence[int], blocks: Sequence[int]) -> None:
+    """Raises UnsupportedOp unless there is a block for each axis, and the blocks divide the tensor."""
+    if len(blocks) != len(shape) or any(b < 1 or extent % b for extent, b in zip(shape, blocks, strict=True)):
+        raise c.error(
+            _core.UnsupportedOp,
+            "the blocks do not divide the tensor",
+            expected=f"extents that divide {tuple(shape)}",
+            got=str(tuple(blocks)),
+        )
 
 
 def block_axes(shape: Sequence[int], blocks: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -16,7 +16,13 @@ from tosaic import _core
 from tosaic.torch_operators.arguments import OP, axis_of
 from tosaic.torch_operators.call import Call, Emit, Rows
 from tosaic.torch_operators.dtypes import CODE, INTEGER_LIMITS
-from tosaic.torch_operators.dynamic_qparams import Arithmetic, dequantized, quantized, spread_over_blocks
+from tosaic.torch_operators.dynamic_qparams import (
+    Arithmetic,
+    dequantized,
+    quantized,
+    require_blocks,
+    spread_over_blocks,
+)
 from tosaic.torch_operators.value import Ref, Wrapper
 
 if TYPE_CHECKING:
@@ -250,13 +256,7 @@ def _by_block(c: Call, shape: Sequence[int], blocks: Sequence[int], attrs: dict[
     One axis that blocks divide becomes the axis of the scales, and a second one the axis of groups. The axis
     of the scales is that with blocks of extent 1, or else the first; longer blocks repeat their scale.
     """
-    if len(blocks) != len(shape) or any(b < 1 or extent % b for extent, b in zip(shape, blocks, strict=True)):
-        raise c.error(
-            _core.UnsupportedOp,
-            "the blocks do not divide the tensor",
-            expected=f"extents that divide {tuple(shape)}",
-            got=str(tuple(blocks)),
-        )
+    require_blocks(c, shape, blocks)
     split = [axis for axis, (extent, block) in enumerate(zip(shape, blocks, strict=True)) if block != extent]
     if len(split) > 2:
         raise c.error(

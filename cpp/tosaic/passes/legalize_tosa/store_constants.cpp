@@ -26,6 +26,7 @@
 #include "tosaic/base/error_text.h"
 #include "tosaic/exec/narrow_constant.h"
 #include "tosaic/ir/deferred.h"
+#include "tosaic/ir/op_table.h"
 #include "tosaic/ir/recipe.h"
 #include "tosaic/ir/rewriter.h"
 #include "tosaic/ir/same_elements.h"
@@ -50,16 +51,10 @@ bool has(const target::TargetSpec& target, Op op, const std::vector<DType>& dtyp
 }
 
 Op tosa_op(Op step) {
-  switch (step) {
-    case Op::kAdd:
-      return Op::kTosaAdd;
-    case Op::kSub:
-      return Op::kTosaSub;
-    case Op::kMul:
-      return Op::kTosaMul;
-    default:
-      return Op::kTosaCast;
-  }
+  static constexpr OpTable<Op> kArithmetic = {
+      {Op::kAdd, Op::kTosaAdd}, {Op::kSub, Op::kTosaSub}, {Op::kMul, Op::kTosaMul}};
+  const Op* const found = kArithmetic.find(step);
+  return found == nullptr ? Op::kTosaCast : *found;
 }
 
 // What the target lacks to compute a constant from the narrow one: the text of a profile or an extension. Empty if
