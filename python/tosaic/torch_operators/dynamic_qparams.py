@@ -62,8 +62,8 @@ class Arithmetic:
         return x if list(x.shape) == list(shape) else self.emit("reshape", {"shape": list(shape)}, x)
 
     def extrema(self, x: Ref, axes: Sequence[int] | None, keepdim: bool) -> tuple[Ref, Ref]:
-        """Returns the least and the greatest number over axes (None: all), with 0 among the numbers."""
-        attrs = {"axes": list(range(len(x.shape)) if axes is None else axes), "keepdim": keepdim}
+        """Returns the least and the greatest number over axes (none: all), with 0 among the numbers."""
+        attrs = {"axes": list(axes or range(len(x.shape))), "keepdim": keepdim}
         low, high = (self.emit(op, attrs | {"dtype": None}, x) for op in ("amin", "amax"))
         return self.emit("minimum", None, low, 0.0), self.emit("maximum", None, high, 0.0)
 
