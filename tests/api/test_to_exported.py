@@ -566,3 +566,26 @@ def test_functions_without_parameters_are_exported_as_well() -> None:
     samples = samples_of((2, 3, 4), (5, 4, 3))
     module = FunctionModule(lambda x, y: torch.tensordot(x, y, dims=([1, 2], [2, 1])))
     require_same(quantized_of(module, samples), samples)
+
+
+def test_a_constant_that_the_import_makes_has_no_place_in_torchs_graph() -> None:
+    """Sums at positions begin with zeros that torch's graph does not have as a tensor."""
+
+    class Segments(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            place = torch.tensor([0, 1, 0, 2])[None, :, None].expand(x.shape)
+            return self.last(x.new_zeros(1, 3, 8).scatter_reduce(1, place, x, "sum", include_self=False))
+
+    torch.manual_seed(0)
+    samples = [(torch.randn(1, 4, 8),) for _ in range(4)]
+    exported = torch.export.export(Segments().eval(), samples[0])
+    quantized = tosaic.quantize(
+        exported, samples, config=tosaic.QConfig.int8(every_operator=True), progress=False
+    )
+    written = quantized.to_exported()
+    found = written.module()(*samples[0])
+    np.testing.assert_allclose(np.asarray(found), np.asarray(quantized.run(*samples[0])), atol=0.02)

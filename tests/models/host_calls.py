@@ -225,12 +225,16 @@ NETWORKS: dict[str, Callable[[Any, Any], Any]] = {
     "places in sorted numbers": _simple(
         lambda m, t: (torch.searchsorted(m.codes[1].sort()[0], t), m.last(t))
     ),
-    "codes of nearest neighbours": _simple(lambda m, t: m.last(m.codes[torch.cdist(t, m.codes).argmin(-1)])),
+    "codes of nearest neighbours": _simple(
+        lambda m, t: m.last(m.codes[torch.cdist(t.float(), m.codes.float()).argmin(-1)])
+    ),
     "sparse activations": _simple(lambda m, t: m.last(torch.zeros_like(t).scatter(-1, *reversed(t.topk(4))))),
     "error function": _simple(lambda m, t: m.last(torch.erfc(t))),
     "resized with a filter": _simple(
         lambda m, t: m.last(
-            nn.functional.interpolate(t[:, None], (4, 16), mode="bilinear", antialias=True)[:, 0]
+            nn.functional.interpolate(t[:, None].float(), (4, 16), mode="bilinear", antialias=True)[:, 0].to(
+                t.dtype
+            )
         )
     ),
     "gamma function": _simple(lambda m, t: m.last(torch.lgamma(t.abs() + 1))),

@@ -78,6 +78,7 @@ class Places:
                 self._by_part.setdefault(imported.graph.values[value].name, []).append((node, part))
         self._parts = ComplexParts(model)
         self._graph = prepared_graph(imported.graph)
+        self._prepared = {value.name: value for value in self._graph.values}
         core, _, _, nodes = _core.graph_calls(self._graph, {})
         self._calls = dict(zip(core.names, nodes, strict=True))
         self._stores = list(state_writes(model))
@@ -94,11 +95,18 @@ class Places:
         value = found[index] if index < len(found) else None
         return None if value is None else value.name
 
+    def _is_made_by_import(self, name: str | None) -> bool:
+        """True for a constant that no node of torch has, such as the zeros to which a histogram adds."""
+        if name is None or name in self._by_value or name in self._by_part:
+            return False
+        value = self._prepared.get(name)
+        return value is not None and value.producer is None
+
     def reads(self, place: Place, *, required: bool = True) -> list[Read]:
         """Returns the nodes with the tensor that a call of torch reads at a place.
 
         There are several if the call also reads the tensor behind a call that does nothing. With `required`,
-        they include parts of complex values.
+        they include parts of complex values. There are none of a constant that the import made for the call.
         """
         user, name = self._nodes.get(place[0]), self._value(place, results=False)
         if user is not None and name is not None:
@@ -116,7 +124,7 @@ class Places:
                 found.append(moved)
             if found:
                 return found
-        if required:
+        if required and not self._is_made_by_import(name):
             schema = getattr(user.target, "_schema", None) if user is not None else None
             raise _in_place(place) if schema is not None and schema.is_mutable else another_program(place)
         return []
