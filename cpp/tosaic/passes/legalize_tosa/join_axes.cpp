@@ -500,7 +500,7 @@ class AxisJoiner {
   std::map<std::pair<ValueId, std::vector<std::int64_t>>, ValueId> reshaped_;
 };
 
-const OpTable<AxisJoiner::Rule> AxisJoiner::kRules = {
+constexpr OpTable<AxisJoiner::Rule> AxisJoiner::kRules = {
     {Op::kTosaIdentity, &AxisJoiner::identity},
     {Op::kTosaReshape, &AxisJoiner::identity},
     {Op::kTosaTranspose, &AxisJoiner::transpose},
