@@ -25,7 +25,7 @@ struct ConstantFactor {
 // and the result has the shape of the other operand. The constant may be quantized. 0 is no factor: a scale is not 0.
 [[nodiscard]] std::optional<ConstantFactor> constant_factor(const Graph& graph, const Node& node);
 
-// The zero point with which the integers of -x, mirrored in their range, stand for the numbers of x.
+// The zero point of -x if its integers are those of x mirrored in their range: q becomes min + max - q.
 [[nodiscard]] std::int64_t mirrored_zero_point(const QParams& qparams);
 
 // True if the numbers of `from` times a positive factor are, rounded to `to`, the same integers.

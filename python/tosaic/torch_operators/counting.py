@@ -67,7 +67,8 @@ def searchsorted_number(c: Call, boundaries: Ref, value: Any, *rest: Any) -> Ref
 def histc(c: Call, x: Ref, bins: int, low: Any, high: Any) -> Ref | None:
     """Adds 1 to the bin of each element; a bin behind the last one takes the elements outside the range.
 
-    Without a range, it is that of the elements, wider by 1 on both sides if they are all equal.
+    If the call gives no range, the range goes from the least element to the greatest. If all elements are
+    equal, it is one wider at both ends.
     """
     m = Movements(c)
     total = math.prod(x.shape)

@@ -32,8 +32,9 @@ struct Match {
   bool has_units_of_reference = false;
 };
 
-// The names of values of a that belong to the FX node that reads them: its quantized operands, such as the rounding of an
-// input, and their floats; and quantized values between its nodes.
+// Names of values of graph a that are no results of an FX node. `operands`: quantized operands of the node that reads
+// them, such as a rounded input, and their dequantized floats. `intermediates`: quantized values between the graph
+// nodes of one FX node.
 struct OtherValues {
   std::unordered_set<std::string> operands, intermediates;
 };

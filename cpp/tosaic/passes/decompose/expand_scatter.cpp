@@ -209,7 +209,7 @@ ValueId occurring(Emitter& e, ValueId index, std::int64_t extent) {
   return found;
 }
 
-// The axes of an index tensor as (outer, count, inner), where `count` is the extent of the axis.
+// The shape [outer, extent of `axis`, inner] of a tensor whose axes before and behind `axis` are merged.
 Shape around_axis(const Shape& covered, std::size_t axis) {
   Shape out{1, covered[axis], 1};
   for (std::size_t i = 0; i < covered.size(); ++i)
@@ -397,9 +397,9 @@ ValueId neutral(Emitter& e, ScatterReduction reduction, ValueId values) {
 
 }  // namespace
 
-// Each position reduces the values whose index is its own: where(index == position, value, neutral). The neutral number
-// of an extremum of integers is one of the values, and without its own element a position has no other number: then a
-// position without a value keeps its element by a selection.
+// Each position reduces the values whose index is its own: where(index == position, value, neutral). For a maximum
+// or minimum of integers, that is one of the values, which could replace the element of a position that no index names.
+// There, and without `include_self`, a select keeps the element of such a position.
 ValueId expand_scatter_reduce(Emitter& e) {
   const auto& attrs = e.attrs<ScatterReduceAttrs>();
   Shape covered = e.type(e.operand(1)).shape;

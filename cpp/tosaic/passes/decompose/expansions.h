@@ -7,7 +7,7 @@
 
 namespace tosaic::passes {
 
-// widen_unsigned.cpp: has operators over unsigned integers compute in i32. Returns nothing if there are none.
+// widen_unsigned.cpp: replaces arithmetic over unsigned integers by arithmetic in i32. Returns nothing if there is none.
 [[nodiscard]] std::optional<Graph> widen_unsigned(const Graph& graph);
 
 // expand_normalize.cpp

@@ -1,4 +1,4 @@
-// widen_unsigned: has operators over unsigned integers compute in i32.
+// widen_unsigned: replaces arithmetic over unsigned integers by arithmetic in i32 between casts.
 //
 //   %y: u8[4] = add(%x: u8[4], %1: i64[])
 //     ->  %x.cast: i32[4] = cast(%x)   %y.add: i32[4] = add(%x.cast, %1)   %y: u8[4] = cast(%y.add)

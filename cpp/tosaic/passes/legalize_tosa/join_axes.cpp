@@ -57,8 +57,9 @@ Shape joined_shape(const Shape& shape) {
 
 // ---- axes of operators that treat each axis on its own ----
 //
-// `before` and `behind` are the extents in the operand and in the result. `absorb` joins the next axis to this
-// one, if one axis can do what both do. `whole` is an axis that the operator leaves as it is.
+// `before` and `behind` are the extents in the operand and in the result. `absorb` merges the next axis
+// into this one if the operator on the merged axis does the same, and returns whether it did. `whole` makes an axis
+// that the operator leaves as it is.
 
 struct SliceAxis {
   std::int64_t before, start, behind;
@@ -150,7 +151,7 @@ std::vector<Group> joined(const std::vector<Group>& groups, std::size_t apart) {
   return out;
 }
 
-// The groups if operand i is repeated so that it broadcasts no more.
+// The groups of axes once operand i is expanded to the shape of the result, so that it no longer broadcasts.
 std::vector<Group> without_broadcast(std::vector<Group> groups, std::size_t i, std::size_t apart) {
   for (Group& group : groups) group.broadcast &= ~(std::uint32_t{1} << i);
   return joined(groups, apart);

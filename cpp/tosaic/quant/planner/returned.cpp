@@ -2,7 +2,7 @@
 //
 //   x -> linear -> output             x is observed at the edge x -> linear,
 //   x -> reshape -> output            and read with the same scale at the edge x -> reshape
-//   y -> output                       y is observed at this edge
+//   y -> output                       y is observed at the edge y -> output
 //   z -> clamp -> output              z is observed at the edge z -> clamp, and the edge clamp -> output
 //                                     has the same scale: the bounds of a clamp need not be integers
 //
