@@ -41,6 +41,7 @@ class StackedCall:
 
     def __init__(self, leaves: Sequence[Any], ports: Sequence[Port], count: int, *, has_axis: bool) -> None:
         self._leaves, self._ports = leaves, ports
+        self._stacked = [_entries(leaf, port) is not None for leaf, port in zip(leaves, ports, strict=True)]
         self.count = count
         self.has_axis = has_axis
 
@@ -48,16 +49,15 @@ class StackedCall:
         """Yields the arguments of each entry."""
         for entry in range(self.count):
             yield [
-                self._entry(leaf, port, entry) for leaf, port in zip(self._leaves, self._ports, strict=True)
+                self._entry(leaf, port, entry) if stacked else leaf
+                for leaf, port, stacked in zip(self._leaves, self._ports, self._stacked, strict=True)
             ]
 
     def is_stacked(self, index: int) -> bool:
         """Returns whether each entry has its own array for an input."""
-        return _entries(self._leaves[index], self._ports[index]) is not None
+        return self._stacked[index]
 
     def _entry(self, leaf: Any, port: Port, entry: int) -> Any:
-        if _entries(leaf, port) is None:
-            return leaf
         return leaf[entry] if self.has_axis else leaf[entry * port.shape[0] : (entry + 1) * port.shape[0]]
 
     def joined(self, results: Sequence[Sequence[Any]], names: Sequence[str]) -> list[Any]:
