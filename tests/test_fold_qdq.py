@@ -174,7 +174,7 @@ def test_every_reason_names_the_node_and_the_reader_or_producer_of_the_float() -
     assert reasons(folded(call, X)) == [
         "conv2d: its result is read as a float by node 'sin'",
         "conv2d: its result is an output of the graph, as a float",
-        "to: its result is f16, and integers stand for f32 alone",
+        "to: its result is read as a float by node 'tanh'",
         "cos: operand 'input' was never quantized: it is a float of node 'mul_1'",
     ]
 

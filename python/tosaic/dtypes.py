@@ -67,6 +67,10 @@ ML_DTYPES: dict[str, str] = {name: torch for name, torch in TORCH.items() if nam
 """The name of the dtype in the package ml_dtypes (and in torch), for the floats that numpy lacks."""
 
 
+WITH_INTEGER_FORM = frozenset(("f32", "f16", "bf16"))
+"""The float dtypes that integers with qparams may replace."""
+
+
 def bytes_of(value: Any) -> int:
     """Returns the size in bytes of the elements of a value of a graph."""
     elements: int = math.prod(value.shape)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tosaic import _core
+from tosaic.dtypes import WITH_INTEGER_FORM
 from tosaic.io_forms import (
     AUTO,
     Answer,
@@ -200,7 +201,7 @@ def _of_program(
             if each is False:
                 continue
             port = ports[i]
-            if port.value.dtype == "f32":  # the program writes the input
+            if port.value.dtype in WITH_INTEGER_FORM:  # the program writes the input
                 if asked != AUTO:
                     raise mismatch(_WHERE, side, port.path, asked, _SAME, "another new value")
                 continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tosaic import _core
+from tosaic.dtypes import WITH_INTEGER_FORM
 from tosaic.io_forms import Answer, Asked, Candidates, answer, by_port, mismatch
 from tosaic.options import IO_DTYPES
 from tosaic.ports import first_inputs
@@ -47,9 +48,11 @@ class IoForms:
             port = _ports(lowered, side)[position]
             found = {port.dtype, port.value.dtype}
             wanted = asked.dtype if isinstance(asked, QParams) else IO_DTYPES[asked]
-            counts = is_named or "f32" in found or port.qparams is not None
-            if counts and (port.dtype != wanted or (wanted != "u8" and port.value.dtype != wanted)):
-                is_quantized = "f32" in found or port.qparams is not None
+            is_quantized = not found.isdisjoint(WITH_INTEGER_FORM) or port.qparams is not None
+            counts = is_named or is_quantized
+            stays = wanted == "f32" and not is_named and found <= {port.dtype} & WITH_INTEGER_FORM
+            fits = port.dtype == wanted and (wanted == "u8" or port.value.dtype == wanted)
+            if counts and not (fits or stays):
                 once = f"a boundary that is quantized once, to {wanted}"
                 expected = once if is_quantized and wanted != "f32" else wanted
                 got = port.value.dtype if is_quantized else port.dtype
@@ -86,7 +89,7 @@ def io_forms(graph: _core.Graph, io: Mapping[str, Any] | None, *, has_floats: bo
         asked_of = [(i, named.get(i, whole)) for i in range(len(ports))]
         checks += [(side, i, asked, i in named) for i, asked in asked_of if asked is not None]
         for i, asked in asked_of:
-            if asked == "float32" and ports[i].value.dtype == "f32" and not has_floats:
+            if asked == "float32" and ports[i].value.dtype in WITH_INTEGER_FORM and not has_floats:
                 name = ports[i].path or ports[i].value.name
                 raise mismatch(_WHERE, side, name, asked, "a target with profile FP", "one without floats")
         by_index: list[str | None] = [None] * len(getattr(graph, side))
@@ -124,7 +127,7 @@ def _requantized(
     asked = {i: each for i, each in named.items() if isinstance(each, QParams) or each == "uint8"}
     ports = _ports(graph, side)
     if whole == "uint8":
-        asked = {i: whole for i, port in enumerate(ports) if port.value.dtype == "f32"}
+        asked = {i: whole for i, port in enumerate(ports) if port.value.dtype in WITH_INTEGER_FORM}
     if not asked:
         return out
     is_early = graph.stage in _STAGES

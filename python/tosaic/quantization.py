@@ -184,7 +184,7 @@ def quantizations_of_output(port: _core.Output) -> tuple[QParams, ...]:
         if node.op == op:
             found = _of_node(node, node.results[0], port.value)
             return () if found is None else (found,)
-        if node.op not in _movement() or node.operands[0] is None:
+        if not _moves(node) or node.operands[0] is None:
             break
         value = node.operands[0]
     return ()
@@ -198,7 +198,7 @@ def _readers(value: _core.Value, op: str) -> Iterator[tuple[_core.Node, _core.Va
         for node in current.users:
             if node.op == op:
                 yield node, current
-            elif node.op in _movement() and node.operands[0] == current:
+            elif _moves(node) and node.operands[0] == current:
                 waiting += node.results
 
 
@@ -216,6 +216,14 @@ def _of_node(node: _core.Node, read: _core.Value, port: _core.Value) -> QParams 
         operand = node.operands[0]
         storage = None if operand is None else operand.dtype
     return None if storage not in NUMPY_INTEGERS else QParams.of({**attrs, "storage": storage})
+
+
+def _moves(node: _core.Node) -> bool:
+    """Returns whether the node rearranges its operand, or converts it between f32 and a float of 16 bits."""
+    if node.op != "cast" or node.operands[0] is None:
+        return node.op in _movement()
+    dtypes = {node.operands[0].dtype, node.results[0].dtype}
+    return "f32" in dtypes and not dtypes.isdisjoint(("f16", "bf16"))
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tosaic import _core
-from tosaic.dtypes import BITS, ML_DTYPES
+from tosaic.dtypes import BITS, ML_DTYPES, is_float, is_float_array
 from tosaic.options import checked, refusal
 from tosaic.process import output_captured
 from tosaic.reference_graph import ONE_AT_A_TIME, dtype_of, refuse_custom, the_model
@@ -106,11 +106,11 @@ def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
     """Converts the caller's array to the shape and dtype of the file's tensor.
 
-    f32 arrays are quantized if the port has qparams. Floats that numpy lacks become integers of their bits.
+    Arrays of floats are quantized if the port has qparams. Floats that numpy lacks become integers of their bits.
     """
     name = port.value.dtype
-    if port.qparams is not None and array.dtype == np.float32:
-        array = port.qparams.quantize(array)
+    if port.qparams is not None and is_float_array(array):
+        array = port.qparams.quantize(array.astype(np.float32))
     found = np.asarray(array.transpose(_order(port)), dtype=dtype_of(name), order="C")
     return found.view(f"u{BITS[name] // 8}") if name in ML_DTYPES else found
 
@@ -118,6 +118,6 @@ def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, A
 def from_file(data: np.ndarray[Any, Any], port: _core.Output) -> np.ndarray[Any, Any]:
     """Converts a tensor of the file to the caller's axes and dtype, the reverse of `to_file`."""
     array = np.ascontiguousarray(data).view(dtype_of(port.value.dtype)).reshape(port.value.shape)
-    if port.qparams is not None and port.dtype == "f32":
+    if port.qparams is not None and is_float(port.dtype):
         array = port.qparams.dequantize(array)
     return np.asarray(array.transpose(np.argsort(_order(port))), dtype=dtype_of(port.dtype), order="C")

@@ -36,7 +36,7 @@ import numpy as np
 
 from tosaic import _core
 from tosaic.archive import plain_array, signature_from_json, signature_to_json
-from tosaic.dtypes import BITS
+from tosaic.dtypes import BITS, WITH_INTEGER_FORM, is_float
 from tosaic.json_fields import Fields, qparams_from_json, qparams_to_json, read_json
 from tosaic.json_text import parsed_json
 from tosaic.options import file_name
@@ -342,10 +342,10 @@ def _boundary(entry: Fields, port: Any) -> dict[str, Any]:
     source = None if entry.value("source") is None else entry.text("source")
     if source is not None and source not in BITS:
         raise entry.error("source", f"one of {', '.join(BITS)}, or null", source)
-    is_float = source in ("f32", "f16", "bf16", "f64")
-    if is_float and (source != "f32" or known is None):
-        raise entry.error("source", "f32 with qparams, or an integer", source)
-    if source is not None and not is_float and not _is_integer(source, value.dtype):
+    is_number = source is not None and is_float(source)
+    if is_number and (source not in WITH_INTEGER_FORM or known is None):
+        raise entry.error("source", "f32, f16 or bf16 with qparams, or an integer", source)
+    if source is not None and not is_number and not _is_integer(source, value.dtype):
         raise entry.error("source", f"an integer dtype that becomes {value.dtype}", source)
     return {
         "path": entry.text("path"),

@@ -105,7 +105,13 @@ void dequantize(const ArrayView& from, const MutableArrayView& to, const QParams
     for (std::size_t i = 0; i < count; ++i)
       out[i] = dequantize_value(integers[i], qparams.scales.front(), qparams.zero_points.front());
   }
-  copy(ArrayView::dense(reinterpret_cast<const std::byte*>(out.data()), DType::kF32, from.shape), to);
+  if (to.dtype == DType::kF32)
+    return copy(ArrayView::dense(reinterpret_cast<const std::byte*>(out.data()), DType::kF32, from.shape),
+                to);
+  const std::size_t width = byte_size(to.dtype);
+  std::vector<std::byte> rounded(count * width);
+  for (std::size_t i = 0; i < count; ++i) store_element(to.dtype, rounded.data() + i * width, out[i]);
+  copy(ArrayView::dense(rounded.data(), to.dtype, from.shape), to);
 }
 
 std::int64_t integer_at(const ArrayView& array, std::int64_t flat) {

@@ -44,6 +44,12 @@ template <class A, class B>
   return a == b || (a && b && *a == *b);
 }
 
+// True for the float dtypes that integers with qparams may replace. Integers represent more bits than f16 and
+// bf16 have; only tables reproduce the rounding of these two dtypes.
+[[nodiscard]] inline bool has_integer_form(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 // The number that a movement inserts: pad, tril and triu. Returns nothing if it inserts none.
 [[nodiscard]] std::optional<double> inserted_number(const Node& node);
 

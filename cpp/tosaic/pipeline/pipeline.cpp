@@ -20,6 +20,7 @@ constexpr DefaultStep kDefault[] = {
     {Section::kSimplify, "common-subexpressions"},
     {Section::kSimplify, "simplify"},
     {Section::kSimplify, "fold-batch-norm"},
+    {Section::kQuantize, "widen-halves"},
     {Section::kQuantize, "fuse-composites"},
     {Section::kQuantize, "bound-masks"},
     {Section::kQuantize, "bound-numbers"},

@@ -13,7 +13,7 @@ from tosaic.partitions.kernel_plan import KernelProgram
 from tosaic.partitions.propose import require_claimants
 from tosaic.sources import is_exported_program
 
-__all__ = ["cortex_m_program"]
+__all__ = ["cortex_m_program", "half_conversion"]
 
 _WHERE = "cortex_m_program"
 _KIND = "cortex-m"
@@ -85,6 +85,32 @@ def cortex_m_program(
             expected="quantize and dequantize calls, as convert_pt2e makes them",
             hint="tosaic.quantize(program, samples) makes a QuantizedProgram",
         )
+    halves = half_conversion(program)
+    if halves is not None:
+        raise _core.make_error(
+            _core.UnsupportedOp,
+            where=_WHERE,
+            what="ExecuTorch's Cortex-M kernels quantize and dequantize f32 alone",
+            node=halves,
+            expected="a program of f32",
+            got="quantized floats of 16 bits",
+            hint="Export the module as f32: module.float()",
+        )
     from tosaic.executorch.cortex_m_lowering import lower_to_cortex_m
 
     return lower_to_cortex_m(program, asked, found[0])
+
+
+def half_conversion(program: Any) -> str | None:
+    """Returns the name of a call that quantizes or dequantizes floats of 16 bits; None if there is none.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    """
+    for node in program.graph.nodes:
+        if "quantize_per" in str(node.target):
+            ends = (node, *node.all_input_nodes[:1])
+            if any(str(end.meta["val"].dtype) in ("torch.float16", "torch.bfloat16") for end in ends):
+                return str(node.name)
+    return None

@@ -27,7 +27,7 @@ from torch.export.graph_signature import (
 from torch.fx import Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from tosaic.dtypes import TORCH
+from tosaic.dtypes import TORCH, WITH_INTEGER_FORM
 from tosaic.extract_io import Ports, answers
 from tosaic.fx.graph_copy import copied_graph
 from tosaic.fx.memory_order import set_value
@@ -51,6 +51,7 @@ from tosaic.torch_operators.origins import place_of
 __all__ = ["Operators", "Quantizations", "aten_operator", "extract_from_exported", "program_with"]
 
 _WHERE = "extract_io_quant"
+_FLOATS = tuple(getattr(torch, TORCH[dtype]) for dtype in sorted(WITH_INTEGER_FORM))
 _CODE = {getattr(torch, name): code for code, name in TORCH.items()}
 
 Operators = Callable[[str], Any]
@@ -138,8 +139,8 @@ class Quantizations:
         return Candidates(tuple(dict.fromkeys(found.qparams)))
 
     def _readers(self, node: Any) -> _Found:
-        if node.meta["val"].dtype is not torch.float32:
-            raise _StaysFloatError("it is not f32")
+        if node.meta["val"].dtype not in _FLOATS:
+            raise _StaysFloatError("it is not f32, f16 or bf16")
         if not node.users:
             raise _StaysFloatError("nothing reads it")
         all_found = _Found()
@@ -343,6 +344,8 @@ class _Rewrite:
         users = list(node.users)
         with self._graph.inserting_before(first):
             made = self._add("dequantize_per_tensor", node, qparams, f"{node.name}_dequantize")
+        if node.meta["val"].dtype is not torch.float32:
+            made.kwargs = {"out_dtype": node.meta["val"].dtype}
         made.meta["val"] = node.meta["val"]
         _retype(node, qparams)
         for user in users:
@@ -460,9 +463,9 @@ class _Rewrite:
             if each is False or found is None or port.leaf >= len(leaves):
                 continue
             value = leaves[port.leaf]
-            if isinstance(value, torch.Tensor) and value.dtype is torch.float32:
+            if isinstance(value, torch.Tensor) and value.dtype in _FLOATS:
                 qparams = each if isinstance(each, QParams) else found.qparams[0]
-                integers = torch.from_numpy(qparams.quantize(value.detach().numpy()).copy())
+                integers = torch.from_numpy(qparams.quantize(value.detach().float().numpy()).copy())
                 leaves[port.leaf] = torch.empty_strided(value.shape, value.stride(), dtype=integers.dtype)
                 leaves[port.leaf].copy_(integers)
         return tree_unflatten(leaves, tree)

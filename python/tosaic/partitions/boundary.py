@@ -7,6 +7,7 @@ from typing import Any
 
 from tosaic import _core
 from tosaic.boundary_orders import boundary_orders
+from tosaic.dtypes import WITH_INTEGER_FORM
 from tosaic.extract_io import extract_io_quant, with_graph
 from tosaic.ports import Port
 from tosaic.program import Program
@@ -38,4 +39,4 @@ def io_entries(wanted: Any, ports: tuple[Port, ...]) -> Mapping[Any, Any]:
     """Returns what each port becomes. One dtype for a whole side concerns its float ports."""
     if isinstance(wanted, Mapping):
         return wanted
-    return {i: wanted for i, port in enumerate(ports) if port.dtype == "f32"}
+    return {i: wanted for i, port in enumerate(ports) if port.dtype in WITH_INTEGER_FORM}

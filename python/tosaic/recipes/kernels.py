@@ -36,6 +36,7 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     """
     from tosaic.calibration.quantized_program import QuantizedProgram
     from tosaic.executorch import cortex_m_program
+    from tosaic.executorch.cortex_m import half_conversion
     from tosaic.extract_io import extract_io_quant
     from tosaic.partitions.boundary import io_entries
     from tosaic.registration.listing import kernel_list
@@ -54,11 +55,17 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
             "tosaic.Program. Pass the module, the ExportedProgram or the .pt2 file that it was made from"
         )
         return
+    program = quantized._to_exported(symbolic=False) if is_ours else quantized
+    if half_conversion(program) is not None:
+        context.note(
+            "no program of Cortex-M kernels: ExecuTorch's kernels quantize and dequantize f32 alone, and the model "
+            "computes with floats of 16 bits. Export it as f32: model.float()"
+        )
+        return
     if recipe.io:
         entries = {
             side: io_entries(each, getattr(context.quantized, side)) for side, each in recipe.io.items()
         }
-        program = quantized._to_exported(symbolic=False) if is_ours else quantized
         quantized, _ = extract_io_quant(program, inputs=entries.get("inputs"), outputs=entries.get("outputs"))
     made = cortex_m_program(quantized, claimants=recipe.takers)
     for each in made.refused:

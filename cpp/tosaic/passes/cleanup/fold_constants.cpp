@@ -113,7 +113,7 @@ class Folding {
   // at most moved since. Returns null for other floats. Such a result is a weight: its node stays, so that
   // integer operators find the integers.
   [[nodiscard]] QParamsRef weight_qparams(const Node& node) const {
-    if (graph_.type(graph_.result(node)).dtype != DType::kF32 || is_empty(node)) return nullptr;
+    if (!has_integer_form(graph_.type(graph_.result(node)).dtype) || is_empty(node)) return nullptr;
     if (node.op == Op::kDequantize)
       return qparams_of(Graph::attrs<DequantizeAttrs>(node), graph_.type(graph_.operands(node)[0]).dtype);
     if (node.result_count != 1 || !moves(node)) return nullptr;

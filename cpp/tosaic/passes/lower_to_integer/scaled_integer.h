@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tosaic/ir/graph.h"
+#include "tosaic/ir/quantized.h"
 
 namespace tosaic::passes {
 
@@ -58,12 +59,6 @@ struct ScaledInteger {
   [[nodiscard]] ValueRange centred() const { return {range.low - zero_point, range.high - zero_point}; }
   [[nodiscard]] std::int64_t magnitude() const;  // the largest |value - zero_point|
 };
-
-// True for the float dtypes that scaled integers may replace. Scaled integers have more bits than f16 and
-// bf16; only tables reproduce the rounding of these two dtypes.
-[[nodiscard]] inline bool has_integer_form(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
 
 // The qparams with which signed integers represent the same numbers: u8 and i4 become i8, u16 becomes i16.
 // Returns nothing if integer arithmetic does not have the dtype or the zero point: i8 may have any zero

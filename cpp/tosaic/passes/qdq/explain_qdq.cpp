@@ -5,6 +5,7 @@
 
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/ir/quantized.h"
+#include "tosaic/passes/qdq/io_quantization.h"
 
 namespace tosaic::passes {
 namespace {
@@ -36,10 +37,18 @@ class Explanation {
   }
   [[nodiscard]] bool is_quantized(const NodeId user) const { return graph_.node(user).op == Op::kQuantize; }
 
+  // True for a cast between f32 and a float of 16 bits that quantizes an input or dequantizes an output.
+  [[nodiscard]] bool is_at_boundary(const Node& node) const {
+    if (node.op != Op::kCast) return false;
+    const ValueId from = graph_.operands(node)[0], to = graph_.result(node);
+    if (widens(graph_, node)) return quantization_by_readers(graph_, to).obstacle.empty();
+    return is_made_by(from, Op::kDequantize) && graph_.users(to).empty();
+  }
+
   // True if the node reads a dequantized value, or computes a value that is quantized. Quantize nodes do not
   // count.
   [[nodiscard]] bool touches_quantized(const Node& node) const {
-    if (node.op == Op::kQuantize) return false;
+    if (node.op == Op::kQuantize || is_at_boundary(node)) return false;
     for (const ValueId id : graph_.operands(node))
       if (is_made_by(id, Op::kDequantize)) return true;
     for (std::uint32_t r = 0; r < node.result_count; ++r) {
@@ -82,10 +91,14 @@ class Explanation {
     const ValueId id = graph_.operands(node)[i];
     if (!id.valid() || !is_float(graph_.type(id).dtype)) return;
     const DType dtype = graph_.type(id).dtype;
+    const bool is_dequantized =
+        is_made_by(id, Op::kDequantize) ||
+        (is_made_by(id, Op::kCast) && is_made_by(graph_.operands(*producer(id))[0], Op::kDequantize));
     const std::string name = "operand '" + std::string(info(node.op).operand_name(i)) + "'";
-    if (dtype != DType::kF32)
-      add(node, name + " is " + std::string(to_string(dtype)) + ", and integers stand for f32 alone");
-    else if (graph_.value(id).kind != ValueKind::kConstant && !is_made_by(id, Op::kDequantize))
+    if (!has_integer_form(dtype))
+      add(node,
+          name + " is " + std::string(to_string(dtype)) + ", and integers stand for f32, f16 and bf16 alone");
+    else if (graph_.value(id).kind != ValueKind::kConstant && !is_dequantized)
       add(node, name + " was never quantized: it is a float of " + text_of(id), "Annotate that edge");
   }
 
@@ -93,8 +106,9 @@ class Explanation {
     const ValueId id = graph_.result(node, r);
     const DType dtype = graph_.type(id).dtype;
     if (!is_float(dtype)) return;
-    if (dtype != DType::kF32) {
-      add(node, "its result is " + std::string(to_string(dtype)) + ", and integers stand for f32 alone");
+    if (!has_integer_form(dtype)) {
+      add(node, "its result is " + std::string(to_string(dtype)) +
+                    ", and integers stand for f32, f16 and bf16 alone");
       return;
     }
     const std::span<const NodeId> users = graph_.users(id);

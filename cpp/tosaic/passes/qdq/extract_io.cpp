@@ -9,7 +9,7 @@ namespace {
 
 PortQuantization of_input(const Graph& graph, const Input& input) {
   if (input.kind != InputKind::kUser) return {};
-  if (graph.type(input.value).dtype != DType::kF32) return {{}, "it is not f32"};
+  if (!has_integer_form(graph.type(input.value).dtype)) return {{}, "it is not f32, f16 or bf16"};
   ReadersQuantization readers = quantization_by_readers(graph, input.value);
   PortQuantization out{{}, std::move(readers.obstacle)};
   if (!out.obstacle.empty()) return out;
@@ -19,7 +19,7 @@ PortQuantization of_input(const Graph& graph, const Input& input) {
 
 PortQuantization of_output(const Graph& graph, const Output& output) {
   if (output.kind != OutputKind::kUser) return {};
-  if (graph.type(output.value).dtype != DType::kF32) return {{}, "it is not f32"};
+  if (!has_integer_form(graph.type(output.value).dtype)) return {{}, "it is not f32, f16 or bf16"};
   const std::optional<DequantizedOutput> found = dequantized_output(graph, output.value);
   if (!found) return {{}, "it is not dequantized"};
   return {{found->qparams}, ""};

@@ -61,7 +61,7 @@ class Boundaries {
     if (form == FloatIoForm::kFloat || at_index(wanted_.requantized_inputs, index)) return;
     if (wanted_.unread_too && is_float(dtype) && is_unread(id)) {
       quantizations_[id.index()] = {quantization_of_unread()};
-    } else if (dtype == DType::kF32) {
+    } else if (has_integer_form(dtype)) {
       const Quantizations all = quantization_by_readers(graph_, id).found;
       const bool by_channel = std::any_of(all.begin(), all.end(),
                                           [](const QuantizeAttrs& each) { return each.axis.has_value(); });
@@ -69,9 +69,9 @@ class Boundaries {
     }
   }
 
-  // True for a state of f32 that the program updates, and whose initial value is known.
+  // True for a state of floats that the program updates, and whose initial value is known.
   [[nodiscard]] bool is_updated_state(const Input& input) const {
-    if (input.kind != InputKind::kState || graph_.type(input.value).dtype != DType::kF32) return false;
+    if (input.kind != InputKind::kState || !has_integer_form(graph_.type(input.value).dtype)) return false;
     if (!input.initial || !input.initial->storage.bound()) return false;
     return std::ranges::any_of(graph_.outputs(), [&](const Output& output) {
       return output.kind == OutputKind::kMutation && &graph_.inputs()[output.mutated_input] == &input;
@@ -173,7 +173,7 @@ class Boundaries {
     Output output = graph_.outputs()[index];
     const ValueId old = output.value;
     if (const std::optional<DequantizedOutput>& found = dequantized_[index]) {
-      if (form(index) == FloatIoForm::kConverted) output.boundary.source_dtype = DType::kF32;
+      if (form(index) == FloatIoForm::kConverted) output.boundary.source_dtype = graph_.type(old).dtype;
       output.value = integers_before(*found);
       output.boundary.qparams = at_boundary(found->qparams);
     } else {
@@ -268,9 +268,9 @@ class Boundaries {
     const std::span<const NodeId> users = graph_.users(old);
     const QParams& qparams = *wanted_.requantized_inputs[index];
     const ValueId operands[] = {fresh};
-    made_[old.index()] = out_.add(Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(DType::kF32, qparams),
-                                  operands, users.empty() ? nullptr : graph_.node(users.front()).origin,
-                                  graph_.value(old).name + ".dequantize");
+    made_[old.index()] = out_.add(
+        Op::kDequantize, attrs_of_qparams<DequantizeAttrs>(graph_.type(old).dtype, qparams), operands,
+        users.empty() ? nullptr : graph_.node(users.front()).origin, graph_.value(old).name + ".dequantize");
   }
 
   // The value, quantized by `quantization`, in the new graph.
@@ -302,10 +302,14 @@ class Boundaries {
     copy_node(graph_, node, out_, made_, [this](ValueId id) { return made(id); });
   }
 
-  // A movement of a float becomes one movement for each quantization of its result.
+  // A movement of a float becomes one movement for each quantization of its result. A cast becomes nothing.
   void move(const Node& node, ValueId from) {
     const ValueId result = graph_.result(node);
     for (const QuantizeAttrs& each : quantizations_[result.index()]) {
+      if (widens(graph_, node)) {
+        quantized_.push_back({result, each, quantized(from, each)});
+        continue;
+      }
       const ValueId operand = quantized(from, *quantization_before(graph_, node, each));
       const QParamsRef qparams = values_have_qparams() ? qparams_of(each, each.dtype) : nullptr;
       quantized_.push_back(

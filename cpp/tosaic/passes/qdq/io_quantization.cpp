@@ -32,6 +32,13 @@ std::string why_not_before(const Graph& graph, const Node& movement, const Quant
   return "its scales belong to an axis that it does not have in front of node " + name;
 }
 
+// True if the node rounds f32 to a float of 16 bits.
+bool narrows(const Graph& graph, const Node& node) {
+  const DType to = graph.type(graph.result(node)).dtype;
+  return node.op == Op::kCast && graph.type(graph.operands(node)[0]).dtype == DType::kF32 &&
+         (to == DType::kF16 || to == DType::kBF16);
+}
+
 void add_distinct(std::vector<QuantizeAttrs>& all, const QuantizeAttrs& quantization) {
   if (std::find(all.begin(), all.end(), quantization) == all.end()) all.push_back(quantization);
 }
@@ -44,9 +51,15 @@ std::optional<QParamsRef> qparams_behind(const Graph& graph, const Node& movemen
   return stays ? from : qparams_after(graph, movement, from);
 }
 
+bool widens(const Graph& graph, const Node& node) {
+  if (node.op != Op::kCast || graph.type(graph.result(node)).dtype != DType::kF32) return false;
+  const DType from = graph.type(graph.operands(node)[0]).dtype;
+  return from == DType::kF16 || from == DType::kBF16;
+}
+
 bool moves_one_float(const Graph& graph, const Node& node) {
   return moves(node) && node.operand_count == 1 && node.result_count == 1 &&
-         graph.type(graph.operands(node)[0]).dtype == DType::kF32;
+         has_integer_form(graph.type(graph.operands(node)[0]).dtype);
 }
 
 std::optional<QuantizeAttrs> quantization_before(const Graph& graph, const Node& movement,
@@ -90,13 +103,14 @@ ReadersQuantization quantization_by_readers(const Graph& graph, ValueId id) {
       add_distinct(all.found, Graph::attrs<QuantizeAttrs>(node));
       continue;
     }
+    const bool only_widens = widens(graph, node);
     const std::string reader =
         quoted(info(node.op).name) + " reads it as floats (node " + quoted(graph.node_name(node)) + ")";
-    if (!moves_one_float(graph, node)) return {{}, reader};
+    if (!only_widens && !moves_one_float(graph, node)) return {{}, reader};
     const ReadersQuantization behind = quantization_by_readers(graph, graph.result(node));
     if (!behind.obstacle.empty()) return {{}, graph.is_output(graph.result(node)) ? reader : behind.obstacle};
     for (const QuantizeAttrs& each : behind.found) {
-      const std::optional<QuantizeAttrs> before = quantization_before(graph, node, each);
+      const std::optional<QuantizeAttrs> before = only_widens ? each : quantization_before(graph, node, each);
       if (!before) return {{}, why_not_before(graph, node, each)};
       add_distinct(all.found, *before);
     }
@@ -107,13 +121,13 @@ ReadersQuantization quantization_by_readers(const Graph& graph, ValueId id) {
 std::optional<DequantizedOutput> dequantized_output(const Graph& graph, ValueId id) {
   DequantizedOutput out;
   const Node* node = graph.producer(id);
-  while (node != nullptr && node->op != Op::kDequantize && moves_one_float(graph, *node)) {
-    out.movements.push_back(node);
+  while (node != nullptr && (narrows(graph, *node) || moves_one_float(graph, *node))) {
+    if (node->op != Op::kCast) out.movements.push_back(node);
     node = graph.producer(graph.operands(*node)[0]);
   }
   if (node == nullptr || node->op != Op::kDequantize) return std::nullopt;
   const auto& attrs = Graph::attrs<DequantizeAttrs>(*node);
-  if (attrs.dtype != DType::kF32) return std::nullopt;
+  if (!has_integer_form(attrs.dtype)) return std::nullopt;
   out.dequantize = node;
   out.qparams = qparams_of(attrs, graph.type(graph.operands(*node)[0]).dtype);
   std::reverse(out.movements.begin(), out.movements.end());

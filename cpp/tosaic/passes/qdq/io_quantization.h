@@ -2,10 +2,11 @@
 //
 //   input %x: f32                     its readers quantize it, possibly after movements
 //   %p = permute(%x)                  (reshape, permute, slice, pad with 0 ...), and nothing
-//   %q: i8 = quantize(%p)             else reads it
+//   %w: f32 = cast(%p)                else reads it; a cast stands there if %x is f16 or bf16
+//   %q: i8 = quantize(%w)
 //
 //   %f: f32 = dequantize(%i: i8)      it is dequantized, possibly before movements
-//   %y = permute(%f)
+//   %y = permute(%f)                  and before a cast to f16 or bf16
 //   output %y
 //
 // Movements commute with quantization. An axis with one scale for each index is followed through them
@@ -21,7 +22,10 @@
 
 namespace tosaic::passes {
 
-// True if the node has one operand of f32 and one result, and moves the elements of the operand.
+// True if the node converts f16 or bf16 to f32, which changes no number.
+[[nodiscard]] bool widens(const Graph& graph, const Node& node);
+
+// True if the node has one float operand and one result, and moves the elements of the operand.
 [[nodiscard]] bool moves_one_float(const Graph& graph, const Node& node);
 
 // The parameters of the result of a movement whose operand has the parameters `from`. Returns nothing if the
@@ -45,7 +49,7 @@ struct ReadersQuantization {
 
 struct DequantizedOutput {
   const Node* dequantize = nullptr;
-  std::vector<const Node*> movements;  // from the dequantize node to the output, in order
+  std::vector<const Node*> movements;  // from the dequantize node to the output, in order, without casts
   QParamsRef qparams;                  // of the output; its axis is an axis of the output
 };
 // Returns nothing if the value is not made by a dequantize node and movements behind it.
