@@ -106,7 +106,7 @@ def _order(port: _core.Input | _core.Output) -> tuple[int, ...]:
 def to_file(array: np.ndarray[Any, Any], port: _core.Input) -> np.ndarray[Any, Any]:
     """Converts the caller's array to the shape and dtype of the file's tensor.
 
-    Arrays of floats are quantized if the port has qparams. Floats that numpy lacks become integers of their bits.
+    Floats are quantized if the port has qparams. Floats that numpy lacks become integers of their bits.
     """
     name = port.value.dtype
     if port.qparams is not None and is_float_array(array):

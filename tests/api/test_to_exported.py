@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,7 @@ def test_calls_inside_of_wrappers_are_calls_of_the_exported_program(forward: Any
     to_edge(copy.deepcopy(exported))
 
 
-def test_a_wrapper_that_changes_dtypes_is_quantized_after_the_decomposition_that_the_error_names() -> None:
+def test_a_wrapper_that_changes_dtypes_is_quantized_with_its_casts_written_out() -> None:
     class Half(Layers):
         def forward(self, x: Tensor) -> Any:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -198,10 +199,29 @@ def test_a_wrapper_that_changes_dtypes_is_quantized_after_the_decomposition_that
 
     samples = samples_of((2, 8))
     exported = torch.export.export(Half(nested).eval(), samples[0])
-    with pytest.raises(tosaic.UnsupportedOp, match=r"autocast changes dtypes.*run_decompositions\(\)"):
-        tosaic.quantize(exported, samples, progress=False)
-    quantized = tosaic.quantize(exported.run_decompositions(), samples, progress=False)
+    quantized = tosaic.quantize(exported, samples, progress=False)
     require_same(quantized, samples, target="TOSA-1.0+INT+FP+bf16")
+    assert any("_to_copy" in str(node.target) for node in quantized.to_exported().graph.nodes)
+    made = tosaic.export_model(Half(nested).eval(), samples[0], samples=samples, recipe="tosa-int8")
+    assert made.ok
+
+
+def test_a_file_with_an_autocast_names_the_program_to_save(tmp_path: Path) -> None:
+    class Half(Layers):
+        def forward(self, x: Tensor) -> Any:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                h = torch.relu(self.a(x))
+            return self.b(h.float())
+
+    samples = samples_of((2, 8))
+    exported = torch.export.export(Half(nested).eval(), samples[0])
+    torch.export.save(exported, tmp_path / "half.pt2")
+    with pytest.raises(tosaic.UnsupportedOp, match=r"autocast changes dtypes.*Save ep.run_decompositions"):
+        tosaic.open_program(tmp_path / "half.pt2")
+    torch.export.save(exported.run_decompositions({}), tmp_path / "explicit.pt2")
+    program = tosaic.open_program(tmp_path / "explicit.pt2")
+    expected = exported.module()(*samples[0]).detach().numpy()
+    assert np.allclose(program.run(*samples[0]), expected, rtol=1e-2, atol=1e-2)
 
 
 def test_bodies_of_loops_compute_with_floats_also_if_their_calls_have_names_of_the_graph() -> None:

@@ -144,7 +144,9 @@ def quantize(
 def exported_of(program: Any) -> Any:
     """Returns the exported program that `program` is, or the path of a file that has one, or None."""
     if is_exported_program(program):
-        return program
+        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+
+        return with_explicit_dtypes(program)
     is_path = isinstance(program, str) or hasattr(program, "__fspath__")
     return program if is_path and str(program).endswith(".pt2") else None
 

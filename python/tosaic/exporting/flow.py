@@ -161,13 +161,15 @@ class Flow:
 
     def _export(self) -> None:
         context, model = self.context, self._model
-        if is_exported_program(model):
-            self._refuse_stages("model", "the model is exported already")
-            context.exported = self._staged("exported", model)
-            return
         if isinstance(model, Program):
             for place in ("model", "exported"):
                 self._refuse_stages(place, "the model is a tosaic.Program")
+            return
+        from tosaic.fx.explicit_dtypes import with_explicit_dtypes
+
+        if is_exported_program(model):
+            self._refuse_stages("model", "the model is exported already")
+            context.exported = with_explicit_dtypes(self._staged("exported", model))
             return
         from tosaic.fx.modules import export_module, refuse_training
 
@@ -177,7 +179,7 @@ class Flow:
             exported = export_module(context.model, context.inputs or ((), {}), strict=self._options.strict)
         if not context.recipe.at("quantize"):
             refuse_training(exported)
-        context.exported = self._staged("exported", exported)
+        context.exported = with_explicit_dtypes(self._staged("exported", exported))
 
     def _import(self) -> None:
         context, options = self.context, self._options

@@ -85,10 +85,11 @@ def from_exported(
     UnsupportedOp
         A dimension is unbound, or the program writes to memory that another live value shares.
     """
+    from tosaic.fx.explicit_dtypes import with_explicit_dtypes
     from tosaic.fx.exported_program import import_program
 
     described = operators_by_target("from_exported", operators)
-    return import_program(ep, bind=bind, method=method, operators=described)
+    return import_program(with_explicit_dtypes(ep), bind=bind, method=method, operators=described)
 
 
 @checked

@@ -260,6 +260,10 @@ class Importer(NodeReader, NodeWriter):
         if self._aliases is not None:
             self._shared.written.append(self._aliases)
 
+    def autocast_hint(self) -> str:
+        """See `ForeignCalls`. The casts are explicit unless torch cannot write them with the same numbers."""
+        return self.functional_hint()
+
     def functional_hint(self) -> str:
         """Returns the hint to decompose, unless that would change numbers."""
         is_right = (

@@ -58,8 +58,8 @@ def cortex_m_kernels(_: Any, context: Any) -> None:
     program = quantized._to_exported(symbolic=False) if is_ours else quantized
     if half_conversion(program) is not None:
         context.note(
-            "no program of Cortex-M kernels: ExecuTorch's kernels quantize and dequantize f32 alone, and the model "
-            "computes with floats of 16 bits. Export it as f32: model.float()"
+            "no program of Cortex-M kernels: ExecuTorch's kernels quantize and dequantize f32 alone, and the "
+            "model computes with floats of 16 bits. Export it as f32: model.float()"
         )
         return
     if recipe.io:

@@ -54,6 +54,10 @@ class ForeignCalls(CallWriter):
         def _type_of(self, tensor: Any) -> tuple[int, Sequence[int]]:
             """Returns dtype and shape of a recorded tensor."""
 
+    def autocast_hint(self) -> str:
+        """Returns how to make the casts of a region of autocast explicit."""
+        return "Save ep.run_decompositions({}), which writes out its casts"
+
     def functional_hint(self) -> str:
         """Returns how to make the program functional with the same numbers."""
         return OUT_OF_PLACE

@@ -100,7 +100,7 @@ class NestedGraphs(ForeignCalls):
             return self._control_flow(name, [*values, *keywords.values()])
         if name == "wrap_with_autocast" and changes_dtypes(values):
             raise self.error(
-                _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=self.functional_hint()
+                _core.UnsupportedOp, "autocast changes dtypes in a nested graph", hint=self.autocast_hint()
             )
         if name in WRAPPERS:
             module_at, operands_of = WRAPPERS[name]
