@@ -536,3 +536,17 @@ def test_unsigned_integer_inputs_and_outputs_are_read_as_unsigned(
     x = torch.full(shape, 200, dtype=torch.uint8)
     for comparison in everywhere(exported(function, x), (x,), tmp_path, target="TOSA-1.0+INT"):
         assert comparison, str(comparison)
+
+
+@pytest.mark.parametrize("penalty", [lambda v: v * 1.3, lambda v: torch.where(v < 0, v * 1.3, v / 1.3)])
+def test_a_gather_is_not_confused_with_the_cast_of_its_index_that_a_scatter_reads_too(
+    penalty: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path
+) -> None:
+    def function(scores: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
+        return scores.scatter(1, previous, penalty(scores.gather(1, previous)))
+
+    generator = torch.Generator().manual_seed(0)
+    args = seeded(1, 16), torch.randperm(16, generator=generator)[:4][None]
+    for comparison in everywhere(exported(function, *args), args, tmp_path, target="TOSA-1.0+FP"):
+        assert comparison, str(comparison)
+        assert not any("cast" in row.op_b for row in comparison.rows)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import tosaic
 from errors.broken import export, place
 from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+from function_module import FunctionModule
 from refusals import refusal
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from tosaic.annotation import Observed, Outputs
@@ -134,7 +135,43 @@ def test_a_tensor_without_elements_is_refused() -> None:
         return x[:0] * 2
 
     text = refusal(tosaic.UnsupportedOp, tosaic.lower, export(forward, torch.ones(2)))
-    assert text == "[legalize-tosa] output 'out' of shape [0] has no elements, which TOSA does not allow"
+    what = "output 'out' of shape [0] has no elements, which TOSA does not allow"
+    assert text == f"[legalize-tosa] {what}. Do not return it."
+
+
+def test_an_output_without_elements_of_a_quantized_program_is_named_as_such() -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x[:0]
+
+    exported = export(forward, torch.ones(2, 4))
+    program = tosaic.quantize(exported, [(torch.rand(2, 4),)], progress=False)
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, program, target="TOSA-1.0+INT")
+    assert "output 'out[1]' of shape [0,4] has no elements, which TOSA does not allow" in text
+    assert text.endswith("Do not return it.")
+
+
+def test_a_refusal_for_floats_names_a_target_that_takes_the_program_and_the_host() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, torch.tensor(1e9), y * 0.125)
+
+    args = torch.randn(2, 4), torch.randn(2, 4)
+    program = tosaic.quantize(torch.export.export(FunctionModule(forward), args), [args], progress=False)
+    text = refusal(tosaic.UnsupportedOp, tosaic.lower, program, target="TOSA-1.0+INT")
+    assert "ower for TOSA-1.0+INT+FP, or leave what needs floats on the host: unsupported='split'" in text
+    tosaic.lower(program, target="TOSA-1.0+INT+FP")
+    tosaic.lower(program, target="TOSA-1.0+INT", unsupported="split")
+
+
+def test_a_call_that_makes_nan_in_calibration_is_named_with_the_calls_to_leave_out() -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.sqrt(x) + 1, x * 2
+
+    exported, samples = export(forward, torch.ones(2, 4)), [(torch.randn(2, 4),)]
+    text = refusal(tosaic.InvalidGraph, tosaic.quantize, exported, samples, progress=False)
+    assert "leave floats around it: config.set(None, nodes=['sqrt', 'add'])." in text
+    config = tosaic.QConfig.int8().set(None, nodes=["sqrt", "add"])
+    made = tosaic.quantize(exported, samples, config=config, progress=False)
+    tosaic.lower(made, target="TOSA-1.0+INT+FP")
 
 
 def test_a_shape_that_depends_on_data_is_refused_at_import() -> None:

@@ -29,6 +29,7 @@ from models.results import ROOT, fingerprint, in_shard, measured_with, parser_of
 from operators.running import in_children, quiet
 from random_modules.checking import STEPS, Checked, Refusal, check
 from random_modules.generate import generate
+from random_modules.need import forced_by
 from random_modules.reporting import report
 
 RESULTS = ROOT / "build" / "full" / "random_modules"
@@ -53,7 +54,9 @@ since noise of a few ulp decides them. {failed} modules have wrong numbers or in
 
 A step is reached if the steps before it passed; *agree* counts comparisons that
 were made and found nothing; for quantize, which compares nothing, it counts programs. *Refused* counts
-modules, also those that the next target takes.
+modules, also those that the next target takes. A refusal is *without need* unless the target forces one of its problems:
+`tests/random_modules/need.py` says which it forces. {unforced} modules ({percent:.1f} %) have a refusal without
+need at some step.
 
 """
 
@@ -110,6 +113,8 @@ def page(rows: Sequence[Checked]) -> str:
         compared=sum(row.compared for row in rows),
         undecided=sum(row.undecided for row in rows),
         failed=sum(bool(row.failures) for row in rows),
+        unforced=len(without_need(rows)),
+        percent=100 * len(without_need(rows)) / len(rows),
     )
     parts = [head.strip(), _table_of_steps(rows), "## Refused", _table_of_rules(rows)]
     parts += ["## Not compared", _table_of_skips(rows)]
@@ -142,18 +147,36 @@ def _table_of_steps(rows: Sequence[Checked]) -> str:
 def _table_of_rules(rows: Sequence[Checked]) -> str:
     seeds: dict[tuple[str, str], list[int]] = {}
     examples: dict[tuple[str, str], str] = {}
+    alone: Counter[tuple[str, str]] = Counter()
     for row in rows:
         for r in row.refusals:
-            key = (r.rule, r.step)
-            if row.seed not in seeds.setdefault(key, []):
-                seeds[key].append(row.seed)
-            examples.setdefault(key, r.message)
+            for rule in r.rules:
+                key = (rule, r.step)
+                if row.seed not in seeds.setdefault(key, []):
+                    seeds[key].append(row.seed)
+                examples.setdefault(key, r.message)
+                if not forced_by(r.rules):
+                    alone[key] += 1
     ranked = sorted(seeds.items(), key=lambda item: (-len(item[1]), item[0]))
     lines = [
-        (_plain(rule), step, str(len(found)), str(found[0]), _plain(examples[rule, step]))
+        (
+            _plain(rule),
+            step,
+            str(len(found)),
+            str(alone[rule, step]),
+            forced_by([rule]) or "-",
+            str(found[0]),
+            _plain(examples[rule, step]),
+        )
         for (rule, step), found in ranked
     ]
-    return markdown_table(("rule", "step", "modules", "first seed", "example"), lines)
+    heads = ("problem", "step", "modules", "without need", "forced by", "first seed", "example")
+    return markdown_table(heads, lines)
+
+
+def without_need(rows: Sequence[Checked]) -> list[int]:
+    """Returns the seeds of modules with a refusal that nothing about the target forces."""
+    return [row.seed for row in rows if any(not forced_by(r.rules) for r in row.refusals)]
 
 
 def _table_of_skips(rows: Sequence[Checked]) -> str:
@@ -192,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(report(row), flush=True)
     rows = stored(options.results)
     failed = sum(bool(row.failures) for row in rows)
-    print(f"{len(rows)} modules, {failed} failed")
+    print(f"{len(rows)} modules, {failed} failed, {len(without_need(rows))} refused without need")
     if rows and options.shard[1] == 1:
         PAGE.write_text(page(rows))
     return 1 if failed else 0

@@ -72,10 +72,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A step that refused the module: the rule, without names and numbers, and the whole message."""
+    """A step that refused the module: the rules, without names and numbers, and the whole message."""
 
     step: str
-    rule: str
+    rules: list[str]
     message: str
 
 
@@ -173,8 +173,8 @@ class _Check:
 
     def _refuse(self, step: str, error: Exception) -> None:
         problems = getattr(error, "problems", ())
-        what = problems[0].what if problems else str(error).partition("\n")[0]
-        self.found.refusals.append(Refusal(step, rule_of(what), str(error)[:600]))
+        whats = [each.what for each in problems] or [str(error).partition("\n")[0]]
+        self.found.refusals.append(Refusal(step, [*dict.fromkeys(map(rule_of, whats))], str(error)[:600]))
 
     def _judge(self, step: str, wrong: Sequence[str]) -> None:
         if wrong:

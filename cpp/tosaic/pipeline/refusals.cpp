@@ -11,6 +11,7 @@
 #include "tosaic/ir/control_flow.h"
 #include "tosaic/passes/lower_to_integer/lower_to_integer.h"
 #include "tosaic/passes/pass.h"
+#include "tosaic/passes/qdq/qdq.h"
 #include "tosaic/target/type_support.h"
 
 namespace tosaic::pipeline {
@@ -65,14 +66,69 @@ std::vector<ErrorParts> float_operators(const Graph& graph) {
   return computing.empty() ? moving : computing;
 }
 
+// "output 'out'", "the state 'total'" or "the new value of input 'x'".
+std::string described(const Graph& graph, const Output& output) {
+  if (output.kind == OutputKind::kUser) return "output " + quoted(output.path);
+  const bool is_state = graph.inputs()[output.mutated_input].kind == InputKind::kState;
+  return (is_state ? "the state " : "the new value of input ") + quoted(output.path);
+}
+
+// The inputs and outputs without elements: no target has such tensors.
+std::vector<ErrorParts> empty_ports(const Graph& graph) {
+  std::vector<ErrorParts> found;
+  const auto add = [&](const std::string& what, ValueId id, std::string hint) {
+    const Value& value = graph.value(id);
+    if (num_elements(value.type.shape) != 0) return;
+    found.push_back({.where = "lower",
+                     .what = what + " of shape " + to_string(value.type.shape) +
+                             " has no elements, which TOSA does not allow",
+                     .node = value.name,
+                     .hint = std::move(hint)});
+  };
+  for (const Input& input : graph.inputs())
+    add("input " + quoted(input.path), input.value, "Export the module with an input that has elements");
+  for (const Output& output : graph.outputs())
+    add(described(graph, output), output.value, "Do not return it");
+  return found;
+}
+
+// The inputs and outputs of floats, with the reasons why they do not become integers.
+std::vector<ErrorParts> float_ports(const Graph& graph) {
+  std::vector<ErrorParts> found;
+  const passes::IoQuantization known = passes::io_quantization(graph);
+  const auto add = [&](const std::string& what, ValueId id, const std::string& why) {
+    const DType dtype = graph.type(id).dtype;
+    if (!is_float(dtype)) return;
+    found.push_back({.where = "lower",
+                     .what = what + " stays " + std::string(to_string(dtype)) + ": " + why,
+                     .node = graph.value(id).name});
+  };
+  for (std::size_t i = 0; i < graph.inputs().size(); ++i) {
+    const Input& input = graph.inputs()[i];
+    const bool is_state = input.kind == InputKind::kState;
+    const std::string& obstacle = known.inputs[i].obstacle;
+    add((is_state ? "the state " : "input ") + quoted(input.path), input.value,
+        !obstacle.empty() ? obstacle
+        : is_state        ? "it is not quantized as its new value is"
+                          : "its quantization differs from that of its new value");
+  }
+  for (std::size_t i = 0; i < graph.outputs().size(); ++i) {
+    const Output& output = graph.outputs()[i];
+    const std::string& obstacle = known.outputs[i].obstacle;
+    if (output.kind == OutputKind::kUser)
+      add(described(graph, output), output.value, obstacle.empty() ? "it is not dequantized" : obstacle);
+  }
+  return found;
+}
+
 // The outputs of floats that no operator computes: the program returns an input or a constant unchanged.
 std::vector<ErrorParts> float_outputs(const Graph& graph) {
   std::vector<ErrorParts> found;
   for (const Output& output : graph.outputs()) {
     const Value& value = graph.value(output.value);
     if (!is_float(value.type.dtype) || value.kind == ValueKind::kResult) continue;
-    const bool is_constant = value.kind == ValueKind::kConstant, is_user = output.kind == OutputKind::kUser;
-    std::string what = (is_user ? "output " : "the state ") + quoted(output.path);
+    const bool is_constant = value.kind == ValueKind::kConstant;
+    std::string what = described(graph, output);
     what += is_constant ? " is the constant " : " is the input ";
     what += quoted(value.name) + " as floats: it was not quantized";
     found.push_back({.where = "lower",
@@ -82,10 +138,12 @@ std::vector<ErrorParts> float_outputs(const Graph& graph) {
   return found;
 }
 
-// The operators that compute with floats, or, if there are none, the outputs of floats.
+// The operators that compute with floats; if there are none, the outputs of floats that are not computed; if there
+// are none, the inputs and outputs of floats.
 std::vector<ErrorParts> float_parts(const Graph& graph) {
   std::vector<ErrorParts> found = float_operators(graph);
-  return found.empty() ? float_outputs(graph) : found;
+  if (found.empty()) found = float_outputs(graph);
+  return found.empty() ? float_ports(graph) : found;
 }
 
 // The reasons why operators of a quantized program still compute with floats: those that integer lowering
@@ -98,9 +156,10 @@ std::vector<ErrorParts> left_to_floats(const Graph& quantized, const target::Tar
   return float_parts(with_integer_boundary ? *with_integer_boundary : lowered.graph);
 }
 
-// A target with floats that has the float dtypes and the control flow of the program: TOSA-1.0+FP+bf16.
-std::string float_target(const Graph& graph) {
-  target::TargetSpec out{target::bit(target::Profile::kFp)};
+// `base` with what the float dtypes and the control flow of the program need: TOSA-1.0+FP+bf16.
+std::string float_target(const Graph& graph, target::TargetSpec base = {}) {
+  target::TargetSpec out = std::move(base);
+  out.features |= target::bit(target::Profile::kFp);
   const auto add = [&out](const target::Need* need) {
     if (need != nullptr) out = target::with_features(out, target::missing(*need, out.features));
   };
@@ -197,14 +256,18 @@ void refuse_changed_pipeline(const Graph& exported, const Graph* decomposed, con
 
 void refuse_floats(const Graph& exported, const Graph& quantized, const target::TargetSpec& target) {
   const std::string name = to_string(target);
-  const std::string needs = "nodes need floats, which " + name + " lacks";
+  if (const std::vector<ErrorParts> empty = empty_ports(exported); !empty.empty())
+    throw UnsupportedOp("lower", "problems keep this program from " + name, empty);
   if (quantized.stage == Stage::kQuantized && is_quantized(exported)) {
-    const std::vector<ErrorParts> left = left_to_floats(quantized, target);
+    std::vector<ErrorParts> left = left_to_floats(quantized, target);
     if (left.empty()) return;
+    const std::string way_out = "ower for " + float_target(exported, target) +
+                                ", or leave what needs floats on the host: unsupported='split'";
+    if (left.size() == 1 && left.front().hint.empty()) left.front().hint = "L" + way_out;
     if (const std::optional<ErrorParts> cause = dynamic_quantization(exported))
       throw UnsupportedOp("lower", "problems keep this program from " + name + ": quantize it statically",
                           behind(*cause, left));
-    throw UnsupportedOp("lower-to-integer", needs, left);
+    throw UnsupportedOp("lower-to-integer", "nodes need floats, which " + name + " lacks: l" + way_out, left);
   }
   const std::vector<ErrorParts> computing = float_operators(exported);
   const std::vector<ErrorParts> all = computing.empty() ? float_outputs(exported) : computing;

@@ -68,7 +68,7 @@ NodesOfFx::NodesOfFx(const Graph& graph, const FxNodes& fx, const std::map<FxId,
         node.op == Op::kDequantize && !nodes.empty() ? graph.producer(graph.operands(node)[0]) : nullptr;
     if (rounded == nullptr || rounded->op != Op::kQuantize || nodes.back() != rounded) nodes.push_back(&node);
   }
-  drop_carried(graph);
+  drop_carried(graph, fx);
 }
 
 void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved) {
@@ -92,14 +92,15 @@ void NodesOfFx::find_owners(const Graph& graph, const FxNodes& fx, const std::ma
 }
 
 std::vector<const Node*> NodesOfFx::computing(const Graph& graph, const std::vector<const Node*>& nodes,
-                                              bool (*is_carrier)(Op)) {
+                                              bool (*is_carrier)(Op), std::string_view name) {
   std::vector<const Node*> own;
   std::set<ValueId> computed;
   for (const Node* node : nodes) {
     const auto operands = graph.operands(*node);
-    const bool counts = !is_carrier(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
-      return id.valid() && computed.contains(id);
-    });
+    const bool is_named = node->result_count != 0 && graph.value(graph.result(*node)).name == name;
+    const bool counts = is_named || !is_carrier(node->op) || std::ranges::any_of(operands, [&](ValueId id) {
+                          return id.valid() && computed.contains(id);
+                        });
     if (!counts) continue;
     own.push_back(node);
     for (std::uint32_t r = 0; r < node->result_count; ++r) computed.insert(graph.result(*node, r));
@@ -107,10 +108,14 @@ std::vector<const Node*> NodesOfFx::computing(const Graph& graph, const std::vec
   return own;
 }
 
-void NodesOfFx::drop_carried(const Graph& graph) {
-  for (std::vector<const Node*>& nodes : nodes_) {
+void NodesOfFx::drop_carried(const Graph& graph, const FxNodes& fx) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::vector<const Node*>& nodes = nodes_[i];
     std::vector<const Node*> own = computing(graph, nodes, carries);
-    if (own.empty()) own = computing(graph, nodes, rounds);  // the FX node itself moves numbers
+    if (own.empty())  // the FX node itself moves numbers
+      own = computing(graph, nodes, rounds);
+    else  // it may move numbers, too, by indices that it computes
+      own = computing(graph, nodes, carries, fx.name(FxId(static_cast<std::uint32_t>(i))));
     if (!own.empty()) nodes = std::move(own);
   }
 }

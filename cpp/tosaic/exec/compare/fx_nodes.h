@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -68,10 +69,11 @@ class NodesOfFx {
 
  private:
   void find_owners(const Graph& graph, const FxNodes& fx, const std::map<FxId, FxId>& moved);
-  void drop_carried(const Graph& graph);
-  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true.
+  void drop_carried(const Graph& graph, const FxNodes& fx);
+  // The nodes without those that only carry values of other FX nodes, of which `is_carrier` is true. A node whose
+  // result has this name is not dropped.
   static std::vector<const Node*> computing(const Graph& graph, const std::vector<const Node*>& nodes,
-                                            bool (*is_carrier)(Op));
+                                            bool (*is_carrier)(Op), std::string_view name = {});
 
   std::unordered_map<const Node*, FxId> owners_;
   std::set<const Node*> unrounded_;  // floats of left-out FX nodes, such as integers before their rounding

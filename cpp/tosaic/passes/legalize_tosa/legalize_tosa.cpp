@@ -191,7 +191,8 @@ void Legalizer::check_outputs() {
     if (value.kind == ValueKind::kConstant && num_elements(shape) == 0)
       problems_.push_back({.where = "legalize-tosa",
                            .what = "output '" + output.path + "' of shape " + to_string(shape) +
-                                   " has no elements, which TOSA does not allow"});
+                                   " has no elements, which TOSA does not allow",
+                           .hint = "Do not return it"});
     if (shape.size() <= kMostAxes || part_ == Part::kRegion) continue;
     ErrorParts parts{.where = "legalize-tosa",
                      .what = "output '" + output.path + "' has " + more_axes(shape.size()),
@@ -254,7 +255,8 @@ void Legalizer::add_inputs() {
       problems_.push_back({.where = "legalize-tosa",
                            .what = "input '" + input.path + "' of shape " + to_string(value.type.shape) +
                                    " has no elements, which TOSA does not allow",
-                           .node = value.name});
+                           .node = value.name,
+                           .hint = "Export the module with an input that has elements"});
       continue;  // nodes that depend on it are skipped
     }
     const ValueId id =

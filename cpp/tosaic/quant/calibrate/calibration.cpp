@@ -19,6 +19,15 @@ std::unordered_map<std::string_view, std::uint32_t> values_by_name(const Graph& 
 
 InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& found, std::size_t count) {
   const Node* const producer = graph.producer(value);
+  std::string floats;  // the calls that read it, as those of a list
+  if (producer != nullptr) {
+    std::vector<std::string> names{graph.node_name(*producer)};
+    for (const NodeId user : graph.users(value))
+      if (const std::string name = graph.node_name(graph.node(user));
+          std::ranges::find(names, name) == names.end())
+        names.push_back(name);
+    for (const std::string& name : names) floats += (floats.empty() ? "'" : ", '") + name + "'";
+  }
   const bool may_hide = producer == nullptr && found.infinities > 0 && found.nans == 0;
   ErrorParts parts{
       .where = "calibrate",
@@ -26,7 +35,11 @@ InvalidGraph not_finite(const Graph& graph, ValueId value, const NotFinite& foun
       .expected = "finite numbers, from which a scale follows",
       .got = std::to_string(found.infinities) + " infinities and " + std::to_string(found.nans) +
              " NaN among " + std::to_string(count),
-      .hint = may_hide ? "If it hides scores, pass a mask of bools, or hide with a number such as -1e4" : ""};
+      .hint = may_hide ? "If it hides scores, pass a mask of bools, or hide with a number such as -1e4"
+              : floats.empty()
+                  ? ""
+                  : "Leave it out of the samples, or leave floats around it: config.set(None, nodes=[" +
+                        floats + "])"};
   if (producer == nullptr) return InvalidGraph(parts);
   return InvalidGraph(located(std::move(parts), producer->origin, graph.node_name(*producer)));
 }
