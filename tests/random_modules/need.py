@@ -1,8 +1,9 @@
 """Which refusals of random modules the target forces, and by which rule.
 
-A refusal is needed if one of its problems is in the table: the program then has no form on the target, whatever
-tosaic does. A node without an integer form is no such problem: profile INT has no floats, but `tosaic.quantize`
-made the program, and could have quantized the node. Those refusals are counted as *without need*.
+A refusal is needed if one of its problems is in the table: the program then has no form on the target,
+whatever tosaic does. A node without an integer form is no such problem: profile INT has no floats, but
+`tosaic.quantize` made the program, and could have quantized the node. Those refusals are counted as *without
+need*.
 """
 
 from __future__ import annotations
