@@ -216,6 +216,7 @@ class Planner {
   void round_returned_numbers();
   [[nodiscard]] bool stores(NodeIndex i) const;
   void round_returned(NodeIndex p, NodeIndex output);
+  [[nodiscard]] bool has_one_magnitude(ValueId id);
   void round_bounded(NodeIndex p, NodeIndex user, Slot rounded, const char* rule);
   [[nodiscard]] Slot scale_of_slot(Slot slot) const;
   [[nodiscard]] const PlanEntry* spec_of_readers(NodeIndex p) const;

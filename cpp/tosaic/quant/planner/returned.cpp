@@ -9,6 +9,7 @@
 // An input that an operator reads as floats stays float where it is returned, too, and so does one that is moved or
 // bounded by a call that is not selected. A call of torch that stores an input in a state is treated as an output.
 #include <algorithm>
+#include <cmath>
 
 #include "tosaic/quant/planner/planning.h"
 
@@ -36,6 +37,20 @@ bool Planner::stores(NodeIndex i) const {
          node(operands[0]).kind == CallKind::kGetAttr;
 }
 
+// True for a constant whose finite elements have one magnitude, or are 0: a scale of its own represents them.
+bool Planner::has_one_magnitude(ValueId id) {
+  if (!id.valid() || graph_.value(id).kind != ValueKind::kConstant) return false;
+  const Elements elements(*graph_.value(id).constant);
+  if (elements.size() == 0 || static_cast<std::int64_t>(elements.size()) > kMostScanned) return false;
+  double magnitude = 0;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const double x = std::abs(elements.as_double(i));
+    if (!std::isfinite(x) || (x != 0 && magnitude != 0 && x != magnitude)) return false;
+    if (x != 0) magnitude = x;
+  }
+  return true;
+}
+
 void Planner::round_returned(NodeIndex p, NodeIndex output) {
   const bool is_constant = call(p).dependence == Dependence::kNothing;
   if (!is_constant && !is_data(p)) return;
@@ -48,7 +63,8 @@ void Planner::round_returned(NodeIndex p, NodeIndex output) {
   const Precision* const wanted = precision(slot.node);
   if (is_constant) {
     // A constant stays float if it has infinities, or numbers so large that the others would have few integers.
-    if (wanted == nullptr || from.large || (value(p).valid() && constant_numbers(value(p)))) return;
+    const bool is_large = from.large || (value(p).valid() && constant_numbers(value(p)));
+    if (wanted == nullptr || (is_large && !has_one_magnitude(value(p)))) return;
     return set(slot, wanted->activation, "returned constant");
   }
   if (plan_.find(slot) == nullptr) {
