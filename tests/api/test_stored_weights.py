@@ -157,6 +157,29 @@ def test_weights_of_eight_bit_floats_need_their_extension_and_are_named_without_
     _matches_reference(narrow, x.numpy())
 
 
+@pytest.mark.parametrize(
+    "moved",
+    [
+        lambda w: w.flip(0),
+        lambda w: torch.cat([w, w * 2]),
+        lambda w: nn.functional.pad(w, (0, 0, 1, 1)),
+    ],
+    ids=["flip", "cat", "pad"],
+)
+def test_a_weight_that_becomes_floats_before_it_is_read_is_named(moved: Callable[[Any], Any]) -> None:
+    class Moved(_Layers):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, moved(self.a.weight.dequantize()))
+
+    torch.manual_seed(0)
+    module, x = Moved().eval(), _rows()
+    ao.quantize_(module, ao.Int8WeightOnlyConfig())
+    lowered = tosaic.lower(_export(module, x), target=FP)
+    (note,) = lowered.diagnostics
+    assert note.rule == "grown-weight"
+    assert "is not stored as i8: floats that were computed from it are constants" in note.message
+
+
 @pytest.mark.parametrize("target", [FP, BOTH])
 @pytest.mark.parametrize("name", DYNAMIC)
 def test_activations_that_are_quantized_in_every_run_are_those_of_torch(name: str, target: str) -> None:

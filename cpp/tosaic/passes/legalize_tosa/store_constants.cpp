@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
@@ -322,6 +323,37 @@ void take(std::optional<Graph>& now, std::optional<Graph> next) {
 
 }  // namespace
 
+// Notes on narrow constants of the source of which the graph has only floats that were computed from them, by
+// operators that no NarrowForm describes. Their memory is in no constant of the graph, and no other narrow constant
+// has as many elements.
+void add_lost_forms(const Graph& graph, const Graph& source, std::vector<ConstantNote>& notes) {
+  std::set<const void*> kept;
+  std::set<std::int64_t> narrow_sizes;
+  bool has_large_floats = false;
+  for (const Value& value : graph.values()) {
+    if (!value.constant) continue;
+    kept.insert(origin_of(value.constant->storage));
+    const NarrowForm* form = exec::narrow_form(*value.constant);
+    if (form != nullptr) kept.insert(origin_of(form->narrow->storage));
+    if (byte_size(value.constant->dtype) == 1) narrow_sizes.insert(num_elements(value.constant->shape));
+    has_large_floats = has_large_floats || (form == nullptr && is_float(value.constant->dtype) &&
+                                            value.constant->storage.size() >= kLeastSaved);
+  }
+  if (!has_large_floats) return;
+  for (const Value& value : source.values()) {
+    const ConstantRef& constant = value.constant;
+    if (!constant || constant->dtype == DType::kBool || byte_size(constant->dtype) != 1) continue;
+    const std::int64_t elements = num_elements(constant->shape);
+    if (constant->storage.size() < kLeastSaved || narrow_sizes.contains(elements)) continue;
+    if (!kept.insert(origin_of(constant->storage)).second) continue;
+    notes.push_back({"grown-weight", constant->name,
+                     quoted(constant->name) + " is not stored as " + std::string(to_string(constant->dtype)) +
+                         ": floats that were computed from it are constants, about " +
+                         std::to_string(sizeof(float)) +
+                         " times as large, as behind a norm, a flip, a pad or a concatenation"});
+  }
+}
+
 std::vector<ConstantNote> constant_notes(const Graph& graph, const Graph& source,
                                          const target::TargetSpec& target) {
   std::unordered_map<const void*, std::string> names;  // by the memory of a constant of the source
@@ -358,6 +390,7 @@ std::vector<ConstantNote> constant_notes(const Graph& graph, const Graph& source
                          quoted(constant->name) +
                          ": their readers need other orders of its axes, or scales"});
   }
+  add_lost_forms(graph, source, notes);
   return notes;
 }
 
