@@ -188,7 +188,8 @@ struct AxisAttrs {
 struct SortAttrs {
   std::int64_t axis = 0;
   bool descending = false;
-  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(descending))
+  std::optional<std::int64_t> count = {};  // of positions, from the first on; none: all
+  TOSAIC_FIELDS(TOSAIC_FIELD(axis) TOSAIC_FIELD(descending) TOSAIC_FIELD(count))
   bool operator==(const SortAttrs&) const = default;
 };
 

@@ -106,8 +106,16 @@ Types infer_arg(const Call& call) {
 Types infer_positions(const Call& call) {
   const auto* sorted = get_if<SortAttrs>(&call.attributes());
   const std::int64_t axis = sorted != nullptr ? sorted->axis : call.attrs<AxisAttrs>().axis;
-  const Shape& shape = call.operand(0).shape;
-  static_cast<void>(call.axis(axis, std::max<std::size_t>(1, shape.size())));
+  Shape shape = call.operand(0).shape;
+  const std::size_t at = call.axis(axis, std::max<std::size_t>(1, shape.size()));
+  if (sorted != nullptr && sorted->count) {
+    call.require_at_least("count", *sorted->count, 0);
+    const std::int64_t extent = shape.empty() ? 1 : shape[at];
+    if (*sorted->count > extent || shape.empty())
+      call.fail("attribute 'count'", shape.empty() ? "none for rank 0" : "at most " + std::to_string(extent),
+                std::to_string(*sorted->count));
+    shape[at] = *sorted->count;
+  }
   return single_result(DType::kI64, shape);
 }
 

@@ -40,6 +40,7 @@ struct Plan {
   ConvertBlock load = nullptr, store = nullptr;
   int64_t element = 0;
   bool descending = false;
+  int64_t count = 0;  // of positions of a line
   PerWorker scratch;
   std::size_t values = 0, places = 0, positions = 0;  // offsets in the scratch memory of a worker
 };
@@ -62,10 +63,10 @@ void sort_columns(const Plan& plan, const std::byte* first, int64_t columns, std
       const uint64_t key = key_of(values[i * columns + column]);
       places[i] = {plan.descending ? ~key : key, i};
     }
-    std::sort(places, places + extent);
-    for (int64_t i = 0; i < extent; ++i) positions[i * columns + column] = places[i].at;
+    std::partial_sort(places, places + plan.count, places + extent);
+    for (int64_t i = 0; i < plan.count; ++i) positions[i * columns + column] = places[i].at;
   }
-  for (int64_t i = 0; i < extent; ++i)
+  for (int64_t i = 0; i < plan.count; ++i)
     plan.store(positions + i * columns, result + i * inner * static_cast<int64_t>(sizeof(int64_t)), columns);
 }
 
@@ -85,6 +86,7 @@ Kernel prepare_sort(const Request& request) {
   plan.store = convert.store(Domain::kI64, DType::kI64, Rounding::kTruncate);
   plan.element = static_cast<int64_t>(byte_size(input.dtype));
   plan.descending = attrs.descending;
+  plan.count = attrs.count.value_or(plan.split.extent);
   const int64_t columns = std::min(kColumns, std::max<int64_t>(1, plan.split.inner));
   ScratchPlan scratch, own;
   plan.values = own.take<double>(plan.split.extent * columns);
@@ -102,9 +104,10 @@ Kernel prepare_sort(const Request& request) {
       using T = decltype(number);
       for_each_columns(split, unit_cost, arrays.team,
                        [&](int64_t outer, int64_t column, int64_t count, Worker worker) {
-                         const int64_t at = outer * split.extent * split.inner + column;
-                         sort_columns<T>(plan, arrays.operands[0] + at * plan.element, count,
-                                         arrays.results[0] + at * static_cast<int64_t>(sizeof(int64_t)),
+                         const int64_t from = outer * split.extent * split.inner + column;
+                         const int64_t to = outer * plan.count * split.inner + column;
+                         sort_columns<T>(plan, arrays.operands[0] + from * plan.element, count,
+                                         arrays.results[0] + to * static_cast<int64_t>(sizeof(int64_t)),
                                          plan.scratch.of(arrays.scratch, worker));
                        });
     });

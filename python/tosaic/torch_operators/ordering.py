@@ -47,8 +47,8 @@ class _Nodes:
     def cast(self, x: Ref, dtype: int) -> Ref:
         return x if x.dtype == dtype else self.emit("cast", {"dtype": dtype}, x)
 
-    def argsort(self, x: Ref, axis: int, descending: bool = False) -> Ref:
-        return self.emit("argsort", {"axis": axis, "descending": descending}, x)
+    def argsort(self, x: Ref, axis: int, descending: bool = False, count: int | None = None) -> Ref:
+        return self.emit("argsort", {"axis": axis, "descending": descending, "count": count}, x)
 
     def gather(self, x: Ref, axis: int, index: Ref) -> Ref:
         return self.emit("gather", {"axis": axis}, x, index)
@@ -90,9 +90,7 @@ def _sorted(c: Call, x: Ref, dim: int, descending: bool, count: int | None = Non
     """The values in order and their positions, or the first `count` of them."""
     n = _Nodes(c)
     x, axis = n.along_axis(x, dim)
-    order = n.argsort(x, axis, descending)
-    if count is not None:
-        order = n.slice(order, axis, 0, count)
+    order = n.argsort(x, axis, descending, count)
     return n.results(n.gather(x, axis, order), order)
 
 
@@ -121,7 +119,7 @@ def msort(c: Call, x: Ref) -> Ref:
 @on("argsort")
 def argsort(c: Call, x: Ref, dim: int, descending: bool) -> Ref:
     axis = axis_of(dim, max(1, len(x.shape)))
-    return c.emit(OP["argsort"], {"axis": axis, "descending": descending}, (x.id,))
+    return c.emit(OP["argsort"], {"axis": axis, "descending": descending, "count": None}, (x.id,))
 
 
 @on("argsort.stable")
@@ -133,7 +131,7 @@ def argsort_stable(c: Call, x: Ref, _stable: bool, dim: int, descending: bool) -
 def kthvalue(c: Call, x: Ref, k: int, dim: int, _keepdim: bool) -> list[Ref | None]:
     n = _Nodes(c)
     x, axis = n.along_axis(x, dim)
-    at = n.slice(n.argsort(x, axis), axis, k - 1, k)
+    at = n.slice(n.argsort(x, axis, count=k), axis, k - 1, k)
     return n.results(n.gather(x, axis, at), at)
 
 

@@ -205,6 +205,7 @@ TEST_CASE("reductions drop or keep axes and widen integers") {
       {Op::kArgmax, ArgAttrs{{}, true}, {f32({2, 3})}, "i64[1,1]"},
       {Op::kArgmax, ArgAttrs{1, false}, {f32({2, 3})}, "i64[2]"},
       {Op::kArgsort, SortAttrs{1, true}, {f16({2, 3})}, "i64[2,3]"},
+      {Op::kArgsort, SortAttrs{0, true, 1}, {f16({2, 3})}, "i64[1,3]"},
       {Op::kCumargmax, AxisAttrs{0}, {boolean({2, 3})}, "i64[2,3]"},
       {Op::kCumsum, AxisDtypeAttrs{0, {}}, {boolean({2})}, "i64[2]"},
       {Op::kDiff, DiffAttrs{2, 1}, {f32({2, 5}), f32({2, 1}), none()}, "f32[2,4]"},

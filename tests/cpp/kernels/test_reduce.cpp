@@ -141,6 +141,11 @@ TEST_CASE("argsort keeps the order of equal elements, and a NaN is the largest n
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 37 % 11);
   const Array wide = array(DType::kF32, {2, 3, 70}, values);
   check_fast_paths(on(Op::kArgsort, SortAttrs{1, false}, wide, DType::kI64, {2, 3, 70}));
+  check_fast_paths(on(Op::kArgsort, SortAttrs{1, false, 2}, wide, DType::kI64, {2, 2, 70}));
+  CHECK(reference(on(Op::kArgsort, SortAttrs{1, true, 3}, line, DType::kI64, {1, 3})) ==
+        std::vector<double>{1, 5, 3});
+  CHECK(reference(on(Op::kArgsort, SortAttrs{0, false, 1}, bytes, DType::kI64, {1, 2})) ==
+        std::vector<double>{1, 0});
 }
 
 TEST_CASE("cumargmax and cumargmin return the last extremum so far; a NaN stays") {

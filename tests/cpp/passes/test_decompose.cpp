@@ -76,7 +76,8 @@ TEST_CASE("expansions do not change results", "[passes][decompose]") {
   c.output(c.add(Op::kCumsum, {x}, AxisDtypeAttrs{2, {}}))
       .output(c.add(Op::kDiff, {x, ValueId(), ValueId()}, DiffAttrs{2, 1}));
   c.output(c.add(Op::kArgsort, {x}, SortAttrs{1, false}))
-      .output(c.add(Op::kArgsort, {x}, SortAttrs{2, true}));
+      .output(c.add(Op::kArgsort, {x}, SortAttrs{2, true}))
+      .output(c.add(Op::kArgsort, {x}, SortAttrs{2, true, 4}));
   c.output(c.add(Op::kCumargmax, {x}, AxisAttrs{2})).output(c.add(Op::kCumargmin, {x}, AxisAttrs{1}));
   c.output(c.add(Op::kErfc, {x}));
   const ValueId places = c.constant("places", {1, 3, 2}, {3, 0, 3, 1, 0, 3}, DType::kI64);

@@ -150,7 +150,7 @@ ValueRange position(const Site& s) {
 }
 
 ValueRange position_on_axis(const Site& s) {
-  const Shape& shape = s.graph.type(s.graph.result(s.node)).shape;
+  const Shape& shape = s.graph.type(s.operand(0)).shape;
   const auto* sorted = get_if<SortAttrs>(s.node.attrs.get());
   const auto axis = static_cast<std::size_t>(sorted != nullptr ? sorted->axis : s.attrs<AxisAttrs>().axis);
   return {0, axis < shape.size() ? std::max<std::int64_t>(0, shape[axis] - 1) : 0};

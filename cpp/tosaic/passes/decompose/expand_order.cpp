@@ -2,7 +2,12 @@
 //
 //   argsort    the rank of an element is the number of elements that precede it. A scatter inverts the ranks, which
 //              all differ: equal elements keep their order, and a NaN comes after all numbers.
+//              If there are too many pairs and only the first few positions count, each of them is the argmax of the
+//              elements that come later.
 //   cumargmax  ceil(log2 n) steps: each joins two neighbouring runs of 1, 2, 4 ... elements
+
+#include <algorithm>
+#include <limits>
 
 #include "tosaic/base/error.h"
 #include "tosaic/passes/decompose/expansions.h"
@@ -12,6 +17,10 @@ namespace {
 
 // Pairs of elements at once. Each takes about 35 bytes of the SRAM of an Ethos-U85, as Vela plans it: 1.1 MiB.
 constexpr std::int64_t kMostCompared = std::int64_t{1} << 15;
+
+// Positions that are found one after the other, and elements that are looked at for all of them. A step takes about
+// nine operators.
+constexpr std::int64_t kMostSteps = 32, kMostLookedAt = std::int64_t{1} << 21;
 
 // Positions 0 .. extent - 1 along the axis of a tensor of `rank` axes.
 ValueId positions(Emitter& e, std::size_t rank, std::size_t axis, std::int64_t extent, DType dtype) {
@@ -46,6 +55,55 @@ Keys reshaped(Emitter& e, const Keys& keys, const Shape& shape) {
   return {e.reshape(keys.numbers, shape), keys.is_nan.valid() ? e.reshape(keys.is_nan, shape) : ValueId{}};
 }
 
+// The first `count` positions of the order along an axis of x.
+//
+// Each is the argmax of x with its predecessors set to the least number. Where all that is left is the least number,
+// that may be a predecessor: then the first element is taken that is none, a number before a NaN.
+ValueId first_positions(Emitter& e, ValueId x, std::size_t axis, std::int64_t count, bool descending) {
+  const Shape shape = e.type(x).shape;
+  const auto along = static_cast<std::int64_t>(axis);
+  const DType dtype = e.type(x).dtype;
+  const bool has_nan = is_float(dtype) && !e.type(x).qparams;
+  ValueId is_last;  // a NaN that comes after all numbers
+  if (!descending) {
+    if (has_nan) is_last = e.binary(Op::kNe, x, x);
+    x = e.unary(is_float(dtype) ? Op::kNeg : Op::kBitwiseNot, x);
+  }
+  // An i64 fits i32 wherever it is lowered.
+  const double least = is_float(dtype)        ? -std::numeric_limits<double>::infinity()
+                       : dtype == DType::kI64 ? static_cast<double>(integer_limits(DType::kI32)->low)
+                                              : static_cast<double>(integer_limits(dtype)->low);
+  const ValueId numbers = positions(e, shape.size(), axis, shape[axis], DType::kI32);
+  const auto either = [&](ValueId a, ValueId b) {
+    return !a.valid() ? b : !b.valid() ? a : e.binary(Op::kLogicalOr, a, b);
+  };
+  const auto argmax = [&](ValueId v) {
+    return e.cast(e.emit(Op::kArgmax, ArgAttrs{.axis = along, .keepdim = true}, {v}), DType::kI32);
+  };
+  const auto counted = [&](ValueId flags) { return e.cast(e.unary(Op::kLogicalNot, flags), DType::kI32); };
+  std::vector<ValueId> found;
+  ValueId taken;
+  for (std::int64_t step = 0; step < count; ++step) {
+    const ValueId hidden = either(taken, is_last);
+    ValueId at = argmax(hidden.valid() ? e.where(hidden, e.number(least, dtype), x) : x);
+    if (hidden.valid()) {
+      const ValueId is_at = e.binary(Op::kEq, numbers, at);
+      const ValueId is_hidden =
+          e.reduce(Op::kAny, e.binary(Op::kLogicalAnd, is_at, hidden), Dims{along}, true);
+      ValueId rank = taken.valid() ? counted(taken) : ValueId();  // 2 for numbers that are left, 1 for NaN
+      if (is_last.valid()) {
+        const ValueId of_numbers = counted(hidden);
+        rank = rank.valid() ? e.add(rank, of_numbers) : of_numbers;
+      }
+      at = e.where(is_hidden, argmax(rank), at);
+    }
+    found.push_back(at);
+    taken = either(taken, e.binary(Op::kEq, numbers, at));
+  }
+  for (ValueId& each : found) each = e.cast(each, DType::kI64);
+  return found.size() == 1 ? found.front() : e.emit(Op::kCat, AxisAttrs{along}, found);
+}
+
 }  // namespace
 
 ValueId expand_argsort(Emitter& e) {
@@ -53,18 +111,24 @@ ValueId expand_argsort(Emitter& e) {
   const ValueId x = e.operand(0);
   const Shape shape = e.type(x).shape;
   const auto axis = static_cast<std::size_t>(attrs.axis);
-  if (shape.empty() || shape[axis] <= 1 || num_elements(shape) == 0)
-    return e.expand(e.number(0.0, DType::kI64), shape);
-  const std::int64_t extent = shape[axis];
+  if (shape.empty() || shape[axis] <= 1 || num_elements(e.result_type().shape) == 0)
+    return e.expand(e.number(0.0, DType::kI64), e.result_type().shape);
+  const std::int64_t extent = shape[axis], count = attrs.count.value_or(extent);
   std::int64_t outer = 1, inner = 1;
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (i != axis) (i < axis ? outer : inner) *= shape[i];
-  if (num_elements(shape) > kMostCompared / extent)
+  if (num_elements(shape) > kMostCompared / extent) {
+    if (count <= kMostSteps && num_elements(shape) <= kMostLookedAt / std::max<std::int64_t>(count, 1)) {
+      const ValueId numbers = e.type(x).dtype == DType::kBool ? e.cast(x, DType::kI32) : x;
+      return first_positions(e, numbers, axis, count, attrs.descending);
+    }
     throw UnsupportedOp({.where = "decompose",
                          .what = "TOSA has no sort, and " + std::to_string(outer * inner) + " times " +
                                  std::to_string(extent) + " elements have too many pairs to compare",
                          .expected = "at most " + std::to_string(kMostCompared) + " pairs",
-                         .hint = "Sort fewer elements, or leave the call to the host"});
+                         .hint = "Sort fewer elements, take at most " + std::to_string(kMostSteps) +
+                                 " of them with topk, or leave the call to the host"});
+  }
   const Keys keys = keys_of(e, x);
   const Keys own = reshaped(e, keys, {outer, extent, 1, inner});
   const Keys others = reshaped(e, keys, {outer, 1, extent, inner});
@@ -78,7 +142,8 @@ ValueId expand_argsort(Emitter& e) {
   const Shape lines{outer, extent, inner};
   const ValueId numbers = e.expand(positions(e, 3, 1, extent, DType::kI64), lines);
   const ValueId zeros = e.expand(e.number(0.0, DType::kI64), lines);
-  return e.reshape(e.emit(Op::kScatter, AxisAttrs{1}, {zeros, rank, numbers}), shape);
+  const ValueId order = e.reshape(e.emit(Op::kScatter, AxisAttrs{1}, {zeros, rank, numbers}), shape);
+  return count == extent ? order : e.slice(order, axis, 0, count);
 }
 
 ValueId expand_cumargmax(Emitter& e) {

@@ -78,8 +78,8 @@ def _arg(host: Host, node: _core.Node, operands: Operands) -> Results:
 def _argsort(host: Host, node: _core.Node, operands: Operands) -> Results:
     """Uses topk, the only kernel of ExecuTorch that sorts. It leaves the order of equal elements open."""
     (x,), value = operands, node.results[0]
-    extent = value.shape[node.attrs["axis"]] if value.shape else 1
-    arguments = [x, extent, node.attrs["axis"], node.attrs["descending"], True]
+    count = value.shape[node.attrs["axis"]] if value.shape else 1
+    arguments = [x, count, node.attrs["axis"], node.attrs["descending"], True]
     return host.calls("aten::topk.values", arguments, [(x.dtype, value.shape), ("i64", value.shape)])[1]
 
 
