@@ -7,6 +7,7 @@ model.
 from __future__ import annotations
 
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from executorch.exir.passes import MemoryPlanningPass  # noqa: E402
 from tosaic import _core  # noqa: E402
 from tosaic.pte.file import PteFile  # noqa: E402
 
-from pte.calls import run_in_executorch  # noqa: E402
+from pte.calls import portable_file, run_in_executorch  # noqa: E402
 from pte.examples import EXAMPLES, flattened, make  # noqa: E402
 from pte.mutating import damaged, drive  # noqa: E402
 
@@ -173,6 +174,74 @@ def test_states_that_methods_share_in_the_runtime_are_named(is_shared: bool, tmp
     tosaic.save_pte({name: tosaic.from_exported(each) for name, each in exported.items()}, path)
     own = tosaic.load_pte(path).method("two").program
     assert not [note for note in own.diagnostics if note.rule == "shared-state"]
+
+
+class Recurring(torch.nn.Module):
+    """A state that is read through a view first, as ``nn.LSTM`` reads its own, and written at the end."""
+
+    def __init__(self, initial: float = 0.0) -> None:
+        super().__init__()
+        self.register_buffer("h", torch.full((1, 2, 3), initial))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.h.view(2, 3) * 0.5 + x
+        self.h.copy_(y.unsqueeze(0))
+        return y
+
+
+class Cell(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.LSTMCell(3, 4)
+        self.register_buffer("h", torch.zeros(1, 2, 4))
+        self.register_buffer("c", torch.zeros(1, 2, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h, c = self.cell(x, (self.h.squeeze(0), self.c.squeeze(0)))
+        self.h.copy_(h.unsqueeze(0))
+        self.c.copy_(c.unsqueeze(0))
+        return h
+
+
+def _portable_with_names(module: torch.nn.Module, x: torch.Tensor) -> bytes:
+    return portable_file(module, (x,), emit_mutable_buffer_names=True)
+
+
+def _written_by_tosaic(module: torch.nn.Module, x: torch.Tensor) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pte"
+        tosaic.save_pte(tosaic.from_exported(torch.export.export(module, (x,))), path)
+        return path.read_bytes()
+
+
+_RECURRENT = {
+    "executorch": (Recurring, lambda module, x: portable_file(module, (x,))),
+    "executorch with names": (Recurring, _portable_with_names),
+    "a cell of executorch": (Cell, lambda module, x: portable_file(module, (x,))),
+    "tosaic": (Recurring, _written_by_tosaic),
+    "a cell of tosaic": (Cell, _written_by_tosaic),
+    "with initial elements": (lambda: Recurring(2.0), _written_by_tosaic),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", _RECURRENT)
+def test_a_state_that_is_read_through_a_view_first_gets_its_new_value(case: str) -> None:
+    """The view was taken for a state of its own, and the write to the state that it views had no effect."""
+    make_module, write = _RECURRENT[case]
+    torch.manual_seed(0)
+    module = make_module().eval().requires_grad_(False)
+    calls = [torch.randn(2, 3) for _ in range(3)]
+    data = write(module, calls[0])
+    file = PteFile(_core.read_pte(data))
+    program = file.method().program
+    assert len(program.states) == (2 if isinstance(module, Cell) else 1)
+    assert {tuple(port.shape) for port in program.states} == {tuple(module.h.shape)}
+    for x in calls:
+        np.testing.assert_allclose(program.run(x), module(x).numpy(), rtol=1e-5, atol=1e-6)
+    plan = file.method().memory_plan
+    assert plan.fault == ""
+    assert sum(each.kind == "state" for each in plan.buffers) == len(program.states)
 
 
 def test_a_branch_takes_each_side() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tosaic import _core
@@ -14,7 +15,7 @@ from tosaic.pte.rows import is_in_place
 if TYPE_CHECKING:
     from tosaic.program import Program
 
-__all__ = ["LISTS", "MethodFacts", "is_external", "is_permuted", "name_of", "scalar_type"]
+__all__ = ["LISTS", "MethodFacts", "is_external", "is_permuted", "name_of", "persists", "scalar_type"]
 
 LISTS = (_core.PteTensorList, _core.PteOptionalTensorList, _core.PteIntList)
 """The lists whose items are indices of values."""
@@ -114,6 +115,29 @@ class MethodFacts:
             if index in views and place is not None and place in last:
                 found.add(last[place])
 
+    def state_of(self, index: int) -> int:
+        """Returns the value that persists in the bytes of a tensor that is read before anything writes them.
+
+        A view of a state lies at the place of the state, and may be read before the state itself is. The
+        state has the initial elements or the name. A file may leave out both, and then the state is the value
+        at that place that ExecuTorch met first.
+        """
+        place, dtype = place_of(self.values[index]), self.values[index].scalar_type
+        same = [i for i in self._at_place.get(place, [index]) if self.values[i].scalar_type == dtype]
+        return next((i for i in same if persists(self.values[i])), same[0])
+
+    def is_state(self, index: int) -> bool:
+        """True for a tensor at the place of a value that the file gives initial elements or a name."""
+        return persists(self.values[self.state_of(index)])
+
+    @cached_property
+    def _at_place(self) -> dict[Any, list[int]]:
+        found: dict[Any, list[int]] = {}
+        for index, value in enumerate(self.values):
+            if (place := place_of(value)) is not None:
+                found.setdefault(place, []).append(index)
+        return found
+
     def items(self, index: int) -> list[int]:
         """Returns the indices of values in a list; none for other values."""
         value = self.values[index]
@@ -198,6 +222,11 @@ def _traces(chain: Any) -> list[Any]:
 def _place_of(frames: Sequence[Any]) -> tuple[str, int]:
     """Returns file and line of the innermost frame."""
     return (frames[-1].file.rpartition("/")[2], frames[-1].line) if frames else ("", 0)
+
+
+def persists(tensor: _core.PteTensor) -> bool:
+    """True if the file says that a planned tensor has elements before the first run, or a name."""
+    return bool(tensor.data) or name_of(tensor) != ""
 
 
 def place_of(value: Any) -> tuple[int, int, int] | None:

@@ -32,7 +32,7 @@ def input_count(
     The payload says it, if tosaic can read the payload. If not, the count follows from three facts. Outputs
     are the last arguments, and no instruction before the call writes them. ExecuTorch numbers values in the
     order in which it meets them, so outputs are numbered behind the inputs of the method, without gaps. A
-    view of a written value, which has the same bytes in another shape, is an input.
+    view of a written value, which has the same bytes in another shape, is an input, and so is a state.
 
     Parameters
     ----------
@@ -57,6 +57,8 @@ def input_count(
         if not isinstance(tensor, _core.PteTensor) or index <= least or not follows:
             break
         if is_written(index) or (tensor.allocation is None and tensor.data) or is_view(tensor):
+            break
+        if tensor.allocation is not None and method.is_state(index):
             break
         count -= 1
     return count

@@ -102,7 +102,12 @@ class InstructionReader(ValueReader):
     def _view(self, operands: Sequence[int], results: Sequence[int]) -> None:
         base = self._method.values[operands[0]]
         for index in results:
-            self.write(index, self._as(self.tensor(operands[0]), base, index))
+            made = self._as(self.tensor(operands[0]), base, index)
+            self.env[index] = made
+            self.written.append(index)
+            tensor, held = self._method.values[index], self.memory.at(base)
+            if held is None or self.memory.at(tensor) is not held:
+                self.memory.write(index, made, tensor)
 
     def _copy_index(self, out: int, source: int, at: int) -> None:
         """Reads the assignment ``out[at] = source``, which loops make."""

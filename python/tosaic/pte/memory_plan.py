@@ -149,6 +149,10 @@ class _Reader:
         if tensor.allocation is None:
             return self._add(index, "constant")
         base = None if tensor.data else self._base(index)
+        state = self._facts.state_of(index)
+        if base is None and state != index and state not in self._known:
+            base = self._value(state), 0
+            self._hold(state)
         return self._add(index, "state" if base is None else "result", view_of=base)
 
     def _tensors_of(self, indices: list[int]) -> list[int]:

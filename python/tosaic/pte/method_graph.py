@@ -13,7 +13,7 @@ from tosaic.ports import Port
 from tosaic.program import Program
 from tosaic.pte.containers import tree_of
 from tosaic.pte.delegate_calls import DelegateNode
-from tosaic.pte.facts import MethodFacts, is_permuted
+from tosaic.pte.facts import MethodFacts, is_permuted, persists
 from tosaic.pte.instructions import InstructionReader
 from tosaic.pte_sidecar import SidecarMethod
 from tosaic.signature import InputLeaf, OutputLeaf, Signature, Tree
@@ -282,7 +282,11 @@ def _mutated(
     ]
     found = [(index, reader.env[index], position) for index, position in users if index in reader.written]
     for index, position in reader.states:
-        if index in reader.written:
+        tensor, is_written = shared.values[index], index in reader.written
+        held = reader.memory.at(tensor)
+        if held is None and not is_written and not persists(tensor):
+            continue  # nothing says that these bytes are more than memory that was not set
+        if held is None or is_written or held.index != index:
             found.append((index, reader.tensor(index), position))
     return found
 

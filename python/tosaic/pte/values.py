@@ -75,7 +75,9 @@ class ValueReader(KernelWriter):
             raise self._fault(index, "lies in memory that another value has overwritten in part")
         if self._outer is not None:
             raise self._fault(index, "is read in a branch before anything writes it")
-        return self._state(index, tensor)
+        state = self._method.state_of(index)
+        ref = self._state(state, self._method.values[state])
+        return ref if state == index else self._as(ref, self._method.values[state], index)
 
     def known(self, index: int) -> Ref | None:
         """Returns the present value of a tensor; None if nothing has written it."""
